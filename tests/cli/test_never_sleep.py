@@ -102,7 +102,7 @@ def test_what_somebody_set_since_stays(sleepy: tuple[str, Lab], line: Line) -> N
     assert line("plan", name, *PATHS[base], "--set", "never_sleep=true", "-o", "plans").code == 0
     assert line("apply", "plans", *ACCEPT).code == 0
     machine = machine_of(lab)
-    machine.changes["PowerPlan"](SetCall({"scheme": BALANCED}, {"standby": 60}, frozenset(), 60, Event()))
+    machine.changes["PowerPlan"](SetCall("PowerPlan", {"scheme": BALANCED}, {"standby": 60}, frozenset(), 60, Event()))
     assert line("verify", "plans").code == 4
     (journal,) = (line.folder / "state" / "runs").glob("*.jsonl")
     line("rollback", journal.stem, *ACCEPT)

@@ -127,15 +127,15 @@ def contract(on: Machine, *calls: Call) -> list[Answer]:
 
 
 def comparable(calls: Sequence[Call], answers: Sequence[Answer]) -> list[Answer]:
-    """Without an order of instances, which Windows does not promise, without what is the engine's own, and without how
-    a value is refused: the script says it in its words, the lab in those of the resource type.
+    """Without an order of instances, which Windows does not promise, without what is the engine's own, and without the
+    texts of winhost's own refusals: the script says them in its words, the lab in fewer.
     """
     return [_comparable(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
 
 def _comparable(call: Call, answer: Answer) -> Answer:
     own = ENGINES_OWN.get(call.get("resource", ""), ())
-    if verdict(answer) == "Winhost.BadRequest":
+    if verdict(answer).startswith("Winhost."):
         answer["error"]["message"] = "its own"
     states = [each["state"] for each in answer.get("instances", ())] + [answer.get("state")]
     for state in states:

@@ -219,7 +219,7 @@ class AgentAnswers:
         how = call.get("how") or {}
         within = _WITHIN if how.get("within") is None else float(how["within"])
         accepted, secret = frozenset(how.get("accept") or ()), str(how.get("secret") or "")
-        asked = SetCall(key, call["desired"], accepted, within, stop, secret=secret)
+        asked = SetCall(resource, key, call["desired"], accepted, within, stop, secret=secret)
 
         def change() -> bool | None:
             self._check_values(resource, asked)

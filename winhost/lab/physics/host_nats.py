@@ -4,15 +4,15 @@ What it rests on: the reference of modules NetNat and Hyper-V; that a second NAT
 incorrect" is reported, and that Windows supports one is Microsoft's word.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.network_adapters import Switch
-from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
+from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
+from winhost.lab.physics.windows_errors import own_error, wrong_place
 from winhost.lab.physics.windows_network import Network
 from winhost.resources.windows.nat_switch import NO_NAT
 from winhost.resources.windows.own_vm import NAME
@@ -33,52 +33,33 @@ class HostNats(Part):
     # ---- as a resource
 
     def changes(self) -> Mapping[str, Change]:
-        return {"NatSwitch": self.set_nat}
+        return {"NatSwitch": partial(self.set_made, Made("nat", NAME, ("network",), self._make, self._remove))}
 
-    def set_nat(self, asked: SetCall) -> None:
-        """Made with an internal switch, or taken away with it. Raises CmdletError."""
-        name, network = asked.key["name"], asked.desired.get("network")
-        if not re.fullmatch(NAME, name):
-            raise bad_request("The name of a NAT has lower-case letters, digits and dashes between them.")
-        if "made" not in asked.desired:
-            raise wrong_place("A NAT keeps its network: take it away first.")
-        if not asked.desired["made"]:
-            self._remove(name)
-            return
-        if network is None:
-            raise bad_request("network is an IPv4 network with room for hosts.")
-        self._make(name, str(network))
-
-    def _make(self, name: str, network: str) -> None:
-        record = self.kept("nat", name)
+    def _make(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
+        network = desired["network"]
         for other, prefix in self.prefixes.items():
             if record is None or other.casefold() != name:
                 said = f"The host has the NAT {other} for {prefix} already, and Windows has one at a time."
                 raise own_error("OtherNat", "ResourceExists", said)
-        mine: dict[str, Any] = {"network": network, "switch": record and record["switch"], "complete": False}
-        mine["name"] = name
+        mine: Kept = {"network": network, "switch": record and record["switch"], "complete": False, "name": name}
         switch = self._named(name)
         if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):
             said = f"There is a switch {name} already, which winhost did not make."
             raise own_error("NameTaken", "ResourceExists", said)
         self.keep("nat", name, mine)
         switch = switch or self._network.new_internal_vm_switch(name)
-        mine["switch"] = switch.guid
         port, subnet = self._network.adapters[str(switch.port)], ip_network(network)
         while port.shows_at > self._network.now:
             self._network.wait(1.0)
         port.add_address(str(subnet[1]), subnet.prefixlen)
         if not self.prefixes:
             self.new_net_nat(name, network)
-        self.keep("nat", name, {**mine, "complete": True})
+        self.keep("nat", name, {**mine, "switch": switch.guid, "complete": True})
 
     def _named(self, name: str) -> Switch | None:
         return next((each for each in self._network.switches if str(each.state["name"]).casefold() == name), None)
 
-    def _remove(self, name: str) -> None:
-        record = self.kept("nat", name)
-        if record is None:
-            return
+    def _remove(self, name: str, record: Kept) -> None:
         if self.users(record["switch"]):
             raise wrong_place("VMs are connected to it.")
         for each in [other for other in self.prefixes if other.casefold() == name]:
@@ -86,7 +67,6 @@ class HostNats(Part):
         for switch in list(self._network.switches):
             if switch.guid == (record["switch"] or (found.guid if (found := self._named(name)) else None)):
                 self._network.remove_vm_switch(switch.guid)
-        self.keep("nat", name, None)
 
     def _listed(self) -> Iterator[Record]:
         ours = dict(self.all_kept("nat"))

@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, own_error, wrong_place
+from winhost.resources.registry import WINDOWS
+from winhost.resources.values import is_device
 
 Host = Any
 """The machine: its module imports those of its parts, so that they cannot name its class."""
@@ -71,6 +73,7 @@ class SetCall:
     secret reference stands for.
     """
 
+    resource: str
     key: Key
     desired: Mapping[str, Json]
     accept: frozenset[str]
@@ -78,6 +81,15 @@ class SetCall:
     stop: Event
     warnings: list[str] = field(default_factory=list)
     secret: str = field(default="", repr=False)
+
+    def check_data(self) -> None:
+        """Raises CmdletError where the resource declares that this takes the consent `data`, and nobody gave it."""
+        known = WINDOWS[self.resource]
+        for rule in known.risks:
+            asks = all(self.desired.get(each.property) in each.one_of for each in rule.when)
+            if asks and rule.consent == "data" and "data" not in self.accept:
+                said = f"What {known.title} hold would be lost or written over, without the consent for it."
+                raise own_error("HoldsData", "ResourceBusy", said)
 
     @contextmanager
     def or_warn(self, what: str) -> Iterator[None]:
@@ -90,6 +102,23 @@ class SetCall:
 
 Change = Callable[[SetCall], bool | None]
 """Changes the host; tells whether that takes a restart. Raises CmdletError and NotYet."""
+Kept = dict[str, Any]  # what winhost notes of a thing that it made
+
+
+@dataclass(frozen=True)
+class Made:
+    """A kind of thing that winhost makes, notes in the registry by `kind`, and takes away again.
+
+    names: a pattern of what it can be called; parts: properties without which none is made; change: what else can be
+    set of one, if anything can.
+    """
+
+    kind: str
+    names: str
+    parts: tuple[str, ...]
+    make: Callable[[str, Kept | None, Mapping[str, Any]], None]
+    remove: Callable[[str, Kept], None]
+    change: Callable[[str, Kept | None, Mapping[str, Any]], None] | None = None
 
 
 class Part:
@@ -109,7 +138,7 @@ class Part:
 
     # ---- what winhost notes in the registry, of each kind by name
 
-    def kept(self, kind: str, name: str) -> dict[str, Any] | None:
+    def kept(self, kind: str, name: str) -> Kept | None:
         text = self.host.software.record.get(f"{kind} {name}")
         return None if text is None else json.loads(text)
 
@@ -117,11 +146,31 @@ class Part:
         """None takes it away."""
         self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
 
-    def all_kept(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def all_kept(self, kind: str) -> Iterator[tuple[str, Kept]]:
         """In the order of their names."""
         for entry in sorted(self.host.software.record):
             if match := re.fullmatch(rf"{kind} ([a-z0-9-]{{1,63}})", entry):
                 yield match[1], self.kept(kind, match[1]) or {}
+
+    def set_made(self, how: Made, asked: SetCall) -> None:
+        """Made, changed or taken away. Raises CmdletError."""
+        name, desired = asked.key["name"], asked.desired
+        if not re.fullmatch(how.names, name) or is_device(name):
+            raise bad_request(f"winhost makes nothing of that name: {name!r:.80}.")
+        record = self.kept(how.kind, name)
+        if "made" not in desired:
+            if how.change is None:
+                raise wrong_place("It stays as it was made: take it away first.")
+            how.change(name, record, desired)
+            return
+        asked.check_data()
+        if desired["made"]:
+            if missing := [part for part in how.parts if desired.get(part) is None]:
+                raise bad_request(f"None is made without {', '.join(missing)}.")
+            how.make(name, record, desired)
+        elif record is not None:
+            how.remove(name, record)
+            self.keep(how.kind, name, None)
 
     # ---- what it has
 

@@ -46,10 +46,11 @@ from winhost.resources.windows.windows_scripts import job_script
 
 _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
 _UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
-_SET_FIRST = {
-    "Winhost.NoBatchRight": "AccountRight",
-    "Winhost.PasswordChanged": "AccountTasks",
-    "Winhost.AccountDisabled": "LocalAccount",
+# What the result of a task means where its account could not log on: the resource to set first, and the error.
+_PROBLEMS = {
+    NOT_GRANTED: ("AccountRight", "NoBatchRight", "PermissionDenied", "has no right to log on as a batch job"),
+    WRONG_PASSWORD: ("AccountTasks", "PasswordChanged", "AuthenticationError", "has another password by now"),
+    DISABLED: ("LocalAccount", "AccountDisabled", "PermissionDenied", "was disabled"),
 }
 
 
@@ -152,31 +153,23 @@ class Accounts(LocalAccounts):
     def tasks_of(self, account: str) -> Mapping[str, Json]:
         """The state of resource AccountTasks."""
         jobs, alive = self.task("jobs", account), self.task("keep-alive", account)
-        some = jobs or alive
-        if some is None:
+        if (some := jobs or alive) is None:
             return NO_TASKS
+        runs = self.jobs_task(account)  # as far as a job of the account can tell
+        lost = some.logon == "password" and runs is not None and self.logon_problem(runs) == WRONG_PASSWORD
+        stale = jobs is not None and jobs.enabled and self.has_stale_script(jobs.account)
         return {
-            "jobs": self._jobs_word(jobs),
+            "jobs": "absent" if jobs is None else STALE if stale else jobs.state.lower(),
             "keep_alive": "absent" if alive is None else alive.state.lower().replace("running", "ready"),
             "distro": alive.distro if alive else None,
             "program": alive.program if alive else None,
-            "logon": REFUSED if self._has_lost_password(account, some) else some.logon,
+            "logon": REFUSED if lost else some.logon,
         }
-
-    def _jobs_word(self, task: Task | None) -> str:
-        if task is None:
-            return "absent"
-        return STALE if task.enabled and self.has_stale_script(task.account) else task.state.lower()
 
     def has_stale_script(self, account: str) -> bool:
         """Whether what the task for its jobs runs is not what this winhost writes."""
         found = self.host.files.read(script_path(account))
         return found is None or found.replace(b"\r", b"") != job_script().encode()
-
-    def _has_lost_password(self, account: str, task: Task) -> bool:
-        """As far as a job of the account can tell."""
-        jobs = self.jobs_task(account)
-        return task.logon == "password" and jobs is not None and self.logon_problem(jobs) == WRONG_PASSWORD
 
     def jobs_task(self, account: str) -> Task | None:
         """Where it may run, has something to run, and there still is somebody to run as."""
@@ -232,8 +225,8 @@ class Accounts(LocalAccounts):
         check_account_name(name)
         now = self.tasks_of(name)
         goal = _goal(asked.desired, now)
-        for kind in ("jobs", "keep_alive"):
-            task = self.task(kind.replace("_", "-"), name)
+        tasks = {"jobs": self.task("jobs", name), "keep_alive": self.task("keep-alive", name)}
+        for kind, task in tasks.items():
             if goal[kind] == "absent" and task is not None:
                 self.unregister_scheduled_task(task.name)
         if goal["jobs"] == "absent":
@@ -242,50 +235,47 @@ class Accounts(LocalAccounts):
             if goal["keep_alive"] == "absent":
                 return
         self._make_tasks(self.named(name), goal, now)
-        for kind in ("jobs", "keep_alive"):
+        for kind in tasks:
             if (task := self.task(kind.replace("_", "-"), name)) is not None:
                 task.enabled = goal[kind] != "disabled"
                 task.running = task.running and task.enabled
 
     def _make_tasks(self, account: Account, goal: Mapping[str, Any], now: Mapping[str, Json]) -> None:
         """Where one is missing, or does something else."""
-        keeps = goal["keep_alive"] != "absent" and any(goal[each] != now[each] for each in ("distro", "program"))
-        runs = goal["jobs"] != "absent" and (now["jobs"] == "absent" or self.has_stale_script(account.name))
-        if not (keeps or runs or goal["logon"] != now["logon"]):
+        name, jobs, keeps = account.name, goal["jobs"] != "absent", goal["keep_alive"] != "absent"
+        others = keeps and any(goal[each] != now[each] for each in ("distro", "program"))
+        runs = jobs and (now["jobs"] == "absent" or self.has_stale_script(name))
+        if not (others or runs or goal["logon"] != now["logon"]):
             return
         secret = None
-        if goal["jobs"] != "absent":
-            folder = job_folder(account.name)
-            self.host.files.make_folders(FOLDER, f"{FOLDER}\\jobs", folder, f"{folder}\\answers")
-            self.host.files.write(script_path(account.name), job_script().encode())
+        if jobs:
+            self.host.files.make_folders(FOLDER, f"{FOLDER}\\jobs", job_folder(name))
+            self.host.files.write(script_path(name), job_script().encode())
         if goal["logon"] == "password":
             account.check_ours()
             secret = new_secret()
             self.set_local_user(account.sid, secret)
-        if goal["jobs"] != "absent":
-            self.register_task(jobs_task(account.name, goal["logon"], secret))
-        if goal["keep_alive"] != "absent":
-            program, distro = goal["program"], goal["distro"]
-            self.register_task(keep_alive_task(account.name, goal["logon"], secret, program, distro))
+        if jobs:
+            self.register_task(jobs_task(name, goal["logon"], secret))
+        if keeps:
+            self.register_task(keep_alive_task(name, goal["logon"], secret, goal["program"], goal["distro"]))
         if goal["jobs"] == "ready":
-            self.first_job(account.name)
+            self.first_job(name)
 
     def set_config(self, asked: SetCall) -> None:
         """The whole .wslconfig."""
-        desired, name = asked.desired, asked.key["account"]
-        if str(desired.get("text")).startswith("\ufeff"):
-            raise bad_request("A byte order mark is said by the encoding.")
+        desired, name, distros = asked.desired, asked.key["account"], self.host.distros
         account = self.find(name)
         if account is None or account.profile is None:
             raise NotYet("AccountTasks")
         goal: dict[str, Json] = {**self.read_config(account), **desired}
+        if str(desired.get("text")).startswith("\ufeff") or (goal["text"] is None and desired.get("encoding")):
+            raise bad_request("A byte order mark is said by the encoding, which only a text has.")
         if self.host.software.wsl is not None and self.jobs_task(account.name) is not None:
             with asked.or_warn(f"What the VM of {name} was made with could not be written down"):
                 self.first_job(account.name)
-                if self.host.distros.vm_is_current(account.name):
-                    self.host.distros.note_vm(account.name, self.host.distros.vm_mode(account.name))
-        if goal["text"] is None and desired.get("encoding") is not None:
-            raise bad_request("There is no text to encode.")
+                if distros.vm_is_current(account.name):
+                    distros.note_vm(account.name, distros.vm_mode(account.name))
         content = None if goal["text"] is None else encoded(str(goal["text"]), str(goal["encoding"] or "utf-8"))
         self.ready_to_run(account.name)
         if content is None:
@@ -401,41 +391,25 @@ class Accounts(LocalAccounts):
     def ready_to_run(self, account: str) -> str:
         """The name of the account, once its task has logged on. Raises NotYet, CmdletError."""
         task = self.jobs_task(account)
-        if task is None:
-            raise NotYet("AccountTasks")
-        if (missing := self.resource_to_set_first(task)) is not None:
-            raise NotYet(missing)
+        missing = "AccountTasks" if task is None else self.resource_to_set_first(task)
+        if task is None or missing is not None:
+            raise NotYet(str(missing))
         return task.account
 
     def first_job(self, account: str) -> None:
         """A job that runs nothing: only the logon. Raises CmdletError."""
         task = self.tasks[f"jobs-{account}".casefold()]
         self.start_scheduled_task(task.name)
-        self.check_logon(task)
+        if task.result in _PROBLEMS:
+            _, code, category, why = _PROBLEMS[task.result]
+            raise own_error(code, category, f"{task.account} {why}: its tasks cannot log on.")
 
     def resource_to_set_first(self, task: Task) -> str | None:
         """The resource to set before a job of this task can run again. Raises CmdletError where it is another
         trouble.
         """
-        try:
-            self.first_job(task.account)
-        except CmdletError as error:
-            if error.code not in _SET_FIRST:
-                raise
-            return _SET_FIRST[error.code]
-        return None
-
-    def check_logon(self, task: Task) -> None:
-        """Raises CmdletError for what the result of a task says."""
-        if task.result == NOT_GRANTED:
-            message = f"{task.account} may not log on as a batch job: right SeBatchLogonRight is missing or denied."
-            raise own_error("NoBatchRight", "PermissionDenied", message)
-        if task.result == WRONG_PASSWORD:
-            message = f"The password of {task.account} was changed: its tasks cannot log on any more."
-            raise own_error("PasswordChanged", "AuthenticationError", message)
-        if task.result == DISABLED:
-            message = f"The account {task.account} was disabled: its tasks cannot log on any more."
-            raise own_error("AccountDisabled", "PermissionDenied", message)
+        self.start_scheduled_task(task.name)
+        return _PROBLEMS[task.result][0] if task.result in _PROBLEMS else None
 
     def restarted(self) -> bool:
         """Sessions are gone, and what starts with Windows has started."""

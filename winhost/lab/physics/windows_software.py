@@ -11,7 +11,7 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.pci_function import Device
-from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_ours, own_error
+from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error
 from winhost.lab.physics.windows_files import FOLDER
 
 RECORD = "SOFTWARE\\winhost"
@@ -25,6 +25,7 @@ _NAME = r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]"
 _SOURCE = rf"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+|\./{_NAME}"""
 _OFFER = re.compile(r"http://([0-9.]+|\[[0-9a-f:]+\]):[1-9][0-9]{0,4}/[0-9a-f]{64}")
 _LONGEST_FETCH = 600
+_OF_MICROSOFT = re.compile(r"(^|, )O=Microsoft Corporation(,|\Z)")
 _NOT_INSTALLED, _BUSY, _NO_PACKAGE, _BAD_PACKAGE = 1605, 1618, 1619, 1620
 _ENDS_WELL = (0, 3010, 1641)
 _RENAMES = "file-rename"  # of PendingReboot: files that were in use
@@ -132,10 +133,12 @@ class Software(Part):
         """Where a file with this SHA-256 and name is kept."""
         return f"{_FILES}\\{found}-{name}"
 
-    def staged_path(self, desired: str) -> str | None:
-        """Where a file that winhost brought lies, by its hash."""
+    def staged_path(self, desired: Json) -> str:
+        """Where a file that winhost brought lies, by its hash. Raises CmdletError."""
         keys = [record.key for record in self._staged() if record.key["sha256"] == desired]
-        return min((self.path_of(key["sha256"], key["name"]) for key in keys), default=None)
+        if not keys:
+            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {desired} was brought to this host.")
+        return min(self.path_of(key["sha256"], key["name"]) for key in keys)
 
     def read_hash(self, path: str) -> str:
         """SHA-256 of a file, empty where there is none."""
@@ -152,7 +155,7 @@ class Software(Part):
                 self._keep(path, self.read_hash(source), physics)
                 return self.read_hash(path)
             if not physics.there:
-                raise own_error("NotFetched", "ReadError", "There is nothing.")
+                raise own_error("NotFetched", "ReadError", "It could not be fetched: there is nothing.")
             asked = re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
             self._keep(path, physics.sha256 or (asked[1] if asked else ""), physics)
             return self.read_hash(path)
@@ -190,103 +193,79 @@ class Software(Part):
 
     def set_staged(self, asked: SetCall) -> None:
         """There, or gone."""
-        key = asked.key
-        _check_key(key)
-        path, name = self.path_of(key["sha256"], key["name"]), f"{key['sha256']}-{key['name']}"
+        name, path = self._named(asked.key)
         if asked.desired["present"]:
             self.host.files.make_folders(FOLDER, _FILES)
-            self._receive(key, path)
-            self.write_registry(f"file {name}", key["source"])
-        elif self.record.get(f"file {name}", "").casefold() == key["source"].casefold():
+            self._receive(asked.key, name, path)
+            self.write_registry(f"file {name}", asked.key["source"])
+        elif self.record.get(f"file {name}", "").casefold() == asked.key["source"].casefold():
             self.host.files.remove(path)
             self.write_registry(f"file {name}", None)
-        self._remove_part(key, path)
+        self._remove_part(name, path)
 
-    def _remove_part(self, key: Key, path: str) -> None:
+    def _named(self, key: Key) -> tuple[str, str]:
+        """What it is called in the registry, and its path. Raises CmdletError."""
+        parts = (("sha256", "[0-9a-f]{64}"), ("name", _NAME), ("source", _SOURCE))
+        if not all(re.fullmatch(pattern, str(key[part])) for part, pattern in parts):
+            raise bad_request("sha256 is 64 digits, name plain, source https, a path on a drive or ./name.")
+        return f"{key['sha256']}-{key['name']}", self.path_of(key["sha256"], key["name"])
+
+    def _remove_part(self, name: str, path: str) -> None:
         self.host.files.remove(f"{path}.part")
         for kind in ("version", "part"):
-            self.write_registry(f"{kind} {key['sha256']}-{key['name']}", None)
+            self.write_registry(f"{kind} {name}", None)
 
-    def _receive(self, key: Key, path: str) -> None:
-        part, sent = f"{path}.part", key["source"].startswith("./")
-        if not sent and self.read_hash(part) != key["sha256"]:
+    def _receive(self, key: Key, name: str, path: str) -> None:
+        part = f"{path}.part"
+        if not key["source"].startswith("./") and self.read_hash(part) != key["sha256"]:
             self.host.files.remove(part)
-            try:
-                self.copy_source(key["source"], part)
-            except CmdletError as error:
-                said = f"It could not be fetched: {error.message}"
-                raise own_error("NotFetched", "ReadError", said) from None
-        found = self.read_hash(part)
-        if not found:
+            self.copy_source(key["source"], part)
+        if not (found := self.read_hash(part)):
             raise own_error("NotSent", "ObjectNotFound", "Nothing of it was sent to this host.")
         if found != key["sha256"]:
-            self._remove_part(key, path)
+            self._remove_part(name, path)
             raise own_error("WrongHash", "InvalidData", f"The source gave SHA-256 {found}, and not {key['sha256']}.")
         self.move_file(part, path)
 
     def upload(self, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
         """Takes a piece of a staged file, or none: how much was received, and its hash without a piece."""
-        _check_key(key)
-        fetched = key["source"].startswith("https://")
-        if not fetched and not key["source"].startswith("./"):
-            raise bad_request(
-                "Only a file that lies beside the plan, as ./name, or at an https address comes in pieces."
-            )
-        files, part = self.host.files, f"{self.path_of(key['sha256'], key['name'])}.part"
-        received = files.length(part)
+        name, path = self._named(key)
+        files, part, source = self.host.files, f"{path}.part", key["source"]
+        fetched = source.startswith("https://")
+        if not fetched and not source.startswith("./"):
+            raise bad_request("Only ./name, and what is at an https address, comes in pieces.")
+        received, version = files.length(part), self.record.get(f"version {name}", "")
         if piece is None:
-            whole = self._version(key)[1] if fetched else None
+            whole = int(version.split(" ")[0]) if fetched and version else None
             return {"received": received, "sha256": None if fetched else self.read_hash(part), "whole": whole}
-        at, address = piece.get("at"), piece.get("from")
-        content = self._checked_piece(key, piece, fetched)
-        if at == 0:
+        content = _checked_piece(piece, source if fetched else None)
+        if piece["at"] == 0:
             files.make_folders(FOLDER, _FILES)
-            self.write_registry(f"part {key['sha256']}-{key['name']}", key["source"])
-            self.write_registry(f"version {key['sha256']}-{key['name']}", None)
-        elif at != received:
-            message = f"{received} bytes of it are here, and this piece begins at {at}."
-            raise own_error("OutOfStep", "InvalidOperation", message)
-        if address is None or at == 0:
-            files.append(part, content, restart=at == 0)
+            self.write_registry(f"part {name}", source)
+            self.write_registry(f"version {name}", None)
+            version = ""
+        elif piece["at"] != received:
+            said = f"{received} bytes of it are here, and this piece begins at {piece['at']}."
+            raise own_error("OutOfStep", "InvalidOperation", said)
+        if piece.get("from") is None or piece["at"] == 0:
+            files.append(part, content, restart=piece["at"] == 0)
         whole = None
         if fetched:
-            whole = self._fetch_next(key, part)
-        elif address is not None:
-            self._fetch_piece(part, address)
+            whole = self._fetch_next(source, name, part, version)
+        elif piece.get("from") is not None:
+            self._fetch_piece(part, piece["from"])
         return {"received": files.length(part), "sha256": None, "whole": whole}
 
-    @staticmethod
-    def _checked_piece(key: Key, piece: Mapping[str, Json], fetched: bool) -> bytes:
-        """What it holds, which is nothing where it says from where that comes."""
-        content, address = _decoded(piece.get("bytes")), piece.get("from")
-        if (content is None and address is None) or type(piece.get("at")) is not int:
-            raise bad_request("A piece says at which byte it begins, and what it holds as base64 or where it is.")
-        if address is not None:
-            _check_from(key if fetched else None, address, piece.get("seconds"))
-        elif fetched:
-            raise bad_request("What is at an https address is fetched from there.")
-        return content or b""
-
-    def _version(self, key: Key) -> tuple[str, int | None]:
-        """What the server said of what a part is of, and how long that is."""
-        said = self.record.get(f"version {key['sha256']}-{key['name']}", "")
-        return said, int(said.split(" ")[0]) if said else None
-
-    def _fetch_next(self, key: Key, part: str) -> Json:
-        """What follows, from its source."""
-        version, whole = self._version(key)
+    def _fetch_next(self, source: str, name: str, part: str, version: str) -> Json:
+        """What follows, from its source: how long the whole is."""
         before = self.host.files.length(part)
-        if whole is not None and whole == before:
-            return whole
-        try:
-            told = self.receive_slice(key["source"], part, version)
-        except CmdletError as error:
-            raise own_error("NotFetched", "ReadError", f"It could not be fetched: {error.message}") from None
+        if version and int(version.split(" ")[0]) == before:
+            return before
+        told = self.receive_slice(source, part, version)
         if not told["resumes"]:
-            message = "Its server sends all of it or nothing, and never the rest."
-            raise own_error("NoRange", "NotImplemented", message)
+            raise own_error("NoRange", "NotImplemented", "Its server sends all of it or nothing, and never the rest.")
         if told["version"] != version:
-            self.write_registry(f"version {key['sha256']}-{key['name']}", str(told["version"]))
+            self.write_registry(f"version {name}", str(told["version"]))
         elif self.host.files.length(part) == before:
             raise own_error("NotFetched", "ReadError", f"Nothing more of it came: {told['why']}")
         return told["whole"]
@@ -296,7 +275,7 @@ class Software(Part):
         physics, asked = self._source(source), re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
         with self.host.changing("Receive-WinhostSlice"):
             if not physics.there:
-                raise own_error("NotFetched", "ReadError", "There is nothing.")
+                raise own_error("NotFetched", "ReadError", "It could not be fetched: there is nothing.")
             content = _SUM + (physics.sha256 or (asked[1] if asked else "")).encode()
             told = f"{len(content)} {physics.etag}"
             at = self.host.files.length(path) if version == told else 0
@@ -326,38 +305,30 @@ class Software(Part):
         if version is None and package is None:
             if "version" in desired and self.package is None:
                 raise not_ours("This WSL was not installed by winhost, which does not remove it.")
-            if "version" in desired:
-                restart = self._msiexec("/x", PRODUCT)
+            restart = "version" in desired and self._msiexec("/x", PRODUCT)
             for name in ("wsl version", "wsl package"):
                 self.write_registry(name, None)
             return restart
         version = desired.get("version", self.wsl)
         if version is None or package is None:
             raise bad_request("WSL is installed in a version, and from a staged MSI.")
-        if self.wsl is not None and _numbers(self.wsl) > _numbers(version):
-            message = f"WSL {self.wsl} is installed; winhost never goes back to {version}."
-            raise own_error("Downgrade", "InvalidOperation", message)
-        if (path := self.staged_path(package)) is None:
-            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {package} was brought to this host.")
-        self._check_signature(path)
+        if self.wsl is not None and _numbers(self.wsl) > _numbers(str(version)):
+            said = f"WSL {self.wsl} is installed; winhost never goes back to {version}."
+            raise own_error("Downgrade", "InvalidOperation", said)
+        path = self.staged_path(package)
+        status, signer = self.signature(path)
+        if status != "Valid" or not _OF_MICROSOFT.search(re.sub('"[^"]*"', "", signer)):
+            said = f"{path} has no signature of Microsoft's: {status}, {signer}."
+            raise own_error("BadSignature", "SecurityError", said)
         restart = self._msiexec("/i", path)
         self.write_registry("wsl version", self.wsl or "")
-        self.write_registry("wsl package", package)
+        self.write_registry("wsl package", str(package))
         return restart
-
-    def _check_signature(self, path: str) -> None:
-        status, subject = self.signature(path)
-        if status != "Valid":
-            raise own_error("BadSignature", "SecurityError", f"The signature of {path} is {status}.")
-        if not re.search(r"(^|, )O=Microsoft Corporation(,|\Z)", re.sub('"[^"]*"', "", subject)):
-            message = f"{path} is signed by {subject}, not by Microsoft Corporation."
-            raise own_error("BadSignature", "SecurityError", message)
 
     def _msiexec(self, *arguments: str) -> bool:
         code = self.run_msiexec(arguments)
         if code == _BUSY:
-            message = "Another installation is under way: wait until it has ended, then go on."
-            raise own_error("InstallerBusy", "ResourceBusy", message)
+            raise own_error("InstallerBusy", "ResourceBusy", "Another installation is under way: wait, then go on.")
         if code not in _ENDS_WELL:
             raise own_error("InstallerFailed", "InvalidResult", f"msiexec.exe: {code}")
         return code != 0
@@ -403,19 +374,16 @@ class Software(Part):
 
     def set_model(self, asked: SetCall) -> bool:
         """From the next restart on."""
-        model, location = asked.desired["pending"], asked.key["location"]
+        model, location = str(asked.desired["pending"]), asked.key["location"]
         displays = next(device.state()["displays"] for device in self.host.devices if device.location == location)
         if model != MODELS[0] and displays and "headless" not in asked.accept:
-            message = "A display is connected to this card, and would stay dark."
-            raise own_error("TakesDisplay", "InvalidOperation", message)
-        code, output = self.set_driver_model(location, MODELS.index(model))
+            said = "A display is connected to this GPU, and would stay dark."
+            raise own_error("TakesDisplay", "InvalidOperation", said)
+        self.set_driver_model(location, MODELS.index(model))
         current, pending = self.driver_models().get(location, (None, None))
-        if code != 0 or pending != model:
-            message = (
-                "This card or its driver knows no such model: consumer cards are always WDDM, and cards of data "
-                f"centers mostly never. nvidia-smi.exe: {code} {' '.join(output.split())}"
-            )
-            raise own_error("DriverModelRefused", "InvalidOperation", message)
+        if pending != model:
+            said = "This GPU or its driver knows no such model: leave it as it is."
+            raise own_error("DriverModelRefused", "InvalidOperation", said)
         return current != pending
 
     def driver_models(self) -> dict[str, tuple[str, str]]:
@@ -439,21 +407,16 @@ class Software(Part):
         return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
 
 
-def _check_key(key: Key) -> None:
-    parts = (("sha256", "[0-9a-f]{64}"), ("name", _NAME), ("source", _SOURCE))
-    if not all(re.fullmatch(pattern, str(key[part])) for part, pattern in parts):
-        message = (
-            "sha256 is 64 digits in lower case, name of plain characters, "
-            "source an https address, a path on a drive or ./name."
-        )
-        raise bad_request(message)
-
-
-def _check_from(key: Key | None, address: Json, seconds: Json) -> None:
-    """key: of what is fetched from its source, and not from the computer that runs winhost."""
-    fits = address == key["source"] if key else _OFFER.fullmatch(str(address))
-    if not fits or type(seconds) is not int or not 1 <= seconds <= _LONGEST_FETCH:
-        raise bad_request("A file is fetched from an address of winhost or from its source, for 1 to 600 seconds.")
+def _checked_piece(piece: Mapping[str, Json], source: str | None) -> bytes:
+    """What it holds, which is nothing where it says from where that comes. source: where the whole comes from, and not
+    from the computer that runs winhost. Raises CmdletError.
+    """
+    content, address, seconds = _decoded(piece.get("bytes")), piece.get("from"), piece.get("seconds")
+    fits = address == source if source else address is None or _OFFER.fullmatch(str(address))
+    in_time = address is None or (type(seconds) is int and 1 <= seconds <= _LONGEST_FETCH)
+    if (content is None and address is None) or type(piece.get("at")) is not int or not fits or not in_time:
+        raise bad_request("A piece begins at a byte, and has bytes or an address from where it comes in 1 to 600 s.")
+    return content or b""
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -7,9 +7,10 @@ from hashlib import sha256
 from itertools import count
 from typing import Any
 
-from winhost.core.answers import Json, Key, Record
+from winhost.core.answers import Json, Record
 from winhost.lab.physics.local_accounts import check_account_name
 from winhost.lab.physics.parts import Change, Host, SetCall
+from winhost.lab.physics.text_files import encoded
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
@@ -236,23 +237,24 @@ class Distros(WslExe):
             "WslAccess": self.set_access,
         }
 
-    def _check_key(self, key: Key) -> None:
-        if not _NAME.fullmatch(key["distro"]) or key["distro"].endswith("."):
-            raise bad_request("That is no name of a distro: letters, digits, dots and dashes.")
-        check_account_name(key["account"])
-        for part in (key["account"], key["distro"]):
-            if is_device(part):
-                raise bad_request(f"{part} is a device of Windows.")
+    def _checked(self, asked: SetCall) -> tuple[str, str]:
+        """Account and name of a distro. Raises CmdletError."""
+        account, name = asked.key["account"], asked.key["distro"]
+        check_account_name(account)
+        if not _NAME.fullmatch(name) or name.endswith(".") or is_device(account) or is_device(name):
+            raise bad_request(
+                "A distro has a name of letters, digits, dots and dashes, and no device of Windows has it."
+            )
+        return account, name
 
-    def _find(self, key: Key) -> Distro | None:
+    def _find(self, account: str, name: str) -> Distro | None:
         """Raises CmdletError, NotYet where the account can run nothing."""
-        self.host.accounts.ready_to_run(key["account"])
-        return self.session(key["account"]).find(key["distro"])
+        self.host.accounts.ready_to_run(account)
+        return self.session(account).find(name)
 
-    def _our_distro(self, key: Key) -> tuple[Distro, dict[str, Any]]:
+    def _our_distro(self, account: str, name: str) -> tuple[Distro, dict[str, Any]]:
         """With its record. Raises CmdletError, NotYet."""
-        account, name = key["account"], key["distro"]
-        if (distro := self._find(key)) is None:
+        if (distro := self._find(account, name)) is None:
             raise wrong_place(f"{account} has no distro {name}.")
         if (record := self.ours(account, name)) is None:
             raise not_ours(f"winhost did not make the distro {name} of {account}, and leaves it alone.")
@@ -260,43 +262,40 @@ class Distros(WslExe):
 
     def set_distro(self, asked: SetCall) -> None:
         """Imported, started, stopped or taken away."""
-        desired, key, image = asked.desired, asked.key, asked.desired.get("image")
-        self._check_key(key)
+        desired, image, runs = asked.desired, asked.desired.get("image"), asked.desired.get("running")
+        account, name = self._checked(asked)
         if desired.get("installed") is False:
-            if desired.get("running") is True or image is not None:
+            if runs or image is not None:
                 raise bad_request("What is not installed has no image and does not run.")
-            self._remove(asked)
+            self._remove(account, name, keep=DATA not in asked.accept)
             return
         if (desired.get("installed") or "image" in desired) and image is None:
             raise bad_request("image is the SHA-256 of a staged file.")
         if desired.get("installed"):
-            self._add(key, str(image))
+            self._add(account, name, str(image))
         elif image is not None:
-            self._check_image(key, self._our_distro(key)[1], image)
-        if "running" in desired:
-            distro, _ = self._our_distro(key)
-            if desired["running"]:
-                self._start_and_hold(key, distro)
+            self._check_image(self._our_distro(account, name)[1], image)
+        if runs is not None:
+            distro, _ = self._our_distro(account, name)
+            if runs:
+                self._start_and_hold(account, distro)
             else:
-                self._end(key["account"], distro)
+                self._end(account, distro)
 
-    def _check_image(self, key: Key, record: Mapping[str, Json], image: Json) -> None:
+    def _check_image(self, record: Mapping[str, Json], image: Json) -> None:
         if record["image"] != image:
-            raise wrong_place(f"{key['distro']} was imported from another image: take it away first.")
+            raise wrong_place("It was imported from another image: take it away first.")
 
-    def _add(self, key: Key, image: str) -> None:
-        account, name, files = key["account"], key["distro"], self.host.files
-        distro, made, begun = self._find(key), self.ours(account, name), self.record(account, name)
+    def _add(self, account: str, name: str, image: str) -> None:
+        files, folder = self.host.files, folder_of(account, name)
+        distro, made, begun = self._find(account, name), self.ours(account, name), self.record(account, name)
         if distro is not None and made is not None:
-            self._check_image(key, made, image)
+            self._check_image(made, image)
             return
-        staged, folder = self.host.software.staged_path(image), folder_of(account, name)
-        if staged is None:
-            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
+        staged = self.host.software.staged_path(image)
         ours = begun and not begun["complete"] and (distro is None or files.read(f"{folder}\\ext4.vhdx") is not None)
         if (distro is not None or files.is_full(folder)) and not ours:
-            said = f"There is a distro {name} of {account} that winhost did not make, or something in {folder}."
-            raise not_ours(said)
+            raise not_ours(f"There is a distro {name} that winhost did not make, or something in {folder}.")
         with self.as_script():
             if distro is not None:
                 self._unregister(account, distro)
@@ -317,13 +316,11 @@ class Distros(WslExe):
         if not self.session(account).running:
             self._end_all(account)
 
-    def _remove(self, asked: SetCall) -> None:
-        account, name = asked.key["account"], asked.key["distro"]
-        distro, _ = self._our_distro(asked.key)
+    def _remove(self, account: str, name: str, *, keep: bool) -> None:
+        distro, _ = self._our_distro(account, name)
         with self.as_script():
-            if DATA not in asked.accept:
+            if keep:
                 exports = f"{FOLDER}\\exports\\{account}"
-                self.host.files.make_folders(f"{FOLDER}\\exports", exports)
                 paths = (f"{exports}\\{name}-{number}.tar" for number in count(1))
                 self._export(account, distro, next(path for path in paths if not self.host.files.is_full(path)))
             self._unregister(account, distro)
@@ -331,16 +328,13 @@ class Distros(WslExe):
         self.host.files.remove(f"{folder_of(account, name)}.json")
         self._end_idle(account)
 
-    def _start_and_hold(self, key: Key, distro: Distro) -> None:
-        self._end_idle(key["account"])
-        self._resume(key["account"], distro)
+    def _start_and_hold(self, account: str, distro: Distro) -> None:
+        self._end_idle(account)
+        self._resume(account, distro)
         self.host.clock.sleep(_KEEP_SECONDS)
         if not distro.running:
-            message = (
-                f"{key['distro']} started and ended again: nothing holds it. "
-                "Set instanceIdleTimeout=-1 in [general] of .wslconfig."
-            )
-            raise own_error("NotHeld", "InvalidResult", message)
+            said = "It started and ended again: set instanceIdleTimeout=-1 in [general] of .wslconfig."
+            raise own_error("NotHeld", "InvalidResult", said)
 
     def _resume(self, account: str, distro: Distro) -> None:
         task = self._keeper(account, distro.name)
@@ -368,49 +362,40 @@ class Distros(WslExe):
         for distro in running:
             self._resume(account, distro)
 
-    def _installed(self, key: Key) -> tuple[Distro, dict[str, Any]]:
-        if self._find(key) is None:
+    def _installed(self, account: str, name: str) -> tuple[Distro, dict[str, Any]]:
+        if self._find(account, name) is None:
             raise NotYet("WslDistro")
-        return self._our_distro(key)
+        return self._our_distro(account, name)
 
     def set_conf(self, asked: SetCall) -> None:
         """The files that it starts with; it starts anew."""
-        account, key = asked.key["account"], asked.key
-        self._check_key(key)
-        try:
-            "".join(text or "" for text in asked.desired.values()).encode()
-        except UnicodeEncodeError:
-            raise bad_request("This text cannot be written as utf-8.") from None
-        distro, record = self._installed(key)
-        ran, conf = distro.running, dict(self.conf(account, distro))
+        account, name = self._checked(asked)
+        encoded("".join(str(text or "") for text in asked.desired.values()), "utf-8")
+        distro, record = self._installed(account, name)
+        ran, conf = distro.running, {**self.conf(account, distro), **asked.desired}
         with self.inside(account, distro):
-            distro.put |= asked.desired
-        record["conf"] = {name: (conf | dict(asked.desired))[name] for name in NO_CONF}
-        self.write_record(account, distro.name, record)
+            distro.put |= {each: text if text is None else str(text) for each, text in asked.desired.items()}
+        self.write_record(account, distro.name, {**record, "conf": {each: conf[each] for each in NO_CONF}})
         self._end(account, distro)
         if ran:
             self._resume(account, distro)
 
     def set_access(self, asked: SetCall) -> None:
         """sshd in it."""
-        self._check_key(asked.key)
-        distro, record = self._installed(asked.key)
-        account = asked.key["account"]
+        account, name = self._checked(asked)
+        distro, record = self._installed(account, name)
         goal = {**self.access(account, distro), **asked.desired}
         if goal["port"] is None and "allowed" not in asked.desired:
             goal["allowed"] = None
         some = [goal["port"], goal["listen"], goal["authorized"] or None]
         if None in some and (some != [None] * 3 or goal["allowed"] is not None or goal["active"]):
-            message = (
-                "A way in is a port, an address to listen on, and keys; none is null, null, null, [], and not active."
-            )
-            raise bad_request(message)
+            raise bad_request("A way in is a port, an address to listen on, and keys, or none of them and not active.")
         with self.inside(account, distro):
             if why := self.not_let_in(distro, goal):
                 raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {why[1]} ({why[0]})")
             self.let_in(distro, goal)
-        record["access"] = None if goal["port"] is None else {**goal, "user": "root", "host_key": distro.host_key}
-        self.write_record(account, distro.name, record)
+        access = None if goal["port"] is None else {**goal, "user": "root", "host_key": distro.host_key}
+        self.write_record(account, distro.name, {**record, "access": access})
 
     def restarted(self) -> bool:
         """Every VM is gone; what starts with Windows starts them again."""

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -18,8 +19,8 @@ from winhost.lab.physics.disk_layouts import (
     partitions_of,
     whole_disk,
 )
-from winhost.lab.physics.found.firmware import FirmwarePart, check_accepted
-from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
+from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
@@ -296,9 +297,11 @@ class Disks(Part):
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
+        names = f"{LINUX_PARTITION}|{STAGING}|{OWN_EFI}"
+        own = Made("partition", names, ("disk", "offset", "size", "label"), self._make_own, self._remove_own)
         return {
             "Partition": self.set_size,
-            "OwnPartition": self.set_own_partition,
+            "OwnPartition": partial(self.set_made, own),
             "BitLocker": self.set_suspension,
             "KeyEscrow": self.set_escrow,
             "EfiBackup": self.set_backup,
@@ -306,9 +309,8 @@ class Disks(Part):
 
     def set_size(self, asked: SetCall) -> None:
         """Of the partition that Windows runs from."""
-        size = int(str(asked.desired["size"]))
-        check_accepted(asked, "A partition table")
-        found = next(r for r in self._listed() if r.key["partition"] == asked.key["partition"].lower())
+        asked.check_data()
+        size, found = asked.desired["size"], self._asked(asked)
         if not found.state["boot"]:
             raise wrong_place("Only the partition that Windows runs from is resized.")
         smallest, largest = (self.limits(found)[name] for name in ("smallest", "largest"))
@@ -317,37 +319,23 @@ class Disks(Part):
             raise own_error("SizeNotSupported", "InvalidArgument", said)
         self.resize_partition(found.key["partition"], size)
 
-    def set_own_partition(self, asked: SetCall) -> None:
-        """Made, or taken away."""
-        name, desired = asked.key["name"], asked.desired
-        if name not in (LINUX_PARTITION, STAGING, OWN_EFI):
-            raise bad_request("winhost makes the partitions linux, staging and efi.")
-        if "made" not in desired:
-            raise wrong_place("A partition stays where it is and as large as it is: take it away first.")
-        check_accepted(asked, "A partition table")
-        record = self.kept("partition", name)
-        if not desired["made"]:
-            self._remove_own(name, record)
-            return
-        if name != LINUX_PARTITION and desired.get("label") != "WINHOST":
-            raise bad_request("FAT32 has labels of eleven characters: that of staging and efi is WINHOST.")
-        mine = {part: desired.get(part) for part in ("disk", "offset", "size", "label")}
-        if None in mine.values():
-            raise bad_request("A partition is made with all of these.")
-        self._make_own(name, record, mine)
+    def _asked(self, asked: SetCall) -> Record:
+        return next(r for r in self._listed() if r.key["partition"] == asked.key["partition"].lower())
 
-    def _make_own(self, name: str, record: Any, mine: dict[str, Any]) -> None:
+    def _make_own(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
+        if name != LINUX_PARTITION and desired["label"] != "WINHOST":
+            raise bad_request("FAT32 has labels of eleven characters: that of staging and efi is WINHOST.")
+        mine: Kept = {part: desired[part] for part in ("disk", "offset", "size", "label")}
         if record is not None and any(record[part] != mine[part] for part in ("disk", "offset", "size")):
             raise wrong_place(f"winhost made {name} elsewhere: take that away first.")
         mine |= {"partition": record and record["partition"], "complete": False}
-        found = self.own_partition(record) if record else None
-        mine["partition"] = guid = found or self._new_own(name, mine)
+        guid = (self.own_partition(record) if record else None) or self._new_own(name, mine)
         self.unprotect(guid)
-        self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", str(mine["label"]))
+        self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", mine["label"])
         self.set_partition(guid, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
-        self.keep("partition", name, {**mine, "complete": True})
+        self.keep("partition", name, {**mine, "partition": guid, "complete": True})
 
-    def _new_own(self, name: str, mine: Mapping[str, Any]) -> str:
+    def _new_own(self, name: str, mine: Kept) -> str:
         disk, offset, size = mine["disk"], mine["offset"], mine["size"]
         if (count := sum(each.state["guid"] == disk for each in self.disks)) != 1:
             said = f"{count} disks of this host have the GUID {disk}, and one is needed."
@@ -356,26 +344,23 @@ class Disks(Part):
             if state["disk"] == disk and state["offset"] < offset + size and offset < state["offset"] + state["size"]:
                 raise own_error("NotFree", "ResourceExists", f"The partition {guid} is there, in the way.")
         self.keep("partition", name, {**mine, "partition": None})
-        made = self.partitions[self.new_partition(disk, offset, size)]
-        found = self.own_partition({**mine, "partition": None})
-        if found is None:
-            said = f"Windows made it at {made['offset']} with {made['size']} bytes, and not at {offset} with {size}."
+        guid = self.new_partition(disk, offset, size)
+        if self.own_partition({**mine, "partition": guid}) is None:
+            said = f"Windows made it at {self.partitions[guid]['offset']}, and not at {offset}."
             raise own_error("NotThere", "InvalidResult", said)
-        return found
+        return guid
 
-    def _remove_own(self, name: str, record: Any) -> None:
-        if record is None:
-            return
+    def _remove_own(self, name: str, record: Kept) -> None:
         found = self.own_partition(record)
         if found is None and record["partition"] in self.partitions:
-            where = "is not where winhost put it, or not as large any more"
-            raise not_ours(f"The partition {record['partition']} {where}: winhost leaves it alone.")
+            raise not_ours(
+                f"The partition {record['partition']} is not where winhost put it, or not as large any more."
+            )
         if found is not None:
             for entry in self._linux_entries(found) if name == OWN_EFI else ():
                 self.host.part(FirmwarePart).remove_entry(entry["entry"])
             self.unprotect(found)
             self.remove_partition(found)
-        self.keep("partition", name, None)
 
     def protect(self, guid: str) -> None:
         """Read-only by the attribute of its table. Raises CmdletError."""
@@ -396,17 +381,15 @@ class Disks(Part):
     def set_suspension(self, asked: SetCall) -> None:
         """Suspended for so many restarts, or resumed."""
         name, restarts = self._volume(asked), asked.desired["suspended"]
-        conversion = self.volumes[name]["conversion"]
-        if conversion != "fully-encrypted":
-            is_so = "".join(part.capitalize() for part in conversion.split("-"))
-            raise wrong_place(f"The volume is {is_so}: there is nothing to suspend, or it is under way.")
+        if self.volumes[name]["conversion"] != "fully-encrypted":
+            raise wrong_place("The volume is not fully encrypted: there is nothing to suspend, or it is under way.")
         if restarts is None:
             self.resume_bitlocker(name)
             return
         if self.escrow(name) is None:
             said = "Nobody has proven that the recovery key of this volume is kept elsewhere: do that first."
             raise own_error("NotEscrowed", "InvalidOperation", said)
-        self.suspend_bitlocker(name, int(restarts))
+        self.suspend_bitlocker(name, restarts)
 
     def set_escrow(self, asked: SetCall) -> None:
         """The proof, or none any more."""
@@ -419,19 +402,19 @@ class Disks(Part):
         known = [each["id"] for each in self.volumes[name]["protectors"] if each["kind"] == "recovery-password"]
         if not known:
             raise own_error("NoRecoveryKey", "ObjectNotFound", "The volume has no recovery password: add one first.")
-        typed = re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(f"-{asked.secret}")
-        if proof == "typed" and not typed:
+        if proof != "typed":
+            self.backup_key(proof, _BACKUPS[proof])
+        elif not (re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(asked.secret)):
             said = "These are not the last six digits of the recovery key of this volume."
             raise own_error("WrongDigits", "PermissionDenied", said)
-        if proof != "typed":
-            self.backup_key(str(proof), _BACKUPS[str(proof)])
         kept = {"proof": proof, "last_group": asked.desired.get("last_group"), "protector": known[0]}
         self.keep("escrow", name.lower(), kept)
 
     def set_backup(self, asked: SetCall) -> None:
         """Files of an EFI system partition are copied, or put back by the copy."""
-        guid = next(r.key["partition"] for r in self._backups() if r.key["partition"] == asked.key["partition"].lower())
-        files, folder = self.host.files, efi_folder(guid)
+        asked.check_data()
+        guid, files = self._asked(asked).key["partition"], self.host.files
+        folder = efi_folder(guid)
         if asked.desired["kept"]:
             files.make_folders(FOLDER, folder)
             whole = [each for each in self.files_on(guid) if each["sha256"]]
@@ -441,7 +424,6 @@ class Disks(Part):
             entries = [each["path"] for each in self._linux_entries(guid)]
             files.write(f"{folder}\\files.json", json.dumps({"files": listed, "entries": entries}).encode())
             return
-        check_accepted(asked, "Files of the EFI system partition")
         kept = json.loads(files.read(f"{folder}\\files.json") or '{"files": []}')
         for entry in self._linux_entries(guid) if "entries" in kept else ():
             if entry["path"] not in kept["entries"]:

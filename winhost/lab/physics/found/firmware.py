@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -9,8 +10,8 @@ from pydantic import Field
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
 from winhost.lab.physics.firmware_format import authorities, load_option, numbers, read_load_option, revoked
-from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
+from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
+from winhost.lab.physics.windows_errors import own_error
 from winhost.model.written import Closed
 
 GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
@@ -34,13 +35,6 @@ class FirmwarePhysics(Closed):
     """`lab: {found: {firmware: …}}` in a host file."""
 
     forgets: bool = Field(default=False, description="it takes a variable that is written, and does not keep it")
-
-
-def check_accepted(asked: SetCall, what: str, where: str = "") -> None:
-    """Raises CmdletError without the consent that what is on disks and in firmware may be written."""
-    if "data" not in asked.accept:
-        written = " ".join(filter(None, ("written", where)))
-        raise own_error("HoldsData", "ResourceBusy", f"{what} would be {written}, without the consent for it.")
 
 
 class FirmwarePart(Part):
@@ -87,32 +81,25 @@ class FirmwarePart(Part):
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
-        return {"OwnBootEntry": self.set_entry, "FirmwareBoot": lambda asked: self.set_next(asked.desired["next"])}
+        entry = Made("boot", "installer", ("partition", "path"), self._make_own, self._remove_own)
+        return {
+            "OwnBootEntry": partial(self.set_made, entry),
+            "FirmwareBoot": lambda asked: self.set_next(asked.desired["next"]),
+        }
 
-    def set_entry(self, asked: SetCall) -> None:
-        """Made, or taken away."""
-        name, desired = asked.key["name"], asked.desired
-        if name != "installer":
-            raise bad_request("winhost makes the boot entry installer.")
-        if "made" not in desired:
-            raise wrong_place("A boot entry stays what it is: take it away first.")
-        check_accepted(asked, "Firmware variables")
-        known = self.kept("boot", name)
-        if not desired["made"]:
-            if known is not None and (found := self.own_entry(name, known)) is not None:
-                self.remove_entry(found)
-            self.keep("boot", name, None)
-            return
-        record = {"partition": desired.get("partition"), "path": desired.get("path")}
-        if None in record.values():
-            raise bad_request("A boot entry is made with all of these.")
+    def _make_own(self, name: str, _: Kept | None, desired: Mapping[str, Any]) -> None:
+        record = {part: desired[part] for part in ("partition", "path")}
         self.check_uefi()
         if all(each.key["partition"] != record["partition"] for each in self.host.instances("Partition")):
             said = f"There is no partition {record['partition']} for the boot entry: make that first."
             raise own_error("WrongPlace", "ObjectNotFound", said)
         self.keep("boot", name, record)
         if self.own_entry(name, record) is None:
-            self.make_entry(f"winhost-{name}", str(record["partition"]), str(record["path"]))
+            self.make_entry(f"winhost-{name}", record["partition"], record["path"])
+
+    def _remove_own(self, name: str, record: Kept) -> None:
+        if (found := self.own_entry(name, record)) is not None:
+            self.remove_entry(found)
 
     def check_uefi(self) -> None:
         """Raises CmdletError."""
@@ -122,28 +109,17 @@ class FirmwarePart(Part):
     def set_next(self, number: Json) -> None:
         """What is started once. Raises CmdletError."""
         self.check_uefi()
-        which = ["/deletevalue", "{fwbootmgr}", "bootsequence"]
-        if number is not None:
-            which = ["/set", "{fwbootmgr}", "bootsequence", self._bcd_entry(str(number))]
-        code, output = self.bcdedit(which)
-        if code:
-            raise own_error("BcdRefused", "InvalidOperation", f"bcdedit.exe: {code} {' '.join(output.split())}")
+        entries = [each for each in self.boot["entries"] if each["entry"] == number]
+        alike = [each for each in self.boot["entries"] if entries and _alike(each) == _alike(entries[0])]
+        if number is not None and (len(alike) != 1 or not alike[0]["path"]):
+            said = f"The firmware has no boot entry {number} that starts a file, or several that bcdedit shows alike."
+            raise own_error("NoSuchEntry", "ObjectNotFound", said)
+        with self.host.changing("bcdedit.exe"):
+            if not self.physics.forgets:
+                self.boot["next"] = number
         if self.boot["next"] != number:
-            said = f"BootNext was set to {number or ''}, and is {self.boot['next'] or ''}."
+            said = f"BootNext was set to {number}, and is {self.boot['next']}."
             raise own_error("FirmwareForgot", "InvalidResult", said)
-
-    def _bcd_entry(self, number: str) -> str:
-        entries = self.boot["entries"]
-        entry = next((each for each in entries if each["entry"] == number and each["path"]), None)
-        if entry is None:
-            said = f"The firmware has no boot entry {number} that starts a file."
-            raise own_error("NoSuchEntry", "ObjectNotFound", said)
-        alike = sum(all(each[part] == entry[part] for part in ("description", "path")) for each in entries)
-        if alike != 1:
-            called = f"called {entry['description']} with the path {entry['path']}"
-            said = f"bcdedit has {alike} entries {called}, and one is needed."
-            raise own_error("NoSuchEntry", "ObjectNotFound", said)
-        return self.bcd_id(entry)
 
     # ---- what changes it
 
@@ -301,6 +277,11 @@ class FirmwarePart(Part):
             (GLOBAL, "BootNext"): lambda: numbers([boot["next"]]) if boot["next"] else None,
             **{(GLOBAL, f"Boot{each['entry']}"): lambda each=each: load_option(each) for each in entries},  # type: ignore[misc]
         }
+
+
+def _alike(entry: Mapping[str, Any]) -> tuple[Json, Json]:
+    """What bcdedit tells entries apart by."""
+    return entry["description"], entry["path"]
 
 
 _NOT_READ = own_error(

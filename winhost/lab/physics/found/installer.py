@@ -13,8 +13,8 @@ from pydantic import Field
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import FirmwarePart, check_accepted
-from winhost.lab.physics.parts import Change, Host, Part, SetCall
+from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.model.written import Closed
 from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
@@ -77,47 +77,44 @@ class InstallerPart(Part):
         desired = asked.desired
         if asked.key["name"] != "ubuntu":
             raise bad_request("winhost makes the installer ubuntu.")
-        check_accepted(asked, "Files", "to a partition")
+        asked.check_data()
         record = self.kept("ubuntu", "ubuntu")
         if desired.get("made") is False:
             self._remove(record)
             return
         if "made" in desired:
             record = self._make({**(record or {}), **desired})
-        elif set(_PARTS) & set(desired):
-            raise wrong_place("An installer stays what it is: set made, too, to make it again.")
-        if record is None or not record["complete"]:
-            raise wrong_place("There is no finished installer on this host: set made first.")
+        elif set(_PARTS) & set(desired) or record is None or not record["complete"]:
+            raise wrong_place("There is no finished installer on this host, or another one: set made.")
         if "host_key" in desired:
             record["host_key"] = desired["host_key"]
             self.keep("ubuntu", "ubuntu", record)
         if "ticket" in desired:
             self._hand_over(record, desired["ticket"], asked.secret)
 
-    def _remove(self, record: Mapping[str, Any] | None) -> None:
+    def _remove(self, record: Kept | None) -> None:
         if record is not None and (guid := self.partition(record["partition"])) is not None:
             self._disks.unprotect(guid)
             self._disks.clear(guid)
         self.keep("ubuntu", "ubuntu", None)
 
-    def _make(self, wanted: Mapping[str, Json]) -> dict[str, Any]:
+    def _make(self, wanted: Mapping[str, Any]) -> Kept:
         parts = {part: wanted.get(part) for part in _PARTS}
         if None in [parts[part] for part in _PARTS if part != "address"]:
             raise bad_request("An installer is made of an image, on a partition, with files beside it and for a user.")
-        disks, guid, image = self._disks, str(parts["partition"]), str(parts["image"])[:64]
+        disks, guid = self._disks, str(parts["partition"])
         if self.partition(guid) is None:
             said = f"{guid} is not the partition that winhost made for an installer."
             raise own_error("WrongPlace", "ObjectNotFound", said)
-        if self.host.software.staged_path(image) is None:
-            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {image} was brought to this host.")
+        self.host.software.staged_path(str(parts["image"])[:64])
         texts = _unpacked(str(parts["files"]))
         record = {**parts, "host_key": None, "content": None, "complete": False}
         self.keep("ubuntu", "ubuntu", record)
         disks.unprotect(guid)
         disks.clear(guid)
         if "casper\\vmlinuz" not in self.physics.image:
-            what = "This image is not an installer of Ubuntu Server: it has no casper\\vmlinuz."
-            raise own_error("NoInstaller", "InvalidData", what)
+            said = "This image is not an installer of Ubuntu Server: it has no casper\\vmlinuz."
+            raise own_error("NoInstaller", "InvalidData", said)
         staged = dict.fromkeys(self.physics.image, b"")
         staged |= {path.replace("/", "\\"): text.encode() for path, text in texts.items()}
         for path, data in staged.items():
@@ -126,7 +123,7 @@ class InstallerPart(Part):
         self.keep("ubuntu", "ubuntu", record)
         return record
 
-    def _hand_over(self, record: Mapping[str, Any], ticket: Json, secret: str) -> None:
+    def _hand_over(self, record: Kept, ticket: Json, secret: str) -> None:
         disks, guid = self._disks, self.partition(record["partition"])
         if guid is None:
             raise own_error("WrongPlace", "ObjectNotFound", "The partition of the installer is not there any more.")
@@ -200,13 +197,12 @@ def _unpacked(packed: str) -> dict[str, str]:
     try:
         texts: Json = json.loads(gzip.decompress(b64decode(packed, validate=True)))
     except (ValueError, OSError, EOFError, zlib.error):
-        raise bad_request("files is JSON, as gzip in base64.") from None
-    if not isinstance(texts, dict):
-        raise bad_request("files is JSON, as gzip in base64.")
-    for path, text in texts.items():
+        texts = None
+    found: Mapping[str, Json] = texts if isinstance(texts, dict) else {"": None}
+    for path, text in found.items():
         if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")) or not isinstance(text, str):
-            raise bad_request("files are texts by their paths.")
-    return {path: str(text) for path, text in texts.items()}
+            raise bad_request("files are texts by their paths: JSON, as gzip in base64.")
+    return {path: str(text) for path, text in found.items()}
 
 
 def _content(files: Mapping[str, bytes]) -> str:
