@@ -137,7 +137,7 @@ def run_py(
 ) -> linux_run.Result:
     """One call of run.py in front of this agent."""
     patch.setattr(linux_run, "load", lambda text: agent)
-    patch.setattr(linux_journal, "stop_gently", lambda run: None)
+    patch.setattr(linux_commands, "stop_gently", lambda run: None)
     if command in ("apply", "rollback"):
         words = (*words, "--journals", str(journals))
     given = linux_run.words().parse_args([command, "--json", *words])
@@ -147,19 +147,19 @@ def run_py(
 @contextmanager
 def at_each_line(do: Callable[[str, Any], None]) -> Iterator[None]:
     """Tells of them as the journal of the engine does."""
-    real = linux_journal.Run._line
+    real = linux_journal.Journal._line
     count = 0
 
-    def line(run: linux_journal.Run, kind: str, fields: Any) -> None:
+    def line(journal: linux_journal.Journal, kind: str, fields: Any) -> None:
         nonlocal count
         count += 1
         entry = {**fields, "n": count, "event": kind}
         do("before", entry)
-        real(run, kind, fields)
+        real(journal, kind, fields)
         do("after", entry)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linux_journal.Run, "_line", line)
+        patch.setattr(linux_journal.Journal, "_line", line)
         yield
 
 

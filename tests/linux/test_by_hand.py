@@ -13,7 +13,7 @@ from tests.engine.world import world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.linux.by_hand import InLinux, LabAgent, at_each_line, with_windows_done
 from tests.linux.unpacked import unpack_linux
-from winhost.bundle import linux_commands, linux_journal, linux_run
+from winhost.bundle import linux_commands, linux_host, linux_run
 from winhost.bundle.bundle_files import bundle, linux_sources, sums
 from winhost.cli import run as main
 from winhost.core.marks import MarkedRun, mark_of
@@ -99,9 +99,9 @@ def test_what_takes_long_says_how_far_it_is(
     hand: InLinux, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("winhost.bundle.linux_journal.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("winhost.bundle.linux_host.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(linux_run, "load", lambda text: Downloading(hand.here, (), clock))
-    monkeypatch.setattr(linux_journal, "stop_gently", lambda run: None)
+    monkeypatch.setattr(linux_commands, "stop_gently", lambda run: None)
     given = linux_run.words().parse_args(["apply", "--journals", str(hand.journals)])
     assert linux_commands.main(given, linux_run.open_files(str(made))).code == 0
     told = [each for each in capsys.readouterr().out.splitlines() if each.startswith("  files")]
@@ -111,7 +111,7 @@ def test_what_takes_long_says_how_far_it_is(
 def test_the_agent_of_a_bundle_says_it_there() -> None:
     agent = linux_run.load(linux_sources()["agent.py"])
     said: list[str] = []
-    agent.WAITS = linux_journal.Waits(said.append)
+    agent.WAITS = linux_host.Waits(said.append)
     with agent.waiting("model files"):
         agent.doing("model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left")
     assert said == ["  model files: 1,000 of 16,400 MB, 10.0 MB/s, 24 min left"]
@@ -426,3 +426,22 @@ def test_what_a_later_run_changed_waits_for_its_rollback(hand: InLinux, plan: Pl
     assert outcome(hand.run(made, "rollback")) == "rolled back"
     assert hand.linux_state() == found
     assert hand.here.inside.linux.marks == []
+
+
+def test_what_somebody_changed_between_the_look_and_the_step_stays_theirs(hand: InLinux, made: Path) -> None:
+    """The step is refused, so nothing of it is the run's to take back."""
+    path = "/etc/systemd/system/winhost-cdi.path"
+    theirs = {"text": "theirs", "link": None, "mode": "0644", "owner": "root:root"}
+
+    def change(when: str, entry: Any) -> None:
+        if (when, entry["event"]) == ("after", "begin") and entry["step"]["key"] == {"path": path}:
+            hand.here.inside.linux.write(path, theirs)
+
+    with at_each_line(change):
+        done = hand.run(made, "apply")
+    assert (done.code, done.document["error"]["kind"]) == (4, "Drifted")
+    done = hand.run(made, "rollback")
+    assert [each.partition(": ")[2] for each in done.document["kept"]] == [
+        "kept: text, mode, owner changed since by somebody else"
+    ]
+    assert hand.here.inside.linux.file(path) == theirs

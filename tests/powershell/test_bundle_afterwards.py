@@ -16,8 +16,8 @@ from tests.powershell.bundles import (
     unpack,
 )
 from tests.powershell.twins import machine
+from winhost.core.rollback import LaterRuns
 from winhost.engine.journal import read_journal
-from winhost.engine.later_runs import LaterRuns
 from winhost.engine.rollback import preview, rollback
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import replay

@@ -18,8 +18,8 @@ from tests.powershell.bundles import (
     unpack,
 )
 from tests.powershell.twins import ENGINES_OWN, machine
+from winhost.core.rollback import LaterRuns
 from winhost.engine.journal import read_journal
-from winhost.engine.later_runs import LaterRuns
 from winhost.engine.planning import make_plan
 from winhost.engine.rollback import preview
 from winhost.engine.run_state import replay

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SUMS = "SHA256SUMS"
 PLAN = "plan.json"
 README = "README.md"
-LINUX_MODULES = ("commands", "doing", "journal")  # beside run.py there
+LINUX_MODULES = ("commands", "host", "journal")  # beside run.py there
 LINUX_FOLDER = "linux"  # the folder of what runs there
 _LONGEST = 80  # characters of a value in a table
 SHARED = "Winhost.ps1"  # what the scripts that people start have in common: nearly everything

@@ -6,42 +6,42 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from winhost.bundle.linux_doing import (
+from winhost.bundle.linux_host import (
     GO_BACK,
+    RestartNeeded,
+    Run,
     as_document,
     check_lines,
     compared,
-    do,
-    find_back,
     find_steps,
-    forget,
     goals_of,
     host_of,
-    note_dependents,
     refuse_drift,
-    step_lines,
+    step_line,
+    stop_gently,
+    why_unread,
 )
-from winhost.bundle.linux_journal import BundleJournal, Run, running
+from winhost.bundle.linux_journal import ReadJournal, opened
 from winhost.bundle.linux_run import (
     RESTART_NEEDED,
     Bundle,
     BundleRefusal,
     Result,
-    ask,
     bundle_of,
     refuse_others,
     result_of,
     tell_facts,
 )
-from winhost.core.answers import Id, identity
+from winhost.core.answers import MissingFact, identity
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from winhost.bundle.linux_run import Files
-    from winhost.core.host_answers import HostAnswers
+    from winhost.bundle.linux_run import Files, State
+
+PARTLY = "partly rolled back"
 
 
 def apply(bundle: Bundle, given: argparse.Namespace) -> Result:
@@ -53,72 +53,60 @@ def rollback(bundle: Bundle, given: argparse.Namespace) -> Result:
 
 
 def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
-    with running(bundle, given) as run:
-        result = result_of(lambda: action(run))
-        run.keep(result)
+    refuse_others(bundle)
+    with opened(bundle, given.journals, looking=given.check) as journal:
+        run = Run(bundle, given, journal)
+        if not given.check:
+            stop_gently(run)
+        result = result_of(lambda: told_apart(run, given.command, action))
+        journal.keep(result)
         return result
 
 
-def restart_due(run: Run) -> bool:
-    """Whether nothing goes on before this machine has restarted. Whoever changes is told from which boot."""
-    if not run.record.restart and not owes_restart(run):
-        return False
-    here = ask(run.bundle, [{"resource": run.bundle.agent.BOOT, "verb": "get", "key": {}}])[0]["state"]["boot_id"]
-    due = run.record.boot in (None, here)
-    if run.check or run.record.boot == here:
-        return due
-    if due:
-        run.write("restarting", boot_id=here)
-    else:
-        run.write("restarted")
-    return due
+def told_apart(run: Run, command: str, action: Callable[[Run], Result]) -> Result:
+    try:
+        return action(run)
+    except RestartNeeded:
+        accept = f" --accept {','.join(run.accepted)}" if run.accepted else ""
+        following = f"Restart this machine (systemctl reboot), then: python3 -I run.py {command}{accept}"
+        return ended(run, "restart needed", [], [], [following])._replace(code=RESTART_NEEDED)
+    except MissingFact as missing:
+        what = f"{why_unread(run.bundle, missing, '')}"
+        raise BundleRefusal(1, "CannotRead", what, "What cannot be read is not changed.") from None
 
 
-def owes_restart(run: Run) -> bool:
-    """Killed on the way back, after a step that is done and before its end was written."""
-    step = run.record.in_flight
-    if step is None or not step.restarts or not run.record.going_back:
-        return False
-    answer = ask(run.bundle, [{"resource": step.resource, "verb": "get", "key": step.key}])[0]
-    now = answer.get("state") or {}
-    return now.get("restart_due") is True and all(now.get(name) == each for name, each in step.desired.items())
-
-
-def restart_needed(run: Run, command: str) -> Result:
-    again = f"python3 -I run.py {command}"
-    accept = f" --accept {','.join(run.accepted)}" if run.accepted else ""
-    result = ended(run, "restart needed", [], [], [f"Restart this machine (systemctl reboot), then: {again}{accept}"])
-    return result._replace(code=RESTART_NEEDED)
+def settle(run: Run) -> None:
+    """The restart that the last call of this run asked for."""
+    if not run.check:
+        run.finish_restart()
+    elif run.owes_restart() and run.record.restarting_from in (None, run.boot_id()):
+        raise RestartNeeded
 
 
 def forward(run: Run) -> Result:
     resume(run)
-    if restart_due(run):
-        return restart_needed(run, "apply")
-    host = host_of(run.bundle)
-    goals = now_expected(run, host)
+    settle(run)
+    run.look()
+    goals = now_expected(run)
     if run.check or not run.record.stage:
-        refuse_drift(run, host)
-        steps = find_steps(run.bundle, goals, host, "desired")
+        refuse_drift(run)
+        steps = find_steps(run.bundle, goals, run.host, "desired")
         if run.check:
             return preview(run, steps, [])
-        do(run, steps, host)
-        if restart_due(run):
-            return restart_needed(run, "apply")
+        run.do(steps)
         if run.begun:
             run.write("stage", number=run.bundle.stage["number"])
-        host = host_of(run.bundle)
+        run.look()
     # What was so before may no longer be after these steps: an engine was replaced.
-    if again := find_steps(
-        run.bundle, [goal for goal in goals if host.rules[goal.resource].only_waited_for], host, "desired"
-    ):
-        do(run, again, host)
-        host = host_of(run.bundle)
-    note_dependents(run, host)
-    return applied(run, compared(run.bundle, goals, host))
+    waited = [goal for goal in goals if run.host.rules[goal.resource].only_waited_for]
+    if again := find_steps(run.bundle, waited, run.host, "desired"):
+        run.do(again)
+        run.look()
+    run.note_dependents()
+    return applied(run, compared(run.bundle, goals, run.host))
 
 
-def now_expected(run: Run, host: HostAnswers) -> list[DesiredResource]:
+def now_expected(run: Run) -> list[DesiredResource]:
     """Without what was so when the plan was made and is only waited for, where another bundle follows: the steps of
     this one may end that, and only those of the next bring it back.
     """
@@ -127,23 +115,24 @@ def now_expected(run: Run, host: HostAnswers) -> list[DesiredResource]:
         goal
         for goal in goals_of(run.bundle)
         if not run.bundle.stage["deferred"]
-        or not host.rules[goal.resource].only_waited_for
+        or not run.host.rules[goal.resource].only_waited_for
         or identity(goal.resource, goal.key) in planned
     ]
 
 
 def resume(run: Run) -> None:
     """A run of this plan that did not come to its end is gone on with; what has ended is followed by a new run."""
-    for name in reversed(run.names()):
+    for name in reversed(run.journal.names()):
         if not name.startswith(f"{run.bundle.sum}."):
             continue
-        journal = run.read(name)
+        journal = run.journal.read(name)
         if not journal.entries:
             continue  # begun, nothing done
-        if journal.record.going_back and journal.record.outcome not in ("rolled back", PARTLY):
+        back = journal.has_ended and journal.record.outcome in ("rolled back", PARTLY)
+        if journal.record.going_back and not back:
             raise BundleRefusal(2, "OneWay", "the last run of this plan is going back", "Nothing was changed.", GO_BACK)
-        if not journal.record.outcome:
-            run.go_on(name, journal)
+        if not journal.has_ended:
+            run.journal.go_on(name, journal)
         return
 
 
@@ -161,49 +150,57 @@ def applied(run: Run, checks: list[Check]) -> Result:
 
 def backward(run: Run) -> Result:
     older = find_standing(run)
-    if restart_due(run):
-        return restart_needed(run, "rollback")
-    host = host_of(run.bundle)
-    back = find_back(run, host)
-    steps = find_steps(run.bundle, back.goals, host, "undo")
+    settle(run)
+    run.look()
     if run.check:
-        return preview(run, steps, back.sentences)
-    if not run.record.going_back:
-        run.write("back", accepted=list(run.accepted))
-    tried: set[Id] = set()
-    # What goes back may free what was kept for it, such as the group of a user.
-    while goals := [goal for goal in back.goals if identity(goal.resource, goal.key) not in tried]:
-        tried |= {identity(goal.resource, goal.key) for goal in goals}
-        do(run, find_steps(run.bundle, goals, host, "undo"), host)
-        if restart_due(run):
-            return restart_needed(run, "rollback")
-        host = host_of(run.bundle)
-        back = find_back(run, host)
-    checks = [each for each in compared(run.bundle, back.goals, host) if not each.holds]
-    outcome = "not all rolled back" if checks or back.missing else PARTLY if back.waits else "rolled back"
-    forget(run, [] if outcome == "rolled back" else back.open)
-    run.write("outcome", outcome=outcome, open=back.open)
+        goals = run.goals_back(frozenset())
+        return preview(run, run.all_steps_back(goals), [*kept_by(run), *map(not_judged, missing_in(run))])
+    goals = run.go_back()
+    kept, missing = kept_by(run), missing_in(run)
+    checks = [each for each in compared(run.bundle, list(goals), run.host) if not each.holds]
+    waits = bool(run.outlook.waiting)
+    outcome = "not all rolled back" if checks or missing else PARTLY if waits else "rolled back"
+    run.give_up(run.outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
+    run.write("outcome", outcome=outcome)
     following = ["An earlier run of this plan stands as well. To undo that too: the same once more."] * older
     if outcome == PARTLY:  # the same once more is for this run first
-        first = ", then ".join(back.first)
+        holders = (other for held in run.outlook.waiting.values() for other in held.others)
+        first = ", then ".join(dict.fromkeys(other.rollback for other in holders))
         what = (
             f"Roll back the rest: {first}, then" if first else "Take back what came since, then go on with going back:"
         )
         following = [f"{what} {GO_BACK}"]
-    following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(back.missing)
-    result = ended(run, outcome, checks, back.sentences, following)
-    document = {**result.document, "kept": back.kept, "missing": back.missing}
-    return Result(1 if back.missing or outcome == PARTLY else result.code, document, result.lines)
+    following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(missing)
+    result = ended(run, outcome, checks, [*kept, *map(not_judged, missing)], following)
+    document = {**result.document, "kept": kept, "missing": missing}
+    return Result(1 if missing or outcome == PARTLY else result.code, document, result.lines)
+
+
+def kept_by(run: Run) -> list[str]:
+    return [f"{run.record.touched[id_].title}: kept: {reason}" for id_, reason in run.outlook.kept.items()]
+
+
+def missing_in(run: Run) -> list[State]:
+    """What could not be judged, as the result has it."""
+    found = [(run.record.touched[id_], missing) for id_, missing in run.outlook.missing.items()]
+    return [
+        {"resource": t.resource, "key": t.key, "title": t.title, "why": why_unread(run.bundle, missing, t.resource)}
+        for t, missing in found
+    ]
+
+
+def not_judged(each: State) -> str:
+    return f"{each['title']}: not judged: {each['why']}"
 
 
 def find_standing(run: Run) -> bool:
     """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Is there an
     earlier one?
     """
-    mine: list[tuple[str, BundleJournal]] = []
+    mine: list[tuple[str, ReadJournal]] = []
     later = never = ""
-    for name in run.names():
-        journal = run.read(name)
+    for name in run.journal.names():
+        journal = run.journal.read(name)
         ours = name.startswith(f"{run.bundle.sum}.")
         if not journal.entries:
             never = name if ours else never
@@ -214,13 +211,13 @@ def find_standing(run: Run) -> bool:
         what = "It ended before its first line was on disk, so nothing was changed and there is nothing to undo."
         raise BundleRefusal(2, "NeverBegun", f"{never}: begun, nothing done", what, "Apply the plan again.")
     if not mine:
-        raise BundleRefusal(2, "UnknownRun", "no run of this plan stands here", f"Looked in {run.journals}.")
+        raise BundleRefusal(2, "UnknownRun", "no run of this plan stands here", f"Looked in {run.folder}.")
     if later:
         what = "another plan was applied after this one, and still stands"
         raise BundleRefusal(
             2, "LaterRun", what, f"Its journal: {later}. Nothing was changed.", "Go back with that first."
         )
-    run.go_on(*mine[-1])
+    run.journal.go_on(*mine[-1])
     return len(mine) > 1
 
 
@@ -235,13 +232,12 @@ def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
     return Result(0 if holds else 4, {"host": host, "holds": holds, "checks": list(map(asdict, checks))}, lines)
 
 
-PARTLY = "partly rolled back"
 COMMANDS = {"apply": apply, "rollback": rollback, "verify": verify, "facts": tell_facts}
 
 
 def preview(run: Run, steps: tuple[Step, ...], kept: list[str]) -> Result:
     result = ended(run, "nothing was changed", [], kept, [])
-    lines = step_lines(steps) or ["Nothing to do."]
+    lines = [step_line(step, n, len(steps)) for n, step in enumerate(steps, 1)] or ["Nothing to do."]
     return Result(0, {**result.document, "steps": list(map(as_document, steps))}, [*lines, *result.lines])
 
 
@@ -251,7 +247,7 @@ def ended(run: Run, outcome: str, checks: list[Check], kept: list[str], followin
         "schema": "winhost.bundle-result/2",
         "host": plan["host"],
         "machine_id": plan["machine_id"],
-        "run": run.name,
+        "run": run.journal.name,
         "outcome": outcome,
         "changed": run.changed,
         "checks": list(map(asdict, checks)),

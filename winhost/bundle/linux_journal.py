@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import json
 import os
-import signal
 import stat
-import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from winhost.bundle.linux_run import WINHOST, Bundle, BundleRefusal, Result, refuse_others, visible
+from winhost.bundle.linux_run import WINHOST, Bundle, BundleRefusal, Result
+from winhost.core import changes
 from winhost.core.answers import Id, identity
-from winhost.core.changes import Changes, Dependent, Unfitting, begun, left, noted
+from winhost.core.changes import Changes, Dependent, Unfitting
 from winhost.core.journal_lines import DamagedLine, LineFormat, append, read_line
-from winhost.core.marks import BUNDLE, MarkedRun
 from winhost.core.steps import Step
 
 if TYPE_CHECKING:
@@ -27,20 +24,14 @@ if TYPE_CHECKING:
     from winhost.bundle.linux_run import State
 
 SCHEMA = "winhost.bundle-journal/2"
-TELL_S = 5.0  # as the agent says over a wire what it waits for
 LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
 
 
 @dataclass(frozen=True)
 class BundleRun(Changes):
-    """What the lines tell. stage: its steps are done. restart: this machine has to restart first, from the boot of this
-    id where somebody was told so.
-    """
+    """What the lines tell. stage: its steps are done."""
 
     stage: bool = False
-    outcome: str = ""
-    restart: bool = False
-    boot: str | None = None
 
 
 def fold(record: BundleRun, entry: State) -> BundleRun:
@@ -53,48 +44,42 @@ def id_of(each: State) -> Id:
 
 
 def step_of(told: State) -> Step:
-    return Step(id="", why="", **{**told, "risks": tuple(told["risks"])})
+    return Step(**{**told, "risks": tuple(told["risks"]), "may_need": tuple(told["may_need"])})
 
 
-def after_step(record: BundleRun, entry: State) -> BundleRun:
-    restart = record.restart or entry.get("restart", False)
-    return replace(left(record, id_of(entry), entry["after"]), in_flight=None, restart=restart)
-
-
-def after_dependents(record: BundleRun, entry: State) -> BundleRun:
-    users = {id_of(each): tuple(Dependent(u["resource"], u["key"]) for u in each["users"]) for each in entry["resting"]}
-    return noted(record, users)
-
-
-def after_outcome(record: BundleRun, entry: State) -> BundleRun:
-    stays = map(id_of, entry["open"]) if "open" in entry else set(record.touched) - record.restored
-    restored = frozenset(record.touched) - frozenset(stays)
-    return replace(record, outcome=entry["outcome"], restored=restored)
+def users_of(told: State) -> tuple[Dependent, ...]:
+    return tuple(Dependent(**each) for each in told["users"])
 
 
 FOLDS: dict[str, Callable[[BundleRun, State], BundleRun]] = {
-    "begin": lambda record, entry: replace(begun(record, step_of(entry["step"]), entry["found"]), outcome=""),
-    "end": after_step,
-    "failed": after_step,
-    "stage": lambda record, entry: replace(record, stage=True),
-    "back": lambda record, entry: replace(record, going_back=True, outcome=""),
-    "restarting": lambda record, entry: replace(record, boot=entry["boot_id"]),
-    "restarted": lambda record, entry: replace(record, boot=None, restart=False),
-    "dependents": after_dependents,
-    "outcome": after_outcome,
+    "begin": lambda run, told: changes.begun(run, step_of(told["step"]), told["found"], users_of(told)),
+    "end": lambda run, told: changes.ended(run, id_of(told), told["after"], told["restart"]),
+    "failed": lambda run, told: changes.ended(run, id_of(told), told["after"]),
+    "stage": lambda run, told: replace(run, stage=True),
+    "back": lambda run, told: changes.turned_back(run),
+    "restarting": lambda run, told: changes.restarting(run, told["boot_id"]),
+    "restarted": lambda run, told: changes.restarted(run, ((id_of(each), each["after"]) for each in told["left"])),
+    "dependents": lambda run, told: changes.noted(run, {id_of(each): users_of(each) for each in told["resting"]}),
+    "restored": lambda run, told: changes.restored(run, map(id_of, told["resources"])),
+    "outcome": lambda run, told: replace(run, outcome=told["outcome"]),
 }
 
 
-class BundleJournal(NamedTuple):
+class ReadJournal(NamedTuple):
     """As it was read. length: bytes up to the end of its last whole line."""
 
     record: BundleRun
     entries: list[Any]
     length: int
 
+    @property
+    def has_ended(self) -> bool:
+        """Nothing came after its end."""
+        return bool(self.entries) and self.entries[-1]["event"] == "outcome"
 
-def parse_journal(name: str, data: bytes) -> BundleJournal:
-    record = BundleRun()
+
+def parse_journal(name: str, data: bytes) -> ReadJournal:
+    record = BundleRun(run=name, id=name)  # no other run here has its name
     try:
         refuse_other_version(name, data)
         entries: list[Any] = list(LINES.entries(data))
@@ -105,7 +90,7 @@ def parse_journal(name: str, data: bytes) -> BundleJournal:
         meaning = "It cannot be relied on for going on or going back. Nothing was changed."
         what = f"{name}: {which} not as winhost wrote it"
         raise BundleRefusal(2, "Damaged", what, meaning, "Restore the file from a copy.") from None
-    return BundleJournal(record, entries, data.rfind(b"\n") + 1)
+    return ReadJournal(record, entries, data.rfind(b"\n") + 1)
 
 
 def refuse_other_version(name: str, data: bytes) -> None:
@@ -119,56 +104,18 @@ def refuse_other_version(name: str, data: bytes) -> None:
         raise BundleRefusal(2, "OtherVersion", what, meaning, hint)
 
 
-class Waits(list[str]):
-    """What the agent waits for, which it says here: told as it changes, but not more often than people read."""
+class Journal:
+    """The journal of one run in the folder of all. It is begun with the first change: what is refused leaves nothing
+    behind. name: empty until then.
+    """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self._say, self._next = say, 0.0
-
-    def __setitem__(self, at: Any, text: Any) -> None:
-        super().__setitem__(at, text)
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + TELL_S
-            self._say(f"  {text}")
-
-
-class Run:
-    """begun: it has a journal, which it gets with its first change: what is refused leaves nothing behind."""
-
-    def __init__(self, bundle: Bundle, given: argparse.Namespace, folder: int | None) -> None:
-        self.bundle = bundle
-        self.journals: str = given.journals
-        self.within: int = given.within
-        self.keeps: bool = given.keep
-        self.accepted = tuple(filter(None, given.accept.split(",")))
-        self.check: bool = given.check
-        self.quiet: bool = given.json
-        self.changed = 0
+    def __init__(self, bundle: Bundle, folder: int | None) -> None:
+        self._bundle, self._folder = bundle, folder
         self.name = ""
         self.record = BundleRun()
-        self.asked_to_stop = False
-        self._folder = folder
         self._file: int | None = None
         self._entries: list[Any] = []
         self._length = 0
-        bundle.agent.WAITS = Waits(self.say)
-
-    @property
-    def begun(self) -> bool:
-        return self.name != ""
-
-    @property
-    def marked(self) -> MarkedRun:
-        """As marks on this machine name it: no other run here has its name."""
-        return MarkedRun(self.name, self.name, BUNDLE)
-
-    def say(self, line: str) -> None:
-        if not self.quiet:
-            with suppress(OSError):
-                sys.stdout.write(f"{visible(line)}\n")
-                sys.stdout.flush()
 
     def names(self) -> list[str]:
         """Of every plan, oldest first: a journal is named by the sum of its plan and the time at which it was begun."""
@@ -176,21 +123,20 @@ class Run:
         names = [name[: -len(".jsonl")] for name in found if name.endswith(".jsonl")]
         return sorted(names, key=lambda name: name.split(".", 1)[::-1])
 
-    def read(self, name: str) -> BundleJournal:
+    def read(self, name: str) -> ReadJournal:
         with os.fdopen(self._open(name, os.O_RDONLY), "rb") as file:
             return parse_journal(name, file.read())
 
-    def go_on(self, name: str, journal: BundleJournal) -> None:
+    def go_on(self, name: str, journal: ReadJournal) -> None:
         """With a journal that is there, behind its last whole line."""
-        self.name, self.record = name, journal.record
-        self._entries, self._length = journal.entries, journal.length
+        self.name = name
+        self.record, self._entries, self._length = journal
 
-    def write(self, kind: str, **fields: Any) -> None:
+    def write(self, kind: str, fields: State) -> None:
         if self._file is None:
             self._file = self._begin()
         if not self._entries:
-            plan = self.bundle.plan
-            self._line("run", {"schema": SCHEMA, "host": plan["host"], "winhost": WINHOST})
+            self._line("run", {"schema": SCHEMA, "host": self._bundle.plan["host"], "winhost": WINHOST})
         self._line(kind, fields)
 
     def keep(self, result: Result) -> None:
@@ -206,13 +152,14 @@ class Run:
             os.close(self._file)
 
     def _begin(self) -> int:
-        if self.begun:
+        if self.name:
             file = self._open(self.name, os.O_WRONLY | os.O_APPEND)
             os.ftruncate(file, self._length)
             return file
         now = time.time()
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-        self.name = f"{self.bundle.sum}.{stamp}-{int(now * 1000) % 1000:03d}"
+        self.name = f"{self._bundle.sum}.{stamp}-{int(now * 1000) % 1000:03d}"
+        self.record = replace(self.record, run=self.name, id=self.name)
         file = self._open(self.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL)
         if self._folder is not None:
             os.fsync(self._folder)
@@ -233,18 +180,17 @@ class Run:
 
 
 @contextmanager
-def running(bundle: Bundle, given: argparse.Namespace) -> Iterator[Run]:
-    refuse_others(bundle)
-    folder = open_journals(given.journals, make=not given.check)
-    run = Run(bundle, given, folder)
+def opened(bundle: Bundle, path: str, looking: bool) -> Iterator[Journal]:
+    """looking: nothing is written, and whoever changes something meanwhile may."""
+    folder = open_journals(path, make=not looking)
+    journal = Journal(bundle, folder)
     locked = None
     try:
-        if not given.check:
+        if not looking:
             locked = lock(folder)
-            stop_gently(run)
-        yield run
+        yield journal
     finally:
-        run.close()
+        journal.close()
         for each in (locked, folder):
             if each is not None:
                 os.close(each)
@@ -277,14 +223,3 @@ def lock(folder: int | None) -> int:
             1, "Busy", "this machine is being changed by another run", "", "Wait for it to end."
         ) from None
     return file
-
-
-def stop_gently(run: Run) -> None:
-    """A package half unpacked is worse than a minute: a step comes to its end, also where the terminal is gone."""
-
-    def stop(number: int, frame: object) -> None:
-        run.asked_to_stop = True
-
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -19,7 +19,7 @@ Exit codes: 0 done, 1 failure, 2 wrong usage, another machine or changed files, 
 
 This script is the same for every plan: what is wanted stands in plan.json beside it, and what is known of the resources
 in resources.json; both are only ever read as data. agent.py is what winhost sends over SSH where it is allowed to, and
-core/ is what winhost itself orders, undoes and compares by. commands.py, doing.py and journal.py belong to this one: it
+core/ is what winhost itself does, undoes and compares by. commands.py, host.py and journal.py belong to this one: it
 runs them once their sums were checked. Python 3.10 and its standard library are enough, and 3.8
 for `facts`.
 """
@@ -66,14 +66,16 @@ CORE = (
     "dependents",
     "host_answers",
     "journal_lines",
+    "loop",
     "marks",
     "order",
     "requirements",
+    "rollback",
     "rules",
     "steps",
     "undo",
 )
-MODULES = ("commands", "doing", "journal")  # of what this does, beside it
+MODULES = ("commands", "host", "journal")  # of what this does, beside it
 FILES = (
     "agent.py",
     *(f"core/{name}.py" for name in CORE),

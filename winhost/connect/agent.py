@@ -5,7 +5,6 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
 from winhost.connect.checked_answers import (
@@ -29,6 +28,7 @@ from winhost.connect.tunnel import SshWay, Tunnels
 from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, not_found
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
+from winhost.core.steps import SetAnswer
 from winhost.model.facts import Answer, Facts
 
 log = logging.getLogger(__name__)
@@ -69,18 +69,6 @@ class Connector(Protocol):
     def host(self) -> str: ...
 
     def open(self) -> "Agent": ...
-
-
-@dataclass(frozen=True)
-class SetAnswer:
-    """The host's own view before and after a set; nothing after, where the instance is gone. restart: the change takes
-    effect with a restart.
-    """
-
-    before: Mapping[str, Json]
-    after: Mapping[str, Json]
-    restart: bool = False
-    warnings: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import field
 from typing import TypeVar
 
-from winhost.connect.agent import Agent, Connector, Received, SetAnswer, State
+from winhost.connect.agent import Agent, Connector, Received, State
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.logged import failure
 from winhost.connect.ssh import SshConnector, SshTarget
@@ -24,6 +24,7 @@ from winhost.connect.wire_errors import (
 )
 from winhost.core.answers import Id, Json, Key, Unknown
 from winhost.core.dataclass import dataclass
+from winhost.core.steps import SetAnswer
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer
 from winhost.model.fleet import Host

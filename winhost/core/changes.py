@@ -52,12 +52,26 @@ class ChangedResource:
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes of one run. restored: what an earlier rollback has restored for good."""
+    """All that a journal tells of a run. run: its name; id: tells it from others of that name; restored: what an
+    earlier rollback has restored for good; restarting_from: the boot that its restart ends, once that was asked for;
+    outcome: how it ended, if it did.
+    """
 
     touched: Mapping[Id, ChangedResource] = field(default_factory=dict)
     in_flight: Step | None = None
     going_back: bool = False
     restored: frozenset[Id] = frozenset()
+    restart_due: bool = False
+    restarting_from: str | None = None
+    outcome: str | None = None
+    run: str = ""
+    id: str = ""
+
+    @property
+    def unchanged(self) -> bool:
+        """The host is as it was found, as far as is known: nobody has to go on or back."""
+        at_rest = self.in_flight is None and not self.restart_due
+        return at_rest and all(touched.is_restored for touched in self.touched.values())
 
 
 C = TypeVar("C", bound=Changes)
@@ -93,7 +107,12 @@ def begun(changes: C, step: Step, found: Mapping[str, Json], users: tuple[Depend
     others = {other: replace(known, dependents=None) for other, known in changes.touched.items()}
     if changes.going_back:
         others = dict(changes.touched)
-    return replace(changes, in_flight=step, touched={**others, id_: touched})
+    return replace(changes, in_flight=step, touched={**others, id_: touched}, outcome=None)
+
+
+def ended(changes: C, id_: Id, after: Mapping[str, Json] | None, restart: bool = False) -> C:
+    """The step that was begun is done, or was refused."""
+    return replace(left(changes, id_, after), in_flight=None, restart_due=changes.restart_due or restart)
 
 
 def left(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
@@ -110,6 +129,33 @@ def left(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
     else:
         touched = replace(known, after={**known.after, **after}, transitional=())
     return replace(changes, touched={**changes.touched, id_: touched})
+
+
+def restarting(changes: C, boot_id: str) -> C:
+    """A restart is about to be asked for, of this boot."""
+    return replace(changes, restarting_from=boot_id, restart_due=True)
+
+
+def restarted(changes: C, states: Iterable[tuple[Id, Mapping[str, Json] | None]]) -> C:
+    """The host is back. A change that took effect with the restart is what it is now, not what it was while pending."""
+    changes = replace(changes, restarting_from=None, restart_due=False)
+    for id_, after in states:
+        changes = left(changes, id_, after) if not changes.going_back else _took_effect_late(changes, id_, after)
+    return changes
+
+
+def _took_effect_late(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
+    """On the way back: a run that was killed on the way there may still owe the restart of that."""
+    known = changes.touched.get(id_)
+    if known is None or known.transitional or after is None:
+        return changes
+    touched = replace(known, after={**known.after, **after})
+    return replace(changes, touched={**changes.touched, id_: touched})
+
+
+def turned_back(changes: C) -> C:
+    """From here on the run goes back."""
+    return replace(changes, going_back=True, in_flight=None, outcome=None)
 
 
 def noted(changes: C, resting: Mapping[Id, tuple[Dependent, ...]]) -> C:

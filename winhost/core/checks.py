@@ -1,11 +1,12 @@
 """Check whether desired properties still hold, one by one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from .answers import Json, MissingFact
+from .answers import Json, MissingFact, identity
+from .changes import Changes
 from .dataclass import dataclass
 from .host_answers import HostAnswers
-from .steps import DesiredResource
+from .steps import DesiredResource, Step
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,31 @@ def check(desired: DesiredResource, host: HostAnswers, unread: Callable[[Missing
 
 def _lost(desired: DesiredResource, name: str, why: str) -> Check:
     return Check(desired.title, desired.resource, name, desired.desired[name], why, holds=False)
+
+
+def drifted(
+    record: Changes, goals: Iterable[DesiredResource], steps: Iterable[Step], host: HostAnswers
+) -> dict[str, tuple[Json, Json]]:
+    """What of a host is not as its plan saw it, by title and property: as planned, and now. Raises MissingFact.
+
+    A request must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it would
+    be given back to what it no longer is. What no step of the plan shows must be so already: nothing is changed that
+    its reader has not seen. What this run moved itself may differ.
+    """
+    steps = tuple(steps)
+    shown = {(identity(step.resource, step.key), name) for step in steps for name in step.desired}
+    differing: dict[str, tuple[Json, Json]] = {}
+    for goal in goals:
+        id_ = identity(goal.resource, goal.key)
+        now = host.state_of(goal.resource, goal.key) or {}
+        for name, value in goal.desired.items():
+            if (id_, name) not in shown and id_ not in record.touched and now.get(name) != value:
+                differing[f"{goal.title}: {name}"] = (value, now.get(name))
+    for step in steps:
+        if step.role == "restore" or identity(step.resource, step.key) in record.touched:
+            continue
+        now = host.state_of(step.resource, step.key) or {}
+        for name, before in step.before.items():
+            if now.get(name) not in ([before] if step.role == "need" else [before, step.desired[name]]):
+                differing[f"{step.title}: {name}"] = (before, now.get(name))
+    return differing

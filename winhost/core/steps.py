@@ -58,3 +58,16 @@ class Change:
     key: Key
     before: Mapping[str, Json]
     desired: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class SetAnswer:
+    """What the host itself saw before and after a set; nothing after, where what was there is gone.
+
+    restart: the change takes effect with a restart.
+    """
+
+    before: Mapping[str, Json]
+    after: Mapping[str, Json]
+    restart: bool = False
+    warnings: tuple[str, ...] = ()

@@ -93,7 +93,7 @@ def _write_stopped(run: OpenRun, ending: WinhostError | KeyboardInterrupt) -> No
         run.write("stopped", why=ending.what, next=next_)
         if run.record.unchanged and not run.record.going_back:
             with suppress(WinhostError):  # a mark of what was not done says nothing
-                run.forget()
+                run.forget_marks()
             run.write("outcome", outcome="nothing changed")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from winhost.connect import reboot
-from winhost.connect.agent import NO_RANGE, NOT_FETCHED, Agent, Connector, Received, SetAnswer
+from winhost.connect.agent import NO_RANGE, NOT_FETCHED, Agent, Connector, Received
 from winhost.connect.file_copy import NotWritten
 from winhost.connect.logged import brief, failure, log_retry, logged
 from winhost.connect.patience import Patience
@@ -28,7 +28,7 @@ from winhost.connect.wire_errors import (
 )
 from winhost.core.answers import Json, Key, RemoteFault
 from winhost.core.order import change_of
-from winhost.core.steps import Change, Step
+from winhost.core.steps import Change, SetAnswer, Step
 from winhost.engine import uploads
 from winhost.engine.detect import Named, read_facts
 from winhost.engine.progress import ProgressEvent

@@ -113,7 +113,7 @@ class OpenRun:
         assert self.journal is not None
         return MarkedRun(self.name, id_of(self.journal.entries), me())
 
-    def forget(self, facts: Facts | None = None, but: Iterable[Id] = ()) -> None:
+    def forget_marks(self, facts: Facts | None = None, but: Iterable[Id] = ()) -> None:
         """Take its marks off the host, but those of these resources. facts: of the systems that can be reached."""
         for system in self.marked_systems(facts):
             self.session.keep_marks(system, lambda lines: without(lines, self.marked.id, but))

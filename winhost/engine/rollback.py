@@ -2,29 +2,23 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from enum import Enum
-from functools import partial
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
-from winhost.core.came_since import Verdicts, judge
-from winhost.core.checks import Check, check
+from winhost.core.checks import check
 from winhost.core.dataclass import dataclass
 from winhost.core.marks import read_marks
-from winhost.core.requirements import consents_of
-from winhost.core.rules import RESTART
-from winhost.core.steps import Change, DesiredResource, Step
+from winhost.core.rollback import LaterRuns, Turn, in_turns, outlook, turn_of
+from winhost.core.steps import DesiredResource, Step
 from winhost.engine.endings import reaching
 from winhost.engine.events import Waiting
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.host_steps import steps_on
-from winhost.engine.later_runs import Holders, LaterRuns, holders, later_runs, waiting_for
-from winhost.engine.open_run import OpenRun
+from winhost.engine.later_runs import later_runs, waiting_for
 from winhost.engine.run_context import NotJudged, Outcome, RunContext
 from winhost.engine.run_state import RunState
-from winhost.engine.run_steps import do, settle
+from winhost.engine.run_steps import WorkingRun
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
-from winhost.model.plan import in_order
 from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
 from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
 
@@ -49,72 +43,53 @@ class RollbackOutlook:
 def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
     """Give the host back. Safe to repeat: what is undone already needs nothing. Raises ConsentNeeded first."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
-        runner = OpenRun(run, context)
+        runner = _Rollback(run, context)
+        runner.given = frozenset(accepted)
         with reaching(runner):
-            return _back(runner, frozenset(accepted))
+            return runner.back()
 
 
 def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlook, Facts]:
     """The same as `preview`, of the host as it is now, with its facts. Changes nothing."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
-        runner = OpenRun(run, context)
+        runner = _Rollback(run, context)
         with reaching(runner, looking=True):
             runner.session.reach()
             facts = runner.seen()
-            return *preview(runner.record, facts, _later(runner, facts)), facts
+            return *preview(runner.record, facts, runner.later()), facts
 
 
 def preview(record: RunState, facts: Facts, later: LaterRuns) -> tuple[tuple[Step, ...], RollbackOutlook]:
     """What rollback would do now, what it would keep, and what it cannot tell."""
     back = find_back(record, facts, later)
-    return tuple(step for part in _parts(back.desired) for step in _steps(part, facts, record)), back
+    return tuple(step for part in in_turns(back.desired, _turn) for step in _steps(part, facts, record)), back
 
 
 def find_back(record: RunState, facts: Facts, later: LaterRuns, put_back: Set[Id] = frozenset()) -> RollbackOutlook:
-    """By the journal of one run, what the host shows of all others, and what is known of later runs."""
-    host = host_answers(facts)
-    verdicts = judge(record, host)
-    held = holders(record, verdicts, later, host, put_back)
-    kept = {**verdicts.kept, **{id_: _why_waiting(verdicts.waiting.get(id_, ()), runs) for id_, runs in held.items()}}
-    kept = {id_: _with_names(kept[id_], facts) for id_ in record.touched if id_ in kept}
-    going = [id_ for id_ in record.touched if verdicts.rests(id_)]
-    inside = [id_ for id_ in going if id_[0] in LINUX] if any(map(partial(_takes_linux, verdicts), going)) else []
+    """What goes back by now, and what stays. put_back: what this rollback has put back already."""
+    found = outlook(record, host_answers(facts), later, put_back)
+    kept = {id_: _with_names(why, facts) for id_, why in found.kept.items()}
+    inside = [id_ for id_ in found.goals if id_[0] in LINUX] if any(map(_takes_linux, found.goals.values())) else []
     return RollbackOutlook(
-        tuple(_desired(id_, verdicts, record) for id_ in going if id_ not in inside),
+        tuple(goal for id_, goal in found.goals.items() if id_ not in inside),
         tuple(f"{record.touched[id_].title}: kept: {why}" for id_, why in kept.items()),
-        tuple(_not_judged(id_, record, missing) for id_, missing in verdicts.missing.items()),
-        frozenset({*kept, *verdicts.missing}),
+        tuple(_not_judged(id_, record, missing) for id_, missing in found.missing.items()),
+        found.open,
         tuple(_along([record.touched[id_].title for id_ in inside])),
         tuple(
-            Waiting(record.touched[id_].title, kept[id_], held[id_].runs, held[id_].others)
-            for id_ in kept
-            if id_ in held
+            Waiting(record.touched[id_].title, kept[id_], held.runs, held.others) for id_, held in found.waiting.items()
         ),
     )
 
 
-def _why_waiting(names: Sequence[str], held: Holders) -> str:
-    runs = [*held.runs, *map(str, held.others)]
-    if not runs:
-        return f"for {', '.join(names)}, which came since; take that back, then this again"
-    by = f"run{'s' * (len(runs) > 1)} {', '.join(runs)}"
-    came = f"for {', '.join(names)}, which came since with {by}" if names else f"changed since by {by}"
-    return f"{came}; roll that back, then this again"
-
-
-def _takes_linux(verdicts: Verdicts, id_: Id) -> bool:
+def _takes_linux(goal: DesiredResource) -> bool:
     """The VM or the partition of this run goes, and with it its Linux, whatever was changed in that."""
-    return id_[0] in _HOLD_LINUX and verdicts.rests(id_).get("made") is False
+    return goal.resource in _HOLD_LINUX and goal.desired.get("made") is False
 
 
 def _along(titles: Sequence[str]) -> Iterator[str]:
     if titles:
         yield f"not undone, because it goes with its Linux: {'; '.join(titles)}"
-
-
-def _desired(id_: Id, verdicts: Verdicts, record: RunState) -> DesiredResource:
-    touched = record.touched[id_]
-    return DesiredResource(touched.resource, touched.key, verdicts.rests(id_), touched.title, "As it was found.")
 
 
 def _with_names(sentence: str, facts: Facts) -> str:
@@ -134,57 +109,66 @@ def _not_judged(id_: Id, record: RunState, missing: MissingFact) -> NotJudged:
     return NotJudged(touched.title, touched.resource, touched.key, unread(missing), until)
 
 
-def _back(runner: OpenRun, accepted: frozenset[str]) -> Outcome:
-    facts = settle(runner, back=True)
-    back = find_back(runner.record, facts, _later(runner, facts))
-    for sentence in back.along:
-        runner.tell("note", sentence)
-    _ask_first(runner, back.desired, facts, accepted)
-    if not runner.record.going_back or accepted - runner.record.accepted:
-        # Consents given for going there are not consents for going back.
-        runner.write("back", accepted=sorted(accepted))
-    put_back: set[Id] = set()
-    for turn in Turn:
-        tried: set[Id] = set()
-        # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
-        while part := _untried(back.desired, turn, tried):
-            tried |= {identity(goal.resource, goal.key) for goal in part}
-            put_back |= tried
-            do(runner, _steps(part, facts, runner.record), facts)
-            facts = runner.read()
-            back = find_back(runner.record, facts, _later(runner, facts), put_back)
-    return _outcome(runner, back, facts)
+class _Rollback(WorkingRun):
+    """A run that goes back. given: consents of this call."""
 
+    given: frozenset[str] = frozenset()
+    outlook: RollbackOutlook
 
-def _later(runner: OpenRun, facts: Facts) -> LaterRuns:
-    lines = [line for system in runner.marked_systems(facts) for line in runner.session.marks(system)]
-    return later_runs(runner.record, runner.context.store, read_marks(lines))
+    def back(self) -> Outcome:
+        self.settle(back=True)
+        goals = self.go_back()
+        outlook = self.outlook
+        for sentence in outlook.kept:
+            self.tell("kept", sentence)
+        for lacks in outlook.missing:
+            self.tell("note", f"{lacks.title}: not judged: {lacks.why}")
+        checks = tuple(found for goal in goals for found in check(goal, self.host, unread) if not found.holds)
+        outcome = "not all rolled back" if checks or outlook.missing else "rolled back"
+        if outlook.waiting and outcome == "rolled back":
+            outcome = "partly rolled back"
+        self.give_up(outlook.open | {identity(goal.resource, goal.key) for goal in goals}, outcome)
+        if (self.record.outcome, self.record.waiting) != (outcome, outlook.waiting):
+            self.write("outcome", outcome=outcome, waiting=plain(list(outlook.waiting)))
+        host = self.record.host
+        others = waiting_for(self.name, host, self.context.store) if outcome == "rolled back" else ()
+        return Outcome(
+            self.name,
+            host,
+            outcome,
+            self.changed,
+            checks,
+            outlook.kept,
+            outlook.missing,
+            outlook.waiting,
+            _next_of_others(others) or _next(self.name, outlook),
+        )
 
+    def later(self) -> LaterRuns:
+        """Runs after this one, as this controller and the host know them now."""
+        lines = [line for system in self.marked_systems(self.facts) for line in self.session.marks(system)]
+        return later_runs(self.record, self.context.store, read_marks(lines))
 
-def _untried(desired: tuple[DesiredResource, ...], turn: "Turn", tried: Set[Id]) -> tuple[DesiredResource, ...]:
-    return tuple(w for w in desired if _turn(w) is turn and identity(w.resource, w.key) not in tried)
+    def goals_back(self, put_back: Set[Id]) -> Sequence[DesiredResource]:
+        self.outlook = find_back(self.record, self.facts, self.later(), put_back)
+        return self.outlook.desired
 
+    def turn_of(self, goal: DesiredResource) -> Turn:
+        return _turn(goal)
 
-def _outcome(runner: OpenRun, back: RollbackOutlook, facts: Facts) -> Outcome:
-    for sentence in back.kept:
-        runner.tell("kept", sentence)
-    for lacks in back.missing:
-        runner.tell("note", f"{lacks.title}: not judged: {lacks.why}")
-    checks = tuple(_left_to_undo(back.desired, facts))
-    outcome = "not all rolled back" if checks or back.missing else "rolled back"
-    if back.waiting and outcome == "rolled back":
-        outcome = "partly rolled back"
-    still = back.open | {identity(w.resource, w.key) for w in back.desired}
-    given = {id_: touched for id_, touched in runner.record.touched.items() if id_ not in still}
-    if runner.record.restored != given.keys():
-        runner.write("restored", resources=[{"resource": t.resource, "key": dict(t.key)} for t in given.values()])
-    runner.forget(facts, () if outcome == "rolled back" else still)
-    if (runner.record.outcome, runner.record.waiting) != (outcome, back.waiting):
-        runner.write("outcome", outcome=outcome, waiting=plain(list(back.waiting)))
-    host = runner.record.host
-    others = waiting_for(runner.name, host, runner.context.store) if outcome == "rolled back" else ()
-    next_ = _next_of_others(others) or _next(runner.name, back)
-    return Outcome(runner.name, host, outcome, runner.changed, checks, back.kept, back.missing, back.waiting, next_)
+    def steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
+        return _steps(goals, self.facts, self.record)
+
+    def refuse_to_go_back(self, steps: Sequence[Step]) -> None:
+        for sentence in self.outlook.along:
+            self.tell("note", sentence)
+        if lacking := self.lacking(steps, self.given):
+            raise ConsentNeeded(self.record.host, self.name, lacking, True, self.record.going_back)
+
+    def turn_back(self) -> None:
+        if not self.record.going_back or self.given - self.record.accepted:
+            # Consents given for going there are not consents for going back.
+            self.write("back", accepted=sorted(self.given))
 
 
 def _next(run: str, back: RollbackOutlook) -> str | None:
@@ -215,42 +199,10 @@ def _next_of_others(runs: Sequence[str]) -> str | None:
     return f"What an earlier rollback kept for this run can be undone now: {commands}"
 
 
-def _ask_first(runner: OpenRun, desired: tuple[DesiredResource, ...], facts: Facts, accepted: frozenset[str]) -> None:
-    """All consents before the first step back, so that a refusal leaves the run as it was."""
-    needed = in_order(
-        risk for part in _parts(desired) for step in _steps(part, facts, runner.record) for risk in step.risks
-    )
-    lacking = tuple(risk for risk in needed if risk not in accepted)
-    if lacking:
-        raise ConsentNeeded(runner.record.host, runner.name, lacking, True, runner.record.going_back)
-
-
-def _left_to_undo(desired: tuple[DesiredResource, ...], facts: Facts) -> Iterator[Check]:
-    return (found for goal in desired for found in check(goal, host_answers(facts), unread) if not found.holds)
-
-
-def _parts(desired: tuple[DesiredResource, ...]) -> list[tuple[DesiredResource, ...]]:
-    return [part for turn in Turn if (part := tuple(goal for goal in desired if _turn(goal) is turn))]
-
-
-class Turn(Enum):
-    """When something goes back. The system that runs first: only Windows can give back what it changed. What takes
-    effect with a restart last: without the role there would be no VM left to give its settings back to.
-    """
-
-    FIRST = 1
-    NEXT = 2
-    LAST = 3
-
-
 def _turn(goal: DesiredResource) -> Turn:
-    if goal.resource == RUNNING:
-        return Turn.FIRST
-    rules = RULES[goal.resource]
-    restarts = rules.restarts and RESTART in consents_of(rules.risks, Change(goal.key, {}, goal.desired))
-    return Turn.LAST if restarts else Turn.NEXT
+    return turn_of(goal, RULES, RUNNING)
 
 
-def _steps(desired: tuple[DesiredResource, ...], facts: Facts, record: RunState) -> tuple[Step, ...]:
+def _steps(desired: Sequence[DesiredResource], facts: Facts, record: RunState) -> tuple[Step, ...]:
     titles: Mapping[Id, str] = {id_: touched.title for id_, touched in record.touched.items()}
     return steps_on(facts, desired, prefix="u", role="undo", backwards=True, titles=titles)

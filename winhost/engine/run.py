@@ -2,19 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from winhost.core.answers import Id, Key, MissingFact, Unavailable, identity
-from winhost.core.dependents import seen
+from winhost.connect.wire_errors import Drifted
+from winhost.core.answers import Id, MissingFact, Unavailable, identity
+from winhost.core.checks import drifted
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amending
 from winhost.engine.amending import Amendment
-from winhost.engine.drift import refuse_drift
 from winhost.engine.endings import reaching
 from winhost.engine.failures import ConsentNeeded, halted, run_is_rolling_back, stage_never_ready, unfinished
 from winhost.engine.host_steps import steps_on
 from winhost.engine.journal import read_journal
-from winhost.engine.open_run import OpenRun
 from winhost.engine.planning import (
     CheckedPlan,
     PlanRefused,
@@ -25,7 +23,7 @@ from winhost.engine.planning import (
 )
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import has_ended, replay
-from winhost.engine.run_steps import do, settle
+from winhost.engine.run_steps import WorkingRun
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_stages
 from winhost.model.documents import plain
@@ -34,7 +32,7 @@ from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Stage, in_order
 from winhost.paths.path_request import PathRequest
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RESOURCE_TYPES, RULES, host_answers
+from winhost.resources.registry import RULES, host_answers
 from winhost.resources.shared import SEED
 
 
@@ -104,7 +102,7 @@ def _refuse_unfinished(plan: Plan, store: Store, but: str = "") -> None:
             raise unfinished(plan.host, name, record.going_back)
 
 
-class Runner(OpenRun):
+class Runner(WorkingRun):
     """A run that goes forward."""
 
     def forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
@@ -112,7 +110,7 @@ class Runner(OpenRun):
         self.session.awaits_guests = True
         with reaching(self):
             self.parse()
-            facts = settle(self)
+            facts = self.settle()
             if self.journal is None:
                 # Judged again before anything is done: a checkpoint made since the plan would fail it half-way.
                 make_plan(HostFacts(facts), self.request)
@@ -121,8 +119,8 @@ class Runner(OpenRun):
             while (stage := self._next_stage(facts)) is not None:
                 if self._run_stage(stage, facts):
                     facts = self.read()
-                self._note_dependents(facts)
-            self._note_dependents(facts)  # also where the run was killed before it could
+                self.note_dependents()
+            self.note_dependents()  # also where the run was killed before it could
             return self._finish(facts)
 
     def first_steps(self) -> tuple[Step, ...]:
@@ -210,11 +208,11 @@ class Runner(OpenRun):
         there = _of_what_is_there(stage, facts)
         steps = self._steps(there, facts)
         did = bool(steps) or self.record.restart_due or there != stage
-        do(self, steps, facts)
+        self.do(steps)
         if there != stage:
             # It was broken off while the VM was off for other steps; by now it runs again, and its guest can be asked.
             facts = self.read()
-            do(self, self._steps(stage, facts), facts)
+            self.do(self._steps(stage, facts))
         if self.journal is not None:
             self.write("stage", number=stage.number)
         else:  # nothing was to be done, so there is no run to keep a record of
@@ -226,24 +224,14 @@ class Runner(OpenRun):
         Drifted, NotBeside.
         """
         check_stage(HostFacts(facts), self.request, stage.desired)
-        refuse_drift(self.record, stage, facts)
+        if differing := drifted(self.record, stage.desired, stage.steps, host_answers(facts)):
+            raise Drifted(self.record.host, "apply", differing)
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
         risks = asked_risks(HostFacts(facts), self.request)
         pending = self._pending_restore()
         steps = steps_on(facts, (*stage.desired, *pending.values()), prefix=f"{stage.number}.", extra_risks=risks)
         self.files.check(steps)
         return tuple(_as_restore(step, pending) for step in steps)
-
-    def _note_dependents(self, facts: Facts) -> None:
-        """What rests on what was changed so far, once after each stage; of what cannot be read nothing is told."""
-        noted = [
-            {"resource": touched.resource, "key": dict(touched.key), "users": users}
-            for touched in self.record.touched.values()
-            if touched.dependents is None and RESOURCE_TYPES[touched.resource].rests
-            if (users := _seen(touched.resource, touched.key, facts)) is not None
-        ]
-        if noted:
-            self.write("dependents", resting=noted)
 
     def _pending_restore(self) -> dict[Id, DesiredResource]:
         """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
@@ -263,7 +251,7 @@ class Runner(OpenRun):
         steps = steps_on(facts, waited, prefix=f"{stages[-1].number}.again.")
         if not steps:
             return facts
-        do(self, steps, facts)
+        self.do(steps)
         return self.read()
 
     def _finish(self, facts: Facts) -> Outcome:
@@ -290,10 +278,3 @@ def _of_what_is_there(stage: Stage, facts: Facts) -> Stage:
 def _as_restore(step: Step, pending_restore: Mapping[Id, DesiredResource]) -> Step:
     mine = step.role == "desired" and identity(step.resource, step.key) in pending_restore
     return replace(step, role="restore") if mine else step
-
-
-def _seen(resource: str, key: Key, facts: Facts) -> list[Any] | None:
-    try:
-        return [plain(user) for user in seen(resource, key, host_answers(facts))]
-    except MissingFact:
-        return None

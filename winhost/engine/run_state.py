@@ -27,26 +27,16 @@ class RunState(Changes):
     """A run as its journal tells it. id: as `id_of` has it."""
 
     run: str
-    id: str = ""
     host: str
     plan: Plan
     accepted: frozenset[str] = frozenset()
     stages: tuple[Stage, ...] = ()
     finished_stages: frozenset[int] = frozenset()
-    restart_due: bool = False
-    restarting_from: str | None = None
-    outcome: str | None = None
     waiting: tuple[events.Waiting, ...] = ()
     began: str = ""
     last: str = ""
     folder: str = ""
     stopped: events.RunStopped | None = None
-
-    @property
-    def unchanged(self) -> bool:
-        """The host is as it was found, as far as is known: nobody has to go on or back."""
-        at_rest = self.in_flight is None and not self.restart_due
-        return at_rest and all(touched.is_restored for touched in self.touched.values())
 
     @property
     def between(self) -> Mapping[Id, Mapping[str, tuple[Json, Json]]]:
@@ -191,48 +181,29 @@ def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
 def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     step = entry.step
     _refuse_misfit(step.resource, step.key, step.desired)
-    undoes = record.going_back and identity(step.resource, step.key) in record.touched
     record = changes.begun(record, step, entry.found, entry.users)
     _refuse_findings(step_findings(("step",), step))
-    return record if undoes else replace(record, outcome=None)
-
-
-def _dependents_noted(record: RunState, entry: events.DependentsNoted) -> RunState:
-    return changes.noted(record, {identity(each.resource, each.key): each.users for each in entry.resting})
-
-
-def _end(record: RunState, entry: events.StepEnded) -> RunState:
-    return replace(_left(record, entry), in_flight=None, restart_due=record.restart_due or entry.restart)
-
-
-def _failed(record: RunState, entry: events.StepRefused) -> RunState:
-    return replace(_left(record, entry), in_flight=None)
-
-
-def _left(record: RunState, after: events.StepEnded | events.StepRefused | events.StateAfterRestart) -> RunState:
-    return changes.left(record, identity(after.resource, after.key), after.after)
-
-
-def _restarting(record: RunState, entry: events.RestartStarted) -> RunState:
-    return replace(record, restarting_from=entry.boot_id, restart_due=True)
-
-
-def _restarted(record: RunState, entry: events.RestartEnded) -> RunState:
-    """A change that took effect with the restart is what it is now, not what it was while pending."""
-    record = replace(record, restarting_from=None, restart_due=False)
-    for left in entry.left:
-        record = _left(record, left) if not record.going_back else _took_effect_late(record, left)
     return record
 
 
-def _took_effect_late(record: RunState, left: events.StateAfterRestart) -> RunState:
-    """On the way back: a run that was killed on the way there may still owe the restart of that."""
-    id_ = identity(left.resource, left.key)
-    known = record.touched.get(id_)
-    if known is None or known.transitional or left.after is None:
-        return record
-    touched = replace(known, after={**known.after, **left.after})
-    return replace(record, touched={**record.touched, id_: touched})
+def _dependents_noted(record: RunState, entry: events.DependentsNoted) -> RunState:
+    return changes.noted(record, {_id(each): each.users for each in entry.resting})
+
+
+def _end(record: RunState, entry: events.StepEnded) -> RunState:
+    return changes.ended(record, _id(entry), entry.after, entry.restart)
+
+
+def _failed(record: RunState, entry: events.StepRefused) -> RunState:
+    return changes.ended(record, _id(entry), entry.after)
+
+
+def _restarting(record: RunState, entry: events.RestartStarted) -> RunState:
+    return changes.restarting(record, entry.boot_id)
+
+
+def _restarted(record: RunState, entry: events.RestartEnded) -> RunState:
+    return changes.restarted(record, ((_id(each), each.after) for each in entry.left))
 
 
 def _stage(record: RunState, entry: events.StageEnded) -> RunState:
@@ -245,7 +216,7 @@ def _accept(record: RunState, entry: events.ConsentsGiven) -> RunState:
 
 def _back(record: RunState, entry: events.RollbackStarted) -> RunState:
     """Consents given for going there are not consents for going back."""
-    return replace(record, going_back=True, accepted=frozenset(entry.accepted), in_flight=None, outcome=None)
+    return replace(changes.turned_back(record), accepted=frozenset(entry.accepted))
 
 
 def _nothing(record: RunState, entry: events.RunStopped) -> RunState:
@@ -268,7 +239,11 @@ def _outcome(record: RunState, entry: events.RunEnded) -> RunState:
 
 
 def _restored(record: RunState, entry: events.ResourcesRestored) -> RunState:
-    return changes.restored(record, (identity(each.resource, each.key) for each in entry.resources))
+    return changes.restored(record, map(_id, entry.resources))
+
+
+def _id(each: Any) -> Id:
+    return identity(each.resource, each.key)
 
 
 _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] = {

@@ -9,13 +9,14 @@ from contextlib import closing
 from dataclasses import field
 from typing import Protocol
 
-from winhost.connect.agent import Agent, Connector, Received, SetAnswer, State
+from winhost.connect.agent import Agent, Connector, Received, State
 from winhost.connect.logged import failure
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire
 from winhost.connect.ways_in import target_beside
 from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable, WireError
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
+from winhost.core.steps import SetAnswer
 from winhost.engine.boot import LINUX as LINUX_SYSTEM
 from winhost.engine.boot import WINDOWS, LinuxFirmware, entry_of, on_linux
 from winhost.model.facts import Answer, Facts

@@ -1,0 +1,336 @@
+"""Of run.py in an offline package: this Linux as core's loop has its host, and what is said of a run here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from winhost.bundle.linux_journal import BundleRun, Journal, step_of
+from winhost.bundle.linux_run import Bundle, BundleRefusal, ask, format_value, read, visible
+from winhost.core.answers import MissingFact, Record, Unavailable, Unknown, fault, identity
+from winhost.core.checks import Check, check, drifted
+from winhost.core.host_answers import HostAnswers
+from winhost.core.loop import Loop, NotSet
+from winhost.core.marks import BUNDLE, MarkedRun, read_marks, without
+from winhost.core.order import NoInstance, differences, steps_for
+from winhost.core.rollback import LaterRuns, Outlook, Turn, outlook, turn_of
+from winhost.core.rules import ResourceRules, from_json, restarted_by_its_vm
+from winhost.core.steps import DesiredResource, SetAnswer, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+
+    from winhost.bundle.linux_run import State
+    from winhost.core.answers import Id, Json, Key
+
+TELL_S = 5.0  # as the agent says over a wire what it waits for
+GO_BACK = "python3 -I run.py rollback"
+KEEP = "Log in again over SSH, then type the same there. At the machine itself: look whether SSH works, then add --keep"
+AGAIN = f"Mend that and type the same again to go on; or go back: {GO_BACK}"
+
+
+def rules_of(bundle: Bundle) -> dict[str, ResourceRules]:
+    rules = {name: from_json(ResourceRules, declared) for name, declared in bundle.resources.items()}
+    return {name: restarted_by_its_vm(each) for name, each in rules.items()} if bundle.is_guest else rules
+
+
+def host_of(bundle: Bundle) -> HostAnswers:
+    rules = rules_of(bundle)
+    answers = {name: answer_of(each) for name, each in read(bundle, bundle.changeable).items()}
+    unlisted = HostAnswers(answers, rules).unlisted(identity(goal.resource, goal.key) for goal in goals_of(bundle))
+    calls = [{"resource": name, "verb": "get", "key": dict(key)} for name, key in unlisted]
+    for (name, key), answer in zip(unlisted, ask(bundle, calls)):
+        unread = {each: {"unknown": answer["error"]} for each in rules[name].sets} if "error" in answer else None
+        state, listed = answer.get("state", unread), answers[name]
+        if state is not None and isinstance(listed, tuple):
+            answers[name] = (*listed, Record(state, dict(key)))
+    return HostAnswers(answers, rules)
+
+
+def answer_of(answer: State) -> tuple[Record, ...] | Unknown | Unavailable:
+    if answer["ok"]:
+        return tuple(Record(each["state"], each["key"]) for each in answer["instances"])
+    return Unavailable(answer["unavailable"]) if "unavailable" in answer else Unknown(fault(answer["error"]))
+
+
+def why(bundle: Bundle, missing: Unknown | Unavailable) -> str:
+    if isinstance(missing, Unavailable):
+        return f"it needs {bundle.titled(missing.unavailable)} first"
+    return f"{missing.unknown.message} [{missing.unknown.code}]"
+
+
+def why_unread(bundle: Bundle, missing: MissingFact, of: str) -> str:
+    """of: the resource that the sentence is about."""
+    resource, _, name = missing.fact.partition(".")
+    if resource not in (of, *bundle.resources):
+        resource, name = of, resource
+    about = bundle.titled(resource) if resource != of else ""
+    parts = (about, f"({name})" if about and name else name)
+    told = " ".join(part for part in parts if part)
+    return f"{told}: {why(bundle, missing.missing)}" if told else why(bundle, missing.missing)
+
+
+def goals_of(bundle: Bundle) -> list[DesiredResource]:
+    return [DesiredResource(**each) for each in bundle.stage["desired"]]
+
+
+def compared(bundle: Bundle, goals: list[DesiredResource], host: HostAnswers) -> list[Check]:
+    return [found for goal in goals for found in check(goal, host, lambda missing: why(bundle, missing.missing))]
+
+
+def find_steps(bundle: Bundle, goals: list[DesiredResource], host: HostAnswers, role: Any) -> tuple[Step, ...]:
+    for goal in goals:
+        try:
+            differences(goal, host)
+        except NoInstance:
+            what = f"it is not there any more: {goal.title}"
+            raise BundleRefusal(1, "Gone", what, "", "Read it again and plan again.") from None
+        except MissingFact as missing:
+            name = missing.fact.partition(".")[2]
+            what = f"{goal.title}: {name}" if name else bundle.titled(goal.resource)
+            meaning = "What cannot be read cannot be given back." if name else "What cannot be read is not changed."
+            raise BundleRefusal(
+                1, "CannotRead", f"{what} cannot be read: {why(bundle, missing.missing)}", meaning
+            ) from None
+    return steps_for(goals, host, role=role, backwards=role == "undo")
+
+
+def as_document(step: Step) -> State:
+    names = ("resource", "key", "role", "before", "desired", "title", "restarts")
+    return {**{name: getattr(step, name) for name in names}, "risks": list(step.risks)}
+
+
+class Waits(list[str]):
+    """What the agent waits for, which it says here: told as it changes, but not more often than people read."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say, self._next = say, 0.0
+
+    def __setitem__(self, at: Any, text: Any) -> None:
+        super().__setitem__(at, text)
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + TELL_S
+            self._say(f"  {text}")
+
+
+class RestartNeeded(Exception):
+    """Nothing goes on before somebody has restarted this machine."""
+
+
+class Run(Loop):
+    """A run on this machine. outlook: what goes back, once that was asked."""
+
+    outlook: Outlook
+
+    def __init__(self, bundle: Bundle, given: argparse.Namespace, journal: Journal) -> None:
+        self.bundle, self.journal = bundle, journal
+        self.folder: str = given.journals
+        self.within: int = given.within
+        self.keeps: bool = given.keep
+        self.accepted = tuple(filter(None, given.accept.split(",")))
+        self.check: bool = given.check
+        self.quiet: bool = given.json
+        self.changed = 0
+        self.host = HostAnswers({}, rules_of(bundle))  # nothing is read yet
+        self.asked_to_stop = False
+        bundle.agent.WAITS = Waits(self.say)
+
+    @property
+    def record(self) -> BundleRun:  # type: ignore[override]
+        return self.journal.record
+
+    @property
+    def begun(self) -> bool:
+        """It has a journal."""
+        return self.journal.name != ""
+
+    def say(self, line: str) -> None:
+        if not self.quiet:
+            with suppress(OSError):
+                sys.stdout.write(f"{visible(line)}\n")
+                sys.stdout.flush()
+
+    # ---- what core's loop asks of the machine
+
+    def look(self) -> None:
+        self.host = host_of(self.bundle)
+
+    def set(self, step: Step, mark: str | None) -> SetAnswer | NotSet:
+        asked = {*step.risks, *step.may_need}
+        how: State = {"accept": [each for each in self.accepted if each in asked], "within": self.within}
+        if mark is not None:
+            how["mark"] = mark
+        if self.keeps:
+            how["keep"] = True
+        if reference := step.desired.get(self.bundle.credential_of(step.resource)):
+            how["secret"] = secret(reference)
+        call = {"verb": "set", "resource": step.resource, "key": step.key}
+        answer = ask(self.bundle, [{**call, "desired": step.desired, "expect": step.before, "how": how}])[0]
+        if answer["ok"]:
+            warnings = tuple(answer.get("warnings", ()))
+            return SetAnswer(answer["before"], answer["after"] or {}, bool(answer.get("restart")), warnings)
+        after = answer.get("after")  # after an error the agent has read again
+        read_again = isinstance(after, dict) and set(after) not in ({"unknown"}, {"unavailable"})
+        error = failed(self.bundle, step, answer)
+        return NotSet(error, {"answer": answer}, "drift" in answer, after if read_again else None)
+
+    def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+        answer = ask(self.bundle, [{"resource": resource, "verb": "get", "key": key}], settled)[0]
+        if answer["ok"]:
+            return answer["state"]  # type: ignore[no-any-return]
+        missing = answer_of(answer)
+        assert not isinstance(missing, tuple)
+        raise MissingFact(resource, missing)
+
+    def boot_id(self) -> str:
+        return str((self.state(self.bundle.agent.BOOT, {}) or {})["boot_id"])
+
+    def restart_host(self, boot: str) -> str:
+        here = self.boot_id()
+        if here == boot:
+            raise RestartNeeded
+        return here
+
+    def marks(self) -> list[str]:
+        answer = ask(self.bundle, [{"resource": "RunMarks", "verb": "get", "key": {}}])[0]
+        if not answer["ok"]:
+            reason = why(self.bundle, Unknown(fault(answer["error"])))
+            what = f"what other runs changed here cannot be read: {reason}"
+            raise BundleRefusal(1, "CannotRead", what, "Nothing is put back without it.", AGAIN)
+        return list(answer["state"]["marks"])
+
+    def forget(self, but: Iterable[Id]) -> None:
+        known = self.marks()
+        lines = without(known, self.marked.id, but)
+        if lines != known:
+            call = {"resource": "RunMarks", "verb": "set", "key": {}}
+            # Marks that stay say what is not so, and do no harm.
+            ask(self.bundle, [{**call, "desired": {"marks": lines}, "expect": {"marks": known}}])
+
+    # ---- what it keeps and says
+
+    @property
+    def marked(self) -> MarkedRun:
+        return MarkedRun(self.record.run, self.record.id, BUNDLE)
+
+    def write(self, event: str, **fields: Any) -> None:
+        self.journal.write(event, fields)
+
+    def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
+        if kind == "step" and step is not None:
+            self.say(step_line(step, number, total))
+        elif kind == "note":
+            self.say(f"  {text}")
+
+    # ---- what ends it before its end
+
+    def refuse_without_consent(self, steps: Sequence[Step]) -> None:
+        lacking = sorted({risk for step in steps for risk in step.risks} - {*self.accepted})
+        if lacking:
+            again = ",".join((*self.accepted, *lacking))
+            what, meaning = f"this needs your consent: {', '.join(lacking)}", "Nothing was changed."
+            raise BundleRefusal(
+                2, "ConsentNeeded", what, meaning, f"The readme says what for. Then add --accept {again}"
+            )
+
+    def stop_if_asked(self) -> None:
+        if self.asked_to_stop:
+            what = f"stopped as you asked, changes: {self.changed}"
+            raise BundleRefusal(1, "Stopped", what, "", f"Type the same again to go on; or go back: {GO_BACK}")
+
+    def not_taken(self, step: Step, lacking: Mapping[str, tuple[Json, Json]]) -> Exception:
+        name, (_, found) = next(iter(lacking.items()))
+        what = f"{step.title}: accepted without error, but {name} is {format_value(found)}"
+        return BundleRefusal(1, "NotTaken", what, "", AGAIN)
+
+    # ---- back
+
+    def goals_back(self, put_back: Set[Id]) -> Sequence[DesiredResource]:
+        self.outlook = outlook(self.record, self.host, LaterRuns(marks=read_marks(self.marks())), put_back)
+        return tuple(self.outlook.goals.values())
+
+    def turn_of(self, goal: DesiredResource) -> Turn:
+        return turn_of(goal, self.host.rules)
+
+    def steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
+        return find_steps(self.bundle, list(goals), self.host, "undo")
+
+    def turn_back(self) -> None:
+        if not self.record.going_back:
+            self.write("back", accepted=list(self.accepted))
+
+
+def stop_gently(run: Run) -> None:
+    """A package half unpacked is worse than a minute: a step comes to its end, also where the terminal is gone."""
+
+    def stop(number: int, frame: object) -> None:
+        run.asked_to_stop = True
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def refuse_drift(run: Run) -> None:
+    """The machine must be as the plan saw it, but for what this run moved itself."""
+    steps = (step_of({"why": "", **each}) for each in run.bundle.stage["steps"])
+    differing = drifted(run.record, goals_of(run.bundle), steps, run.host)
+    if differing:
+        lines = [f"{name} was {format_value(was)}, is {format_value(now)}" for name, (was, now) in differing.items()]
+        what = "the machine is no longer as the plan saw it; nothing was changed"
+        raise BundleRefusal(4, "Drifted", what, "\n".join(lines), "Read it again with `facts` and plan again.")
+
+
+def secret(reference: str) -> str:
+    """What a reference leads to here. It goes to the agent of this very process, and nowhere else."""
+    scheme, _, target = reference.partition(":")
+    found = None
+    if scheme == "env":
+        found = os.environ.get(target)
+    elif scheme == "file":
+        with suppress(OSError), open(os.path.expanduser(target), encoding="utf-8") as file:  # noqa: PTH111, PTH123
+            found = file.read().rstrip("\r\n")
+    if not found:
+        meaning = "Here, a secret is an environment variable (env:NAME) or a file (file:/PATH)."
+        raise BundleRefusal(2, "SecretUnreadable", f"the secret {reference} cannot be read", meaning)
+    return found
+
+
+def failed(bundle: Bundle, step: Step, answer: State) -> BundleRefusal:
+    if "drift" in answer:
+        changes = [
+            f"{n} was {format_value(d['expected'])}, is {format_value(d['found'])}" for n, d in answer["drift"].items()
+        ]
+        return BundleRefusal(4, "Drifted", f"{step.title}: changed by somebody meanwhile", "\n".join(changes), AGAIN)
+    if answer.get("error", {}).get("code") == "Winhost.ComeBack":
+        what = f"{step.title}: done, and undone by this machine itself unless you keep it"
+        return BundleRefusal(1, "NotKept", what, answer["error"]["message"], KEEP)
+    meaning = "Steps before this one are done and journalled."
+    missing = answer_of(answer)
+    assert not isinstance(missing, tuple)
+    return BundleRefusal(1, "StepFailed", f"{step.title}: {why(bundle, missing)}", meaning, AGAIN)
+
+
+def step_line(step: Step, number: int, total: int) -> str:
+    moves = [
+        f"{name} {format_value(step.before[name])} -> {format_value(desired)}" for name, desired in step.desired.items()
+    ]
+    return f"[{number}/{total}] {step.title}: {', '.join(moves)}"
+
+
+def check_lines(checks: list[Check], every: bool) -> list[str]:
+    lines = []
+    for each in checks:
+        if not each.holds:
+            text = f"{each.property} should be {format_value(each.desired)}, is {format_value(each.found)}"
+            lines.append(f"  NOT SO  {each.title}: {text}")
+        elif every:
+            lines.append(f"  ok      {each.title}: {each.property} is {format_value(each.desired)}")
+    return lines
