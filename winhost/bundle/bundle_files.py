@@ -138,7 +138,9 @@ def _is_for_linux(stage: Stage) -> bool:
 
 @once
 def linux_sources() -> Mapping[str, bytes]:
-    """What runs in the Linux, the same for every plan: read as text, because only there run.py can be imported."""
+    """The files that run in the Linux, the same for every plan: read as text, because only there run.py can be
+    imported.
+    """
     core_files = (each for each in packaged(core).iterdir() if each.name.endswith(".py"))
     return {
         "agent.py": linux_scripts.agent_text().encode("ascii"),
@@ -152,24 +154,24 @@ def linux_sources() -> Mapping[str, bytes]:
 
 
 def _linux_rules() -> Mapping[str, Json]:
-    """Of Linux alone, in the order of changes."""
+    """The rules of Linux resources alone, in the order of changes."""
     rules = sorted((RULES_OF_LINUX[name] for name in LINUX), key=lambda each: each.place)
     return {each.name: as_json(replace(each, title=_in_linux(each))) for each in rules}
 
 
 def _in_linux(rules: ResourceRules) -> str:
-    """What somebody calls it who is in the distro."""
+    """The title for somebody who is in the distro."""
     return "a Linux with apt and systemd" if rules.name == "LinuxSystem" else rules.title.removesuffix(" in Linux")
 
 
 def facts_bundle() -> dict[str, bytes]:
-    """What a host needs that nobody has read yet: what reads it, and how it goes on."""
+    """The files for a host that nobody has read yet: what reads it, and how it goes on."""
     readme = _environment().get_template("FACTS.md.j2").render(version=__version__).encode()
     return {**{name: scripts()[name] for name in ("Facts.ps1", SHARED)}, README: readme}
 
 
 def sums(files: Mapping[str, bytes]) -> bytes:
-    """As `sha256sum` writes and checks them."""
+    """The sums in the format of `sha256sum`."""
     return "".join(f"{sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode("ascii")
 
 
@@ -181,7 +183,7 @@ def scripts() -> Mapping[str, bytes]:
 
 
 def _head(name: str) -> str:
-    """What people start: its help and parameters, and how it loads the shared part."""
+    """The head of a script that people start: its help and parameters, and how it loads the shared part."""
     template = _environment().get_template("head.ps1.j2")
     head, load = _text(f"powershell/heads/{name}"), _text("powershell/load.ps1")
     return template.render(head=head, load=load, start=HEADS[name])
@@ -215,7 +217,7 @@ def _tables() -> str:
 
 
 def _file_names() -> list[str]:
-    """Of all files but its own sums that a bundle may have."""
+    """The names of all files that a bundle may have, without its sums."""
     linux = (f"{LINUX_FOLDER}/{name}" for name in (*linux_sources(), PLAN, SUMS))
     return [*HEADS, SHARED, PLAN, README, *sorted(linux)]
 
@@ -261,7 +263,7 @@ def _row(resource: ResourceType) -> _Row:
 
 
 def _rule(rule: Rests) -> dict[str, Json]:
-    """Of Windows alone: what is inside a distro no script on Windows can read."""
+    """A rule for dependents on Windows alone: no script on Windows can read what is inside a distro."""
     values = {each.name: getattr(rule, each.name) for each in fields(rule)}
     return {**values, "label": label(rule.resource)}
 
@@ -295,7 +297,7 @@ def _readme(plan: Plan, brought: frozenset[str]) -> dict[str, object]:
 
 
 def _linux_readme(plan: Plan) -> dict[str, object]:
-    """Of a machine of its own: all its steps are of Linux."""
+    """The words for a machine of its own: all its steps are of Linux."""
     told = _readme(plan, frozenset())
     return {**told, "steps": told["linux_steps"]}
 

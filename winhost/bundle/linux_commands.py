@@ -1,4 +1,4 @@
-"""Of run.py in an offline package: apply, rollback and verify."""
+"""The commands of run.py in an offline package: apply, rollback and verify."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def forward(run: Run) -> Result:
 
 
 def now_expected(run: Run) -> list[DesiredResource]:
-    """Without what was so when the plan was made and is only waited for, where another bundle follows: the steps of
-    this one may end that, and only those of the next bring it back.
+    """The states that are expected now. Where another bundle follows, without those that held when the plan was made
+    and are only waited for: the steps of this one may end that, and only those of the next bring it back.
     """
     planned = {identity(step["resource"], step["key"]) for step in run.bundle.stage["steps"]}
     return [
@@ -181,7 +181,7 @@ def kept_by(run: Run) -> list[str]:
 
 
 def missing_in(run: Run) -> list[State]:
-    """What could not be judged, as the result has it."""
+    """The resources that could not be judged, in the form of the result."""
     found = [(run.record.touched[id_], missing) for id_, missing in run.outlook.missing.items()]
     return [
         {"resource": t.resource, "key": t.key, "title": t.title, "why": why_unread(run.bundle, missing, t.resource)}

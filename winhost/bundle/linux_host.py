@@ -1,4 +1,4 @@
-"""Of run.py in an offline package: this Linux as core's loop has its host, and what is said of a run here."""
+"""This Linux as a host of core's loop, for run.py in an offline package, and the messages about a run."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def as_document(step: Step) -> State:
 
 
 class Waits(list[str]):
-    """What the agent waits for, which it says here: told as it changes, but not more often than people read."""
+    """Reports what the agent waits for as it changes, but not more often than people read."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
@@ -289,7 +289,9 @@ def refuse_drift(run: Run) -> None:
 
 
 def secret(reference: str) -> str:
-    """What a reference leads to here. It goes to the agent of this very process, and nowhere else."""
+    """Resolve a secret reference on this machine. The secret goes to the agent of this very process, and
+    nowhere else.
+    """
     scheme, _, target = reference.partition(":")
     found = None
     if scheme == "env":

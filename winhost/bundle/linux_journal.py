@@ -1,4 +1,4 @@
-"""Of run.py in an offline package: the journal of a run, each line on disk before the next thing happens."""
+"""The journal of a run of run.py in an offline package, each line on disk before the next thing happens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
 
 @dataclass(frozen=True)
 class BundleRun(Changes):
-    """What the lines tell. stage: its steps are done."""
+    """The state of a run by its lines. stage: its steps are done."""
 
     stage: bool = False
 
@@ -66,7 +66,7 @@ FOLDS: dict[str, Callable[[BundleRun, State], BundleRun]] = {
 
 
 class ReadJournal(NamedTuple):
-    """As it was read. length: bytes up to the end of its last whole line."""
+    """A journal that was read. length: bytes up to the end of its last whole line."""
 
     record: BundleRun
     entries: list[Any]
@@ -118,7 +118,9 @@ class Journal:
         self._length = 0
 
     def names(self) -> list[str]:
-        """Of every plan, oldest first: a journal is named by the sum of its plan and the time at which it was begun."""
+        """The journals of every plan, oldest first: one is named by the sum of its plan and the time at which it was
+        begun.
+        """
         found = [] if self._folder is None else os.listdir(self._folder)  # noqa: PTH208 - by the folder that was checked
         names = [name[: -len(".jsonl")] for name in found if name.endswith(".jsonl")]
         return sorted(names, key=lambda name: name.split(".", 1)[::-1])
@@ -128,7 +130,7 @@ class Journal:
             return parse_journal(name, file.read())
 
     def go_on(self, name: str, journal: ReadJournal) -> None:
-        """With a journal that is there, behind its last whole line."""
+        """Continue an existing journal after its last whole line."""
         self.name = name
         self.record, self._entries, self._length = journal
 
@@ -140,7 +142,7 @@ class Journal:
         self._line(kind, fields)
 
     def keep(self, result: Result) -> None:
-        """For whoever was not there to see how it ended."""
+        """Write the result, for whoever was not there to see how it ended."""
         if self._file is not None:
             with suppress(OSError):
                 file = self._open(self.name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, ".result.json")

@@ -95,7 +95,7 @@ RESTART_NEEDED = 75  # exit code, as EX_TEMPFAIL: it failed for now
 
 
 class BundleRefusal(Exception):
-    """What happened, what it means, what to do."""
+    """An error with what happened, what it means, and what to do."""
 
     def __init__(self, code: int, kind: str, what: str, meaning: str = "", hint: str = "") -> None:
         super().__init__(what)
@@ -169,7 +169,7 @@ def show(result: Result, as_json: bool) -> None:
 
 
 def visible(text: str) -> str:
-    """What a terminal would obey, hide or reorder is written as an escape: names are data."""
+    """Escape what a terminal would obey, hide or reorder: names are data."""
     return "".join(each if each.isprintable() and each.isascii() else f"\\u{ord(each):04x}" for each in text)
 
 
@@ -201,7 +201,7 @@ class Bundle(NamedTuple):
 
     @property
     def is_guest(self) -> bool:
-        """In a VM that gets GPUs."""
+        """This Linux is a VM that gets GPUs."""
         return bool(self.plan["request"]["path"] == "dda")
 
     @property
@@ -254,7 +254,9 @@ def load(text: bytes) -> Any:
 
 
 def refuse_writable(path: str, opened: int) -> None:
-    """By others than root and whoever called sudo: they could put something else there after all."""
+    """Refuse a file that others than root and the caller of sudo can write: they could put something else there after
+    all.
+    """
     found, owners = os.fstat(opened), {0, os.geteuid(), int(os.environ.get("SUDO_UID", "0"))}
     if found.st_uid not in owners or found.st_mode & 0o022:
         hint = "Copy the folder to a place of root's, as /root/winhost, and: chmod -R go-w /root/winhost"
@@ -336,7 +338,7 @@ def refuse_other_machine(bundle: Bundle) -> None:
 
 
 def refuse_other_linux(bundle: Bundle, keys: list[str]) -> None:
-    """By its host key, which Windows told when the plan was made."""
+    """Refuse another Linux than that of the plan, by its host key, which Windows told when the plan was made."""
     here = bundle.agent.content(HOST_KEY).decode("utf-8", "replace").split()[:2]
     if here not in [key.split()[:2] for key in keys]:
         what = "this is not the one Linux that Windows let somebody into: its host key is another"
@@ -358,7 +360,7 @@ def ask(bundle: Bundle, calls: list[State], settled: bool = False) -> list[State
 
 
 def read(bundle: Bundle, resources: list[str]) -> State:
-    """As they are now: by resource, the agent's answer."""
+    """Read resources now: the agent's answer by resource."""
     calls = [{"resource": resource, "verb": "get"} for resource in resources]
     return dict(zip(resources, ask(bundle, calls, settled=True)))
 
@@ -390,7 +392,7 @@ def tell_facts(bundle: Bundle, given: argparse.Namespace) -> Result:
 
 
 def add_named(bundle: Bundle, resources: State) -> None:
-    """What the plan names and nothing lists, such as a file of what serves: the next plan needs it."""
+    """Add instances that the plan names and nothing lists, such as a file of what serves: the next plan needs them."""
     entries = [each for stage in bundle.plan["stages"] for each in stage["desired"]]
     entries += bundle.plan["request"]["playbook"].get("resources", [])
     for entry in entries:
@@ -406,7 +408,7 @@ def add_named(bundle: Bundle, resources: State) -> None:
 
 
 def own_facts(bundle: Bundle) -> State:
-    """As winhost begins a document of facts."""
+    """The beginning of a document of facts."""
     read_at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     known = {"host": bundle.plan["host"], "origin": bundle.plan["origin"], "read_at": read_at, "winhost": WINHOST}
     return {"schema": "winhost.facts/2", **known, "resources": {}}

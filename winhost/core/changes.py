@@ -145,7 +145,7 @@ def restarted(changes: C, states: Iterable[tuple[Id, Mapping[str, Json] | None]]
 
 
 def _took_effect_late(changes: C, id_: Id, after: Mapping[str, Json] | None) -> C:
-    """On the way back: a run that was killed on the way there may still owe the restart of that."""
+    """Record a late restart on the way back: a run that was killed on the way there may still owe it."""
     known = changes.touched.get(id_)
     if known is None or known.transitional or after is None:
         return changes
@@ -154,7 +154,7 @@ def _took_effect_late(changes: C, id_: Id, after: Mapping[str, Json] | None) -> 
 
 
 def turned_back(changes: C) -> C:
-    """From here on the run goes back."""
+    """The run goes back from here on."""
     return replace(changes, going_back=True, in_flight=None, outcome=None)
 
 

@@ -42,7 +42,7 @@ def _lost(desired: DesiredResource, name: str, why: str) -> Check:
 def drifted(
     record: Changes, goals: Iterable[DesiredResource], steps: Iterable[Step], host: HostAnswers
 ) -> dict[str, tuple[Json, Json]]:
-    """What of a host is not as its plan saw it, by title and property: as planned, and now. Raises MissingFact.
+    """The differences of a host from what its plan saw, by title and property: as planned, and now. Raises MissingFact.
 
     A request must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it would
     be given back to what it no longer is. What no step of the plan shows must be so already: nothing is changed that

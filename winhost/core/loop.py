@@ -58,7 +58,7 @@ class Loop:
         raise NotImplementedError
 
     def boot_id(self) -> str:
-        """Of the boot that runs."""
+        """The id of the present boot."""
         raise NotImplementedError
 
     def restart_host(self, boot: str) -> str:
@@ -84,7 +84,7 @@ class Loop:
         raise NotImplementedError
 
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
-        """To whoever watches."""
+        """Report progress to whoever watches."""
 
     # ---- what ends it before its end
 
@@ -93,7 +93,7 @@ class Loop:
         raise NotImplementedError
 
     def stop_if_asked(self) -> None:
-        """Between two steps; raises where somebody asked to stop."""
+        """Raise between two steps if somebody asked to stop."""
 
     def not_taken(self, step: Step, lacking: Mapping[str, tuple[Json, Json]]) -> Exception:
         """The host accepted a step and did something else. lacking: by property, what was desired and what is found."""
@@ -144,7 +144,7 @@ class Loop:
         self.tell("done", step.title, step, number, total)
 
     def _brought_along(self, step: Step) -> SetAnswer | None:
-        """What a step before it has brought along needs nothing more: a distro that starts lets in again."""
+        """The answer for a step whose goal an earlier step has brought along: a distro that starts lets in again."""
         if len(self.record.touched) == 1 or step.role == "need":
             return None
         now = self.state(step.resource, step.key) or {}
@@ -152,13 +152,13 @@ class Loop:
         return SetAnswer({**now, **step.before}, now) if so else None
 
     def _users(self, step: Step) -> list[dict[str, Json]]:
-        """As far as it can be read: rollback keeps more then, not less."""
+        """The dependents, as far as they can be read: with fewer known, rollback keeps more, not less."""
         with suppress(MissingFact):
             return [_user(each) for _, each in resting(step.resource, step.key, self.host).values()]
         return []
 
     def note_dependents(self) -> None:
-        """What rests on what was changed so far, once after each stage; of what cannot be read nothing is told."""
+        """Record the dependents of what was changed so far, once after each stage; unreadable ones are left out."""
         noted = []
         for each in self.record.touched.values():
             if each.dependents is None and self.host.rules[each.resource].rests:
@@ -199,7 +199,9 @@ class Loop:
         self.tell("done", "restarted")
 
     def _left_by_restart(self) -> list[dict[str, Any]]:
-        """What is in a Linux that is gone by now, on the way back, or not up yet, stays as it is known."""
+        """The states after a restart. Resources in a Linux that is gone by now, on the way back, or not up yet, stay as
+        known.
+        """
         left = []
         for touched in self.record.touched.values():
             if self.restarts(touched.resource):
@@ -217,7 +219,7 @@ class Loop:
     # ---- back
 
     def goals_back(self, put_back: Set[Id]) -> Sequence[DesiredResource]:
-        """What goes back now, by `host`. put_back: what this rollback has put back already."""
+        """The goals of the way back, by `host`. put_back: what this rollback has restored already."""
         raise NotImplementedError
 
     def turn_of(self, goal: DesiredResource) -> Turn:
@@ -256,7 +258,7 @@ class Loop:
         return goals
 
     def all_steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
-        """As they would be done now, turn by turn."""
+        """The steps of the way back as they would be taken now, turn by turn."""
         return tuple(step for part in in_turns(goals, self.turn_of) for step in self.steps_back(part))
 
     def give_up(self, still: Set[Id], outcome: str) -> None:

@@ -1,4 +1,4 @@
-"""What of a run is undone now, and which later runs the rest of it waits for.
+"""Decide what of a run is undone now, and which later runs the remaining changes wait for.
 
 Later runs of the same controller are known by their journals, those of others by their marks on the host.
 """
@@ -55,9 +55,8 @@ class Outlook:
 
 
 def outlook(record: Changes, host: HostAnswers, later: LaterRuns, put_back: Set[Id] = frozenset()) -> Outlook:
-    """By the journal of one run, what the host shows of all others, and what is known of later runs.
-
-    put_back: what this rollback has put back already, over what later runs had left.
+    """The outlook by the journal of one run, what the host shows of all others, and what is known of later runs.
+    put_back: what this rollback has restored already, over what later runs had left.
     """
     verdicts = judge(record, host)
     held = _holders(record, verdicts, later, host, put_back)
@@ -116,7 +115,7 @@ def in_turns(
 def _holders(
     record: Changes, verdicts: Verdicts, later: LaterRuns, host: HostAnswers, put_back: Set[Id]
 ) -> Mapping[Id, Holders]:
-    """For each resource the later runs that it waits for. Those that only the host shows have none."""
+    """The later runs that each resource waits for. Those that only the host shows have none."""
     direct = {id_: _holders_of(touched, id_, record, later, host) for id_, touched in record.touched.items()}
     found = {}
     for id_, names in verdicts.waiting.items():

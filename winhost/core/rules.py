@@ -1,4 +1,4 @@
-"""How a resource is undone, what a change of it needs and asks for, and what rests on it: as data.
+"""The rules of resources as data: how one is undone, what a change of it needs and asks for, and its dependents.
 
 The same data go as JSON into offline packages, so that PowerShell and the Python of a Linux read one declaration.
 """
@@ -66,17 +66,16 @@ class NotRestored:
 
 @dataclass(frozen=True)
 class UndoRule:
-    """How rollback undoes a resource, by the first of these that applies. Without any it goes property by property:
-    what stands as the run left it is put back, and what others changed is kept.
+    """The rule by which rollback undoes a resource: the first of these that applies. Without any it goes property by
+    property: a value that is as the run left it is restored, and what others changed is kept.
 
     gone_if: there is nothing to undo where one of these lists holds. unknown_if, keep_if: the first that holds.
     remove_if_created: the state of what is not there; what did not have the first of these values, and has it no more,
-    is taken away as a whole. never: why nothing is put back.
-    whole: all properties or none. unless_changed: nothing of what others changed is taken away as a whole.
-    unconditional: put back whatever it was changed to since. transitional_states: values of a property with
-    which the resource is on its way, and so put back whatever stands. instead: values that were found, and what is put
-    back in their place. not_restored: values that do not come back. ends_with_required: its state ends where what it
-    requires is taken away, so that nothing is left to undo then.
+    is taken away as a whole. never: why nothing is put back. whole: all properties or none. unless_changed: nothing of
+    what others changed is taken away as a whole. unconditional: put back whatever it was changed to since.
+    transitional_states: values of a property with which the resource is on its way, and so put back whatever stands.
+    instead: values that were found, and what is put back in their place. not_restored: values that do not come back.
+    ends_with_required: its state ends where what it requires is taken away, so that nothing is left to undo then.
     """
 
     gone_if: tuple[tuple[Condition, ...], ...] = ()

@@ -62,9 +62,8 @@ class Change:
 
 @dataclass(frozen=True)
 class SetAnswer:
-    """What the host itself saw before and after a set; nothing after, where what was there is gone.
-
-    restart: the change takes effect with a restart.
+    """The host's own view before and after a set; nothing after, where the instance is gone. restart: the change takes
+    effect with a restart.
     """
 
     before: Mapping[str, Json]

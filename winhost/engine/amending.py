@@ -1,4 +1,4 @@
-"""What was asked for and only a later stage can check: chosen again in the middle of a run, unless it was used."""
+"""Replace a request value in the middle of a run, unless a step already used it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -43,7 +43,7 @@ def _nothing_to_choose(run: str, why: str, hint: str) -> UsageError:
 
 
 def words(path: str, error: WinhostError) -> str:
-    """How `resume` is told another value of what this error found wrong."""
+    """The options of `resume` that replace the value which this error found wrong."""
     if path != "dda":
         return "--set NAME=VALUE"
     return "--card NAME" if isinstance(error, NotOnHost) and error.kind == "card" else "--vm NAME"
@@ -58,7 +58,7 @@ def words_for(plan: Plan, resource: str) -> str | None:
 
 
 def changes(old: PlanRequest, new: PlanRequest) -> tuple[AmendedValue, ...]:
-    """What two requests differ in, by the names that `--set` takes."""
+    """The differences of two requests, by the names that `--set` takes."""
     before, after = _values(old), _values(new)
     return tuple(
         AmendedValue(name, before.get(name), after.get(name))

@@ -31,7 +31,7 @@ _OF_INSTALLER = "winhost-installer"
 
 @dataclass(frozen=True)
 class LinuxFirmware:
-    """What a Linux beside Windows tells of the firmware. timer: minutes after which it starts Windows by itself."""
+    """The firmware as a Linux beside Windows reads it. timer: minutes after which it starts Windows by itself."""
 
     boot_id: str
     current: str | None
@@ -44,7 +44,7 @@ class LinuxFirmware:
 
 @dataclass(frozen=True)
 class Switched:
-    """What became of a switch. entry: what was to be started once; came_up: which system did, where that was waited
+    """The outcome of a switch. entry: the one to be started once; came_up: the system that did, where that was waited
     for; told: what to know of this firmware.
     """
 
@@ -81,7 +81,7 @@ def _starts(entry: BootEntry, system: str) -> bool:
 
 
 def from_windows(connector: Connector, facts: Facts, system: str, *, restart: bool) -> tuple[Switched, str]:
-    """With the boot id of before. Raises WinhostError (NotSwitched), WireError, RemoteError."""
+    """Switch, and return the boot id of before. Raises WinhostError (NotSwitched), WireError, RemoteError."""
     host = HostFacts(facts)
     with closing(connector.open()) as agent:
         found = _firmware(agent)
@@ -104,13 +104,15 @@ def from_windows(connector: Connector, facts: Facts, system: str, *, restart: bo
 
 
 def windows_is_first(agent: Agent) -> bool:
-    """As Windows reads the firmware's variables. Raises RemoteError, WireError, MissingFact."""
+    """Tell whether Windows is first in the firmware's boot order, as Windows reads it. Raises RemoteError, WireError,
+    MissingFact.
+    """
     found = _firmware(agent)
     return first_is_windows(found.order, found.entries)
 
 
 def _firmware(agent: Agent) -> FirmwareBoot:
-    """By its name, which alone makes Windows read the variables."""
+    """Read FirmwareBoot by its name: Windows reads the variables only then."""
     state = agent.get("FirmwareBoot", {})
     assert state is not None
     return typed(FirmwareBoot, Record(state)).state
@@ -137,7 +139,9 @@ def on_linux(wire: SshWire, **request: Json) -> LinuxFirmware:
 
 
 def from_linux(wire: SshWire, name: str, *, restart: bool) -> tuple[Switched, str]:
-    """To Windows, with the boot id of before. Raises WinhostError (NotSwitched), RemoteError, WireError."""
+    """Switch to Windows, and return the boot id of before. Raises WinhostError (NotSwitched), RemoteError,
+    WireError.
+    """
     found = on_linux(wire, to=WINDOWS, restart=restart)
     entry = entry_of(name, WINDOWS, found.entries)
     if found.next != entry.entry:
@@ -149,7 +153,8 @@ def from_linux(wire: SshWire, name: str, *, restart: bool) -> tuple[Switched, st
 
 
 def came_up(same: Callable[[], str | None], other: Callable[[], bool], patience: Patience) -> bool | None:
-    """Whether the other system is up; False where the one of before is, in another boot; None where neither was.
+    """Wait until the other system is up: True; False where the one of before is, in another boot; None where neither
+    was.
 
     same: the boot id of the one of before, or None where it does not answer; other: whether the other one answers.
     """
@@ -165,7 +170,7 @@ def came_up(same: Callable[[], str | None], other: Callable[[], bool], patience:
 
 
 def runs(connector: Connector, *systems: str) -> bool:
-    """Whether a session opens, and with one of these systems."""
+    """Tell whether a session opens, with one of these systems."""
     try:
         with closing(connector.open()) as agent:
             return agent.system in systems

@@ -70,9 +70,8 @@ def _how_to_name(host: str, path: str, verdict: Verdict, command: Command | None
 
 
 def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
-    """What assess recommends. Raises RefusedError (NotChosen) where that is not planned without being named.
-
-    command: that asks for it, where it is another than `winhost plan`.
+    """The path that assess recommends. Raises RefusedError (NotChosen) where that is not planned without being named.
+    command: the one that asks, where it is not `winhost plan`.
     """
     judged = assess(facts)
     best = fits(judged, Needs())[0]

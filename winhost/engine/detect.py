@@ -77,7 +77,7 @@ def not_yet(facts: Facts) -> dict[str, list[str]]:
 
 
 def missing(facts: Facts) -> Iterator[tuple[str, RemoteFault]]:
-    """What could not be read and why, resource or resource.property."""
+    """The resources and properties that could not be read, and why."""
     for resource, answer in facts.resources.items():
         if isinstance(answer, Unknown):
             yield resource, answer.unknown

@@ -34,13 +34,13 @@ def pinned_image(request: PathRequest) -> Pinned | None:
 
 
 def upload_of(request: PathRequest) -> str:
-    """How the disk of the new VM, or an installer's image, gets to the host: wire, http, sftp or smb."""
+    """The transport of the new VM's disk, or of an installer's image, to the host: wire, http, sftp or smb."""
     new = _new_vm(request) or _system(request)
     return new.upload if new is not None else "wire"
 
 
 def is_open(request: PathRequest) -> bool:
-    """Whether it says which image, but not exactly."""
+    """Tell whether the request names an image without pinning it."""
     return open_image(request) is not None or open_system(request) is not None
 
 
@@ -75,14 +75,13 @@ def found(folder: Path, request: PathRequest, tell: "Tell") -> Find:
 
 
 def fetched_image(folder: Path, pinned: Pinned) -> Path:
-    """Where `winhost fetch` puts an image, beside the plan."""
+    """The path beside the plan to which `winhost fetch` writes an image."""
     return folder / "images" / f"{pinned.sha256}.img"
 
 
 def made_disk(pinned: Pinned, tell: "Tell", folder: Path) -> "GuestDisk":
-    """Of the image that lies beside the plan, or else of where it is from.
-
-    Raises UsageError (NotThisImage, ImageUnusable, OtherDisk), WinhostError (DownloadFailed) and OSError.
+    """Make the disk from the image beside the plan, or else from its source. Raises UsageError (NotThisImage,
+    ImageUnusable, OtherDisk), WinhostError (DownloadFailed) and OSError.
     """
     from winhost.images.guest_disk import SourceImage, guest_disk
 
@@ -92,6 +91,6 @@ def made_disk(pinned: Pinned, tell: "Tell", folder: Path) -> "GuestDisk":
 
 
 def told(host: str, doing: str, done: Bytes, whole: Bytes) -> ProgressEvent:
-    """How far it is, for whoever watches."""
+    """The progress, for whoever watches."""
     text = f"{doing}: {done / 1e6:.1f} of {whole / 1e6:.1f} MB"
     return ProgressEvent(host, "preparing", text, percent=100 * done // max(whole, 1))

@@ -1,4 +1,4 @@
-"""How work on a run ends before the run does: why, in its journal too, and how to go on or back."""
+"""End work on a run before the run ends: say why, in its journal too, and how to resume it or roll it back."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -83,7 +83,7 @@ def _has_advice(error: WireError) -> bool:
 
 
 def _write_stopped(run: OpenRun, ending: WinhostError | KeyboardInterrupt) -> None:
-    """For `winhost runs`: where a terminal was, there may be none by now. A mere look at a run is no part of it."""
+    """Record the reason for `winhost runs`: where a terminal was, there may be none by now. Not for a mere preview."""
     if run.journal is None or not isinstance(ending, WinhostError):
         return
     if run.record.outcome is not None and len(run.journal.entries) == run.began_at:
@@ -98,7 +98,7 @@ def _write_stopped(run: OpenRun, ending: WinhostError | KeyboardInterrupt) -> No
 
 
 def stop_if_asked(run: OpenRun) -> None:
-    """Between two steps. Raises EndOfRun: Stopped."""
+    """Stop between two steps if somebody asked. Raises EndOfRun: Stopped."""
     if run.context.stop():
         raise _stopped(run)
 

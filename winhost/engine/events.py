@@ -1,4 +1,4 @@
-"""What stands in a journal: one kind of line for each event. `winhost schema journal` publishes it."""
+"""The lines of a journal, one class for each event. `winhost schema journal` publishes them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -17,8 +17,8 @@ from winhost.model.plan import Plan, PlanRequest, Stage
 
 @dataclass(frozen=True)
 class JournalEvent:
-    """What every line has. n: counted from 1; at: ISO 8601 in UTC; previous: the hash of the line before; hash: of this
-    line without its hash.
+    """The fields that every line has. n: counted from 1; at: ISO 8601 in UTC; previous: the hash of the line before;
+    hash: of this line without its hash.
     """
 
     n: int
@@ -81,7 +81,7 @@ class ResourceRef:
 
 @dataclass(frozen=True)
 class ResourcesRestored(JournalEvent):
-    """What the run has given back for good: all but what is kept and what could not be judged."""
+    """The run has restored these for good: all but what is kept and what could not be judged."""
 
     event: Literal["restored"]
     resources: tuple[ResourceRef, ...]
@@ -89,7 +89,7 @@ class ResourcesRestored(JournalEvent):
 
 @dataclass(frozen=True)
 class Resting:
-    """What rests on something that the run changed. users: in no order."""
+    """The dependents of something that the run changed. users: in no order."""
 
     resource: str
     key: Key
@@ -98,7 +98,7 @@ class Resting:
 
 @dataclass(frozen=True)
 class DependentsNoted(JournalEvent):
-    """What rests on what the run has changed so far: on the way back, it is told from what came since."""
+    """The dependents of what the run has changed so far: rollback tells newer ones from them."""
 
     event: Literal["dependents"]
     resting: tuple[Resting, ...]
@@ -125,7 +125,7 @@ class RestartStarted(JournalEvent):
 
 @dataclass(frozen=True)
 class StateAfterRestart:
-    """What a restart made of something that took effect with it."""
+    """The state after a restart of something whose change took effect with it."""
 
     resource: str
     key: Key
@@ -159,7 +159,7 @@ class ConsentsGiven(JournalEvent):
 
 @dataclass(frozen=True)
 class RollbackStarted(JournalEvent):
-    """From here on the run goes back. accepted: consents given for that; those for going there do not count."""
+    """The run goes back from here on. accepted: consents given for that; those for the way forward do not count."""
 
     event: Literal["back"]
     accepted: tuple[str, ...]
@@ -167,7 +167,7 @@ class RollbackStarted(JournalEvent):
 
 @dataclass(frozen=True)
 class RunStopped(JournalEvent):
-    """Why it went no further by itself. next: the commands that go on or back from here."""
+    """The run stopped. next: the commands that resume it or roll it back."""
 
     event: Literal["stopped"]
     why: str
@@ -185,7 +185,7 @@ class AmendedValue:
 
 @dataclass(frozen=True)
 class RequestAmended(JournalEvent):
-    """What was asked for, and no stage had used yet, was chosen again.
+    """Request values that no stage had used yet were replaced.
 
     request: from here on; stage: planned from it, instead of what was not finished. accepted: consents given for that;
     those for the request before do not count.
@@ -213,7 +213,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class RunEnded(JournalEvent):
-    """How it ended. nothing changed: it stopped with the host as it was found, so nothing waits for it. waiting: what
+    """The run ended. nothing changed: it stopped with the host as it was found, so nothing waits for it. waiting: what
     a partly rolled back run keeps.
     """
 

@@ -1,4 +1,4 @@
-"""How a run can stop before its end: what is so now, how to resume it, and how to roll it back."""
+"""Describe a run that stopped before its end: its present state, how to resume it, and how to roll it back."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -48,7 +48,7 @@ def next_steps_of(
     retry_options: str | None = None,
     going_on: str | None = None,
 ) -> tuple[NextStep, ...]:
-    """On and back, as a label and a command each.
+    """The commands that resume the run and roll it back, each with a label.
 
     accept: consents that the first of them needs; retry_options: the options of `resume` that choose another value;
     going_on: the same, where it was chosen and only the consents are missing.
@@ -156,7 +156,7 @@ def step_failed(
 
 
 def in_words(error: WinhostError) -> str:
-    """What a step needs is called by its title."""
+    """The error's sentence, in which a needed resource is called by its title."""
     if isinstance(error, NotAvailable):
         return error.what.replace(f"until {error.needs} is", f"until {titled(error.needs)} is")
     return error.what
@@ -173,7 +173,7 @@ def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[Ne
 
 
 def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
-    """What is known of the host's error: its likeliest cause that the facts do not contradict."""
+    """The likeliest cause of the host's error that the facts do not contradict."""
     from winhost.symptoms.diagnosis import of_fault  # what only a failure needs
 
     known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
@@ -217,7 +217,9 @@ def halted(
 
 
 def stage_never_ready(host: str, run: str | None, waiting: Mapping[str, str]) -> EndOfRun:
-    """What the rest of a plan waits for did not come with the steps that should bring it. waiting: resource to what."""
+    """The remaining steps of a plan wait for something that did not come with the steps that should bring it. waiting:
+    resource to what.
+    """
     listed = ", ".join(f"{titled(resource)} (before {titled(until)} is there)" for resource, until in waiting.items())
     return EndOfRun(
         "NeverCame",

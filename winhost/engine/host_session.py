@@ -118,7 +118,7 @@ class HostSession:
             return self._settle(step, how)
 
     def marks(self, system: str) -> tuple[str, ...]:
-        """What runs changed on the host, or on its Linux; nothing where that system does not run."""
+        """The marks of runs on the host, or on its Linux; none where that system does not run."""
         with suppress(NotAvailable):
             return self._reading(lambda agent: agent.marks(system))
         return ()
@@ -147,7 +147,7 @@ class HostSession:
         return {**how, "secret": SecretRef.parse(reference).resolve().reveal()} if reference else how
 
     def _send(self, step: Step, desired: Attachment) -> Mapping[str, Json]:
-        """What the step's properties are, once all of the file is there."""
+        """Send the step's file, and return the step's properties once all of it is there."""
         received = self._reading(lambda agent: agent.received(step.resource, step.key, step.before))
         doing = f"send {brief(desired.name)}, of which {received.size:,} bytes are there"
         with uploads.opened(desired, self._find) as source, logged(log, self.host, doing) as more:
@@ -159,8 +159,8 @@ class HostSession:
         return self._before_now(step)
 
     def _download(self, step: Step, address: str) -> Mapping[str, Json]:
-        """What the step's properties are, once the host has fetched what it can. In slices, so that somebody sees how
-        far it is, and a run that is killed goes on there; where the server cannot, the step itself fetches all of it.
+        """Let the host download what it can, and return the step's properties. It downloads in slices, so that progress
+        is shown, and a killed run continues there; where the server cannot, the step itself fetches all of it.
         """
         received = self._reading(lambda agent: agent.received(*_of(step), step.before))
         began = (time.monotonic(), received.size)
@@ -256,7 +256,7 @@ class HostSession:
         return self._tell(ProgressEvent(self.host, "sending", text, step, percent=100 * at // max(whole, 1)))
 
     def boot_id(self) -> str:
-        """Of the boot that runs."""
+        """The id of the present boot."""
         return str(self._reading(lambda agent: agent.boot())["boot_id"])
 
     def restart(self, old_boot: str, longer: float = 0) -> str:
@@ -276,7 +276,7 @@ class HostSession:
         return boot
 
     def _telling_once(self) -> Callable[[str], None]:
-        """What is waited for, each thing once; and the moment at which somebody who asked to stop is heard."""
+        """A callback that reports each thing that is waited for once. A request to stop is heard at that moment."""
         reported: set[str] = set()
 
         def tell(text: str) -> None:
@@ -319,8 +319,8 @@ class HostSession:
             raise uploads.UploadInterrupted
 
     def _get_in_again(self, step: Step) -> None:
-        """Who is not let in any more is let in again once the host has undone the change. One more logon is tried, not
-        many: they might lock the account.
+        """Log on again once the host has undone the change that locked us out. One more logon is tried, not many: they
+        might lock the account.
         """
         try:
             self._waiting(self._open)
@@ -347,7 +347,7 @@ class HostSession:
         return self._reading(lambda agent: agent.tunnel(address, port))
 
     def way(self) -> SshWay | None:
-        """To the host's Linux. Raises WinhostError."""
+        """The SSH route to the host's Linux. Raises WinhostError."""
         return self._reading(lambda agent: agent.way())
 
     def cuttable(self) -> AbstractContextManager[None]:

@@ -21,7 +21,7 @@ def steps_on(
     extra_risks: Mapping[Id, tuple[str, ...]] | None = None,
     titles: Mapping[Id, str] | None = None,
 ) -> tuple[Step, ...]:
-    """As core's `steps_for`. Raises MissingFact, and WinhostError (Gone) for what the host does not have."""
+    """The steps by core's `steps_for`. Raises MissingFact, and WinhostError (Gone) for what the host does not have."""
     try:
         steps = steps_for(
             desired,

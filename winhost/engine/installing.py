@@ -87,7 +87,7 @@ def starts_other(run: OpenRun) -> bool:
 
 
 def _system_to_install(run: OpenRun) -> NewUbuntu | None:
-    """What the next start installs, if it does."""
+    """The system that the next start installs, if any."""
     if run.record.going_back or identity(RUNNING, {}) not in run.record.touched:
         return None
     settings = run.request.playbook.parsed_settings
@@ -106,7 +106,7 @@ def _address_here(run: OpenRun, asked: NewUbuntu) -> str:
 
 
 def _hear(run: OpenRun, progress: InstallProgress, event: InstallEvent) -> None:
-    """From the installer: anybody on its network may have said it, so it is shown and decides nothing."""
+    """Show an event from the installer. Anybody on its network may have sent it, so it decides nothing."""
     if progress.hear(event):
         run.tell("waiting", f"installer: {progress.failure or progress.phase}")
 

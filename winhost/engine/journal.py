@@ -112,7 +112,7 @@ def _append(path: Path, line: bytes, size: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Without this a crash of the machine can lose the file's name though its lines are on disk."""
+    """Sync the folder: without this a crash of the machine can lose the file's name though its lines are on disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

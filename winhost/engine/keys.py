@@ -173,7 +173,7 @@ def keep_pending(host: str, pending: Path, store: Store | None = None) -> Secret
 
 
 def is_pending(pending: Path) -> bool:
-    """Whether a pair for SSH was made in this folder."""
+    """Tell whether a pair for SSH was made in this folder."""
     return (pending / _SSH).exists()
 
 
@@ -193,9 +193,8 @@ def _keep(file: Path, text: str | bytes) -> None:
 
 
 def close_to_others(folder: Path) -> None:
-    """On Windows a folder of %LOCALAPPDATA% is its user's alone, but WINHOST_STATE may name one anywhere.
-
-    Raises UsageError: NotPrivate.
+    """Close a folder to others on Windows. One of %LOCALAPPDATA% is its user's alone, but WINHOST_STATE may name one
+    anywhere. Raises UsageError: NotPrivate.
     """
     user = f"{os.environ.get('USERDOMAIN', '.')}\\{os.environ.get('USERNAME', '')}"
     program = Path(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "icacls.exe")

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WorkResult(Generic[W, T]):
-    """What came of one piece of work: a value, or the error; or the work that failed, so that this was not begun."""
+    """The outcome of one piece of work: a value, or the error; or the failed work because of which it was not begun."""
 
     item: W
     value: T | None = None

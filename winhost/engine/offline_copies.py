@@ -1,4 +1,6 @@
-"""What is wanted, taken from copies on the Linux itself instead of from a registry and a hub: see `winhost fetch`."""
+"""Take images, models and packages from copies on the Linux itself instead of from a registry and a hub: see `winhost
+fetch`.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -63,7 +65,9 @@ def _sources(resource: str, key: Mapping[str, str], desired: Mapping[str, Json],
 
 
 def _renamed(text: str, offline: Offline) -> Iterator[tuple[str, Json]]:
-    """What was loaded from an archive has no digest of a registry: whatever starts it knows it by its name."""
+    """Rename images: one that was loaded from an archive has no digest of a registry, so whatever starts it uses its
+    name.
+    """
     new = text
     for pinned, image in offline.images.items():
         new = new.replace(pinned, image.name)

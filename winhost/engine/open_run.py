@@ -109,7 +109,7 @@ class OpenRun:
 
     @property
     def marked(self) -> MarkedRun:
-        """As marks on the host name it. Only of a run that has a journal."""
+        """The run as marks on the host name it. Only for a run that has a journal."""
         assert self.journal is not None
         return MarkedRun(self.name, id_of(self.journal.entries), me())
 
@@ -146,7 +146,7 @@ class OpenRun:
         self.record = fold(self.record, entry)
 
     def _new_journal(self) -> Journal:
-        """With the plan, and what was found to need nothing before the first change."""
+        """Begin the journal with the plan, and with what needed nothing before the first change."""
         path = self.context.store.path(self.name)
         journal = Journal(path, self.context.around)
         try:
@@ -169,5 +169,5 @@ class OpenRun:
         return journal
 
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
-        """To whoever watches."""
+        """Report progress to whoever watches."""
         self.context.tell(ProgressEvent(self.record.host, kind, text, step, number, total, run=self.begun or ""))

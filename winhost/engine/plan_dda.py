@@ -40,7 +40,7 @@ class DdaPlanner:
 
     @cached_property
     def verdict(self) -> PathVerdict:
-        """Of exactly the cards and the VM that are asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
+        """The verdict on exactly the GPUs and the VM that are asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
         planned = kept_awake(self._facts, self._settings.never_sleep)
         return judge(planned, self._request.path, Selection(self.cards, self._vm))
 
@@ -50,8 +50,8 @@ class DdaPlanner:
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """What is not known of a host that never sleeps, of a large window, or of a new VM on several sockets; cards
-        that could go and stay, because nobody named one.
+        """The cautions about a host that never sleeps, a large window, a new VM on several sockets, and GPUs that could
+        go and stay, because nobody named one.
         """
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
         general += tuple(cautions_of_high(self._request.high))
@@ -130,7 +130,9 @@ class DdaPlanner:
 
     @cached_property
     def cards(self) -> tuple[Card, ...]:
-        """What goes to the VM: those asked for; else every card that can go without taking a display from the host."""
+        """The GPUs that go to the VM: those asked for; else every GPU that can go without taking a display from the
+        host.
+        """
         if self._request.cards:
             return choose_cards(self._facts, self._request.cards)
         judged = judge(self._facts, self._request.path).cards

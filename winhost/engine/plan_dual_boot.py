@@ -21,7 +21,9 @@ class DualBootPlanner(PlainPlanner[DualBootSettings]):
         return DualBootDecisions(self._facts, self._settings)
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """Of the start that installs: a partition is formatted, and this computer opens a port for its settings."""
+        """The risks of the start that installs: a partition is formatted, and this computer opens a port for its
+        settings.
+        """
         if self._settings.system is None or self._is_installed:
             return {}
         return {identity(RUNNING, {}): ("network", "data")}

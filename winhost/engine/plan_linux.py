@@ -19,6 +19,6 @@ class LinuxPlanner(PlainPlanner[LinuxSettings]):
         return LinuxDecisions(self._facts, self._settings)
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """Whether that version is to be had, only apt can tell, once it knows the source."""
+        """The version of the toolkit: only apt can tell whether it is available, once it knows the source."""
         waits = next((each for each in deferred if each.resource == "DebianPackage"), None)
         return (Unchecked("toolkit", self._settings.toolkit, waits.until, (waits.resource,)),) if waits else ()

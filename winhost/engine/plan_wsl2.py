@@ -40,7 +40,9 @@ class Wsl2Planner:
 
     @cached_property
     def verdict(self) -> PathVerdict:
-        """Of the host with what the plan itself mends: the WSL that it installs, the driver models that it sets."""
+        """The verdict on the host with what the plan itself mends: the WSL that it installs, the driver models that it
+        sets.
+        """
         return judge(self._as_planned, f"wsl2/{self._mode}")
 
     @cached_property
@@ -62,7 +64,9 @@ class Wsl2Planner:
             raise refusal
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """What its reasons ask for is asked on the switch: no other step of this path takes something from the host."""
+        """The risks that its reasons name are asked for on the switch: no other step of this path takes something from
+        the host.
+        """
         asked = in_order(risk for reason in self.verdict.every_reason for risk in reason.risks)
         bridge = self._settings.bridge
         return {identity("ExternalSwitch", {"name": bridge.switch}): asked} if bridge else {}
@@ -79,7 +83,9 @@ class Wsl2Planner:
 
     @cached_property
     def _mode(self) -> Mode:
-        """As it is set; else bridged where the settings say how, else the better of those that need no switch."""
+        """The networking mode as it is set; else bridged where the settings say how, else the better of those that need
+        no switch.
+        """
         if self._settings.network != "auto":
             return self._settings.network
         if self._settings.bridge:
@@ -95,7 +101,7 @@ class Wsl2Planner:
         return kept_awake(HostFacts(self._bridged(document)), self._settings.never_sleep)
 
     def _bridged(self, document: Facts) -> Facts:
-        """With no network but the one that the settings name: nothing else is touched, and nothing else serves."""
+        """The facts with only the network that the settings name: nothing else is touched, and nothing else serves."""
         bridge = self._settings.bridge
         if bridge is None:
             return document
@@ -132,7 +138,7 @@ def _edited(record: Record, found: Mapping[str, Json], changed: Mapping[str, Jso
 
 
 def _at(values: Mapping[str, Json], name: str) -> Json:
-    """What stands at `bridge.switch`, None where there is no bridge."""
+    """The value at a path such as `bridge.switch`, None where there is no bridge."""
     found: Json = values
     for part in name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

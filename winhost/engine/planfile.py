@@ -29,7 +29,7 @@ def read_plan(path: Path) -> CheckedPlan:
 
 
 def plan_findings(plan: Plan) -> Iterator[Finding]:
-    """What is wrong with single fields, each with its place; what is wrong with all together `check_plan` says."""
+    """Find faults of single fields, each with its position; `check_plan` finds those of all fields together."""
     yield from origin_findings(plan.host, plan.origin, plan.facts_read_at, "facts_read_at")
     if not plan.machine_id:
         yield ("machine_id",), "is empty"
@@ -61,7 +61,7 @@ def _stage_findings(plan: Plan) -> Iterator[Finding]:
 
 
 def step_findings(here: Loc, step: Step) -> Iterator[Finding]:
-    """Of a step alone, wherever it is written down."""
+    """Find faults of a step alone, wherever it is written down."""
     yield from _unknown_risks((*here, "risks"), step.risks)
     yield from _unknown_risks((*here, "may_need"), step.may_need)
     if set(step.before) != set(step.desired):
@@ -87,7 +87,7 @@ def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Finding]:
 
 
 def _wrong_value(resource: ResourceType, name: str, value: Json) -> str | None:
-    """Of a state that was found: it may be one that nobody can ask for."""
+    """Say what is wrong with a state that was found: it may be one that nobody can ask for."""
     try:
         property_validator(resource.name, name).validate_python(value)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""From facts and a request to a plan. Pure: no host, no clock, no network."""
+"""Make a plan from facts and a request. Pure: no host, no clock, no network."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -33,34 +33,34 @@ from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
 
 
 class PathPlanner(Protocol):
-    """What planning asks of a path, for one host and one request."""
+    """The questions that planning asks of a path, for one host and one request."""
 
     def __init__(self, facts: HostFacts, request: PathRequest) -> None: ...
 
     @property
     def verdict(self) -> PathVerdict:
-        """Of exactly what is asked for. Raises MissingFact, UsageError."""
+        """The verdict on exactly what is asked for. Raises MissingFact, UsageError."""
 
     @property
     def decisions(self) -> object:
-        """What its playbook may refer to. Their properties raise MissingFact and Refusal."""
+        """The decisions that its playbook may refer to. Their properties raise MissingFact and Refusal."""
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
-        """What to know of the request itself, where nothing speaks against it."""
+        """The cautions about the request itself, where nothing speaks against it."""
 
     @property
     def choices(self) -> str | None:
         """Options of `winhost plan` with which it would not be refused. Raises MissingFact."""
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
-        """What only the host can tell of wanted values, whoever wrote them and where. Raises Refusal."""
+        """Check desired values against the host, whoever wrote them and where. Raises Refusal."""
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
         """Consents that its verdict asks for, by the resources whose steps they are asked for."""
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """What of the request only a later stage can check, which plans this."""
+        """The values of the request that only a later stage can check, which plans this."""
 
 
 # A planner is imported for its path alone, with all that this path decides.
@@ -102,7 +102,7 @@ NOT_PLANNABLE = "not plannable"
 
 @dataclass(frozen=True)
 class RefusalGrounds:
-    """Why a path is refused.
+    """The grounds on which a path is refused.
 
     because: sentences; codes: of the reasons; helps: what would change it; choices: options of `winhost plan` with
     which it would work; instead: another option for this host; still: what refuses the plan with --allow-unverified.
@@ -188,13 +188,13 @@ class CheckedPlan:
 
     @property
     def named(self) -> frozenset[Id]:
-        """What its playbook and its stages name."""
+        """The resources that its playbook and its stages name."""
         goals = (goal for stage in self.plan.stages for goal in stage.desired)
         return self.request.playbook.named | {identity(goal.resource, goal.key) for goal in goals}
 
 
 def check_plan(plan: Plan) -> CheckedPlan:
-    """What can be said of a plan without its host. Raises UsageError: NotAPlan."""
+    """Check a plan without its host. Raises UsageError: NotAPlan."""
     if plan.request.path not in PLANNERS:
         raise _not_a_plan(
             plan.host, f"there is no plan for the path '{plan.request.path}'; there is for: {', '.join(PLANNERS)}"
@@ -220,9 +220,8 @@ def request_of(plan: Plan) -> PathRequest:
 
 
 def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredResource, ...]) -> None:
-    """What only the host can tell of wanted values: a window that is too small, a disk with something on it.
-
-    Raises UsageError (NotAPlan), PlanRefused.
+    """Check desired values against the host: a window that is too small, a disk with something on it. Raises UsageError
+    (NotAPlan), PlanRefused.
     """
     _check_desired(facts.host, desired)
     try:
@@ -301,8 +300,8 @@ def _stated(facts: Facts) -> tuple[str, ...]:
 
 
 def _linux_key(facts: Facts) -> str | None:
-    """Of the one Linux that lets somebody in: whose resources the facts hold. A guest may be known by several keys; it
-    says itself which one it shows.
+    """The host key of the one Linux that lets somebody in: whose resources the facts hold. A guest may be known by
+    several keys; it says itself which one it shows.
     """
     ways_in, guests, own = (answer(facts, resource) for resource in (ACCESS, SEED, "SshHostKey"))
     keys = [access.state.get("host_key") for access in ways_in] if isinstance(ways_in, tuple) else []
@@ -321,7 +320,7 @@ def _notes(verdict: PathVerdict, cautions: Iterable[Caution]) -> tuple[str, ...]
 
 
 def next_stage(facts: HostFacts, request: PathRequest, number: int) -> Stage:
-    """What was deferred, planned from facts read since. Raises as make_plan does."""
+    """Plan what was deferred, from facts read since. Raises as make_plan does."""
     stage = make_plan(facts, request).stages[0]
     steps = (replace(step, id=f"{number}.{count}") for count, step in enumerate(stage.steps, start=1))
     return replace(stage, number=number, steps=tuple(steps))
@@ -369,7 +368,9 @@ def _may_ask(desired: DesiredResource) -> Iterator[str]:
 
 
 def _can_hold(when: Iterable[Condition], desired: Mapping[str, Json]) -> bool:
-    """As far as the goal alone decides: what it leaves alone is not changed."""
+    """Tell whether the conditions can hold, as far as the goal alone decides: properties that it omits do not
+    change.
+    """
     for each in when:
         if each.of != "desired" or not each.property:
             continue

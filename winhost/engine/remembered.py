@@ -1,4 +1,4 @@
-"""What Windows said last on a machine where a Linux takes turns with it: while that runs, nobody else can tell."""
+"""The last answers of Windows on a machine where a Linux takes turns with it: while that runs, nobody else can tell."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,8 @@ from winhost.resources.registry import WINDOWS, is_beside_windows
 
 @dataclass(frozen=True)
 class RememberedWindows:
-    """Of one host, in the folder of runs: facts hold no secrets. Windows cannot change while it does not run, but for
-    what the Linux changes of it.
+    """The last answers of one host's Windows, in the folder of runs: facts hold no secrets. Windows cannot change while
+    it does not run, except by what the Linux changes of it.
     """
 
     store: Store
@@ -27,7 +27,9 @@ class RememberedWindows:
         return self.store.remembered(self.host)
 
     def answers(self) -> dict[str, Answer]:
-        """By resource; nothing of a host without a Linux beside Windows. Raises UsageError for a file that is none."""
+        """The answers by resource; none of a host without a Linux beside Windows. Raises UsageError for a file that is
+        none.
+        """
         return dict(read_facts(self._path).resources) if self._path.is_file() else {}
 
     @property
@@ -36,8 +38,8 @@ class RememberedWindows:
         return read_facts(self._path).read_at if self._path.is_file() else None
 
     def keep(self, facts: Facts) -> None:
-        """What was read of Windows, where a Linux was or is being installed beside it; else nothing is kept any more.
-        Raises UsageError (NotPrivate), OSError.
+        """Keep the facts of Windows where a Linux was or is being installed beside it; else remove them. Raises
+        UsageError (NotPrivate), OSError.
         """
         if not is_beside_windows(facts):
             self._path.unlink(missing_ok=True)

@@ -27,9 +27,9 @@ _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
 
 @dataclass(frozen=True)
 class RollbackOutlook:
-    """What going back means now: what is to be put back, what is kept and why, and what cannot be judged. open: all
-    that stays for that, or for others; along: what needs no step because it goes with its VM, in a sentence;
-    waiting: what of `kept` goes back once what came later is taken back.
+    """The outlook of a rollback now: what is restored, what is kept and why, and what cannot be judged. open: all that
+    stays for that, or for others; along: what needs no step because it goes with its VM, in a sentence; waiting: what
+    of `kept` goes back once what came later is taken back.
     """
 
     desired: tuple[DesiredResource, ...]
@@ -60,13 +60,13 @@ def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlo
 
 
 def preview(record: RunState, facts: Facts, later: LaterRuns) -> tuple[tuple[Step, ...], RollbackOutlook]:
-    """What rollback would do now, what it would keep, and what it cannot tell."""
+    """The steps that rollback would take now, what it would keep, and what it cannot tell."""
     back = find_back(record, facts, later)
     return tuple(step for part in in_turns(back.desired, _turn) for step in _steps(part, facts, record)), back
 
 
 def find_back(record: RunState, facts: Facts, later: LaterRuns, put_back: Set[Id] = frozenset()) -> RollbackOutlook:
-    """What goes back by now, and what stays. put_back: what this rollback has put back already."""
+    """Find what can be undone by now, and what stays. put_back: what this rollback has restored already."""
     found = outlook(record, host_answers(facts), later, put_back)
     kept = {id_: _with_names(why, facts) for id_, why in found.kept.items()}
     inside = [id_ for id_ in found.goals if id_[0] in LINUX] if any(map(_takes_linux, found.goals.values())) else []
@@ -172,7 +172,7 @@ class _Rollback(WorkingRun):
 
 
 def _next(run: str, back: RollbackOutlook) -> str | None:
-    """What must be so first, and the commands in their order."""
+    """The condition that must hold first, and the commands in their order."""
     missing, again = back.missing, f"winhost rollback {run}"
     if not missing and not back.waiting:
         return None

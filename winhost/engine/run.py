@@ -62,7 +62,7 @@ def resume(run: str, accepted: Iterable[str], context: RunContext, amendment: Am
 
 
 def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stage:
-    """What `resume` would do with another request; changes nothing. Raises as it does."""
+    """The stage that `resume` would run with another request; changes nothing. Raises as it does."""
     with context.store.lock(context.connector.host, f"resume {run}"):
         runner = _forward(run, context)
         with reaching(runner, looking=True):
@@ -71,7 +71,9 @@ def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stag
 
 
 def check(checked: CheckedPlan, context: RunContext) -> tuple[Step, ...]:
-    """What `apply` would do now in its first stage; changes nothing and writes nothing. Raises as it does."""
+    """The steps that `apply` would take now in its first stage; changes nothing and writes nothing. Raises as
+    it does.
+    """
     plan = checked.plan
     context.store.refuse_held(plan.host)
     _refuse_unfinished(plan, context.store)
@@ -89,7 +91,7 @@ def _forward(run: str, context: RunContext) -> "Runner":
 
 
 def _refuse_unfinished(plan: Plan, store: Store, but: str = "") -> None:
-    """Of a run that has changed nothing nobody waits for the end."""
+    """Refuse while another run at the host is unfinished. A run that changed nothing does not block others."""
     for name in store.runs_of(plan.host):
         try:
             lines = read_journal(store.existing(name))
@@ -131,9 +133,8 @@ class Runner(WorkingRun):
         return self._steps(self.record.stages[0], facts)
 
     def planned_again(self, facts: Facts, request: PathRequest) -> Stage:
-        """What is left to do with another request.
-
-        Raises WinhostError (NothingAnew, AlreadyUsed), and as `next_stage` does.
+        """Plan the remaining work with another request. Raises WinhostError (NothingAnew, AlreadyUsed), and as
+        `next_stage` does.
         """
         amending.refuse_pointless(self.record, request)
         number = 1 + max(self.record.finished_stages, default=0)
@@ -193,7 +194,7 @@ class Runner(WorkingRun):
         return stage
 
     def _to_choose(self, error: WinhostError) -> WinhostError:
-        """What a later stage finds wrong of the request may be chosen again by then, where something was changed."""
+        """Offer to replace a request value that a later stage finds wrong, if something was changed by then."""
         if self.journal is None:
             return error
         retry_options = amending.words(self.record.plan.request.path, error)
@@ -204,7 +205,7 @@ class Runner(WorkingRun):
         return halted(self.record.host, self.name, error, retry_options=retry_options)
 
     def _run_stage(self, stage: Stage, facts: Facts) -> bool:
-        """Whether the host may be another than in these facts, and is to be read again."""
+        """Run a stage. Returns whether the host may differ from these facts by now, and is to be read again."""
         there = _of_what_is_there(stage, facts)
         steps = self._steps(there, facts)
         did = bool(steps) or self.record.restart_due or there != stage
@@ -220,8 +221,8 @@ class Runner(WorkingRun):
         return did
 
     def _steps(self, stage: Stage, facts: Facts) -> tuple[Step, ...]:
-        """What of a stage is left to do, if it may be done. Raises WinhostError: PlanRefused, NotAPlan,
-        Drifted, NotBeside.
+        """The remaining steps of a stage, if they may be taken. Raises WinhostError: PlanRefused, NotAPlan, Drifted,
+        NotBeside.
         """
         check_stage(HostFacts(facts), self.request, stage.desired)
         if differing := drifted(self.record, stage.desired, stage.steps, host_answers(facts)):
@@ -234,7 +235,7 @@ class Runner(WorkingRun):
         return tuple(_as_restore(step, pending) for step in steps)
 
     def _pending_restore(self) -> dict[Id, DesiredResource]:
-        """What was moved for other steps alone and not given back yet: read now, it would look as if found so."""
+        """The needs that were met for other steps and not restored yet: read now, they would look as if found so."""
         requested = {
             identity(desired.resource, desired.key) for stage in self.record.stages for desired in stage.desired
         }
@@ -245,7 +246,9 @@ class Runner(WorkingRun):
         }
 
     def _await_again(self, facts: Facts) -> Facts:
-        """What was so when the plan was made, and no longer is after other steps: an engine was replaced."""
+        """Wait again for states that held when the plan was made, and no longer do after other steps: an engine was
+        replaced.
+        """
         stages = self.record.stages
         waited = [each for stage in stages for each in stage.desired if RULES[each.resource].only_waited_for]
         steps = steps_on(facts, waited, prefix=f"{stages[-1].number}.again.")
@@ -267,7 +270,7 @@ class Runner(WorkingRun):
 
 
 def _of_what_is_there(stage: Stage, facts: Facts) -> Stage:
-    """Without what is in a guest that cannot be read now, although it could when the stage was planned."""
+    """Leave out what is in a guest that cannot be read now, although it could when the stage was planned."""
     host, off = host_answers(facts), Unavailable(SEED)
     desired = tuple(each for each in stage.desired if host.answer(each.resource) != off)
     if desired == stage.desired:

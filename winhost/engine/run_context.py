@@ -1,4 +1,4 @@
-"""What a run works with, and how one ended."""
+"""The context of a run, and its outcome."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -21,11 +21,11 @@ from winhost.model.fleet import Host
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run works with. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
+    """The context of a run. within: seconds that a guest has to shut down; stop: whether to, after the step in flight,
     and why; around: the journal's hook; folder: of the plan, for the files beside it: of a run that is gone on with its
     journal knows it; cuttable: around all waiting for the host, where alone KeyboardInterrupt may cut the run short:
-    elsewhere a line could be on disk that this process does not know of; machine: how Windows is reached, for
-    files that do not come over the wire; final: what else is tried once all is as planned, and must hold.
+    elsewhere a line could be on disk that this process does not know of; machine: how Windows is reached, for files
+    that do not come over the wire; final: what else is tried once all is as planned, and must hold.
     """
 
     connector: Connector
@@ -44,8 +44,8 @@ class RunContext:
 
 @dataclass(frozen=True)
 class NotJudged:
-    """What rollback could neither put back nor keep, because a fact is missing: why, and until: the resource that
-    has to be there first, where that is what lacks.
+    """A resource that rollback could neither restore nor keep, because a fact is missing: why, and until: the resource
+    that has to be there first, where that is what lacks.
     """
 
     title: str
@@ -57,9 +57,9 @@ class NotJudged:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. changed: steps done by this call; kept: what rollback left as it is, and why; missing: what it
-    could not judge, so that the run stays open; waiting: what of `kept` goes back once what came later is taken back;
-    next: the command for that, and what must be so before it.
+    """The outcome of a run. changed: steps done by this call; kept: what rollback left as it is, and why; missing: what
+    it could not judge, so that the run stays open; waiting: what of `kept` goes back once what came later is taken
+    back; next: the command for that, and what must be so before it.
     """
 
     run: str

@@ -21,11 +21,13 @@ class RunFiles:
         self._request = request
 
     def find(self, desired: Attachment) -> Path:
-        """Where it is. Raises UploadInterrupted, and what `disk_images.made_disk` raises."""
+        """The path of an attachment. Raises UploadInterrupted, and what `disk_images.made_disk` raises."""
         return disk_images.found(self._folder, self._request(), self._tell_of_disk)(desired)
 
     def check(self, steps: Iterable[Step]) -> None:
-        """What these steps send, and that it can be sent as the request says. Raises UsageError (NotBeside, NoSftp)."""
+        """Check that the files of these steps exist, and can be sent as the request says. Raises UsageError (NotBeside,
+        NoSftp).
+        """
         steps = tuple(steps)
         uploads.check(steps, self.find)
         machine = self._context.machine
@@ -38,7 +40,7 @@ class RunFiles:
             )
 
     def offer(self) -> uploads.Offer | None:
-        """Where the request has the host fetch files from this computer."""
+        """The server for a request in which the host downloads files from this computer."""
         machine = self._context.machine
         if machine is None or self._upload != "http":
             return None
@@ -47,7 +49,7 @@ class RunFiles:
         return partial(offered, toward=machine.address)
 
     def share(self) -> uploads.Share | None:
-        """Where the request has files written to the host past the wire, by SMB or SFTP."""
+        """The share for a request in which files are written to the host by SMB or SFTP."""
         machine = self._context.machine
         if machine is None:
             return None
@@ -66,7 +68,9 @@ class RunFiles:
         return disk_images.upload_of(self._request())
 
     def _tell_of_disk(self, doing: str, done: int, whole: int) -> None:
-        """Of what is made here before it can be sent. Raises UploadInterrupted where somebody asked to stop."""
+        """Report the progress of a disk that is made here before it is sent. Raises UploadInterrupted where somebody
+        asked to stop.
+        """
         if self._context.stop():
             raise uploads.UploadInterrupted
         self._context.tell(disk_images.told(self._context.connector.host, doing, done, whole))

@@ -1,4 +1,4 @@
-"""What a journal tells: which plan, what was begun, what is done, what is in flight. Pure."""
+"""Compute the state of a run from its journal: its plan, what was begun, what is done, what is in flight. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -56,7 +56,7 @@ class RunState(Changes):
 
     @property
     def midway(self) -> tuple[str, ...]:
-        """What was begun, and what was moved for other steps, in words."""
+        """The unfinished step, and needs that were met for other steps, in words."""
         begun = (f"{self.in_flight.title}: not finished",) if self.in_flight else ()
         return begun + tuple(
             f"{self.touched[id_].title}: {name} is {now}, was {before}"
@@ -101,7 +101,7 @@ def id_of(lines: Sequence[RawEvent]) -> str:
 
 
 def has_ended(lines: Sequence[RawEvent]) -> bool:
-    """Whether nothing came after its end. Said by one line, because a host may have hundreds of runs behind it."""
+    """Tell whether the last line is its end. One line is enough, because a host may have hundreds of runs behind it."""
     return bool(lines) and lines[-1].get("event") == "outcome"
 
 

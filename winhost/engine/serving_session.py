@@ -61,7 +61,7 @@ class ServingSession:
         return self._asked("read the log", LogPage, do="log", **asked)
 
     def start_log(self, unit: str, invocation: str, lines: int) -> list[str]:
-        """What one start said, but for what came before so many lines."""
+        """The log of one start, at most so many lines."""
         said: list[str] = []
         page = self.log([unit], lines=lines, invocation=invocation or None)
         while True:

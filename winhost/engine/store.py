@@ -1,4 +1,4 @@
-"""Where runs are kept on this machine, and the lock that lets only one of them at a host."""
+"""The folder of runs on this machine, and the lock that lets only one of them work on a host."""
 
 import getpass
 import json
@@ -73,23 +73,23 @@ class Store:
 
     @staticmethod
     def file_name(host: str) -> str:
-        """What names of its runs begin with, before the last dot."""
+        """The part before the last dot of its runs' names."""
         return _safe(host)
 
     def path(self, run: str) -> Path:
-        """Where a run's journal is or will be."""
+        """The path of a run's journal."""
         return self._own("runs") / f"{run}.jsonl"
 
     def remembered(self, host: str) -> Path:
-        """Where facts of a Windows are kept while the Linux beside it runs."""
+        """The file with facts of a Windows while the Linux beside it runs."""
         return self.folder / "windows" / f"{_safe(host)}.json"
 
     def verified(self, host: str) -> Path:
-        """Where the versions are kept with which what is served was last found to answer."""
+        """The file with the versions with which the endpoint was last found to answer."""
         return self.folder / "verified" / f"{_safe(host)}.json"
 
     def key(self, host: str, kind: str) -> Path:
-        """Where a key that winhost made for a host is or will be."""
+        """The file of a key that winhost makes for a host."""
         return self.folder / "keys" / f"{_safe(host)}.{kind}"
 
     def keys(self) -> Path:
@@ -138,7 +138,7 @@ class Store:
             raise _busy(host, self.folder / "locks" / f"{_safe(host)}.json")
 
     def held(self, host: str) -> bool:
-        """Whether a run is at the host now."""
+        """Tell whether a run works on the host now."""
         from filelock import Timeout
 
         note = self.folder / "locks" / f"{_safe(host)}.json"

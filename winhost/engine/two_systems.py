@@ -32,7 +32,7 @@ _LIVE = (RUNNING, _FIRMWARE)  # of Windows' resources, those that a Linux tells 
 
 
 class LastAnswers(Protocol):
-    """What Windows said last."""
+    """The last answers of Windows."""
 
     def answers(self) -> dict[str, Answer]: ...
 
@@ -119,12 +119,12 @@ class LinuxBesideWindows(Agent):
     def read_with(
         self, resources: Sequence[str], ids: Sequence[Id], *, settled: bool = False
     ) -> tuple[dict[str, Answer], dict[Id, State]]:
-        """Of both: of Windows what is remembered."""
+        """Read both: the answers of Windows are the remembered ones."""
         answers, states = super().read_with(resources, ids, settled=settled)
         return {**self._windows, **answers}, states
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """As of any agent; of Windows as it is remembered."""
+        """As in `Agent`; the answers of Windows are the remembered ones."""
         if resource in LINUX:
             return super().get(resource, key, settled=settled)
         state = self._remembered(resource, key)
@@ -133,7 +133,6 @@ class LinuxBesideWindows(Agent):
         return state
 
     def each(self, ids: Sequence[Id]) -> list[State]:
-        """As of any agent."""
         asked = [id_ for id_ in ids if id_[0] in LINUX]
         found = dict(zip(asked, super().each(asked), strict=True)) if asked else {}
         return [found[id_] if id_ in found else self._remembered(id_[0], dict(id_[1])) for id_ in ids]
@@ -141,7 +140,7 @@ class LinuxBesideWindows(Agent):
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
-        """As of any agent; of Windows only which system runs. Raises NotAvailable for the rest of it."""
+        """As in `Agent`; of Windows only which system runs. Raises NotAvailable for the rest of it."""
         if resource in LINUX:
             return super().set(resource, key, desired, expect, how)
         if resource != RUNNING:
@@ -161,7 +160,7 @@ class LinuxBesideWindows(Agent):
         return SetAnswer(before, after, restart=True)
 
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
-        """Of Linux alone."""
+        """As in `Agent`, for Linux alone."""
         if resource not in LINUX:
             raise self._not_there(f"send {resource}")
         return super().received(resource, key, expect)
@@ -187,13 +186,13 @@ class LinuxBesideWindows(Agent):
 
 
 def runs_linux(facts: Facts) -> bool:
-    """Whether it is the Linux that runs, of two systems that take turns."""
+    """Tell whether the Linux runs, of two systems that take turns."""
     found = facts.resources.get(RUNNING)
     return isinstance(found, tuple) and any(each.state.get("system") == LINUX_SYSTEM for each in found)
 
 
 def _of_firmware(windows: Mapping[str, Answer], firmware: LinuxFirmware) -> dict[str, Answer]:
-    """What the Linux tells of the firmware, as Windows would."""
+    """The firmware as the Linux reads it, in the form that Windows would answer."""
     entries = [vars(each) for each in firmware.entries]
     boot: dict[str, Json] = {
         "kind": "uefi",

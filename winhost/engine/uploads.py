@@ -61,7 +61,7 @@ class OpenAttachment:
     file: FileIO
 
     def goes_on_at(self, received: "Received") -> int:
-        """Where the host's part of it ends; what is no beginning of this file is as good as nothing."""
+        """The offset at which to continue; 0 if the host's part is no beginning of this file."""
         if received.size > self.size:
             return 0
         digest = hashlib.sha256()
@@ -130,7 +130,7 @@ def opened(desired: Attachment, find: Find) -> Iterator[OpenAttachment]:
 
 
 def send(source: OpenAttachment, received: "Received", to: Receiver) -> Iterator[int]:
-    """What the host does not hold yet; gives, before each piece and after the last, how many bytes it holds.
+    """Send what the host does not hold yet; yields, before each piece and after the last, how many bytes it holds.
 
     A lost answer is settled by asking how much is there; one that is lost again at the same place is left to whoever
     resumes. Raises SessionDropped, TimedOut, RemoteError, UsageError (NotBeside).
@@ -140,8 +140,8 @@ def send(source: OpenAttachment, received: "Received", to: Receiver) -> Iterator
 
 
 def fetch(received: "Received", to: Receiver) -> Iterator[tuple[int, int | None]]:
-    """What the host does not hold yet of a download; gives, as `send`, how many bytes it holds, and of how many. Ends
-    early if the server has another version of it each time, so that it begins again and again.
+    """Let the host download what it does not hold yet; yields, as `send`, how many bytes it holds, and of how many.
+    Ends early if the server has another version of it each time, so that it begins again and again.
     """
     last, beginnings = -1, 1
     for at, whole in _put(received.size, received.whole, to, lambda received: received.size):

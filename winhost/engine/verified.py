@@ -1,4 +1,4 @@
-"""With which versions what a host serves was last found to answer, so that others are noticed later."""
+"""The versions with which what a host serves was last found to answer, so that others are noticed later."""
 
 import json
 from collections.abc import Sequence

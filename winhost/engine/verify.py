@@ -1,4 +1,4 @@
-"""Whether what was wanted is still so, property by property."""
+"""Check whether desired properties still hold, one by one."""
 
 from winhost.core.answers import NOT_THERE
 from winhost.core.checks import Check, check

@@ -1,4 +1,4 @@
-"""What a plan takes from the internet, now or at a later stage, as far as it names it."""
+"""The downloads that a plan names, for now or for a later stage."""
 
 from collections.abc import Iterator, Mapping
 
