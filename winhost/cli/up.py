@@ -1,7 +1,8 @@
 """winhost up: from a machine to a model that answers, by an ordinary plan and an ordinary run."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -73,6 +74,7 @@ from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
+from winhost.hub.model_folder import ModelFolder
 from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
@@ -82,6 +84,7 @@ from winhost.model.path import check_path, path_of
 from winhost.model.plan import Plan
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
+from winhost.model.workload import is_folder
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.partition import Partition
 from winhost.resources.windows.resize_limit import ResizeLimit
@@ -133,6 +136,8 @@ def up(
     """Serve a MODEL on this machine, or on another."""
     asked = Asked(model, on, path, settings, allow_unverified, details, options)
     check_path(path)
+    if model is not None and is_folder(model):
+        ModelFolder.at_path(model)  # before a host is asked
     host = host_of(on, options.fleet_file)
     check_rights(host)
     store = Store()
@@ -203,9 +208,21 @@ def _undo_command(run_: UpRun) -> str:
     return f"winhost down {visible(run_.state.host)}" if run_.ours else f"winhost rollback {run_.state.run}"
 
 
+@contextmanager
+def _undone_without(run_: UpRun) -> Iterator[None]:
+    """Say of a faulty file of a run how the run is undone: its journal is whole, which is all that this needs."""
+    try:
+        yield
+    except UsageError as error:
+        if error.code == "FileFaults" or not error.hint:
+            error.hint = f"To undo what it changed: {_undo_command(run_)}"
+        raise
+
+
 def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: Asked) -> None:
     """Raises UsageError: OtherModel."""
-    workload = earlier.workload
+    with _undone_without(earlier):
+        workload = earlier.workload
     if asked.model is None or workload is None:
         return
     ids = [each.id for each in workload.models]
@@ -228,11 +245,8 @@ def _same_folder(one: str, other: str) -> bool:
 def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
     """Tell that there is nothing to do; None where the host differs by now, which a new plan repairs."""
     _refuse_other_model(host, served, asked)
-    try:
+    with _undone_without(served):
         checked = read_plan(served.folder / PLAN)
-    except UsageError as error:  # its journal is whole, which is all that the way back needs
-        error.hint = error.hint or f"To undo what it changed: {_undo_command(served)}"
-        raise
     with watching(reads=True) as watch:
         facts = read_live(host, watch, checked.named)
     checks = tuple(verify_plan(checked, HostFacts(facts)))
@@ -285,7 +299,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
     check_rights_told(host, facts)
     best = None
     if asked.path:
-        default_request(path_of(asked.path))  # refuses a path that cannot be planned
+        default_request(path_of(asked.path), host.name)  # refuses a path that cannot be planned
         refuse_unsupported(HostFacts(facts), asked.path)
     else:
         best = recommended(HostFacts(facts), asked.command)

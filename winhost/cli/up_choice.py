@@ -13,11 +13,11 @@ from winhost.cli.output import say
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
-from winhost.hub.catalogue import catalogue
+from winhost.hub.catalogue import NEAREST, catalogue, near_names
 from winhost.hub.draft import Planned, draft
-from winhost.hub.hub_repository import HUB, HubRepository
+from winhost.hub.hub_repository import HUB, HubRepository, is_model_name
 from winhost.hub.model_folder import ModelFolder
-from winhost.model.errors import RefusedError, WinhostError, visible
+from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.secrets import SecretRef
@@ -67,11 +67,29 @@ def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: P
     listed = _listed(facts, path, model)
     if listed is not None:
         return _from_catalogue(listed, (), place, token)
+    if not is_folder(model) and not is_model_name(model):
+        raise _not_a_model(facts, path, model)
     return _drafted(facts, path, model, place, token, file)
 
 
 def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
     return RefusedError("NothingFits", what=what, meaning="Nothing was changed.", hint=hint, host=host)
+
+
+def _not_a_model(facts: Facts, path: str, model: str) -> UsageError:
+    """Only whole names are asked of a hub. Those are meant that fit and have it in them, or are spelled alike."""
+    fit = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
+    meant = fit[:NEAREST] or near_names(model, catalogue().entries)
+    hint = [f"Did you mean {' or '.join(meant)}?"] if meant else []
+    if Path(model).exists():
+        hint.append(f"What lies here under this name is written ./{visible(model)}")
+    return UsageError(
+        "NotAModel",
+        what=f"{visible(model[:200])} is not the whole name of a model, which is ORG/NAME",
+        meaning="Nothing was changed.",
+        hint="\n".join((*hint, f"All that fit: winhost models {visible(facts.host)}")),
+        host=facts.host,
+    )
 
 
 def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
