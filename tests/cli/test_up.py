@@ -21,8 +21,10 @@ from tests.cli.process import journal, kill_winhost
 from tests.cli.terminal import stays, talk
 from tests.cli.up_desk import IMAGE, Desk, desk, fleet_of, hub_of_all, without_keys
 from tests.processes import PATIENCE_S, started
+from tests.rows import each_row
 from winhost.cli import this_machine, up
 from winhost.cli.show_up import LINES
+from winhost.cli.up_runs import is_planned, new_folder
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving_answers import STAND_IN
@@ -192,6 +194,26 @@ def test_files_of_an_up_that_was_killed_while_it_planned_go_with_the_next(line: 
     assert line("up", *here.serves).code == 2  # it asks, and nobody answers
     assert [*(line.folder / "state/up").iterdir()] == [other], "that of another host stays"
     assert made_keys(line) == set()
+
+
+@each_row("words", [(), ("status",), ("runs",)])
+def test_files_of_an_up_that_was_killed_while_it_planned_go_with_whatever_comes_next(
+    words: tuple[str, ...], line: Line
+) -> None:
+    store = Store()
+    with store.lock("my-desk", "winhost up", command=True):
+        folder = new_folder(store, "my-desk")
+        assert line(*words).code == 0
+        assert folder.exists(), "it is being planned"
+    assert line(*words).code == 0
+    assert not folder.exists()
+
+
+def test_files_of_a_run_that_begins_are_kept(line: Line) -> None:
+    folder = new_folder(Store(), "my-desk")
+    is_planned(folder)
+    assert line("runs").code == 0
+    assert folder.exists()
 
 
 def made_keys(line: Line) -> set[str]:

@@ -22,7 +22,7 @@ from winhost.cli.serving_target import ServingTarget, nothing_served, parse_depl
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import is_dumb
 from winhost.cli.this_machine import is_local, is_own_name
-from winhost.cli.up_runs import is_ours
+from winhost.cli.up_runs import forget_killed, is_ours
 from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
@@ -98,6 +98,7 @@ def status(
     output: Output,
 ) -> int:
     """Show what is served where, and how it is."""
+    forget_killed(Store())
     if every is not None and not watch:
         raise click.UsageError("--every is for --watch: add that, or leave --every out")
     if watch and output.shape != "table":
@@ -239,6 +240,7 @@ def _show_unreadable(targets: Targets, codes: list[int]) -> None:
 
 def overview() -> int:
     """Of bare `winhost`: by the journals alone, so that it is quick."""
+    forget_killed(Store())
     try:
         targets = Targets.read(None)
     except UsageError as error:  # of a fleet.yaml with faults

@@ -51,6 +51,7 @@ from winhost.cli.up_runs import (
     UpRun,
     forget,
     forget_unused,
+    is_planned,
     new_folder,
     standing_runs,
 )
@@ -328,6 +329,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
             show_up(made)
         given = _agreed(made, asked)
         _keep_keys(made.plan, folder)
+        is_planned(folder)
         return _applied(host, folder / PLAN, given, asked)
     finally:
         if set(store.runs_of(host.name)) == before:

@@ -10,12 +10,14 @@ from winhost.engine.private import private_folder
 from winhost.engine.run_state import RunNeverBegan, RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import WinhostError
+from winhost.model.files import write_whole
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
 
 _FOLDER = "up"
 PLAN, WORKLOAD, PENDING = "plan.json", "workload.yaml", "keys"
 UNSEEN_KEY = "unseen-key"  # the reference to an API key that was made for this run and not shown yet
+_PLANNING = "planning"  # holds the host's name until its run begins
 OVER = ("rolled back", "nothing changed")
 
 
@@ -52,8 +54,14 @@ def new_folder(store: Store, host: str) -> Path:
         number += 1
         folder = folder.with_name(f"{stem}-{number}")
     private_folder(folder)
+    write_whole(folder / _PLANNING, [host])
     private_folder(folder / PENDING)
     return folder
+
+
+def is_planned(folder: Path) -> None:
+    """Its run begins now."""
+    (folder / _PLANNING).unlink(missing_ok=True)
 
 
 def forget(folder: Path) -> None:
@@ -70,6 +78,14 @@ def forget_unused(store: Store, host: str) -> None:
     for folder in (store.folder / _FOLDER).glob(f"{store.file_name(host)}.*"):
         if folder.absolute() not in used:
             forget(folder)
+
+
+def forget_killed(store: Store) -> None:
+    """Files of every `up` that was killed while it planned: whatever command comes next does away with them."""
+    for mark in (store.folder / _FOLDER).glob(f"*/{_PLANNING}"):
+        with suppress(OSError, ValueError, WinhostError):
+            if not store.held(mark.read_text("utf-8"), command=True):
+                forget(mark.parent)
 
 
 def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
