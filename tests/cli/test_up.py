@@ -424,6 +424,24 @@ def test_a_linux_is_served_and_given_back(line: Line, tmp_path: Path) -> None:
         assert line("up", "--on", name, *words, "--hub", hub.url, *IMAGE).code != 0
 
 
+@pytest.mark.costly
+def test_what_differs_by_now_is_repaired_and_both_runs_are_undone_in_one_document(line: Line, tmp_path: Path) -> None:
+    with Lab([LINUX], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
+        (name,) = lab.own_linuxes
+        words = ("--fleet", lab.fleet_file, "--yes")
+        up_again = ("up", "--on", name, *words, "--hub", hub.url, *IMAGE)
+        assert line(*up_again).code == 0
+        assert line(*up_again, "--json").result["outcome"]["outcome"] == "applied"
+        lab.own_linuxes[name].linux.disk.remove("/etc/docker/daemon.json")
+        repaired = line(*up_again)
+        assert (repaired.code, "1 of 56 properties differ by now" in repaired.err) == (0, True), repaired.err
+        assert "Changes    files and settings: GPUs for Docker by CDI\nDownloads  nothing\n" in repaired.out
+        assert len(standing(line)) == 2
+        gone = line("down", name, *words, "--json")
+        assert [each["outcome"]["outcome"] for each in gone.results] == ["rolled back"] * 2
+        assert line("down", name, *words, "--json").results == []
+
+
 @pytest.mark.real
 @pytest.mark.skipif(os.name != "posix", reason="a pseudo terminal is POSIX's")
 @pytest.mark.parametrize("width", [80, 120])

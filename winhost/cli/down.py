@@ -9,7 +9,7 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
-from winhost.cli.running import asking_for_steps, consents, not_asked, resume_or_roll_back
+from winhost.cli.running import asking_for_steps, consents, ended_run, not_asked, outcome_code, show_ends
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_groups import grouped_titles, short
 from winhost.cli.this_machine import check_rights, local_host
@@ -21,7 +21,7 @@ from winhost.core.rules import RESTART
 from winhost.core.steps import Step
 from winhost.engine.rollback import RollbackOutlook, look
 from winhost.engine.rollback import rollback as go_back
-from winhost.engine.run_context import RunContext
+from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError
@@ -48,11 +48,16 @@ def down(word: str | None, options: RunOptions) -> int:
         if not runs:
             return _nothing(host, options)
         check_rights(host)
-        for each in runs:
-            asking = _Down(each, options, word)
-            if code := resume_or_roll_back(go_back, "Undo", each.state.run, options, asking.ask, brief=True):
-                return code
-    return 0
+        return show_ends(_undone(runs, options, word), options, brief=True)
+
+
+def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Iterator[Outcome]:
+    """Newest first, until one is not undone: older ones may be what it rests on."""
+    for each in runs:
+        outcome = ended_run(go_back, "Undo", each.state.run, options, _Down(each, options, word).ask, brief=True)
+        yield outcome
+        if outcome_code(outcome):
+            return
 
 
 def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:

@@ -37,7 +37,7 @@ from winhost.cli.running import (
 from winhost.cli.served_hosts import lines_of_served, read_journals
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_plan import show_whole
-from winhost.cli.show_up import Screen, likely_risks, show_up, verdict_sentence
+from winhost.cli.show_up import Screen, likely_risks, resources_of, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.stack_parts import show_new_key
@@ -424,11 +424,14 @@ def _refuse_full(facts: HostFacts, path: str, downloads: Mapping[str, Bytes | No
 
 
 def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
+    """By what it is; a plan that repairs something else downloads nothing again."""
     parts, found = joining.parts, dict[str, Bytes | None]()
-    if (image := pinned_image(request_of(plan))) is not None:
+    changed = resources_of(plan)
+    if changed & {"StagedFile", "VmDisk"} and (image := pinned_image(request_of(plan))) is not None:
         found["Ubuntu"] = image.bytes
-    found |= {name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()}
-    if not parts.own_program:
+    if "ModelFiles" in changed:
+        found |= {name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()}
+    if "ContainerImage" in changed and not parts.own_program:
         found["vLLM's image"] = parts.image.bytes or None
     return found
 
