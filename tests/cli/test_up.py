@@ -24,7 +24,8 @@ from tests.processes import PATIENCE_S, started
 from tests.rows import each_row
 from winhost.cli import this_machine, up
 from winhost.cli.show_up import LINES
-from winhost.cli.up_runs import is_planned, new_folder
+from winhost.cli.up_runs import is_planned, new_folder, typed_again
+from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving_answers import STAND_IN
@@ -122,7 +123,8 @@ def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, he
     said = line("up", "openai/gpt-oss-20b", "--listen", "127.0.0.1:9000", *here.serves)
     assert (said.code, here.state(), standing(line)) == (2, before, [])
     assert not list((line.folder / "state/up").iterdir())
-    assert line("up", "openai/gpt-oss-20b", "--yes", *here.serves).code == 2
+    unasked = line("up", "openai/gpt-oss-20b", "--yes", "--accept", "data", *here.serves)
+    assert (unasked.code, command_in(unasked.err, "without questions: ")[-1]) == (2, "restart,network,data")
     assert made_keys(line) == set(), "nobody has agreed"
     command = command_in(said.err, "without questions: ")
     assert command[-3:] == ["--yes", "--accept", "restart,network"]
@@ -214,6 +216,30 @@ def test_files_of_a_run_that_begins_are_kept(line: Line) -> None:
     is_planned(folder)
     assert line("runs").code == 0
     assert folder.exists()
+
+
+@each_row(
+    ("accept", "retry", "going_back", "hint"),
+    [
+        ((), None, False, "Continue: winhost up\nRoll back: winhost down"),
+        (("data",), None, False, "Continue: winhost up --accept data\nRoll back: winhost down"),
+        ((), None, True, "Continue the rollback: winhost down"),
+        (
+            (),
+            "--set high=5TiB",
+            False,
+            "Choose otherwise: winhost resume R --set high=5TiB\nContinue: winhost up\nRoll back: winhost down",
+        ),
+    ],
+)
+def test_a_run_that_stops_goes_on_by_the_command_that_began_it(
+    accept: tuple[str, ...], retry: str | None, going_back: bool, hint: str
+) -> None:
+    steps = next_steps_of("R", going_back, accept, retry)
+    here = this_machine.this_machine()
+    with pytest.raises(EndOfRun) as stopped, typed_again(here):
+        raise EndOfRun("Halted", "stopped", host=here.name, run="R", next_steps=steps)
+    assert stopped.value.hint == hint
 
 
 def made_keys(line: Line) -> set[str]:
@@ -405,6 +431,7 @@ def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tm
         back = line("down", name, "--fleet", lab.fleet_file)
         assert "its file has 7.5 GB. It is not exported: copy what you need first" in " ".join(back.out.split())
         assert "which is looked at again once winhost's VM is gone" in " ".join(back.out.split())
+        assert re.search(r"goes with its Linux: .* and \d+ more\n", back.out), back.out
         gone = line(*command_in(back.err, "without questions: "))
         assert gone.code == 0, gone.err
         assert host.machine.settled_state() == before

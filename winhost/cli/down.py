@@ -15,7 +15,7 @@ from winhost.cli.show_groups import grouped_titles, short
 from winhost.cli.this_machine import check_rights, local_host
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
-from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs
+from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs, typed_again
 from winhost.core.answers import MissingFact
 from winhost.core.rules import RESTART
 from winhost.core.steps import Step
@@ -48,7 +48,8 @@ def down(word: str | None, options: RunOptions) -> int:
         if not runs:
             return _nothing(host, options)
         check_rights(host)
-        return show_ends(_undone(runs, options, word), options, brief=True)
+        with typed_again(host):
+            return show_ends(_undone(runs, options, word), options, brief=True)
 
 
 def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Iterator[Outcome]:

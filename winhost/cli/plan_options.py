@@ -188,7 +188,7 @@ def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
             return (*settings, given + file_digest(file, "sha256").hexdigest())
     except OSError as error:
         why = f"{visible(names[-1])} cannot be read: {error.strerror}"
-        raise click.BadParameter(why, param_hint="--vhdx") from None
+        raise click.BadParameter(why, param_hint="--vhdx, or --set new_vm.vhdx.source") from None
 
 
 def decided(playbook: Playbook, settings: tuple[str, ...]) -> Playbook:

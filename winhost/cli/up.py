@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,7 @@ from winhost.cli.up_runs import (
     is_planned,
     new_folder,
     standing_runs,
+    typed_again,
 )
 from winhost.cli.up_sources import Sources
 from winhost.cli.up_vm import new_vm_settings
@@ -82,7 +83,7 @@ from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.fleet import AnyHost, Fleet
 from winhost.model.path import check_path, path_of
-from winhost.model.plan import Plan
+from winhost.model.plan import Plan, in_order
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
 from winhost.model.workload import is_folder
@@ -186,8 +187,10 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
     """A run that was killed, stopped, or ended by a restart of this machine."""
     state = unfinished.state
     name, here = state.run, visible(host.name)
+    again = typed_again(host) if unfinished.ours else nullcontext()
     if state.going_back or state.outcome in ("partly rolled back", "not all rolled back"):
-        raise end_unfinished(host.name, name, True)
+        with again:
+            raise end_unfinished(host.name, name, True)
     _refuse_other_model(host, unfinished, asked)
     done = sum(not touched.is_restored for touched in state.touched.values())
     with shown_on(asked.options.document):
@@ -199,7 +202,8 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
             return 1
-    code = resume_or_roll_back(go_on, "Resume", name, replace(asked.options, yes=True), brief=not asked.details)
+    with again:
+        code = resume_or_roll_back(go_on, "Resume", name, replace(asked.options, yes=True), brief=not asked.details)
     if code == 0 and not asked.options.document:
         _show_end(host, unfinished.folder)
     return code
@@ -445,7 +449,10 @@ def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
         given = consents(asking_for(plan, plan.stages), asked.options.accepted, True)
         lacking = tuple(risk for risk in asking_for(plan, plan.stages[:1]).needed if risk not in given)
         if lacking:
-            raise ConsentNeeded(plan.host, None, lacking)
+            needs = ConsentNeeded(plan.host, None, lacking)
+            every = ",".join(in_order((*likely, *asked.options.accepted)))
+            needs.hint = f"To do it without questions: {asked.command('--yes', '--accept', every)}"
+            raise needs
         return given
     if not asked.asks:
         accept = ("--accept", ",".join(likely)) if likely else ()
@@ -472,7 +479,8 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) ->
             return go_on(name, accepted, context) if name else run(checked, accepted, context)
 
     vm = checked.plan.request.vm
-    outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
+    with typed_again(host):
+        outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
     code = outcome_code(outcome)
     if asked.options.as_jsonl:
         print_end(host.name, outcome, code)

@@ -28,6 +28,7 @@ from winhost.model.plan import in_order
 from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
 from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
 
+_MOST_ALONG = 6  # titles in one sentence
 _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
 
 
@@ -109,7 +110,9 @@ def _takes_linux(verdicts: Verdicts, id_: Id) -> bool:
 
 def _along(titles: Sequence[str]) -> Iterator[str]:
     if titles:
-        yield f"not undone, because it goes with its Linux: {'; '.join(titles)}"
+        told = [*dict.fromkeys(titles)]
+        rest = f" and {len(told) - _MOST_ALONG} more" if len(told) > _MOST_ALONG else ""
+        yield f"not undone, because it goes with its Linux: {'; '.join(told[:_MOST_ALONG])}{rest}"
 
 
 def _desired(id_: Id, verdicts: Verdicts, record: RunState) -> DesiredResource:

@@ -16,10 +16,10 @@ from winhost.cli.options import WholeNumber, fleet_option
 )
 @fleet_option
 def open(**options: Any) -> int:  # noqa: A001 - the command is called so
-    """Open a port on this computer that leads to what HOST serves. Default: the only host that serves.
+    """Open a port on this computer that leads to what HOST serves.
 
-    Runs until Ctrl-C, through SSH, and prints the base URL and a request. Only this computer reaches the port. If the
-    endpoint can be reached without a tunnel, it says so and ends.
+    Default: the only host that serves. Runs until Ctrl-C, through SSH, and prints the base URL and a request. Only
+    this computer reaches the port. If the endpoint can be reached without a tunnel, it says so and ends.
     """
     from winhost.cli.open import open_ as run
 
