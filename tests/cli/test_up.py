@@ -99,8 +99,9 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     made = here.state()
     assert re.search(r" applied +20\d\d-\d\d-\d\d \d\d:\d\d UTC", line("runs").out)
     assert STAND_IN in line("chat", "Say hello").out
-    again = line("up", *here.serves)
-    assert (again.code, "served already" in again.out, here.state()) == (0, True, made), again.err
+    for name in ((), (BEST,), ("gpt-oss-20B",)):  # as `winhost models` shows it
+        again = line("up", *name, *here.serves)
+        assert (again.code, "served already" in again.out, here.state()) == (0, True, made), again.err
     other = line("up", "org/model", *here.serves)
     assert (other.code, "winhost down my-desk" in other.err, here.state()) == (2, True, made)
     asked = line("down")
@@ -120,7 +121,7 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
 @pytest.mark.costly
 def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, here: Desk) -> None:
     before = here.state()
-    said = line("up", "openai/gpt-oss-20b", "--listen", "127.0.0.1:9000", *here.serves)
+    said = line("up", "gpt-oss-20b", "--listen", "127.0.0.1:9000", *here.serves)
     assert (said.code, here.state(), standing(line)) == (2, before, [])
     assert not list((line.folder / "state/up").iterdir())
     unasked = line("up", "openai/gpt-oss-20b", "--yes", "--accept", "data", *here.serves)
@@ -377,7 +378,8 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
         (("win11-not-administrator",), 2, "no administrator rights"),
         (("win11-pro-1gpu", "nobody/nothing/else"), 2, "is not the whole name of a model"),
         (("win11-pro-1gpu", "Qwen3"), 2, "Did you mean Qwen/Qwen3-14B-AWQ or "),
-        (("win11-pro-1gpu", "gpt-oss-20B"), 2, "Did you mean openai/gpt-oss-20b?"),
+        (("win11-pro-1gpu", "gpt-oss-20"), 2, "Did you mean openai/gpt-oss-20b?"),
+        (("win11-pro-1gpu", "gpt-oss-120b"), 3, "openai/gpt-oss-120b does not fit"),
         (("win11-pro-1gpu", "./nofolder"), 2, "./nofolder: there is no such folder"),
         (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),
         (("win11-pro-2xl20-mcdm",), 3, "Do it all the same: winhost up --hub"),

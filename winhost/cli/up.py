@@ -76,6 +76,7 @@ from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
+from winhost.hub.catalogue import catalogue, named
 from winhost.hub.model_folder import ModelFolder
 from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -231,7 +232,8 @@ def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: Asked) -> None:
     if asked.model is None or workload is None:
         return
     ids = [each.id for each in workload.models]
-    if any(each.lower() == asked.model.lower() or _same_folder(each, asked.model) for each in ids):
+    meant = {asked.model.lower(), *(each.id.lower() for each in named(asked.model, catalogue().entries))}
+    if any(each.lower() in meant or _same_folder(each, asked.model) for each in ids):
         return
     here = visible(host.name)
     raise UsageError(

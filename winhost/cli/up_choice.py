@@ -13,7 +13,7 @@ from winhost.cli.output import say
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
-from winhost.hub.catalogue import NEAREST, catalogue, near_names
+from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
 from winhost.hub.draft import Planned, draft
 from winhost.hub.hub_repository import HUB, HubRepository, is_model_name
 from winhost.hub.model_folder import ModelFolder
@@ -97,9 +97,9 @@ def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
     longest = max(len(each.entry.id) for each in shown)
     rows = [(f" {number} {each.entry.id:<{longest}}", _in_short(each)) for number, each in enumerate(shown, start=1)]
-    narrow = max(len(f"{named}  {about}") for named, about in rows) > (columns(sys.stderr) or sys.maxsize)
-    for named, about in rows:
-        for text in (named.rstrip(), f"     {about}") if narrow else (f"{named}  {about}",):
+    narrow = max(len(f"{head}  {about}") for head, about in rows) > (columns(sys.stderr) or sys.maxsize)
+    for head, about in rows:
+        for text in (head.rstrip(), f"     {about}") if narrow else (f"{head}  {about}",):
             say(text, err=True)
     say(f"All of them: winhost models {host}", err=True)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
@@ -121,15 +121,14 @@ def gb(size: Bytes) -> str:
 
 
 def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
-    """A model of the catalogue, planned for this host."""
-    entry = next((each for each in catalogue().entries if each.id.lower() == model.lower()), None)
-    if entry is None:
-        return None
-    found = fitting(facts, path, entries=[entry], everything=True)
+    """A model of the catalogue, planned for this host. A name that `winhost models` shows may mean several."""
+    entries = catalogue().entries
+    meant = [each for each in entries if each.id.lower() == model.lower()] or named(model, entries)
+    found = fitting(facts, path, entries=meant, everything=True) if meant else ()
     if found and not found[0].possible:
         here, lacks = visible(facts.host), found[0].lacks
         why = "it needs more memory than the GPUs have" if lacks == "memory" else lacks or "assess refuses it"
-        what = f"{entry.id} does not fit {here} by {path}: {why}"
+        what = f"{found[0].entry.id} does not fit {here} by {path}: {why}"
         raise _nothing_fits(facts.host, what, f"What fits: winhost models {here}")
     return found[0] if found else None
 
