@@ -65,7 +65,7 @@ def test_without_a_path_the_recommended_one_is_planned_and_said(line: Line) -> N
     said = line("plan", line.facts(WINDOWS_11))
     assert (said.code, said.out.splitlines()[0]) == (
         0,
-        "desk-01: wsl2 is recommended here (degraded). To choose another option, use --path.",
+        "desk-01: wsl2/mirrored is recommended here (degraded). To choose another option, use --path.",
     )
     told = line("plan", line.facts(WINDOWS_11), "--json").result
     assert (told["path"], told["recommended"]) == ("wsl2", "degraded")

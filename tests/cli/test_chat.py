@@ -140,9 +140,12 @@ def test_many_come_through_an_open_port_until_it_is_closed(there: Line) -> None:
 
 def test_a_port_that_is_taken_is_told(there: Line) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        said = there("open", "llm-01", "--port", taken.getsockname()[1])
-    assert said.code == 2
-    assert "Leave --port out" in said.err
+        port = taken.getsockname()[1]
+        for host in (("llm-01",), ()):  # the only one that serves
+            said = there("open", *host, "--port", port)
+            assert said.code == 2
+            assert f"port {port} of 127.0.0.1 cannot be used: Address already in use\n" in said.err
+            assert "Leave --port out" in said.err
 
 
 def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch: pytest.MonkeyPatch) -> None:

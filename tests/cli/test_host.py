@@ -22,6 +22,8 @@ from tests.processes import PATIENCE_S, exit_code
 from winhost.cli import host_add, host_check
 from winhost.cli.host_add import NewHost, add_host
 from winhost.cli.named_hosts import host_at
+from winhost.connect.ssh_logon import not_there
+from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import ALL, USER, Lab
 from winhost.model.fleet import Host, LinuxHost
@@ -93,6 +95,9 @@ def test_up_without_a_terminal_leads_to_a_command_that_takes_the_password(
     assert line(*command, "--fleet", "other.yaml").code == 0
 
 
+KEY_LINE = '"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"'
+
+
 @contextmanager
 def on_ipv6(port: int) -> Iterator[int]:
     """What listens on 127.0.0.1, at ::1 as well; another port."""
@@ -134,6 +139,23 @@ def test_what_fails_is_named_and_nothing_is_written(
     assert said.code == 5
     assert "✗ port" in said.out
     assert "- logon          not tried" in said.out
+
+
+def test_a_linux_without_a_running_ssh_server_is_told_how_to_start_it(line: Line) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    ssh = f"{{port: {port}, user: root, password: 'env:HOME', host_key: {KEY_LINE}}}"
+    Path("fleet.yaml").write_text(
+        f"schema: winhost.fleet/1\nhosts:\n  llm-01: {{kind: linux, address: 127.0.0.1, ssh: {ssh}}}\n", "utf-8"
+    )
+    tested = line("host", "test", "llm-01")
+    assert (tested.code, "sshd listens at that port" in tested.out) == (5, True), tested.out
+    added = line("host", "add", f"root@127.0.0.1:{port}", "--linux")
+    assert (added.code, "systemctl enable --now ssh" in added.err) == (5, True), added.err
+    for said in (tested.out, added.err):
+        assert "PowerShell" not in said
+    usual = not_there("llm-01", "Connection refused", at="10.0.0.5 port 22", failure=Failure.REFUSED)
+    assert "systemctl enable --now ssh" in str(usual.hint)
 
 
 def test_a_certificate_is_checked_against_the_ca_that_is_named(line: Line, tmp_path: Path) -> None:

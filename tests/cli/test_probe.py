@@ -128,7 +128,9 @@ def test_facts_without_measurements_stay_readable_and_detect_writes_none(line: L
 def test_without_ssh_access_there_is_nothing_to_try(line: Line) -> None:
     said = line("probe", "gpu-03", "--json")
     assert said.code != 0
-    assert said.result["error"]["kind"] == "NotAvailable"
+    error = said.result["error"]
+    assert error["kind"] == "NotAvailable"
+    assert error["what"] == "gpu-03: probe: not possible until SSH access to the distro is available"
 
 
 def test_parts_and_image_are_checked_before_anything_is_done(line: Line) -> None:

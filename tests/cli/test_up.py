@@ -21,8 +21,11 @@ from tests.cli.process import journal, kill_winhost
 from tests.cli.terminal import stays, talk
 from tests.cli.up_desk import IMAGE, Desk, desk, fleet_of, hub_of_all, without_keys
 from tests.processes import PATIENCE_S, started
+from tests.rows import each_row
 from winhost.cli import this_machine, up
 from winhost.cli.show_up import LINES
+from winhost.cli.up_runs import is_planned, new_folder, typed_again
+from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
 from winhost.lab.linux.serving_answers import STAND_IN
@@ -96,8 +99,9 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
     made = here.state()
     assert re.search(r" applied +20\d\d-\d\d-\d\d \d\d:\d\d UTC", line("runs").out)
     assert STAND_IN in line("chat", "Say hello").out
-    again = line("up", *here.serves)
-    assert (again.code, "served already" in again.out, here.state()) == (0, True, made), again.err
+    for name in ((), (BEST,), ("gpt-oss-20B",)):  # as `winhost models` shows it
+        again = line("up", *name, *here.serves)
+        assert (again.code, "served already" in again.out, here.state()) == (0, True, made), again.err
     other = line("up", "org/model", *here.serves)
     assert (other.code, "winhost down my-desk" in other.err, here.state()) == (2, True, made)
     asked = line("down")
@@ -117,10 +121,11 @@ def test_a_desktop_without_any_file_serves_and_is_given_back(line: Line, here: D
 @pytest.mark.costly
 def test_without_a_terminal_the_command_is_told_that_asks_nothing(line: Line, here: Desk) -> None:
     before = here.state()
-    said = line("up", "openai/gpt-oss-20b", "--listen", "127.0.0.1:9000", *here.serves)
+    said = line("up", "gpt-oss-20b", "--listen", "127.0.0.1:9000", *here.serves)
     assert (said.code, here.state(), standing(line)) == (2, before, [])
     assert not list((line.folder / "state/up").iterdir())
-    assert line("up", "openai/gpt-oss-20b", "--yes", *here.serves).code == 2
+    unasked = line("up", "openai/gpt-oss-20b", "--yes", "--accept", "data", *here.serves)
+    assert (unasked.code, command_in(unasked.err, "without questions: ")[-1]) == (2, "restart,network,data")
     assert made_keys(line) == set(), "nobody has agreed"
     command = command_in(said.err, "without questions: ")
     assert command[-3:] == ["--yes", "--accept", "restart,network"]
@@ -192,6 +197,50 @@ def test_files_of_an_up_that_was_killed_while_it_planned_go_with_the_next(line: 
     assert line("up", *here.serves).code == 2  # it asks, and nobody answers
     assert [*(line.folder / "state/up").iterdir()] == [other], "that of another host stays"
     assert made_keys(line) == set()
+
+
+@each_row("words", [(), ("status",), ("runs",)])
+def test_files_of_an_up_that_was_killed_while_it_planned_go_with_whatever_comes_next(
+    words: tuple[str, ...], line: Line
+) -> None:
+    store = Store()
+    with store.lock("my-desk", "winhost up", command=True):
+        folder = new_folder(store, "my-desk")
+        assert line(*words).code == 0
+        assert folder.exists(), "it is being planned"
+    assert line(*words).code == 0
+    assert not folder.exists()
+
+
+def test_files_of_a_run_that_begins_are_kept(line: Line) -> None:
+    folder = new_folder(Store(), "my-desk")
+    is_planned(folder)
+    assert line("runs").code == 0
+    assert folder.exists()
+
+
+@each_row(
+    ("accept", "retry", "going_back", "hint"),
+    [
+        ((), None, False, "Continue: winhost up\nRoll back: winhost down"),
+        (("data",), None, False, "Continue: winhost up --accept data\nRoll back: winhost down"),
+        ((), None, True, "Continue the rollback: winhost down"),
+        (
+            (),
+            "--set high=5TiB",
+            False,
+            "Choose otherwise: winhost resume R --set high=5TiB\nContinue: winhost up\nRoll back: winhost down",
+        ),
+    ],
+)
+def test_a_run_that_stops_goes_on_by_the_command_that_began_it(
+    accept: tuple[str, ...], retry: str | None, going_back: bool, hint: str
+) -> None:
+    steps = next_steps_of("R", going_back, accept, retry)
+    here = this_machine.this_machine()
+    with pytest.raises(EndOfRun) as stopped, typed_again(here):
+        raise EndOfRun("Halted", "stopped", host=here.name, run="R", next_steps=steps)
+    assert stopped.value.hint == hint
 
 
 def made_keys(line: Line) -> set[str]:
@@ -327,11 +376,15 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
         (("win11-no-gpu",), 3, "It has no GPU."),
         (("win11-intel-arc-only",), 3, "none of its GPUs is NVIDIA's: Intel"),
         (("win11-not-administrator",), 2, "no administrator rights"),
-        (("win11-pro-1gpu", "nobody/nothing/else"), 1, "is not the name of a model"),
+        (("win11-pro-1gpu", "nobody/nothing/else"), 2, "is not the whole name of a model"),
+        (("win11-pro-1gpu", "Qwen3"), 2, "Did you mean Qwen/Qwen3-14B-AWQ or "),
+        (("win11-pro-1gpu", "gpt-oss-20"), 2, "Did you mean openai/gpt-oss-20b?"),
+        (("win11-pro-1gpu", "gpt-oss-120b"), 3, "openai/gpt-oss-120b does not fit"),
+        (("win11-pro-1gpu", "./nofolder"), 2, "./nofolder: there is no such folder"),
         (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),
         (("win11-pro-2xl20-mcdm",), 3, "Do it all the same: winhost up --hub"),
         (("win11-pro-1gpu", "--path", "dda"), 3, "[dda.client-sku]"),
-        (("win11-pro-1gpu", "--path", "gpu-p"), 2, "cannot plan it yet"),
+        (("win11-pro-1gpu", "--path", "gpu-p"), 2, f"winhost assess {this_machine.this_machine().name}"),
         (("win11-pro-1gpu", "--path", "linux"), 2, "is for a host with kind: linux"),
         (("win11-pro-1gpu", "Qwen/Qwen3.5-122B-A10B-FP8"), 3, "does not fit"),
     )
@@ -380,6 +433,7 @@ def test_a_server_is_served_by_a_vm_with_the_gpus_that_are_needed(line: Line, tm
         back = line("down", name, "--fleet", lab.fleet_file)
         assert "its file has 7.5 GB. It is not exported: copy what you need first" in " ".join(back.out.split())
         assert "which is looked at again once winhost's VM is gone" in " ".join(back.out.split())
+        assert re.search(r"goes with its Linux: .* and \d+ more\n", back.out), back.out
         gone = line(*command_in(back.err, "without questions: "))
         assert gone.code == 0, gone.err
         assert host.machine.settled_state() == before
@@ -397,6 +451,24 @@ def test_a_linux_is_served_and_given_back(line: Line, tmp_path: Path) -> None:
         wrong = lab.fleet_file.read_text("utf-8").replace("host_key: ", "host_key: SHA256:")
         lab.fleet_file.write_text(wrong, encoding="utf-8")
         assert line("up", "--on", name, *words, "--hub", hub.url, *IMAGE).code != 0
+
+
+@pytest.mark.costly
+def test_what_differs_by_now_is_repaired_and_both_runs_are_undone_in_one_document(line: Line, tmp_path: Path) -> None:
+    with Lab([LINUX], tmp_path / "lab", scale=0.001) as lab, hub_of_all() as hub:
+        (name,) = lab.own_linuxes
+        words = ("--fleet", lab.fleet_file, "--yes")
+        up_again = ("up", "--on", name, *words, "--hub", hub.url, *IMAGE)
+        assert line(*up_again).code == 0
+        assert line(*up_again, "--json").result["outcome"]["outcome"] == "applied"
+        lab.own_linuxes[name].linux.disk.remove("/etc/docker/daemon.json")
+        repaired = line(*up_again)
+        assert (repaired.code, "1 of 56 properties differ by now" in repaired.err) == (0, True), repaired.err
+        assert "Changes    files and settings: GPUs for Docker by CDI\nDownloads  nothing\n" in repaired.out
+        assert len(standing(line)) == 2
+        gone = line("down", name, *words, "--json")
+        assert [each["outcome"]["outcome"] for each in gone.results] == ["rolled back"] * 2
+        assert line("down", name, *words, "--json").results == []
 
 
 @pytest.mark.real

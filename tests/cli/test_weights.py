@@ -1,5 +1,6 @@
 """winhost weights: what it shows and refuses. A stand-in for the engine's Python packs nothing."""
 
+import json
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
@@ -56,6 +57,26 @@ def test_what_is_wrong_names_its_file(line: Line, model: Path) -> None:
 def test_a_folder_that_is_not_there_is_told_before_a_python(words: tuple[str, ...], line: Line) -> None:
     said = line("weights", words[0], "modle", *words[1:], *(() if words[0] == "list" else ("--python", "none")))
     assert (said.code, "modle is no folder" in said.err) == (1, True), said.err
+
+
+@each_row(
+    ("says", "advice"),
+    [
+        ("model.safetensors is not packed", "winhost weights pack 'my model' -o FOLDER"),
+        ("model.safetensors is packed already", "winhost weights verify 'my model'"),
+        ("tensor 'a' is damaged", "winhost weights pack MODEL -o FOLDER"),
+        ("small has 3 MiB free, and this can take 9 MiB", "a folder on another disk: -o FOLDER"),
+    ],
+)
+def test_each_error_says_what_to_do(says: str, advice: str, line: Line, model: Path) -> None:
+    model.rename("my model")
+    said = line("weights", "verify", "my model", "--python", stand_in(json.dumps({"error": says}), 1))
+    Path("my model").rename(model)
+    assert (said.code, advice in said.err) == (1, True), said.err
+
+
+def test_a_misspelt_folder_is_corrected(line: Line, model: Path) -> None:
+    assert f"did you mean '{model.name}'?" in line("weights", "list", model.with_name(f"{model.name}x")).err
 
 
 def test_what_an_engines_library_prints_is_passed_over(line: Line, model: Path) -> None:

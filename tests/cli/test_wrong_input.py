@@ -101,10 +101,27 @@ def test_facts_that_are_no_json(line: Line) -> None:
     assert "facts.json:1:" in said.err
 
 
-def test_a_file_that_is_not_there(line: Line) -> None:
-    said = line("assess", "--facts", "nowhere.json")
+@pytest.mark.parametrize(
+    ("words", "made_by"),
+    [
+        (("assess", "--facts", "nowhere.json"), "winhost detect HOST -o facts"),
+        (("diff", "nowhere.json", "nowhere.json"), "winhost detect HOST -o facts"),
+        (("verify", "nowhere.json"), "winhost plan HOST -o plan.json"),
+        (("assess", "localhost", "--workload", "nowhere.json"), "winhost workload init ORG/NAME -o my.yaml"),
+    ],
+)
+def test_a_file_that_is_not_there_says_how_such_a_file_is_made(
+    line: Line, words: tuple[str, ...], made_by: str
+) -> None:
+    said = line(*words)
     assert said.code == 2
     assert "nowhere.json: cannot be read" in said.err
+    assert made_by in said.err
+
+
+def test_a_file_beside_it_with_almost_the_same_name_is_meant(line: Line) -> None:
+    Path("facts.json").write_text("{}", "utf-8")
+    assert "did you mean 'facts.json'?" in line("assess", "--facts", "fact.json").err
 
 
 @pytest.mark.parametrize(
@@ -228,6 +245,8 @@ def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) ->
         (("detect",), "no host named\n  Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab').\n"),
         (("assess",), "no host named, and no --facts file"),
         (("plan",), "no host named, and no --facts file"),
+        (("plan", "gpu-01", "--path", "gpu-p"), "which of them this host supports: winhost assess gpu-01"),
+        (("status", "--every", "3"), "--every is for --watch"),
         (("plan", "--high", "5TB"), "How it is used: winhost plan --help"),
     ],
 )

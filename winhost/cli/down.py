@@ -9,19 +9,19 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
-from winhost.cli.running import asking_for_steps, consents, not_asked, resume_or_roll_back
+from winhost.cli.running import asking_for_steps, consents, ended_run, not_asked, outcome_code, show_ends
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_groups import grouped_titles, short
 from winhost.cli.this_machine import check_rights, local_host
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
-from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs
+from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs, typed_again
 from winhost.core.answers import MissingFact
 from winhost.core.rules import RESTART
 from winhost.core.steps import Step
 from winhost.engine.rollback import RollbackOutlook, look
 from winhost.engine.rollback import rollback as go_back
-from winhost.engine.run_context import RunContext
+from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError
@@ -48,11 +48,17 @@ def down(word: str | None, options: RunOptions) -> int:
         if not runs:
             return _nothing(host, options)
         check_rights(host)
-        for each in runs:
-            asking = _Down(each, options, word)
-            if code := resume_or_roll_back(go_back, "Undo", each.state.run, options, asking.ask, brief=True):
-                return code
-    return 0
+        with typed_again(host):
+            return show_ends(_undone(runs, options, word), options, brief=True)
+
+
+def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Iterator[Outcome]:
+    """Newest first, until one is not undone: older ones may be what it rests on."""
+    for each in runs:
+        outcome = ended_run(go_back, "Undo", each.state.run, options, _Down(each, options, word).ask, brief=True)
+        yield outcome
+        if outcome_code(outcome):
+            return
 
 
 def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:

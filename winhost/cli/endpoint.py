@@ -80,7 +80,7 @@ class Targets:
             )
         if len(serving) > 1:
             what = f"{len(serving)} hosts serve: {', '.join(serving)}"
-            raise UsageError("WhichHost", what=what, hint="Name one of them before the prompt.")
+            raise UsageError("WhichHost", what=what, hint="Name one of them.")
         return serving[0]
 
     def host(self, name: str) -> AnyHost | None:

@@ -21,6 +21,7 @@ from winhost.connect.guard import place
 from winhost.connect.host_keys import known_keys
 from winhost.connect.own_key import fingerprint, public_data
 from winhost.connect.shown_key import shown_host_key
+from winhost.connect.ssh_logon import START_SSHD
 from winhost.connect.wire_errors import Failure, Unreachable
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
@@ -217,8 +218,8 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
     shown = shown_host_key(login.address, login.port)
     if shown is None:
         why = f"no SSH server with an Ed25519 key answers at {place(login.address, login.port)}"
-        hint = "On the machine: systemctl status ssh"
-        raise Unreachable(name, why, code="NoSshServer", hint=hint)
+        meaning = "It is off, SSH does not run there, or a firewall is in the way. Nothing was changed."
+        raise Unreachable(name, why, code="NoSshServer", meaning=meaning, hint=START_SSHD)
     seen = fingerprint(public_data(shown))
     if new.host_key is not None:
         if new.host_key not in (seen, shown):

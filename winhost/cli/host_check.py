@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from winhost.cli.output import say
+from winhost.cli.output import say, what_happened
 from winhost.connect.guard import Guard, connected, place
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import SshConnector, target_of
+from winhost.connect.ssh_logon import START_SSHD, not_there
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import AuthenticationFailed, Failure, Unreachable, one_line
 from winhost.core.dataclass import dataclass
@@ -96,7 +97,7 @@ def _ended(host: AnyHost, error: WinhostError, done: set[str], new: bool) -> Ite
         elif number == at:
             advice = _OF_NEW.get((isinstance(host, LinuxHost), step), error.hint) if new else error.hint
             do = "\n".join(text for text in (error.meaning, advice) if text)
-            yield TriedStep(step, False, error.what, do or None)
+            yield TriedStep(step, False, what_happened(error), do or None)
         else:
             yield TriedStep(step, None, "not tried")
 
@@ -105,8 +106,9 @@ _BEFORE = {NAME: "it has an address", PORT: "it is open", TLS: "its certificate 
 _OF_NEW: Mapping[tuple[bool, str], str] = {
     (False, NAME): "Check the address, the DNS server and the VPN",
     (True, NAME): "Check the address, the DNS server and the VPN",
-    (False, PORT): "On the host, in an elevated PowerShell: Enable-PSRemoting",
-    (True, PORT): "On the machine: systemctl status ssh",
+    (False, PORT): "On the host, in an elevated PowerShell: Enable-PSRemoting\n"
+    "A Linux is added by: winhost host add USER@ADDRESS --linux",
+    (True, PORT): START_SSHD,
     (False, TLS): "Name its CA, as a PEM file: --ca PATH. Or log on without TLS, with sealed messages: --port 5985",
     (False, LOGON): "Check the user and the password. A local account of the host: HOSTNAME\\USER@ADDRESS",
     (True, LOGON): "Check the user, and the key or the password",
@@ -136,9 +138,10 @@ def _of_session(error: Unreachable) -> str:
 
 def _reached(host: AnyHost, address: str, port: int, seconds: int) -> Iterator[TriedStep]:
     """Raises Unreachable, TimedOut."""
-    guard = Guard(host.name, place(address, port), timeouts="ssh" if isinstance(host, LinuxHost) else "transport")
+    linux = isinstance(host, LinuxHost)
+    guard = Guard(host.name, place(address, port), timeouts="ssh" if linux else "transport")
     guard.begin(seconds * 3, opening=True)
-    with connected(guard, address, port, seconds) as line:
+    with connected(guard, address, port, seconds, lost=not_there if linux else Unreachable) as line:
         found = line.getpeername()[0]
     yield TriedStep(NAME, True, f"{address} is {found}" if found != address else f"{address} is an address")
     yield TriedStep(PORT, True, f"{port} is open")

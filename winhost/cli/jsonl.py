@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from winhost.cli.envelope import print_json
+from winhost.cli.output import failed
 from winhost.core.answers import Json, Key
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import Outcome
-from winhost.model.errors import ErrorDocument, WinhostError, failed
+from winhost.model.errors import ErrorDocument, WinhostError
 
 
 @dataclass(frozen=True)

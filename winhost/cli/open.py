@@ -1,5 +1,6 @@
 """winhost open: a port of this computer that leads to what a host serves."""
 
+import os
 import select
 import socket
 import sys
@@ -20,10 +21,10 @@ _HERE = "127.0.0.1"
 _PIECE, _LOOK_S = 65536, 1.0
 
 
-def open_(host: str, port: int | None, fleet_file: Path | None) -> int:
+def open_(host: str | None, port: int | None, fleet_file: Path | None) -> int:
     """Make the tunnel to what HOST serves, until Ctrl-C."""
     targets = Targets.read(fleet_file)
-    name = targets.named(host)
+    name = targets.named(host) if host else targets.only
     with endpoint_of(name, targets) as endpoint:
         if endpoint.tunnel is None:
             assert endpoint.url
@@ -54,7 +55,7 @@ def _listening(port: int | None, gateway: DeployedGateway) -> socket.socket:
         try:
             return socket.create_server((_HERE, each or 0))
         except OSError as error:
-            why = error.strerror or str(error)
+            why = os.strerror(error.errno) if error.errno else str(error)  # its own words repeat the address
     raise UsageError("PortTaken", what=f"port {port} of {_HERE} cannot be used: {why}", hint="Leave --port out.")
 
 

@@ -11,13 +11,15 @@ import click
 from winhost.cli.line_breaks import wrapped
 from winhost.cli.overwrite import Kind, refuse_other_kind
 from winhost.cli.shells import command_line, own_shell
-from winhost.model.errors import WinhostError, visible
+from winhost.model.errors import ErrorDocument, ErrorResult, WinhostError, visible
 from winhost.model.files import write_whole
 
 _OF_HOSTS = re.compile(
     r"\bwinhost (?:detect|assess|plan|apply|resume|rollback|verify|up|down|open|chat|status|boot|probe|serve \w+"
     r"|host \w+)(?![\w-])"
 )
+
+_NAMING = ("NotAvailable", "NotFound", "RemoteError")  # errors whose words may name a resource as programs do
 
 
 def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
@@ -58,14 +60,25 @@ def error_text(error: WinhostError, host: str = "") -> str:
     """Three short paragraphs: `error: …`, what it means, what to do. The host comes first, unless it does already."""
     follow = (text for text in (error.meaning, error.hint) if text)
     indented = "\n".join(f"  {visible(line)}" for text in follow for line in text.split("\n"))
-    what = error.what
-    if error.code == "NotAvailable":
-        from winhost.engine.failures import in_words  # loads every resource, which other errors do not name
-
-        what = in_words(error)
+    what = what_happened(error)
     named = not host or re.match(rf"{re.escape(host)}(?![\w-])", what)
     what = what if named else f"{host}: {what}"
     return f"error: {visible(what)}" + (f"\n{indented}" if indented else "")
+
+
+def what_happened(error: WinhostError) -> str:
+    """What happened, with resources called by their titles."""
+    if error.code not in _NAMING:
+        return error.what
+    from winhost.engine.failures import in_words  # loads every resource, which other errors do not name
+
+    return in_words(error)
+
+
+def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
+    """An error for programs, in the words that people get. The host is asked of the error where it is not given."""
+    document = ErrorDocument(error.code, int(error.exit_code), what_happened(error), error.meaning, error.hint)
+    return ErrorResult(host or error.host, document)
 
 
 def write_file(path: Path, text: str | Iterable[str], kind: Kind, force: bool) -> None:

@@ -16,6 +16,7 @@ from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys, PlanOptions, Power, given_keys, read_settings
 from winhost.cli.planned_host import PlannedHost
+from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_plan import show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
 from winhost.cli.stack_options import stack_words
@@ -64,7 +65,8 @@ def plan(
 ) -> int:
     """Plan what would change on a host, and how each change is undone."""
     stated_facts = _stated(assumed, words, facts_files)
-    asked = PlanOptions(path, vm, cards, high, low, power, playbook, read_settings(settings), allow_unverified)
+    host = _only(words, facts_files)
+    asked = PlanOptions(path, vm, cards, high, low, power, playbook, read_settings(settings), allow_unverified, host)
     joining, at_least = _checked(asked)
     keys, codes = FleetKeys(fleet_file), [0]
     named = partial(named_with, asked, joining, keys) if joining else at_least
@@ -92,6 +94,12 @@ def plan(
     if joining:
         joining.show_made_keys(output.shape)
     return max(codes)
+
+
+def _only(words: tuple[str, ...], facts_files: tuple[Path, ...]) -> str:
+    """The one host or facts file, as it is typed in another command."""
+    named = (*words, *map(str, facts_files))
+    return command_line(named, own_shell()) if len(named) == 1 else "HOST"
 
 
 def _stated(assumed: tuple[str, ...], words: tuple[str, ...], facts_files: tuple[Path, ...]) -> "tuple[Statement, ...]":

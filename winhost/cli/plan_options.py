@@ -37,7 +37,9 @@ Power = Literal["as-found", "running", "off"]
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What was said on the command line. way: a path or one of its variants; power: None where nothing was said."""
+    """What was said on the command line. way: a path or one of its variants; power: None where nothing was said;
+    host: for whom, where that is one host or file.
+    """
 
     variant: str | None
     vm: str | None
@@ -48,6 +50,7 @@ class PlanOptions:
     playbook: Path | None
     settings: tuple[str, ...]
     allow_unverified: bool
+    host: str = "HOST"
     _parsed: dict[str, PathRequest] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
@@ -120,7 +123,7 @@ class PlanOptions:
                 what=f"winhost evaluates {path} but cannot plan it yet; it can plan: {', '.join(sorted(known))}",
                 hint="Ubuntu on whole disks: winhost install plan FACTS --disk GUID"
                 if path == "bare-metal"
-                else "To see which of them this host supports: winhost assess HOST",
+                else f"To see which of them this host supports: winhost assess {visible(self.host)}",
             )
         playbook = self._edited or read_playbook(known[path])
         if playbook.path != path:
@@ -156,9 +159,9 @@ class PlanOptions:
         yield f"{name}={variant}"
 
 
-def default_request(path: str) -> PathRequest:
-    """As `winhost plan --path PATH` asks without any other option."""
-    return PlanOptions(path, None, (), None, None, None, None, (), False).request(path)
+def default_request(path: str, host: str = "HOST") -> PathRequest:
+    """As `winhost plan HOST --path PATH` asks without any other option."""
+    return PlanOptions(path, None, (), None, None, None, None, (), False, host).request(path)
 
 
 def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> UsageError:
@@ -185,7 +188,7 @@ def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
             return (*settings, given + file_digest(file, "sha256").hexdigest())
     except OSError as error:
         why = f"{visible(names[-1])} cannot be read: {error.strerror}"
-        raise click.BadParameter(why, param_hint="--vhdx") from None
+        raise click.BadParameter(why, param_hint="--vhdx, or --set new_vm.vhdx.source") from None
 
 
 def decided(playbook: Playbook, settings: tuple[str, ...]) -> Playbook:

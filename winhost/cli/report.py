@@ -5,7 +5,7 @@ from pathlib import Path
 
 from winhost.cli.envelope import answer
 from winhost.cli.evaluations import evaluate_each, requirements
-from winhost.cli.output import say, show_error_text, write_file
+from winhost.cli.output import failed, say, show_error_text, what_happened, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.overwrite import refuse_other_kind
 from winhost.cli.plan_options import default_request
@@ -13,7 +13,7 @@ from winhost.cli.snapshots import read_each, watched, worst
 from winhost.compat.evaluation import Evaluation
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import make_plan
-from winhost.model.errors import ErrorResult, WinhostError, failed
+from winhost.model.errors import ErrorResult, WinhostError
 from winhost.model.facts import Facts
 from winhost.model.path import PATHS_OF_LINUX
 from winhost.render.report import INDEX, ReadHost, UnreadHost, reports
@@ -82,7 +82,7 @@ def _with_plan(facts: Facts, evaluation: Evaluation) -> ReadHost:
     try:
         return ReadHost(facts, evaluation, make_plan(HostFacts(facts), default_request(PATHS_OF_LINUX[0])))
     except WinhostError as error:
-        return ReadHost(facts, evaluation, refused=error.what)
+        return ReadHost(facts, evaluation, refused=what_happened(error))
 
 
 def _write_all(

@@ -357,6 +357,36 @@ def resume_or_roll_back(
     *,
     brief: bool = False,
 ) -> int:
+    """Resume or roll back one run, and show its end. As `ended_run`."""
+    return show_ends([ended_run(go, verb, run_name, options, ask, brief=brief)], options, brief=brief)
+
+
+def show_ends(outcomes: Iterable[Outcome], options: RunOptions, *, brief: bool = False) -> int:
+    """As they come, in one document. Returns the exit code."""
+    codes = [0]
+
+    def ends() -> Iterator[tuple[str, EndedHost]]:
+        for outcome in outcomes:
+            codes.append(outcome_code(outcome))
+            yield outcome.host, EndedHost(outcome.host, outcome)
+
+    if options.as_jsonl:
+        for host, end in ends():
+            print_end(host, end.outcome, codes[-1])
+    else:
+        show_results("outcome", options.output.shape, ends(), lambda end: show_outcome(end.outcome, brief=brief))
+    return max(codes)
+
+
+def ended_run(
+    go: Callable[[str, tuple[str, ...], RunContext], Outcome],
+    verb: str,
+    run_name: str,
+    options: RunOptions,
+    ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]],
+    *,
+    brief: bool = False,
+) -> Outcome:
     """Resume or roll back one run; on a terminal, a consent that turns out to be needed is asked for once.
 
     ask: what is shown and asked for first; it gives the consents.
@@ -373,10 +403,4 @@ def resume_or_roll_back(
             return go(run_name, given, run_context(host, options, stop, watch))
 
     vm = record.plan.request.vm
-    outcome = carried_through(lambda: watched(run_name, accepted), watched, verb.lower(), vm, accepted, options.yes)
-    if options.as_jsonl:
-        print_end(outcome.host, outcome, outcome_code(outcome))
-    else:
-        ended = [(outcome.host, EndedHost(outcome.host, outcome))]
-        show_results("outcome", options.output.shape, ended, lambda ended: show_outcome(ended.outcome, brief=brief))
-    return outcome_code(outcome)
+    return carried_through(lambda: watched(run_name, accepted), watched, verb.lower(), vm, accepted, options.yes)

@@ -6,11 +6,11 @@ from itertools import pairwise
 import click
 
 from winhost.cli.foreign_errors import from_click, from_missing_fact, from_os_error
-from winhost.cli.output import show_error_text
+from winhost.cli.output import failed, show_error_text
 from winhost.cli.outputs import Form, asked_form
 from winhost.cli.streams import let_go_of_streams
 from winhost.core.answers import MissingFact
-from winhost.model.errors import WinhostError, failed
+from winhost.model.errors import WinhostError
 
 
 def show_failure(error: Exception, words: Sequence[str]) -> int:

@@ -61,14 +61,19 @@ def show_whole(plan: Plan, wide: bool = False) -> None:
 
 def _show_head(plan: Plan) -> None:
     simulated = "  (from simulated facts)" if plan.origin == "synthetic" else ""
-    option = f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
-    say(f"{plan.host}: {option}{simulated}", bold=True)
+    say(f"{plan.host}: {_option(plan)}{simulated}", bold=True)
+
+
+def _option(plan: Plan) -> str:
+    """As `assess` calls it."""
+    return f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
 
 
 def show_planned(made: PlannedHost, details: bool, wide: bool) -> None:
     """A plan, and how it came to its path."""
     if made.recommended:
-        say(f"{made.host}: {made.path} is recommended here ({made.recommended}). To choose another option, use --path.")
+        option = _option(made.plan)
+        say(f"{made.host}: {option} is recommended here ({made.recommended}). To choose another option, use --path.")
     show_plan(made.plan, Path(made.file) if made.file else None, details, wide)
 
 
@@ -86,7 +91,7 @@ def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide
 
 
 def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
-    row = (made.host, _option(made), _steps(made.plan), _consents(made.plan), made.file or "")
+    row = (made.host, _marked(made), _steps(made.plan), _consents(made.plan), made.file or "")
     if not wide:
         return row
     steps = tuple(made.plan.steps)
@@ -95,8 +100,8 @@ def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
     return (*row, restarts, "; ".join(dict.fromkeys(step.title for step in steps)), "; ".join(dict.fromkeys(lasting)))
 
 
-def _option(made: PlannedHost) -> str:
-    option = f"{made.path}/{made.variant}" if made.variant else made.path
+def _marked(made: PlannedHost) -> str:
+    option = _option(made.plan)
     return f"{option} (recommended)" if made.recommended else option
 
 

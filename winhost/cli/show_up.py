@@ -8,7 +8,7 @@ import click
 
 from winhost.cli.line_breaks import columns
 from winhost.cli.running import asking_for
-from winhost.cli.show_groups import NOTE, group_changes, grouped_titles, short
+from winhost.cli.show_groups import GROUPS, NOTE, group_changes, grouped_titles, short
 from winhost.cli.up_choice import Choice, gb
 from winhost.compat.target import named
 from winhost.core.dataclass import dataclass
@@ -23,6 +23,7 @@ _COLUMNS = 80
 _HEAD = 11  # columns of what a line is about
 _WHOLE = "All steps"
 _MBIT = 100  # a second, for an estimate that says so
+_PACKAGES = {*GROUPS["packages"], "StagedFile", "ReleaseFile"}
 _NOTICED = ("restart", "headless", "network", "vm-stop", "vm-turn-off", "containers", "data")
 
 
@@ -125,7 +126,8 @@ def _downloads(screen: Screen) -> str:
     unknown = [name for name, size in screen.downloads.items() if size is None]
     listed = [f"{name} {gb(size)}" for name, size in known.items()]
     text = ", ".join((*listed, *(f"{name} of unknown size" for name in unknown)))
-    return f"{text}, and packages" if text else "packages"
+    packages = "packages" if resources_of(screen.plan) & _PACKAGES else ""
+    return ", and ".join(filter(None, (text, packages))) or "nothing"
 
 
 def _noticed(screen: Screen) -> str:
@@ -169,10 +171,14 @@ def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
         yield from _paragraph("", f"asked for later if it turns out to be needed: {', '.join(maybe)}", width)
 
 
+def resources_of(plan: Plan) -> set[str]:
+    """Of the steps that are planned, and of those that are planned later."""
+    return {step.resource for step in plan.steps} | {deferred.resource for deferred in plan.deferred}
+
+
 def likely_risks(plan: Plan) -> tuple[str, ...]:
     """Those that a plan surely asks for; and to stop a VM that it makes itself, which nobody else uses yet."""
-    resources = {step.resource for step in plan.steps} | {deferred.resource for deferred in plan.deferred}
-    makes_vm = "OwnVm" in resources
+    makes_vm = "OwnVm" in resources_of(plan)
     own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
     return in_order((*plan.risks, *own))
 

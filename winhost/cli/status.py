@@ -15,14 +15,14 @@ import click
 from winhost.cli.endpoint import Targets
 from winhost.cli.envelope import show_results
 from winhost.cli.live_hosts import serving_wire
-from winhost.cli.output import say, show_error_text, with_fleet
+from winhost.cli.output import say, show_error_text, what_happened, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.runs import Held, state_of
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import is_dumb
 from winhost.cli.this_machine import is_local, is_own_name
-from winhost.cli.up_runs import is_ours
+from winhost.cli.up_runs import forget_killed, is_ours
 from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
@@ -44,6 +44,7 @@ _NOTHING = (
     "winhost demo",
 )
 _SAID = 200
+EVERY = 10  # seconds
 Asked: TypeAlias = "tuple[ServingStatus | None, WinhostError | None]"
 
 
@@ -89,7 +90,7 @@ class HostNow:
 def status(
     hosts: tuple[str, ...],
     watch: bool,
-    every: int,
+    every: int | None,
     test: bool,
     key: str | None,
     at_once: int,
@@ -97,10 +98,13 @@ def status(
     output: Output,
 ) -> int:
     """Show what is served where, and how it is."""
+    forget_killed(Store())
+    if every is not None and not watch:
+        raise click.UsageError("--every is for --watch: add that, or leave --every out")
     if watch and output.shape != "table":
         raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
     if watch:
-        return _Watch(hosts, every, at_once, fleet_file, test, key).run()
+        return _Watch(hosts, every or EVERY, at_once, fleet_file, test, key).run()
     return _look(hosts, test or bool(key), at_once, fleet_file, output)
 
 
@@ -193,7 +197,7 @@ class _Watch:
         try:
             said = test_again(now.host, self.key, self.fleet_file)
         except WinhostError as error:
-            said = f"could not be tested again: {error.what}"
+            said = f"could not be tested again: {what_happened(error)}"
         except click.UsageError as error:
             said = f"could not be tested again: {error.message}"
         self.said[now.host] = f"{_time()} UTC: {said}"
@@ -236,6 +240,7 @@ def _show_unreadable(targets: Targets, codes: list[int]) -> None:
 
 def overview() -> int:
     """Of bare `winhost`: by the journals alone, so that it is quick."""
+    forget_killed(Store())
     try:
         targets = Targets.read(None)
     except UsageError as error:  # of a fleet.yaml with faults
@@ -299,7 +304,7 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
         else ()
     )
     troubled = [each for each in found.models if not each.serves] if found else []
-    trouble = error.what if error else None
+    trouble = what_happened(error) if error else None
     if troubled:
         trouble = "; ".join(f"{each.model}: {each.state}" for each in troubled)
     elif found and not found.serves:

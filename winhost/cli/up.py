@@ -1,7 +1,8 @@
 """winhost up: from a machine to a model that answers, by an ordinary plan and an ordinary run."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from winhost.cli.running import (
 from winhost.cli.served_hosts import lines_of_served, read_journals
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_plan import show_whole
-from winhost.cli.show_up import Screen, likely_risks, show_up, verdict_sentence
+from winhost.cli.show_up import Screen, likely_risks, resources_of, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import stack_command, stack_words
 from winhost.cli.stack_parts import show_new_key
@@ -50,8 +51,10 @@ from winhost.cli.up_runs import (
     UpRun,
     forget,
     forget_unused,
+    is_planned,
     new_folder,
     standing_runs,
+    typed_again,
 )
 from winhost.cli.up_sources import Sources
 from winhost.cli.up_vm import new_vm_settings
@@ -73,15 +76,18 @@ from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
+from winhost.hub.catalogue import catalogue, named
+from winhost.hub.model_folder import ModelFolder
 from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.fleet import AnyHost, Fleet
 from winhost.model.path import check_path, path_of
-from winhost.model.plan import Plan
+from winhost.model.plan import Plan, in_order
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
+from winhost.model.workload import is_folder
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.partition import Partition
 from winhost.resources.windows.resize_limit import ResizeLimit
@@ -133,6 +139,8 @@ def up(
     """Serve a MODEL on this machine, or on another."""
     asked = Asked(model, on, path, settings, allow_unverified, details, options)
     check_path(path)
+    if model is not None and is_folder(model):
+        ModelFolder.at_path(model)  # before a host is asked
     host = host_of(on, options.fleet_file)
     check_rights(host)
     store = Store()
@@ -180,8 +188,10 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
     """A run that was killed, stopped, or ended by a restart of this machine."""
     state = unfinished.state
     name, here = state.run, visible(host.name)
+    again = typed_again(host) if unfinished.ours else nullcontext()
     if state.going_back or state.outcome in ("partly rolled back", "not all rolled back"):
-        raise end_unfinished(host.name, name, True)
+        with again:
+            raise end_unfinished(host.name, name, True)
     _refuse_other_model(host, unfinished, asked)
     done = sum(not touched.is_restored for touched in state.touched.values())
     with shown_on(asked.options.document):
@@ -193,7 +203,8 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
             return 1
-    code = resume_or_roll_back(go_on, "Resume", name, replace(asked.options, yes=True), brief=not asked.details)
+    with again:
+        code = resume_or_roll_back(go_on, "Resume", name, replace(asked.options, yes=True), brief=not asked.details)
     if code == 0 and not asked.options.document:
         _show_end(host, unfinished.folder)
     return code
@@ -203,13 +214,26 @@ def _undo_command(run_: UpRun) -> str:
     return f"winhost down {visible(run_.state.host)}" if run_.ours else f"winhost rollback {run_.state.run}"
 
 
+@contextmanager
+def _undone_without(run_: UpRun) -> Iterator[None]:
+    """Say of a faulty file of a run how the run is undone: its journal is whole, which is all that this needs."""
+    try:
+        yield
+    except UsageError as error:
+        if error.code == "FileFaults" or not error.hint:
+            error.hint = f"To undo what it changed: {_undo_command(run_)}"
+        raise
+
+
 def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: Asked) -> None:
     """Raises UsageError: OtherModel."""
-    workload = earlier.workload
+    with _undone_without(earlier):
+        workload = earlier.workload
     if asked.model is None or workload is None:
         return
     ids = [each.id for each in workload.models]
-    if any(each.lower() == asked.model.lower() or _same_folder(each, asked.model) for each in ids):
+    meant = {asked.model.lower(), *(each.id.lower() for each in named(asked.model, catalogue().entries))}
+    if any(each.lower() in meant or _same_folder(each, asked.model) for each in ids):
         return
     here = visible(host.name)
     raise UsageError(
@@ -228,11 +252,8 @@ def _same_folder(one: str, other: str) -> bool:
 def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
     """Tell that there is nothing to do; None where the host differs by now, which a new plan repairs."""
     _refuse_other_model(host, served, asked)
-    try:
+    with _undone_without(served):
         checked = read_plan(served.folder / PLAN)
-    except UsageError as error:  # its journal is whole, which is all that the way back needs
-        error.hint = error.hint or f"To undo what it changed: {_undo_command(served)}"
-        raise
     with watching(reads=True) as watch:
         facts = read_live(host, watch, checked.named)
     checks = tuple(verify_plan(checked, HostFacts(facts)))
@@ -285,7 +306,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
     check_rights_told(host, facts)
     best = None
     if asked.path:
-        default_request(path_of(asked.path))  # refuses a path that cannot be planned
+        default_request(path_of(asked.path), host.name)  # refuses a path that cannot be planned
         refuse_unsupported(HostFacts(facts), asked.path)
     else:
         best = recommended(HostFacts(facts), asked.command)
@@ -314,6 +335,7 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
             show_up(made)
         given = _agreed(made, asked)
         _keep_keys(made.plan, folder)
+        is_planned(folder)
         return _applied(host, folder / PLAN, given, asked)
     finally:
         if set(store.runs_of(host.name)) == before:
@@ -408,11 +430,14 @@ def _refuse_full(facts: HostFacts, path: str, downloads: Mapping[str, Bytes | No
 
 
 def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
+    """By what it is; a plan that repairs something else downloads nothing again."""
     parts, found = joining.parts, dict[str, Bytes | None]()
-    if (image := pinned_image(request_of(plan))) is not None:
+    changed = resources_of(plan)
+    if changed & {"StagedFile", "VmDisk"} and (image := pinned_image(request_of(plan))) is not None:
         found["Ubuntu"] = image.bytes
-    found |= {name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()}
-    if not parts.own_program:
+    if "ModelFiles" in changed:
+        found |= {name: sum(int(line.split(" ")[1]) for line in files["files"]) for name, files in parts.files.items()}
+    if "ContainerImage" in changed and not parts.own_program:
         found["vLLM's image"] = parts.image.bytes or None
     return found
 
@@ -426,7 +451,10 @@ def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
         given = consents(asking_for(plan, plan.stages), asked.options.accepted, True)
         lacking = tuple(risk for risk in asking_for(plan, plan.stages[:1]).needed if risk not in given)
         if lacking:
-            raise ConsentNeeded(plan.host, None, lacking)
+            needs = ConsentNeeded(plan.host, None, lacking)
+            every = ",".join(in_order((*likely, *asked.options.accepted)))
+            needs.hint = f"To do it without questions: {asked.command('--yes', '--accept', every)}"
+            raise needs
         return given
     if not asked.asks:
         accept = ("--accept", ",".join(likely)) if likely else ()
@@ -453,7 +481,8 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) ->
             return go_on(name, accepted, context) if name else run(checked, accepted, context)
 
     vm = checked.plan.request.vm
-    outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
+    with typed_again(host):
+        outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
     code = outcome_code(outcome)
     if asked.options.as_jsonl:
         print_end(host.name, outcome, code)

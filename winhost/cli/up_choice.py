@@ -13,11 +13,11 @@ from winhost.cli.output import say
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
-from winhost.hub.catalogue import catalogue
+from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
 from winhost.hub.draft import Planned, draft
-from winhost.hub.hub_repository import HUB, HubRepository
+from winhost.hub.hub_repository import HUB, HubRepository, is_model_name
 from winhost.hub.model_folder import ModelFolder
-from winhost.model.errors import RefusedError, WinhostError, visible
+from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
 from winhost.model.secrets import SecretRef
@@ -67,6 +67,8 @@ def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: P
     listed = _listed(facts, path, model)
     if listed is not None:
         return _from_catalogue(listed, (), place, token)
+    if not is_folder(model) and not is_model_name(model):
+        raise _not_a_model(facts, path, model)
     return _drafted(facts, path, model, place, token, file)
 
 
@@ -74,14 +76,30 @@ def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
     return RefusedError("NothingFits", what=what, meaning="Nothing was changed.", hint=hint, host=host)
 
 
+def _not_a_model(facts: Facts, path: str, model: str) -> UsageError:
+    """Only whole names are asked of a hub. Those are meant that fit and have it in them, or are spelled alike."""
+    fit = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
+    meant = fit[:NEAREST] or near_names(model, catalogue().entries)
+    hint = [f"Did you mean {' or '.join(meant)}?"] if meant else []
+    if Path(model).exists():
+        hint.append(f"What lies here under this name is written ./{visible(model)}")
+    return UsageError(
+        "NotAModel",
+        what=f"{visible(model[:200])} is not the whole name of a model, which is ORG/NAME",
+        meaning="Nothing was changed.",
+        hint="\n".join((*hint, f"All that fit: winhost models {visible(facts.host)}")),
+        host=facts.host,
+    )
+
+
 def _asked(host: str, found: Sequence[Candidate]) -> Candidate:
     shown = found[:_LISTED]
     say(f"Models that fit {host}, best first: stored, tokens x requests, download, memory of each GPU", err=True)
     longest = max(len(each.entry.id) for each in shown)
     rows = [(f" {number} {each.entry.id:<{longest}}", _in_short(each)) for number, each in enumerate(shown, start=1)]
-    narrow = max(len(f"{named}  {about}") for named, about in rows) > (columns(sys.stderr) or sys.maxsize)
-    for named, about in rows:
-        for text in (named.rstrip(), f"     {about}") if narrow else (f"{named}  {about}",):
+    narrow = max(len(f"{head}  {about}") for head, about in rows) > (columns(sys.stderr) or sys.maxsize)
+    for head, about in rows:
+        for text in (head.rstrip(), f"     {about}") if narrow else (f"{head}  {about}",):
             say(text, err=True)
     say(f"All of them: winhost models {host}", err=True)
     number = click.prompt("Which one?", default=1, type=click.IntRange(1, len(shown)), err=True)
@@ -103,15 +121,14 @@ def gb(size: Bytes) -> str:
 
 
 def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
-    """A model of the catalogue, planned for this host."""
-    entry = next((each for each in catalogue().entries if each.id.lower() == model.lower()), None)
-    if entry is None:
-        return None
-    found = fitting(facts, path, entries=[entry], everything=True)
+    """A model of the catalogue, planned for this host. A name that `winhost models` shows may mean several."""
+    entries = catalogue().entries
+    meant = [each for each in entries if each.id.lower() == model.lower()] or named(model, entries)
+    found = fitting(facts, path, entries=meant, everything=True) if meant else ()
     if found and not found[0].possible:
         here, lacks = visible(facts.host), found[0].lacks
         why = "it needs more memory than the GPUs have" if lacks == "memory" else lacks or "assess refuses it"
-        what = f"{entry.id} does not fit {here} by {path}: {why}"
+        what = f"{found[0].entry.id} does not fit {here} by {path}: {why}"
         raise _nothing_fits(facts.host, what, f"What fits: winhost models {here}")
     return found[0] if found else None
 

@@ -1,21 +1,29 @@
 """The runs that `winhost up` makes: ordinary ones whose plan lies in winhost's own state, by which they are found."""
 
+import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from winhost.cli.shells import command_line, own_shell
+from winhost.cli.this_machine import is_local
 from winhost.core.dataclass import dataclass
+from winhost.engine.failures import EndOfRun
 from winhost.engine.journal import read_journal
 from winhost.engine.private import private_folder
 from winhost.engine.run_state import RunNeverBegan, RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import WinhostError
+from winhost.model.files import write_whole
+from winhost.model.fleet import AnyHost
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
 
 _FOLDER = "up"
 PLAN, WORKLOAD, PENDING = "plan.json", "workload.yaml", "keys"
 UNSEEN_KEY = "unseen-key"  # the reference to an API key that was made for this run and not shown yet
+_PLANNING = "planning"  # holds the host's name until its run begins
 OVER = ("rolled back", "nothing changed")
 
 
@@ -52,8 +60,14 @@ def new_folder(store: Store, host: str) -> Path:
         number += 1
         folder = folder.with_name(f"{stem}-{number}")
     private_folder(folder)
+    write_whole(folder / _PLANNING, [host])
     private_folder(folder / PENDING)
     return folder
+
+
+def is_planned(folder: Path) -> None:
+    """Its run begins now."""
+    (folder / _PLANNING).unlink(missing_ok=True)
 
 
 def forget(folder: Path) -> None:
@@ -70,6 +84,14 @@ def forget_unused(store: Store, host: str) -> None:
     for folder in (store.folder / _FOLDER).glob(f"{store.file_name(host)}.*"):
         if folder.absolute() not in used:
             forget(folder)
+
+
+def forget_killed(store: Store) -> None:
+    """Files of every `up` that was killed while it planned: whatever command comes next does away with them."""
+    for mark in (store.folder / _FOLDER).glob(f"*/{_PLANNING}"):
+        with suppress(OSError, ValueError, WinhostError):
+            if not store.held(mark.read_text("utf-8"), command=True):
+                forget(mark.parent)
 
 
 def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
@@ -91,6 +113,22 @@ def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
 
 def is_ours(state: RunState, store: Store) -> bool:
     return bool(state.folder) and Path(state.folder).parent == (store.folder / _FOLDER).absolute()
+
+
+@contextmanager
+def typed_again(host: AnyHost) -> Iterator[None]:
+    """What stops a run of `up` says how that goes on: by `winhost up` and `winhost down`, not by the run's name."""
+    try:
+        yield
+    except EndOfRun as error:
+        if error.run is not None and error.hint is not None:
+            here = is_local(host)
+            up = command_line(("winhost", "up", *(() if here else ("--on", host.name))), own_shell())
+            down = command_line(("winhost", "down", *(() if here else (host.name,))), own_shell())
+            same = rf"winhost resume {re.escape(error.run)}(?=[^=\n]*$)"  # `resume` alone takes other settings
+            hint = re.sub(same, up, error.hint, flags=re.MULTILINE)
+            error.hint = hint.replace(f"winhost rollback {error.run}", down)
+        raise
 
 
 def hosts_of_ours(store: Store) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """winhost weights: packed models, made and checked on the GPU of this machine."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,7 +11,8 @@ from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line, own_shell
-from winhost.model.errors import visible
+from winhost.model.errors import WinhostError, visible
+from winhost.model.files import near_name
 from winhost.model.units import about
 from winhost.serving.packed_weights import (
     NVCOMP,
@@ -57,7 +58,7 @@ def verify(model: Path, python: str, output: Output) -> int:
 
 def listed(model: Path, output: Output) -> int:
     """List packed files."""
-    _show(packed_files(model), output)
+    _show(packed_files(model), model, output)
     return 0
 
 
@@ -66,17 +67,47 @@ def _refuse_none(model: Path) -> None:
     try:
         weights(model)
     except (BadContainer, OSError) as error:
-        raise not_packed(str(error)) from error
+        raise _with_next(not_packed(str(error)), model) from error
+
+
+def _with_next(error: WinhostError, model: Path) -> WinhostError:
+    """With what to do about it, by what is wrong."""
+    if error.code == "NotPacked":
+        advice = next((text for part, text in _NEXT.items() if part in error.what), _AGAIN)
+        shell = own_shell()
+        commands = {
+            name: command_line(("winhost", "weights", name, str(model), *more), shell)
+            for name, more in (("pack", ("-o", "FOLDER")), ("verify", ()))
+        }
+        error.hint = advice.format(near=near_name(model), **commands)
+    return error
+
+
+_AGAIN = "Copy or download this file again, or pack the original again: winhost weights pack MODEL -o FOLDER"
+_NEXT = {
+    "is no folder": "Check the path{near}",
+    "has no *.safetensors": "Name the folder that has config.json and the *.safetensors of the model",
+    "is not packed": "Pack it, on a machine with an NVIDIA GPU: {pack}",
+    "is packed already": "Check it: {verify}",
+    "needs a folder of its own": "Name another folder: -o FOLDER",
+    "MiB free": "Free some, or name a folder on another disk: -o FOLDER",
+}
 
 
 def _run(python: str, output: Output, command: str, *folders: Path) -> int:
     with TemporaryDirectory() as beside:
-        _show(run_in_engine(python, write_wheel(Path(beside)), command, *folders), output)
+        _show(run_in_engine(python, write_wheel(Path(beside)), command, *folders), folders[0], output)
     return 0
 
 
-def _show(files: Iterable[WeightsFile], output: Output) -> None:
-    show_results("weights", output.shape, ((file.file, file) for file in files), _line)
+def _show(files: Iterable[WeightsFile], model: Path, output: Output) -> None:
+    def results() -> Iterator[tuple[str, WeightsFile]]:
+        try:
+            yield from ((file.file, file) for file in files)
+        except WinhostError as error:
+            raise _with_next(error, model) from error.__cause__
+
+    show_results("weights", output.shape, results(), _line)
 
 
 def _line(file: WeightsFile) -> None:

@@ -35,9 +35,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+START_SSHD = (
+    "On the machine, with sudo: systemctl enable --now ssh\n"
+    "Where it is not installed: apt-get install openssh-server. Fedora and its kin call it sshd"
+)
+
+
 def not_there(host: str, detail: str, *, at: str = "", failure: Failure = Failure.OTHER) -> Unreachable:
     """No connection to sshd."""
     hint = "Check that this Linux runs, that its sshd listens at that port, and that firewalls let winhost through."
+    if failure is Failure.REFUSED and at.endswith(" port 22"):
+        hint = START_SSHD
     return Unreachable(host, detail, at=at, failure=failure, code="NotThere", hint=hint)
 
 

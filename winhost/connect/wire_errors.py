@@ -339,7 +339,7 @@ class NotAvailable(WinhostError):
 
     def __init__(self, host: str, doing: str, needs: str) -> None:
         super().__init__("NotAvailable", what=f"{host}: {doing}: not possible until {needs} is available", host=host)
-        self.needs = needs
+        self.doing, self.needs = doing, needs
 
 
 def linux_rests(host: str, doing: str, needs: str) -> NotAvailable:

@@ -156,10 +156,14 @@ def step_failed(
 
 
 def in_words(error: WinhostError) -> str:
-    """The error's sentence, in which a needed resource is called by its title."""
+    """What happened, with resources called by their titles: what a step needs, and what was asked of the host."""
+    if not isinstance(error, NotAvailable | RemoteError):
+        return error.what
+    doing = " ".join(map(titled, error.doing.split(" ")))
+    what = error.what.replace(f": {error.doing}: ", f": {doing}: ", 1)
     if isinstance(error, NotAvailable):
-        return error.what.replace(f"until {error.needs} is", f"until {titled(error.needs)} is")
-    return error.what
+        what = what.replace(f"until {error.needs} is", f"until {titled(error.needs)} is")
+    return what
 
 
 def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:

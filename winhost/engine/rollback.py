@@ -22,6 +22,7 @@ from winhost.model.facts import Facts
 from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
 from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
 
+_MOST_ALONG = 6  # titles in one sentence
 _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)
 
 
@@ -89,7 +90,9 @@ def _takes_linux(goal: DesiredResource) -> bool:
 
 def _along(titles: Sequence[str]) -> Iterator[str]:
     if titles:
-        yield f"not undone, because it goes with its Linux: {'; '.join(titles)}"
+        told = [*dict.fromkeys(titles)]
+        rest = f" and {len(told) - _MOST_ALONG} more" if len(told) > _MOST_ALONG else ""
+        yield f"not undone, because it goes with its Linux: {'; '.join(told[:_MOST_ALONG])}{rest}"
 
 
 def _with_names(sentence: str, facts: Facts) -> str:

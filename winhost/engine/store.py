@@ -137,15 +137,16 @@ class Store:
         if self.held(host):
             raise _busy(host, self.folder / "locks" / f"{_safe(host)}.json")
 
-    def held(self, host: str) -> bool:
-        """Tell whether a run works on the host now."""
+    def held(self, host: str, *, command: bool = False) -> bool:
+        """Tell whether a run works on the host now; command: whether `winhost up` or `down` does, which may still plan."""
         from filelock import Timeout
 
-        note = self.folder / "locks" / f"{_safe(host)}.json"
-        if not note.exists():
+        name = f"{_safe(host)}{'.up' if command else ''}"
+        note = self.folder / "locks" / f"{name}.json"
+        if not command and not note.exists():
             return False
         try:
-            with self._file_lock(_safe(host)):
+            with self._file_lock(name):
                 note.unlink(missing_ok=True)  # a dead process left it
                 return False
         except Timeout:

@@ -53,6 +53,11 @@ def is_commit(text: str) -> bool:
     return _COMMIT.fullmatch(text) is not None
 
 
+def is_model_name(text: str) -> bool:
+    """Whether it is ORG/NAME, as all models are called by now."""
+    return "/" in text and ".." not in text and _NAME.fullmatch(text) is not None
+
+
 @dataclass(frozen=True)
 class HubRepository:
     """A model at a revision: a branch, a tag or a commit."""

@@ -9,13 +9,22 @@ from typing import Any
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import not_listed
-from winhost.model.errors import WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.files import near_name
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import parsed
 
 _DRIVE = re.compile(r"([A-Za-z]):[/\\]")
 _MOST: Bytes = 16 * MiB
 _MOST_FILES = 10_000
+
+
+def _no_folder(path: str, why: str) -> UsageError:
+    return UsageError(
+        "NoModelFolder",
+        what=f"{visible(path[:200])}: {why}",
+        hint="Name the folder that has config.json and the safetensors of the model, or a model as ORG/NAME",
+    )
 
 
 @dataclass(frozen=True)
@@ -28,15 +37,15 @@ class ModelFolder:
 
     @classmethod
     def at_path(cls, path: str) -> "ModelFolder":
-        """Raises WinhostError (NotListed)."""
+        """Raises UsageError (NoModelFolder)."""
         try:
             folder = Path(path).expanduser().resolve()
             there, file = folder.is_dir(), folder.exists()
         except (OSError, RuntimeError, ValueError) as error:
-            raise not_listed(path, f"cannot be read: {visible(str(error)[:200])}", "Name a folder") from error
+            raise _no_folder(path, f"cannot be read: {visible(str(error)[:200])}") from error
         if not there:
-            hint = "Name the folder that has config.json and the safetensors of the model"
-            raise not_listed(path, "is a file, and no folder" if file else "there is no such folder", hint)
+            why = "is a file, and no folder" if file else f"there is no such folder{near_name(folder)}"
+            raise _no_folder(path, why)
         return cls(str(folder))
 
     @property

@@ -20,6 +20,10 @@ from winhost.model.yamlfile import load_json
 
 T = TypeVar("T")
 SCHEMAS: Mapping[type[Any], str] = {Facts: FACTS, Plan: PLAN}
+_MADE_BY: Mapping[type[Any], str] = {
+    Facts: "read the host into a file: winhost detect HOST -o facts",
+    Plan: "plan: winhost plan HOST -o plan.json",
+}
 _PRINTED = ("winhost.detection/", "winhost.planning/")
 
 
@@ -40,7 +44,7 @@ def read_document(path: Path, kind: type[T]) -> T:
             )
         refuse_other_version(str(path), data)
 
-    return load_json(path, kind, check)
+    return load_json(path, kind, check, _MADE_BY[kind])
 
 
 def _is_kind(schema: str, kind: type[Any]) -> bool:

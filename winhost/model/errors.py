@@ -61,13 +61,6 @@ class ErrorResult:
     error: ErrorDocument
 
 
-def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
-    """An error for programs. The host is asked of the error where it is not given."""
-    whose = host or error.host
-    document = ErrorDocument(error.code, int(error.exit_code), error.what, error.meaning, error.hint)
-    return ErrorResult(whose, document)
-
-
 class UsageError(WinhostError):
     """The input cannot be used: an argument, a file, a secret. Nothing was done."""
 

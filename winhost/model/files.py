@@ -18,11 +18,19 @@ from pathlib import Path
 from typing import IO
 
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import UsageError, visible
+from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.units import Bytes, size
 
 _SHARED = stat.S_IWGRP | stat.S_IWOTH
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+def near_name(path: Path) -> str:
+    """`; did you mean 'facts.json'?` where nothing is at a path, and something beside it is called almost the same."""
+    try:
+        return "" if path.exists() else did_you_mean(path.name, sorted(each.name for each in path.parent.iterdir()))
+    except OSError:
+        return ""
 
 
 class TooLarge(Exception):

@@ -15,7 +15,8 @@ def load_workload(path: Path, *, in_cluster: bool = False) -> Workload:
 
     Raises UsageError (FileFaults) with all of its faults.
     """
-    found = load_placed(path, WorkloadFile, partial(_disagreements, in_cluster=in_cluster)).value
+    check = partial(_disagreements, in_cluster=in_cluster)
+    found = load_placed(path, WorkloadFile, check, "draft one: winhost workload init ORG/NAME -o my.yaml").value
     return replace(found, deploy=Deploy.KUBERNETES) if in_cluster else found
 
 

@@ -26,7 +26,7 @@ from pydantic_core import ErrorDetails
 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import MOST_FAULTS, Fault, UsageError, did_you_mean, file_faults, visible
-from winhost.model.files import TooLarge, heed_writers, read_within
+from winhost.model.files import TooLarge, heed_writers, near_name, read_within
 from winhost.model.once import once
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
@@ -76,13 +76,16 @@ def load(path: Path, model: type[Model]) -> Model:
     return load_placed(path, model, lambda _: ()).value
 
 
-def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterable[Finding]]) -> Loaded[Model]:
+def load_placed(
+    path: Path, model: type[Model], check: Callable[[Model], Iterable[Finding]], made_by: str = ""
+) -> Loaded[Model]:
     """Reads a YAML file whose parts must also agree with each other. Raises UsageError (FileFaults, OtherVersion).
 
     `check` finds what a model alone cannot. It is also asked about the rest of a file that has other faults.
+    made_by: how such a file is made, for somebody who has none.
     """
     document = _Document(str(path))
-    data = document.read(_text(path))
+    data = document.read(_text(path, made_by))
     heed_writers(path, data)
     refuse_other_version(f"{path}:{_nearest(document.places, ('schema',)).line}", data)
     value, findings, more = _validated(json.dumps(data), data, model)
@@ -99,12 +102,15 @@ def load_placed(path: Path, model: type[Model], check: Callable[[Model], Iterabl
     return Loaded(path, value, document.places)
 
 
-def load_json(path: Path, kind: type[Kind], first: Callable[[Any], None] = lambda data: None) -> Kind:
+def load_json(
+    path: Path, kind: type[Kind], first: Callable[[Any], None] = lambda data: None, made_by: str = ""
+) -> Kind:
     """Reads a JSON file into a model, a dataclass or plain data. Line and column are known for broken syntax only.
 
-    `first` sees the data before it is checked. Raises UsageError (FileFaults), and what `first` raises.
+    `first` sees the data before it is checked. made_by: as of `load_placed`. Raises UsageError (FileFaults), and what
+    `first` raises.
     """
-    text = _text(path)
+    text = _text(path, made_by)
     findings: list[Finding] = []
     data = _parsed_json(path, text, findings)
     heed_writers(path, data)
@@ -154,13 +160,15 @@ def _nearest(places: Mapping[Loc, Place], loc: Loc) -> Place:
 # ---- text
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, made_by: str = "") -> str:
     try:
         data = read_within(path, LARGEST)
     except TooLarge as large:
         raise _single(path, str(large)) from None
     except OSError as error:
-        raise _single(path, f"cannot be read ({error.strerror or error})") from None
+        fault = _single(path, f"cannot be read ({error.strerror or error}){near_name(path)}")
+        fault.hint = "Check the path and its permissions" + (f", or {made_by}" if made_by else "")
+        raise fault from None
     # Windows PowerShell 5.1 writes UTF-16 by default, Notepad a byte order mark.
     coding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:

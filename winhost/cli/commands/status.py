@@ -14,7 +14,10 @@ from winhost.cli.outputs import answers
 @click.argument("hosts", metavar="[HOST]...", nargs=-1, **completion.HOSTS)
 @click.option("--watch", is_flag=True, help="Ask again and again, until Ctrl-C: in a terminal the screen is redrawn.")
 @click.option(
-    "--every", type=click.IntRange(1, 3600), default=10, show_default=True, help="Seconds from one look to the next."
+    "--every",
+    type=click.IntRange(1, 3600),
+    show_default="10",
+    help="With --watch: seconds from one look to the next.",
 )
 @click.option(
     "--test",
