@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -18,11 +17,11 @@ from tests.gateway.test_yielding import DESK, DESK_KEY, DESK_LINE
 from tests.processes import PATIENCE_S
 from tests.resources.dotnet import compiled_program, linux_sdk, quiet
 from tests.resources.test_scripts import Script, calls, does_not_parse, is_plain_text, not_in_51, said
-from winhost import serving
+from winhost.resources.windows.windows_scripts import watcher_script
 
-TEXT = (files(serving) / "yield_watcher.ps1").read_text("ascii")
-SCRIPT = Script("yield_watcher.ps1", TEXT)
-(SOURCE,) = re.findall(r"(?ms)^\$source = @'\n(.*?)\n'@$", TEXT)
+TEXT = watcher_script()
+SCRIPT = Script("watch.ps1", TEXT)
+(SOURCE,) = re.findall(r"(?ms)^ *\$source = @'\n(.*?)\n'@$", TEXT)
 CALLS = {"Add-Type", "ConvertFrom-Json", "Get-CimInstance", "Set-StrictMode", "Start-Sleep"}
 
 HARNESS = r"""

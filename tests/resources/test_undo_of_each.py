@@ -30,6 +30,15 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("AccountTasks", {"logon": "refused"}, {"logon": "password"}, {"logon": "password"}),
         Keep("they log on again"),
     ),
+    "a watcher that was installed": (
+        *("YieldWatcher", {"task": "absent", "key": None}, {"task": "ready", "key": "env:A"}),
+        {"task": "disabled", "key": "env:A"},
+        "back",
+    ),
+    "a watcher that did not work": (
+        *("YieldWatcher", {"task": "stale"}, {"task": "ready"}, {"task": "ready"}),
+        Keep("it watches again"),
+    ),
     "a module that was blacklisted": (
         *("KernelModule", {"blacklisted": False}, {"blacklisted": True}, {"blacklisted": True, "options": None}),
         "back",

@@ -89,9 +89,7 @@ class YieldWatchers(Part):
 
     def _install(self, account: Account, goal: Mapping[str, Any], key: bytes | None) -> None:
         if key is None or sha256(key).hexdigest() != goal["digest"]:
-            raise own_error(
-                "WrongHash", "InvalidData", "The key is another than the gateway knows: its hash differs."
-            )
+            raise own_error("WrongHash", "InvalidData", "The key is another than the gateway knows: its hash differs.")
         files, name = self.host.files, account.name
         files.make_folders(FOLDER, _WATCHERS, _folder(name))
         written = {"key": key, "reference": goal["key"].encode(), "settings.json": goal["settings"].encode()}
@@ -126,8 +124,7 @@ def _file(account: str, name: str) -> str:
 def _task(account: str, enabled: bool) -> Task:
     """As winhost registers it."""
     arguments = (
-        "-NoProfile -NonInteractive -WindowStyle Hidden -ExecutionPolicy Bypass "
-        f'-File "{_file(account, "watch.ps1")}"'
+        f'-NoProfile -NonInteractive -WindowStyle Hidden -ExecutionPolicy Bypass -File "{_file(account, "watch.ps1")}"'
     )
     made = Task(f"watch-{account}", account, POWERSHELL, arguments, at_startup=False, logon="interactive", secret=None)
     made.enabled = enabled

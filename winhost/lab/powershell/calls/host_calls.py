@@ -237,7 +237,10 @@ def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
             TaskPath="\\winhost\\",
             State=task.state,
             Actions=[action],
-            Principal=of_type("MSFT_TaskPrincipal2", LogonType={"password": "Password", "s4u": "S4U", "interactive": "Interactive"}[task.logon]),
+            Principal=of_type(
+                "MSFT_TaskPrincipal2",
+                LogonType={"password": "Password", "s4u": "S4U", "interactive": "Interactive"}[task.logon],
+            ),
         )
 
 

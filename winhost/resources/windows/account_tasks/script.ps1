@@ -7,6 +7,14 @@ $script:WinhostAtLogon = 9
 function Get-WinhostAccountTasks {
     param($Key)
     Assert-WinhostAdministrator
+    if ($null -ne $Key -or @(Find-WinhostTasks).Count -gt 0) {
+        Assert-WinhostSent 'Read-WinhostAccountTasks'
+        Read-WinhostAccountTasks $Key
+    }
+}
+
+function Read-WinhostAccountTasks {
+    param($Key)
     $accounts = @{}
     foreach ($task in @(Find-WinhostTasks)) {
         if ($task.TaskName -match '^(jobs|keep-alive)-(.+)$') {
@@ -14,7 +22,6 @@ function Get-WinhostAccountTasks {
         }
     }
     foreach ($account in @($accounts.Keys)) {
-        Assert-WinhostSent 'Read-WinhostTasksOf'
         @{ key = @{ account = $account }; state = Read-WinhostTasksOf $account }
     }
     if ($null -ne $Key) {

@@ -55,12 +55,12 @@ def script_for_good(change: Change) -> str | None:
     )
 )
 class YieldWatcher(State):
-    """The scheduled task `watch-ACCOUNT` of somebody who works at the desktop, a local account of the host, and its files
-    in %ProgramData%\\\\winhost\\\\watchers\\\\ACCOUNT, which that account and administrators can read and no other one.
+    """The scheduled task `watch-ACCOUNT` of a local account whose owner works at the desktop, and its files in
+    %ProgramData%\\winhost\\watchers\\ACCOUNT, which only that account and administrators can read.
 
     task: starts with the logon of the account, in its session, without elevation; stale, where its script is gone or
-    another winhost's. settings: what it looks for, and the gateway's address. key: the secret reference by which winhost
-    found the yield key that it wrote there, never the key; digest: the SHA-256 of the key that is there.
+    another winhost's. settings: what it looks for, and the gateway's address. key: the secret reference by which
+    winhost found the yield key that it wrote there, never the key; digest: the SHA-256 of the key that is there.
     """
 
     task: str

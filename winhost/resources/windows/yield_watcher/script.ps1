@@ -2,13 +2,20 @@
 function Get-WinhostYieldWatcher {
     param($Key)
     Assert-WinhostAdministrator
+    if ($null -ne $Key -or @(Find-WinhostTasks | Where-Object -Property TaskName -Like 'watch-*')) {
+        Assert-WinhostSent 'Read-WinhostWatchers'
+        Read-WinhostWatchers $Key
+    }
+}
+
+function Read-WinhostWatchers {
+    param($Key)
     $accounts = @(foreach ($task in @(Find-WinhostTasks)) { if ($task.TaskName -match '^watch-(.+)$') { $Matches[1] } })
     if ($null -ne $Key) {
         $accounts = @("$(Read-WinhostField $Key 'account')")
         Assert-WinhostPerson $accounts[0]
     }
     foreach ($account in $accounts) {
-        Assert-WinhostSent 'Read-WinhostWatcher'
         @{ key = @{ account = $account }; state = Read-WinhostWatcher $account }
     }
 }
