@@ -82,6 +82,8 @@ def test_the_command_writes_it_with_what_the_workload_says(line: Line, tmp_path:
     assert {*re.findall(r"\$settings\.(\w+)", TEXT)} == settings.keys()
     assert (tmp_path / "out/watch.ps1").read_bytes().decode().replace("\r\n", "\n") == TEXT
     assert line("serve", "watcher", work, "-o", tmp_path / "out").code == 2
+    told = line("serve", "watcher", work, "-o", tmp_path / "json", "--json").results
+    assert [each["file"] for each in told] == [str(tmp_path / "json" / name) for name in ("watch.ps1", "settings.json")]
     assert line("serve", "watcher", work, "--url", "http://10.0.0.5:8443", "-o", tmp_path / "new").code == 2
 
 

@@ -35,6 +35,11 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         {"task": "disabled", "key": "env:A"},
         "back",
     ),
+    "a watcher whose key was another": (
+        *("YieldWatcher", {"digest": "1", "key": "env:A"}, {"digest": "2", "key": "env:A"}),
+        {"digest": "2", "key": "env:A"},
+        Keep("the key that was there is not kept"),
+    ),
     "a watcher that did not work": (
         *("YieldWatcher", {"task": "stale"}, {"task": "ready"}, {"task": "ready"}),
         Keep("it watches again"),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 from winhost.core.answers import Json
-from winhost.core.rules import NotRestored, UndoRule
+from winhost.core.rules import Condition, KeepIf, NotRestored, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import SHA256_OR_NOTHING, Value, one_of, or_nothing, secret_reference
@@ -12,6 +12,7 @@ from winhost.resources.values import SHA256_OR_NOTHING, Value, one_of, or_nothin
 NO_WATCHER: Mapping[str, Json] = {"task": "absent", "settings": None, "key": None, "digest": None}
 STALE = "stale"  # a task: its script is gone, or of another winhost
 _NOT_KEPT = "the script that was there is not kept"
+_KEY_NOT_KEPT = "the key that was there is not kept"
 
 
 def _settings(value: Json) -> bool:
@@ -30,8 +31,10 @@ def watcher_settings(
     return json.dumps({**said, "gpu_memory": gpu_memory})
 
 
-def script_for_good(change: Change) -> str | None:
-    """Why a watcher that did not work does not go back to that."""
+def changed_for_good(change: Change) -> str | None:
+    """Why a watcher that had another script or another key does not go back to that."""
+    if change.before.get("digest") is not None:
+        return _KEY_NOT_KEPT
     return _NOT_KEPT if change.before.get("task") == STALE else None
 
 
@@ -49,9 +52,13 @@ def script_for_good(change: Change) -> str | None:
         },
         absent=NO_WATCHER,
         credential="key",
-        irreversible=script_for_good,
+        irreversible=changed_for_good,
         # It bears our name and stands where only ours stand: it goes back, whatever it was changed to since.
-        undo=UndoRule(unconditional=True, not_restored=(NotRestored("task", STALE, "it watches again"),)),
+        undo=UndoRule(
+            keep_if=(KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_KEPT),),
+            unconditional=True,
+            not_restored=(NotRestored("task", STALE, "it watches again"),),
+        ),
     )
 )
 class YieldWatcher(State):

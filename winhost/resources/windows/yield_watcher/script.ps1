@@ -2,7 +2,8 @@
 function Get-WinhostYieldWatcher {
     param($Key)
     Assert-WinhostAdministrator
-    if ($null -ne $Key -or @(Find-WinhostTasks | Where-Object -Property TaskName -Like 'watch-*')) {
+    $watch = @(foreach ($task in @(Find-WinhostTasks)) { if ($task.TaskName -like 'watch-*') { 1 } })
+    if ($null -ne $Key -or $watch) {
         Assert-WinhostSent 'Read-WinhostWatchers'
         Read-WinhostWatchers $Key
     }
