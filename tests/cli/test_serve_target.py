@@ -125,6 +125,16 @@ def test_models_yield_now_never_or_when_they_are_asked(line: Line, host: str, se
     for mode, says in (("", "by whoever has a key"), ("now", "the GPUs are free"), ("never", "models are served")):
         said = line("yield", host, *filter(None, [mode]))
         assert (said.code, says in " ".join(said.out.split())) == (0, True), said.out
+        told = line("serve", "status", host, "--json")
+        yielded = mode == "now"
+        assert (told.result["gateway"]["yields"], told.result["serves"], told.code) == (
+            ("yielded", False, 4) if yielded else (None, True, 0)
+        )
+        shown = line("status", host)
+        assert (f"winhost yield {host}" in shown.out, "have left their GPUs" in " ".join(shown.out.split())) == (
+            yielded,
+            yielded,
+        )
     assert serving.yields == "never"
     said = line("yield", host, "--json")
     assert (said.code, said.result) == (0, {"host": said.result["host"], "mode": "never", "state": "serving"})

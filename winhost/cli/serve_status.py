@@ -13,7 +13,7 @@ from winhost.cli.watch import watching
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.units import about
-from winhost.serving.serving_status import GatewayStatus, ModelStatus, ServedCard, ServingStatus
+from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServedCard, ServingStatus
 
 
 def status(target: str, metrics_key: str | None, fleet_file: Path | None, output: Output) -> int:
@@ -98,6 +98,8 @@ def _show_gateway(host: str, found: GatewayStatus) -> None:
         requests = f"; {found.running} requests now, {found.waiting} waiting, {found.answered} answered"
         requests += f", {found.refused} refused, {found.broken} broken off"
     say(f"Gateway: {found.state}{ready[found.ready]}{requests}", hang=2)
+    if found.yields:
+        say(f"  {YIELDS[found.yields]}. Who decides it: winhost yield {host}", hang=2)
     if found.state not in ("serving", "starting", "stopped"):
         say(f"  Its log: winhost serve logs {host} --gateway", hang=2)
 

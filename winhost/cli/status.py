@@ -35,7 +35,7 @@ from winhost.engine.store import Store
 from winhost.engine.verified import BOOT, SinceVerified, since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
-from winhost.serving.serving_status import ModelStatus, ServingStatus
+from winhost.serving.serving_status import YIELDS, ModelStatus, ServingStatus
 
 _NOTHING = (
     "Nothing is served yet, and no run is unfinished. Begin on this machine, on another one, or in a simulation:",
@@ -302,6 +302,8 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
     trouble = error.what if error else None
     if troubled:
         trouble = "; ".join(f"{each.model}: {each.state}" for each in troubled)
+    elif found and found.gateway.yields:
+        trouble = YIELDS[found.gateway.yields]
     elif found and not found.serves:
         trouble = f"the gateway: {found.gateway.state}"
     elif unfinished and not error:
@@ -339,6 +341,8 @@ def _next(
         return way_on
     if troubled:
         return ("serve", "logs", name, "--model", troubled[0].model)
+    if found is not None and found.gateway.yields:
+        return ("yield", name)
     if found is not None and not found.serves:
         return ("serve", "logs", name, "--gateway")
     return ("chat", name, "Say hello") if served else ("assess", name)

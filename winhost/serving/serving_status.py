@@ -1,6 +1,7 @@
 """What is served on a Linux and how it is, by the file that says what is to be and by what the Linux says of it."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
@@ -11,6 +12,11 @@ from winhost.serving.turn_status import AT_REST, TurnStatus, turn_of
 
 # failing: systemd starts it again and again; broken: it runs and has said that it cannot serve any more.
 Standing: TypeAlias = Literal["serving", "starting", "stopping", "stopped", "failed", "failing", "broken", "missing"]
+
+YIELDS = {
+    "yielding": "models are leaving their GPUs to something else; requests get 503 until it is over",
+    "yielded": "all models have left their GPUs to something else; requests get 503 until it is over",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ class ModelStatus:
 @dataclass(frozen=True)
 class GatewayStatus:
     """ready: each model answered it a completion; running, waiting, answered, refused, broken: requests, which need a
-    key. None is what nobody tells.
+    key; yields: `yielding` while models leave their GPUs to something else, `yielded` once they have, or None. None is
+    what nobody tells.
     """
 
     state: Standing
@@ -72,6 +79,7 @@ class GatewayStatus:
     answered: int | None
     refused: int | None
     broken: int | None
+    yields: str | None = None
 
     @property
     def url(self) -> str:
@@ -104,15 +112,17 @@ class ServingStatus:
     versions: tuple[Version, ...]
 
 
-def serving_status(host: str, deployed: Deployed, found: ServingState) -> ServingStatus:
-    """found: of the units of `deployed`, engines first and then the gateway, and of the engines' sockets."""
+def serving_status(host: str, deployed: Deployed, found: ServingState, yields: str | None = None) -> ServingStatus:
+    """found: of the units of `deployed`, engines first and then the gateway, and of the engines' sockets; yields: why
+    the gateway is not ready, where it was asked.
+    """
     *units, last = found.units
     pairs = zip(deployed.engines, units, found.engines, strict=True)
     metrics = (found.gateway.metrics if found.gateway else None) or ()
     models = tuple(_model(engine, unit, state, metrics) for engine, unit, state in pairs)
-    gateway = _gateway(deployed.gateway, last, found.gateway)
+    gateway = replace(_gateway(deployed.gateway, last, found.gateway), yields=yields if yields in YIELDS else None)
     all_serve = bool(models) and all(each.serves for each in models)
-    serves = all_serve and gateway.state == "serving" and gateway.ready is not False
+    serves = all_serve and gateway.state == "serving" and gateway.ready is not False and not gateway.yields
     gpus = None if found.gpus is None else tuple(_card(each, deployed) for each in found.gpus)
     engines = (Version(f"vLLM of {each.model}", each.version) for each in models if each.version)
     return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines))
