@@ -12,6 +12,7 @@ from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError
+from winhost.model.served import BootTest
 from winhost.model.units import about
 from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServedCard, ServingStatus
 
@@ -41,6 +42,8 @@ def show_status(found: ServingStatus) -> None:
     say(f"{found.host}: {says} at {found.gateway.url}", fg="green" if found.serves else "red", bold=True)
     table(("model", "state", "for", "GPUs", "requests", "KV cache", "vLLM"), map(_row, found.models))
     _show_gateway(found.host, found.gateway)
+    if found.boot_test:
+        say(boot_test_text(found.boot_test), hang=2)
     if turns := [each for each in found.models if each.turn]:
         table(("model", "turn", "waiting for it", "last brought up"), map(_turn, turns))
     if found.gpus:
@@ -50,6 +53,13 @@ def show_status(found: ServingStatus) -> None:
     for each in found.models:
         if each.state in _TROUBLED:
             say(f"{each.model}: {_TROUBLED[each.state]} winhost serve logs {found.host} --model {each.model}", hang=2)
+
+
+def boot_test_text(found: BootTest) -> str:
+    after = f"{render_age(found.seconds)} after its start ({found.at})"
+    if found.ready:
+        return f"The machine tested its endpoint: each model answered, {after}."
+    return f"The machine tested its endpoint: not every model answered ({found.why}), {after}."
 
 
 _TROUBLED = {

@@ -18,6 +18,7 @@ from winhost.cli.live_hosts import serving_wire
 from winhost.cli.output import say, show_error_text, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.runs import Held, state_of
+from winhost.cli.serve_status import boot_test_text
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import is_dumb
@@ -35,6 +36,7 @@ from winhost.engine.store import Store
 from winhost.engine.verified import BOOT, SinceVerified, since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
+from winhost.model.served import BootTest
 from winhost.serving.serving_status import YIELDS, ModelStatus, ServingStatus
 
 _NOTHING = (
@@ -70,7 +72,8 @@ class UnfinishedRun:
 class HostNow:
     """since: when the run that made the endpoint ended; url: where this computer reaches it, None through a tunnel or
     where nothing is served; reached: None where it was not asked; trouble: the last error; since_verified: what is
-    another version than when `winhost serve test` passed last; next: the command to type.
+    another version than when `winhost serve test` passed last; boot_test: what the machine found of its endpoint after
+    its start; next: the command to type.
     """
 
     host: str
@@ -83,6 +86,7 @@ class HostNow:
     unfinished: tuple[UnfinishedRun, ...]
     trouble: str | None
     since_verified: SinceVerified | None
+    boot_test: BootTest | None
     next: str
 
 
@@ -323,6 +327,7 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
         unfinished,
         trouble[:_SAID] if trouble else None,
         since,
+        found.boot_test if found else None,
         command_line(("winhost", *words), own_shell()),
     )
 
@@ -398,6 +403,8 @@ def _show(now: HostNow) -> None:
         say(f"  {run.run}: {run.state}, {run.changed} change{'s' if run.changed != 1 else ''}", hang=4)
     if now.trouble:
         say(f"  {now.trouble}", hang=4)
+    if now.boot_test:
+        say(f"  {boot_test_text(now.boot_test)}", hang=4)
     if now.since_verified and now.since_verified.changed:
         say(f"  {_changed(now.since_verified)}", hang=4)
     click.echo(with_fleet(f"  Next: {now.next}"))

@@ -468,6 +468,8 @@ class Availability(Written):
 
     start_on_boot: bool = False
     """Whether it starts with the machine, without anybody logging on. Default: false."""
+    test_on_boot: bool = False
+    """Whether the machine tests its endpoint after each start; `winhost status` has the result. Default: false."""
     swap_within: Omittable[Duration] = None
     """How long a sleeping model may take until it answers. Default: any time."""
     idle: Omittable[Duration] = None

@@ -1,11 +1,19 @@
 """What is served on a Linux and how it is, by the file that says what is to be and by what the Linux says of it."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
-from winhost.model.served import CardState, EngineState, GatewayState, Sample, ServingState, UnitState, Version
+from winhost.model.served import (
+    BootTest,
+    CardState,
+    EngineState,
+    GatewayState,
+    Sample,
+    ServingState,
+    UnitState,
+    Version,
+)
 from winhost.model.units import Bytes
 from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.turn_status import AT_REST, TurnStatus, turn_of
@@ -101,7 +109,7 @@ class ServedCard:
 @dataclass(frozen=True)
 class ServingStatus:
     """serves: every model does, through the gateway. gpus: None where no nvidia-smi answers; versions: of what engines
-    rest on, and of engines, by what they are.
+    rest on, and of engines, by what they are; boot_test: of the machine itself since its start.
     """
 
     host: str
@@ -110,6 +118,7 @@ class ServingStatus:
     gateway: GatewayStatus
     gpus: tuple[ServedCard, ...] | None
     versions: tuple[Version, ...]
+    boot_test: BootTest | None = None
 
 
 def serving_status(host: str, deployed: Deployed, found: ServingState, yields: str | None = None) -> ServingStatus:
@@ -120,12 +129,12 @@ def serving_status(host: str, deployed: Deployed, found: ServingState, yields: s
     pairs = zip(deployed.engines, units, found.engines, strict=True)
     metrics = (found.gateway.metrics if found.gateway else None) or ()
     models = tuple(_model(engine, unit, state, metrics) for engine, unit, state in pairs)
-    gateway = replace(_gateway(deployed.gateway, last, found.gateway), yields=yields if yields in YIELDS else None)
+    gateway = _gateway(deployed.gateway, last, found.gateway, yields if yields in YIELDS else None)
     all_serve = bool(models) and all(each.serves for each in models)
     serves = all_serve and gateway.state == "serving" and gateway.ready is not False and not gateway.yields
     gpus = None if found.gpus is None else tuple(_card(each, deployed) for each in found.gpus)
     engines = (Version(f"vLLM of {each.model}", each.version) for each in models if each.version)
-    return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines))
+    return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines), found.boot_test)
 
 
 def standing(unit: UnitState, health: int | None) -> Standing:
@@ -168,7 +177,9 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _gateway(planned: DeployedGateway, unit: UnitState, found: GatewayState | None) -> GatewayStatus:
+def _gateway(
+    planned: DeployedGateway, unit: UnitState, found: GatewayState | None, yields: str | None
+) -> GatewayStatus:
     sums: dict[str, int] = {}
     for each in (found.metrics or ()) if found else ():
         sums[each.name] = sums.get(each.name, 0) + int(each.value)
@@ -183,6 +194,7 @@ def _gateway(planned: DeployedGateway, unit: UnitState, found: GatewayState | No
         restarts=unit.restarts,
         enabled=unit.enabled == "enabled",
         ready=None if found is None or found.ready is None else found.ready == 200,
+        yields=yields,
         **counts,
     )
 
