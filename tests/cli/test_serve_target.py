@@ -125,9 +125,35 @@ def test_models_yield_now_never_or_when_they_are_asked(line: Line, host: str, se
     for mode, says in (("", "by whoever has a key"), ("now", "the GPUs are free"), ("never", "models are served")):
         said = line("yield", host, *filter(None, [mode]))
         assert (said.code, says in " ".join(said.out.split())) == (0, True), said.out
+        told = line("serve", "status", host, "--json")
+        yielded = mode == "now"
+        assert (told.result["gateway"]["yields"], told.result["serves"], told.code) == (
+            ("yielded", False, 4) if yielded else (None, True, 0)
+        )
+        shown = line("status", host)
+        assert (f"winhost yield {host}" in shown.out, "have left their GPUs" in " ".join(shown.out.split())) == (
+            yielded,
+            yielded,
+        )
     assert serving.yields == "never"
     said = line("yield", host, "--json")
     assert (said.code, said.result) == (0, {"host": said.result["host"], "mode": "never", "state": "serving"})
+
+
+def test_what_the_machine_found_of_its_endpoint_after_its_start_is_shown(
+    line: Line, host: str, serving: SimulatedServing
+) -> None:
+    assert line("serve", "up", host, "--json").code == 0
+    assert line("status", host, "--json").result["boot_test"] is None
+    found = {"at": "2026-11-28T06:02:00+00:00", "ready": True, "seconds": 125, "why": ""}
+    for told, says in (
+        (found, "each model answered, 2m5s after"),
+        ({**found, "ready": False, "why": "not-ready"}, "(not-ready)"),
+    ):
+        serving.boot_test = told
+        for words in (("status", host), ("serve", "status", host)):
+            assert says in " ".join(line(*words).out.split())
+        assert line("status", host, "--json").result["boot_test"] == told
 
 
 def test_models_that_do_not_leave_their_gpus_in_time_are_told_of(

@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from importlib.resources import files
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -18,11 +17,11 @@ from tests.gateway.test_yielding import DESK, DESK_KEY, DESK_LINE
 from tests.processes import PATIENCE_S
 from tests.resources.dotnet import compiled_program, linux_sdk, quiet
 from tests.resources.test_scripts import Script, calls, does_not_parse, is_plain_text, not_in_51, said
-from winhost import serving
+from winhost.resources.windows.windows_scripts import watcher_script
 
-TEXT = (files(serving) / "yield_watcher.ps1").read_text("ascii")
-SCRIPT = Script("yield_watcher.ps1", TEXT)
-(SOURCE,) = re.findall(r"(?ms)^\$source = @'\n(.*?)\n'@$", TEXT)
+TEXT = watcher_script()
+SCRIPT = Script("watch.ps1", TEXT)
+(SOURCE,) = re.findall(r"(?ms)^ *\$source = @'\n(.*?)\n'@$", TEXT)
 CALLS = {"Add-Type", "ConvertFrom-Json", "Get-CimInstance", "Set-StrictMode", "Start-Sleep"}
 
 HARNESS = r"""
@@ -83,6 +82,8 @@ def test_the_command_writes_it_with_what_the_workload_says(line: Line, tmp_path:
     assert {*re.findall(r"\$settings\.(\w+)", TEXT)} == settings.keys()
     assert (tmp_path / "out/watch.ps1").read_bytes().decode().replace("\r\n", "\n") == TEXT
     assert line("serve", "watcher", work, "-o", tmp_path / "out").code == 2
+    told = line("serve", "watcher", work, "-o", tmp_path / "json", "--json").results
+    assert [each["file"] for each in told] == [str(tmp_path / "json" / name) for name in ("watch.ps1", "settings.json")]
     assert line("serve", "watcher", work, "--url", "http://10.0.0.5:8443", "-o", tmp_path / "new").code == 2
 
 

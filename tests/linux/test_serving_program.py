@@ -97,6 +97,16 @@ def test_versions_are_what_each_program_says_and_who_says_none_is_left_out(monke
     assert found["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
+def test_a_test_after_a_start_is_read_and_what_is_none_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "result.json"
+    monkeypatch.setattr(linux_serving, "BOOT_TEST", str(file))
+    assert linux_serving.boot_test() is None
+    told = {"at": "2026-11-28T06:02:00+00:00", "ready": False, "seconds": 125, "why": "not-ready"}
+    for text, found in ((json.dumps({**told, "more": 1}), told), ("{", None), ('{"ready": 1, "seconds": 2}', None)):
+        file.write_text(text)
+        assert linux_serving.boot_test() == found
+
+
 def test_metrics_are_summed_by_model() -> None:
     text = 'a_total{model="x",b="1"} 2.0\na_total{b="2",model="x"} 3\na_total{model="y"} 1\n'
     text += "other 5\n# HELP a_total\na_total NaN\n"

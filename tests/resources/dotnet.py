@@ -106,7 +106,7 @@ def quiet() -> dict[str, str]:
 def embedded() -> list[str]:
     """Each here-string that is C#, of every script that a host may run."""
     texts = [path.read_text("utf-8") for kind in ("ps1", "py") for path in (ROOT / "winhost").rglob(f"*.{kind}")]
-    found = [source for text in texts for source in re.findall(r"(?ms)^\$\S+ = @'\n(using System;.*?)\n'@$", text)]
+    found = [source for text in texts for source in re.findall(r"(?ms)^ *\$\S+ = @'\n( *using System;.*?)\n'@$", text)]
     for word in ("[DllImport(", "[StructLayout("):
         assert sum(text.count(word) for text in texts) == sum(text.count(word) for text in found), word
     return found

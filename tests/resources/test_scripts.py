@@ -49,7 +49,11 @@ SINCE_6 = {"IsWindows", "IsLinux", "IsMacOS", "IsCoreCLR", "PSStyle", "EnabledEx
 HELPERS_OWN = {"expression", "label", "value", "values"}  # a script block sees these before the names of its caller
 # Among the arguments of New-Object: their constructors with as many have a text there, and no number.
 TAKES_TEXT = {"System.Threading.Mutex", "System.Security.Principal.SecurityIdentifier"}
-COMPILED = ("helpers/firmware.ps1", "$script:WinhostNativeSource")  # constant, and only there
+COMPILED = {  # constant, and only there
+    ("helpers/firmware.ps1", "$script:WinhostNativeSource"),
+    ("yield_watcher/watcher.ps1", "$source"),
+    ("watch.ps1", "$source"),
+}
 CALLS_BY_VALUE = {"& $Expression", "& $Function"}  # a block that a resource hands over, a function that was looked up
 
 
@@ -196,7 +200,7 @@ def makes_code_of_text(script: Script) -> Iterator[str]:
             if parent is not None and parent.type == "invokation_expression":
                 yield f"{said(node)} makes code of text"
     for call in calls(script):
-        if call.name == "Add-Type" and (script.name, call.named.get("TypeDefinition")) != COMPILED:
+        if call.name == "Add-Type" and (script.name, call.named.get("TypeDefinition")) not in COMPILED:
             yield "Add-Type makes code of text"
     for node in script.nodes("member_name"):
         if said(node).lower() in ("invokescript", "newscriptblock"):

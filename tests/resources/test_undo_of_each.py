@@ -30,6 +30,20 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("AccountTasks", {"logon": "refused"}, {"logon": "password"}, {"logon": "password"}),
         Keep("they log on again"),
     ),
+    "a watcher that was installed": (
+        *("YieldWatcher", {"task": "absent", "key": None}, {"task": "ready", "key": "env:A"}),
+        {"task": "disabled", "key": "env:A"},
+        "back",
+    ),
+    "a watcher whose key was another": (
+        *("YieldWatcher", {"digest": "1", "key": "env:A"}, {"digest": "2", "key": "env:A"}),
+        {"digest": "2", "key": "env:A"},
+        Keep("the key that was there is not kept"),
+    ),
+    "a watcher that did not work": (
+        *("YieldWatcher", {"task": "stale"}, {"task": "ready"}, {"task": "ready"}),
+        Keep("it watches again"),
+    ),
     "a module that was blacklisted": (
         *("KernelModule", {"blacklisted": False}, {"blacklisted": True}, {"blacklisted": True, "options": None}),
         "back",

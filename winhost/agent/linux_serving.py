@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # Python 3.8 cannot say these
     from winhost.agent.linux_agent import State
 
 FILE = "/etc/winhost/serving.json"
+BOOT_TEST = "/run/winhost-boot-test/result.json"
 YIELD = "/run/winhost-gateway/yield"  # gone when the gateway stops
 YIELDS = ("now", "auto", "never")
 SOCKET = r"/run/winhost-engines/[a-z0-9-]{1,64}/engine\.sock"
@@ -79,12 +80,27 @@ def state(asked: State) -> State:
     found: State = {"units": units, "engines": engines, "gateway": None}
     found["gpus"] = gpus() if asked.get("gpus") else None
     found["versions"] = versions() if asked.get("gpus") else []
+    found["boot_test"] = boot_test()
     if asked.get("gateway"):
         place = gateway_place(asked["gateway"])
         found["gateway"] = {"health": None, "ready": None, "metrics": None, "own": False}
         if holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
             found["gateway"] = gateway(place, asked.get("key"), bool(asked.get("ready")))
     return found
+
+
+def boot_test() -> State | None:
+    """What the unit that tests the endpoint after a start wrote; None where none has, or not yet."""
+    try:
+        file = os.open(BOOT_TEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(file, "rb") as opened:
+        found = parsed(opened.read(1000).decode("ascii", "replace"))
+    if not (isinstance(found.get("ready"), bool) and isinstance(found.get("seconds"), int)):
+        return None
+    texts = {name: str(found.get(name))[:100] for name in ("at", "why")}
+    return {"ready": found["ready"], "seconds": found["seconds"], **texts}
 
 
 def gateway_place(asked: State) -> State:

@@ -15,6 +15,7 @@ from winhost.cli.foreign_errors import Faults
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, show_made_keys
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
+from winhost.cli.stack_watchers import desktop_watchers
 from winhost.cli.stack_wheels import engine_wheels, lock_text
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_request import ClusterStack
@@ -110,6 +111,8 @@ class PlannedStack:
         try:
             found = stack(target.facts, self._request(parts, target, allow, wheels))
             target = target.published(port, allow) if beyond else target
+            if watchers := desktop_watchers(parts, target):
+                target = target.with_watchers(watchers)
         except ValueError as wrong:
             raise click.UsageError(str(wrong)) from None
         # The first key that was named: by it the run asks for a completion in the end.

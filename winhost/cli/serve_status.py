@@ -12,8 +12,9 @@ from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError
+from winhost.model.served import BootTest
 from winhost.model.units import about
-from winhost.serving.serving_status import GatewayStatus, ModelStatus, ServedCard, ServingStatus
+from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServedCard, ServingStatus
 
 
 def status(target: str, metrics_key: str | None, fleet_file: Path | None, output: Output) -> int:
@@ -41,6 +42,8 @@ def show_status(found: ServingStatus) -> None:
     say(f"{found.host}: {says} at {found.gateway.url}", fg="green" if found.serves else "red", bold=True)
     table(("model", "state", "for", "GPUs", "requests", "KV cache", "vLLM"), map(_row, found.models))
     _show_gateway(found.host, found.gateway)
+    if found.boot_test:
+        say(boot_test_text(found.boot_test), hang=2)
     if turns := [each for each in found.models if each.turn]:
         table(("model", "turn", "waiting for it", "last brought up"), map(_turn, turns))
     if found.gpus:
@@ -50,6 +53,13 @@ def show_status(found: ServingStatus) -> None:
     for each in found.models:
         if each.state in _TROUBLED:
             say(f"{each.model}: {_TROUBLED[each.state]} winhost serve logs {found.host} --model {each.model}", hang=2)
+
+
+def boot_test_text(found: BootTest) -> str:
+    after = f"{render_age(found.seconds)} after its start ({found.at})"
+    if found.ready:
+        return f"The machine tested its endpoint: each model answered, {after}."
+    return f"The machine tested its endpoint: not every model answered ({found.why}), {after}."
 
 
 _TROUBLED = {
@@ -98,6 +108,8 @@ def _show_gateway(host: str, found: GatewayStatus) -> None:
         requests = f"; {found.running} requests now, {found.waiting} waiting, {found.answered} answered"
         requests += f", {found.refused} refused, {found.broken} broken off"
     say(f"Gateway: {found.state}{ready[found.ready]}{requests}", hang=2)
+    if found.yields:
+        say(f"  {YIELDS[found.yields]}. Who decides it: winhost yield {host}", hang=2)
     if found.state not in ("serving", "starting", "stopped"):
         say(f"  Its log: winhost serve logs {host} --gateway", hang=2)
 

@@ -54,7 +54,10 @@ class ServingTarget:
         return self.session.state(self.units, sockets, self.gateway, key, ready=ready, gpus=True)
 
     def status(self, key: str | None = None, *, ready: bool = False) -> ServingStatus:
-        return serving_status(self.host, self.deployed, self.state(key, ready=ready))
+        found = self.state(key, ready=ready)
+        asks = self.deployed.gateway.yields and found.gateway is not None and found.gateway.health == 200
+        yields = self.session.yields(self.gateway).code if asks else None
+        return serving_status(self.host, self.deployed, found, yields)
 
     def unit(self, name: str) -> UnitState:
         return self.session.state([name]).units[0]

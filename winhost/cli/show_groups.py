@@ -23,7 +23,7 @@ GROUPS = {
     "network": ("ExternalSwitch", "NatSwitch", "HyperVFirewall", "PortForward", "FirewallPort"),
     "GPUs": ("AssignableDevice", "GpuDriverModel", "ShownGpus"),
     "VM": ("OwnVm", "VmDisk", "VmSeed", "VmActions", "VmCheckpoints", "VmMemory", "VmMmio", "VmPower"),
-    "WSL": ("Wsl", "WslConfig", "WslVm", "WslDistro", "WslConf", "WslAccess"),
+    "WSL": ("Wsl", "WslConfig", "WslVm", "WslDistro", "WslConf", "WslAccess", "YieldWatcher"),
     "disks": ("Partition", "OwnPartition", "BitLocker", "KeyEscrow", "DataDisk", "Mount"),
     "start of the machine": ("EfiBackup", "OwnBootEntry", "FirmwareBoot", "UbuntuInstaller", "RunningSystem"),
     "packages": ("AptSource", "AptPackages", "DebianPackage", "PythonVenv"),

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import partial
@@ -249,8 +249,15 @@ class StackParts:
         for option, named in self._named_keys:
             for each in named:
                 faults.of(partial(self._checked_key, option, each))
-        if self.words.yield_key and workload and workload.availability.yield_to is None:
+        if workload:
+            self._check_yield(workload, faults)
+
+    def _check_yield(self, workload: Workload, faults: Faults) -> None:
+        wanted = workload.availability.yield_to
+        if self.words.yield_key and wanted is None:
             faults.add("--yield-key is for a workload with availability.yield_to, and this one has none")
+        for account in wanted.accounts if wanted else ():
+            faults.of(partial(yield_key_of, account, self.words.yield_key))
 
     @property
     def _named_keys(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -264,6 +271,10 @@ class StackParts:
         except ValueError as wrong:
             raise click.BadParameter(str(wrong), param_hint=f"'--{option}-key'") from None
         return found
+
+    def yield_line(self, name: str, reference: str) -> str:
+        """The line of one yield key. Raises as `keys` does."""
+        return self._checked_key("yield", f"{name}={reference}")
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -314,6 +325,24 @@ def pinned_image(name: ImageName) -> EngineImage:
         return EngineImage(ImageName.parse(str(name)).pinned)
     found = resolve(str(name))
     return EngineImage(found.pinned, found.size_bytes)
+
+
+def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
+    """The name and the reference of the yield key for somebody's watcher: the one with that name, or the only one.
+
+    Raises click's UsageError.
+    """
+    pairs = dict(map(key_pair, keys))
+    own = next((name for name in pairs if name.casefold() == account.casefold()), None)
+    if own is None and len(pairs) == 1:
+        (own,) = pairs
+    if own is None:
+        raise click.UsageError(
+            f"availability.yield_to.accounts wants a watcher for {visible(account)}, and "
+            + ("none of several yield keys has that name" if pairs else "no yield key is named")
+            + ": --yield-key desk=env:DESK_KEY"
+        )
+    return own, pairs[own]
 
 
 def _line(line: Callable[[str, str], str], text: str) -> str:

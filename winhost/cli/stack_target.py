@@ -44,6 +44,21 @@ class StackTarget:
     peers: tuple[str, ...] | None = None
     network: str | None = None
 
+    @property
+    def networking_mode(self) -> str | None:
+        """Of WSL; None elsewhere. Raises MissingFact."""
+        if not isinstance(self.request.playbook.parsed_settings, Wsl2Settings):
+            return None
+        return str(Wsl2Planner(self.facts, self.request).decisions.network)
+
+    def with_watchers(self, watchers: Sequence[Mapping[str, Json]]) -> "StackTarget":
+        """With those that ask for the GPUs of a Windows desktop."""
+        book = self.request.playbook
+        made: Json = [dict(each) for each in watchers]
+        return replace(
+            self, request=self.request.with_playbook(book.with_settings({**book.settings, "watchers": made}))
+        )
+
     def published(self, port: int, allow: Sequence[str]) -> "StackTarget":
         """With what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
         book = self.request.playbook

@@ -18,6 +18,7 @@ from winhost.cli.live_hosts import serving_wire
 from winhost.cli.output import say, show_error_text, what_happened, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.runs import Held, state_of
+from winhost.cli.serve_status import boot_test_text
 from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import is_dumb
@@ -35,7 +36,8 @@ from winhost.engine.store import Store
 from winhost.engine.verified import BOOT, SinceVerified, since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
-from winhost.serving.serving_status import ModelStatus, ServingStatus
+from winhost.model.served import BootTest
+from winhost.serving.serving_status import YIELDS, ModelStatus, ServingStatus
 
 _NOTHING = (
     "Nothing is served yet, and no run is unfinished. Begin on this machine, on another one, or in a simulation:",
@@ -71,7 +73,8 @@ class UnfinishedRun:
 class HostNow:
     """since: when the run that made the endpoint ended; url: where this computer reaches it, None through a tunnel or
     where nothing is served; reached: None where it was not asked; trouble: the last error; since_verified: what is
-    another version than when `winhost serve test` passed last; next: the command to type.
+    another version than when `winhost serve test` passed last; boot_test: what the machine found of its endpoint after
+    its start; next: the command to type.
     """
 
     host: str
@@ -84,6 +87,7 @@ class HostNow:
     unfinished: tuple[UnfinishedRun, ...]
     trouble: str | None
     since_verified: SinceVerified | None
+    boot_test: BootTest | None
     next: str
 
 
@@ -307,6 +311,8 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
     trouble = what_happened(error) if error else None
     if troubled:
         trouble = "; ".join(f"{each.model}: {each.state}" for each in troubled)
+    elif found and found.gateway.yields:
+        trouble = YIELDS[found.gateway.yields]
     elif found and not found.serves:
         trouble = f"the gateway: {found.gateway.state}"
     elif unfinished and not error:
@@ -326,6 +332,7 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
         unfinished,
         trouble[:_SAID] if trouble else None,
         since,
+        found.boot_test if found else None,
         command_line(("winhost", *words), own_shell()),
     )
 
@@ -344,6 +351,8 @@ def _next(
         return way_on
     if troubled:
         return ("serve", "logs", name, "--model", troubled[0].model)
+    if found is not None and found.gateway.yields:
+        return ("yield", name)
     if found is not None and not found.serves:
         return ("serve", "logs", name, "--gateway")
     return ("chat", name, "Say hello") if served else ("assess", name)
@@ -399,6 +408,8 @@ def _show(now: HostNow) -> None:
         say(f"  {run.run}: {run.state}, {run.changed} change{'s' if run.changed != 1 else ''}", hang=4)
     if now.trouble:
         say(f"  {now.trouble}", hang=4)
+    if now.boot_test:
+        say(f"  {boot_test_text(now.boot_test)}", hang=4)
     if now.since_verified and now.since_verified.changed:
         say(f"  {_changed(now.since_verified)}", hang=4)
     click.echo(with_fleet(f"  Next: {now.next}"))

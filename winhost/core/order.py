@@ -30,6 +30,9 @@ def differences(desired: DesiredResource, host: HostAnswers) -> Change | None:
         refuse_missing(f"{desired.resource}.{name}", state[name])
     if not differing:
         return None
+    credential = host.rules[desired.resource].credential
+    if credential in desired.desired and credential not in differing:
+        differing.append(credential)  # whatever is changed with it may need the secret again
     return Change(desired.key, {n: state[n] for n in differing}, {n: desired.desired[n] for n in differing})
 
 

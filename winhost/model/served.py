@@ -88,14 +88,27 @@ class Version:
 
 
 @dataclass(frozen=True)
+class BootTest:
+    """at: when the machine had tested its endpoint; seconds: since its start; why: the code of what was not ready."""
+
+    at: str
+    ready: bool
+    seconds: int
+    why: str
+
+
+@dataclass(frozen=True)
 class ServingState:
-    """gateway: None where it was not asked for; gpus: None without an nvidia-smi that answers."""
+    """gateway: None where it was not asked for; gpus: None without an nvidia-smi that answers; boot_test: None where
+    the machine has not tested its endpoint since its start.
+    """
 
     units: tuple[UnitState, ...]
     engines: tuple[EngineState, ...]
     gateway: GatewayState | None
     gpus: tuple[CardState, ...] | None
     versions: tuple[Version, ...] = ()
+    boot_test: BootTest | None = None
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,9 @@ class Mirror(StrEnum):
 _PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
 _THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
 _KEY_NAME = r"[A-Za-z0-9._-]{1,64}"
+# As Windows has them, without what Task Scheduler takes for a variable.
+_PERSON = r"""[^\s."/\\\[\]:;|=,+*?<>@%$]([^\x00-\x1f"/\\\[\]:;|=,+*?<>@%$]{0,18}[^\s."/\\\[\]:;|=,+*?<>@%$])?"""
+_URL = r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|http://127\.0\.0\.1:[0-9]{1,5}"
 _PROGRAM = r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}\.exe"
 _FIELD = r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}"
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -226,6 +229,16 @@ _Host = Annotated[
 ]
 _Program = Annotated[
     str, AfterValidator(_matching(_PROGRAM, "the name of a program's file")), WithJsonSchema(text_schema(_PROGRAM))
+]
+_Person = Annotated[
+    str,
+    AfterValidator(_matching(_PERSON, "the name of a local account of Windows")),
+    WithJsonSchema(text_schema(_PERSON)),
+]
+_Url = Annotated[
+    str,
+    AfterValidator(_matching(_URL, "https://, a host's name and perhaps a port, or http://127.0.0.1:PORT")),
+    WithJsonSchema(text_schema(_URL)),
 ]
 _Bound = Annotated[str, AfterValidator(_bound), WithJsonSchema({"type": "string", "enum": list(BODY_BOUNDS)})]
 
@@ -443,6 +456,10 @@ class YieldTo(Written):
     """Somebody has logged on, and the screen is not locked. Default: false."""
     gpu_memory: Omittable[_Size] = None
     """Programs of Windows take so much of the GPUs' memory together. Default: it does not matter."""
+    accounts: tuple[_Person, ...] = ()
+    """Local accounts of people at that desktop, for whom a plan of path wsl2 installs the watcher. Default: none."""
+    url: Omittable[_Url] = None
+    """The gateway, as that Windows reaches it. Default: http://127.0.0.1 and the gateway's port, where it is there."""
 
 
 @dataclass(frozen=True)
@@ -451,6 +468,8 @@ class Availability(Written):
 
     start_on_boot: bool = False
     """Whether it starts with the machine, without anybody logging on. Default: false."""
+    test_on_boot: bool = False
+    """Whether the machine tests its endpoint after each start; `winhost status` has the result. Default: false."""
     swap_within: Omittable[Duration] = None
     """How long a sleeping model may take until it answers. Default: any time."""
     idle: Omittable[Duration] = None

@@ -41,6 +41,8 @@ def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[
 def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
     if file.availability.idle and not any(model.sleeps for model in file.models):
         yield ("availability", "idle"), "is for models with state: sleeping, and none is: resident ones stay awake"
+    if file.availability.test_on_boot and (in_pods or not file.availability.start_on_boot):
+        yield ("availability", "test_on_boot"), "is for start_on_boot: true, on one machine"
     if file.availability.yield_to is None:
         return
     if in_pods:

@@ -104,6 +104,10 @@ def _of_system(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
     return {"system": ("images", "installers", "switches")} if getattr(settings, "system", None) else {}
 
 
+def _of_watchers(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
+    return {"watchers": ("watchers",)} if getattr(settings, "watchers", ()) else {}
+
+
 VOCABULARIES = {
     "dda": Vocabulary(
         ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
@@ -191,6 +195,7 @@ VOCABULARIES = {
             "ways_in": ("port", "listen", "keys", "allowed", "who"),
             "forwards": ("port", "connect", "allowed", "who"),
             "openings": ("creator", "ports", "allowed", "who"),
+            "watchers": ("account", "settings", "key", "digest"),
             "sources": _SOURCE,
             "packages_inside": _PACKAGE,
             "files": ("path", "text", "title", "why"),
@@ -201,5 +206,7 @@ VOCABULARIES = {
         _wsl2_settings,
         _wsl2_names,
         variant="network",
+        on_request=frozenset({"watchers"}),
+        asked_for=_of_watchers,
     ),
 }

@@ -16,7 +16,7 @@ from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.wsl2_config_files import Conf, Config, wsl_conf, wslconfig_values
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
-from winhost.paths.wsl2_settings import File, Wsl2Settings
+from winhost.paths.wsl2_settings import File, Watcher, Wsl2Settings
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.assignable_device import DISMOUNTED
 from winhost.resources.windows.hyperv_firewall import WSL
@@ -205,6 +205,10 @@ class Wsl2Decisions:
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
         return ({"title": "The GPUs, for containers"},) if self.ways_in else ()
+
+    @property
+    def watchers(self) -> tuple[Watcher, ...]:
+        return self._settings.watchers
 
     @cached_property
     def memory(self) -> WslMemory:

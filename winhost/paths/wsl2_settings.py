@@ -130,6 +130,15 @@ class Containers(Closed):
         return version
 
 
+class Watcher(Closed):
+    """A watcher for somebody at the desktop; the fields of resource YieldWatcher."""
+
+    account: str
+    settings: str
+    key: str = Field(description="A secret reference to the yield key.")
+    digest: Sha256
+
+
 class Wsl2Settings(Closed):
     """Settings of the WSL 2 path. What only you can know has no default."""
 
@@ -167,6 +176,14 @@ class Wsl2Settings(Closed):
         default=None,
         description=(
             "What serves in the distro for other machines: Windows opens or forwards its port. `--workload` sets it."
+        ),
+    )
+
+    watchers: tuple[Watcher, ...] = Field(
+        default=(),
+        description=(
+            "The watchers that ask for the GPUs in the sessions of people at the desktop. `--workload` sets them, by "
+            "availability.yield_to."
         ),
     )
 

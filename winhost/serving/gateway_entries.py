@@ -20,7 +20,7 @@ from winhost.model.secrets import SecretRef
 from winhost.model.workload import KeyLimit, Model, Workload
 
 GROUP = "winhost-engines"
-UNIT, KEEPER = "winhost-gateway.service", "winhost-keeper.service"
+UNIT, KEEPER, BOOT_TEST = "winhost-gateway.service", "winhost-keeper.service", "winhost-boot-test.service"
 _SOURCE = Path(__file__).parents[1] / "gateway"
 _UNITS = "/usr/local/lib/systemd/system"
 KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
@@ -83,8 +83,11 @@ def _limits(limit: KeyLimit) -> dict[str, Json]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None) -> list[Json]:
-    """settings: of the gateway, without TLS; keys: lines; tls: paths of a certificate and its key on that Linux.
+def gateway_entries(
+    settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None, *, boot_test: bool = False
+) -> list[Json]:
+    """settings: of the gateway, without TLS; keys: lines; tls: paths of a certificate and its key on that Linux;
+    boot_test: the machine tests the endpoint after each of its starts.
 
     Raises ValueError.
     """
@@ -92,7 +95,15 @@ def gateway_entries(settings: Mapping[str, Json], keys: Sequence[str], tls: tupl
     keeper = parse_settings(files["settings.json"]).turns.keeper is not None
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
     exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
-    return list(_entries(files, f"/opt/winhost/gateway{exposed}-{digest}", tls, keeper))
+    folder = f"/opt/winhost/gateway{exposed}-{digest}"
+    made = list(_entries(files, folder, tls, keeper))
+    if boot_test:
+        # Enabled and not started: a plan asks for a completion itself.
+        file, unit = _unit(
+            BOOT_TEST, _unit_text(BOOT_TEST, folder), "It tests the endpoint after a start of the machine."
+        )
+        made += [file, {**unit, "desired": {"enabled": "enabled"}}]
+    return made
 
 
 def _with_eyes(settings: Mapping[str, Json], keys: Sequence[str]) -> Mapping[str, Json]:

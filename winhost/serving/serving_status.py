@@ -4,13 +4,27 @@ from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
-from winhost.model.served import CardState, EngineState, GatewayState, Sample, ServingState, UnitState, Version
+from winhost.model.served import (
+    BootTest,
+    CardState,
+    EngineState,
+    GatewayState,
+    Sample,
+    ServingState,
+    UnitState,
+    Version,
+)
 from winhost.model.units import Bytes
 from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.turn_status import AT_REST, TurnStatus, turn_of
 
 # failing: systemd starts it again and again; broken: it runs and has said that it cannot serve any more.
 Standing: TypeAlias = Literal["serving", "starting", "stopping", "stopped", "failed", "failing", "broken", "missing"]
+
+YIELDS = {
+    "yielding": "models are leaving their GPUs to something else; requests get 503 until it is over",
+    "yielded": "all models have left their GPUs to something else; requests get 503 until it is over",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +70,8 @@ class ModelStatus:
 @dataclass(frozen=True)
 class GatewayStatus:
     """ready: each model answered it a completion; running, waiting, answered, refused, broken: requests, which need a
-    key. None is what nobody tells.
+    key; yields: `yielding` while models leave their GPUs to something else, `yielded` once they have, or None. None is
+    what nobody tells.
     """
 
     state: Standing
@@ -72,6 +87,7 @@ class GatewayStatus:
     answered: int | None
     refused: int | None
     broken: int | None
+    yields: str | None = None
 
     @property
     def url(self) -> str:
@@ -93,7 +109,7 @@ class ServedCard:
 @dataclass(frozen=True)
 class ServingStatus:
     """serves: every model does, through the gateway. gpus: None where no nvidia-smi answers; versions: of what engines
-    rest on, and of engines, by what they are.
+    rest on, and of engines, by what they are; boot_test: of the machine itself since its start.
     """
 
     host: str
@@ -102,20 +118,23 @@ class ServingStatus:
     gateway: GatewayStatus
     gpus: tuple[ServedCard, ...] | None
     versions: tuple[Version, ...]
+    boot_test: BootTest | None = None
 
 
-def serving_status(host: str, deployed: Deployed, found: ServingState) -> ServingStatus:
-    """found: of the units of `deployed`, engines first and then the gateway, and of the engines' sockets."""
+def serving_status(host: str, deployed: Deployed, found: ServingState, yields: str | None = None) -> ServingStatus:
+    """found: of the units of `deployed`, engines first and then the gateway, and of the engines' sockets; yields: why
+    the gateway is not ready, where it was asked.
+    """
     *units, last = found.units
     pairs = zip(deployed.engines, units, found.engines, strict=True)
     metrics = (found.gateway.metrics if found.gateway else None) or ()
     models = tuple(_model(engine, unit, state, metrics) for engine, unit, state in pairs)
-    gateway = _gateway(deployed.gateway, last, found.gateway)
+    gateway = _gateway(deployed.gateway, last, found.gateway, yields if yields in YIELDS else None)
     all_serve = bool(models) and all(each.serves for each in models)
-    serves = all_serve and gateway.state == "serving" and gateway.ready is not False
+    serves = all_serve and gateway.state == "serving" and gateway.ready is not False and not gateway.yields
     gpus = None if found.gpus is None else tuple(_card(each, deployed) for each in found.gpus)
     engines = (Version(f"vLLM of {each.model}", each.version) for each in models if each.version)
-    return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines))
+    return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines), found.boot_test)
 
 
 def standing(unit: UnitState, health: int | None) -> Standing:
@@ -158,7 +177,9 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _gateway(planned: DeployedGateway, unit: UnitState, found: GatewayState | None) -> GatewayStatus:
+def _gateway(
+    planned: DeployedGateway, unit: UnitState, found: GatewayState | None, yields: str | None
+) -> GatewayStatus:
     sums: dict[str, int] = {}
     for each in (found.metrics or ()) if found else ():
         sums[each.name] = sums.get(each.name, 0) + int(each.value)
@@ -173,6 +194,7 @@ def _gateway(planned: DeployedGateway, unit: UnitState, found: GatewayState | No
         restarts=unit.restarts,
         enabled=unit.enabled == "enabled",
         ready=None if found is None or found.ready is None else found.ready == 200,
+        yields=yields,
         **counts,
     )
 

@@ -94,7 +94,12 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += [_model_entry(request, model) for model in request.workload.models]
     entries += [each for engine in engines for each in _files(engine)]
     entries += _mirrors(request, engines)
-    entries += gateway_entries(_gateway(request, found), request.keys, request.tls)
+    entries += gateway_entries(
+        _gateway(request, found),
+        request.keys,
+        request.tls,
+        boot_test=request.workload.availability.test_on_boot,
+    )
     entries.append(_file("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}

@@ -164,11 +164,9 @@ def gateway(**options: Any) -> int:
 @click.option(
     "--url",
     metavar="URL",
-    default="http://127.0.0.1:8443",
-    show_default=True,
-    help="The gateway, as the desktop's Windows reaches it.",
+    help="The gateway, as the desktop's Windows reaches it. Default: url of yield_to, or http://127.0.0.1:8443.",
 )
-@click.option("-o", "folder", metavar="FOLDER", required=True, type=click.Path(path_type=Path), help="Where to write.")
+@answers("FOLDER", "The folder to write.", required=True)
 def watcher(**options: Any) -> int:
     """Write the program with which a Windows desktop asks for the GPUs.
 

@@ -47,7 +47,8 @@ _TIME = 1_795_443_982  # of the first line
 class SimulatedServing:
     """Part of a Linux. fails: what an engine says instead, and then fails, by unit; looks: at the start of each unit;
     starts: of each; rest: units of engines that take turns and were up once; turns: what the gateway says of these, if
-    not that they rest: what its metric is called, model and value; yields: what `winhost yield` said.
+    not that they rest: what its metric is called, model and value; yields: what `winhost yield` said; boot_test: what it
+    found of its endpoint after its start.
     """
 
     linux: Linux
@@ -57,6 +58,7 @@ class SimulatedServing:
     rest: set[str] = field(default_factory=set)
     turns: tuple[tuple[str, str, float], ...] = ()
     yields: str = "auto"
+    boot_test: dict[str, Json] | None = None
     journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
     used: dict[str, dict[str, Json]] = field(default_factory=dict)  # by keys, as the gateway writes it
     versions: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0-87-generic", "driver": "580.95.05"})
@@ -118,6 +120,7 @@ class SimulatedServing:
             "gateway": self._gateway(gateway["unit"], request.get("key")) if gateway else None,
             "gpus": self._gpus() if request.get("gpus") else None,
             "versions": [{"name": name, "version": version} for name, version in self.versions.items()],
+            "boot_test": self.boot_test,
         }
 
     def _go_on(self, unit: str) -> None:

@@ -29,6 +29,7 @@ from winhost.lab.physics.windows_files import Files
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.lab.physics.wsl_distros import Distros
+from winhost.lab.physics.yield_watchers import YieldWatchers
 from winhost.model.facts import Facts
 
 P = TypeVar("P")
@@ -51,6 +52,7 @@ class Machine(VmMaking, FeatureCmdlets):
         self.files = Files()
         self.accounts = Accounts(self, self._initial)
         self.parts.append(self.accounts)
+        self.parts.append(YieldWatchers(self, self._initial))
         self.software = Software(self, self._initial)
         self.parts.append(self.software)
         self.network = Network(self)

@@ -148,7 +148,8 @@ class Accounts(LocalAccounts):
 
     def _tasks(self) -> Iterator[Record]:
         for account in {task.account.casefold(): task.account for task in self.tasks.values()}.values():
-            yield Record(self.tasks_of(account), {"account": account})
+            if self.tasks_of(account) != NO_TASKS:  # a task that runs in somebody's own session is none of these
+                yield Record(self.tasks_of(account), {"account": account})
 
     def tasks_of(self, account: str) -> Mapping[str, Json]:
         """The state of resource AccountTasks."""
@@ -331,6 +332,9 @@ class Accounts(LocalAccounts):
         if problem is not None:
             task.result = problem
             return
+        if task.logon == "interactive":
+            task.running = bool(self.accounts[task.account.casefold()].sessions)
+            return
         self._log_on(task.account)
         if task.distro is None:
             self._do_jobs(task.account)
@@ -344,6 +348,8 @@ class Accounts(LocalAccounts):
         account = self.find(task.account)
         if account is None:
             return NOBODY
+        if task.logon == "interactive":
+            return None
         if task.logon == "password" and task.secret != account.secret:
             return WRONG_PASSWORD
         if not account.enabled:

@@ -73,8 +73,9 @@ class LabTaskFolder {
         return $this
     }
     [object] RegisterTaskDefinition($Name, $Made, $Flags, $Account, $Secret, $Logon, $Rights) {
-        $starts = @($Made.Triggers.Made)
-        $task = @{ name = $Name; program = $Made.Actions.Made.Path; arguments = $Made.Actions.Made.Arguments; at_startup = $starts -contains 8 }
+        $starts = @($Made.Triggers.Made)[0]
+        $word = @{ 1 = 'password'; 2 = 's4u'; 3 = 'interactive' }[[int]$Logon]
+        $task = @{ name = $Name; program = $Made.Actions.Made.Path; arguments = $Made.Actions.Made.Arguments; at_startup = $null -ne $starts -and $starts.Kind -eq 8; logon = $word }
         $given = @{ Task = $task; Account = $Account; Secret = $Secret }
         $answer = Invoke-Lab 'Register-WinhostAccountTask' $given
         if ($null -ne $answer.fault) {
@@ -87,10 +88,7 @@ class LabTaskFolder {
 class LabTaskParts {
     [object]$Made
     [object] Create([int]$Kind) {
-        $this.Made = $Kind
-        if ($Kind -eq 0) {
-            $this.Made = [pscustomobject]@{ Path = ''; Arguments = '' }
-        }
+        $this.Made = [pscustomobject]@{ Kind = $Kind; UserId = ''; Path = ''; Arguments = '' }
         return $this.Made
     }
 }

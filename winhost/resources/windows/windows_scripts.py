@@ -50,8 +50,17 @@ def inside_script() -> str:
 
 
 def job_script() -> str:
-    """The text that the task for an account's jobs runs, as `AccountTasks` writes it."""
-    _, _, rest = agent_text().partition("$script:WinhostJobScript = {")
+    """The script that the task for an account's jobs runs, as `AccountTasks` writes it."""
+    return _block("WinhostJobScript")
+
+
+def watcher_script() -> str:
+    """The script that asks for the GPUs in somebody's session, as `YieldWatcher` writes it."""
+    return _block("WinhostWatcherScript")
+
+
+def _block(name: str) -> str:
+    _, _, rest = agent_text().partition(f"$script:{name} = {{")
     return rest.partition("\n}")[0] + "\n"
 
 

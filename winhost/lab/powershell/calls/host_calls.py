@@ -237,7 +237,10 @@ def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
             TaskPath="\\winhost\\",
             State=task.state,
             Actions=[action],
-            Principal=of_type("MSFT_TaskPrincipal2", LogonType={"password": "Password", "s4u": "S4U"}[task.logon]),
+            Principal=of_type(
+                "MSFT_TaskPrincipal2",
+                LogonType={"password": "Password", "s4u": "S4U", "interactive": "Interactive"}[task.logon],
+            ),
         )
 
 
@@ -255,7 +258,7 @@ def _register_account_task(process: CmdletProcess, bound: BoundParameters) -> It
             desired["program"].strip('"'),
             desired["arguments"],
             at_startup=desired["at_startup"],
-            logon="s4u" if bound["Secret"] is None else "password",
+            logon=desired["logon"],
             secret=bound["Secret"],
         )
     )

@@ -1,9 +1,20 @@
 # key {account}   state {jobs: absent | ready | disabled | stale, keep_alive: absent | ready | disabled, distro: text or null, program: text or null, logon: password | s4u | refused or null}; how {within: seconds}
 $script:WinhostTaskPath = '\winhost\'
+# Triggers of tasks: the start of Windows, and the logon of the task's account.
+$script:WinhostAtStart = 8
+$script:WinhostAtLogon = 9
 
 function Get-WinhostAccountTasks {
     param($Key)
     Assert-WinhostAdministrator
+    if ($null -ne $Key -or @(Find-WinhostTasks).Count -gt 0) {
+        Assert-WinhostSent 'Read-WinhostAccountTasks'
+        Read-WinhostAccountTasks $Key
+    }
+}
+
+function Read-WinhostAccountTasks {
+    param($Key)
     $accounts = @{}
     foreach ($task in @(Find-WinhostTasks)) {
         if ($task.TaskName -match '^(jobs|keep-alive)-(.+)$') {
@@ -11,7 +22,6 @@ function Get-WinhostAccountTasks {
         }
     }
     foreach ($account in @($accounts.Keys)) {
-        Assert-WinhostSent 'Read-WinhostTasksOf'
         @{ key = @{ account = $account }; state = Read-WinhostTasksOf $account }
     }
     if ($null -ne $Key) {
@@ -247,7 +257,7 @@ function Register-WinhostTasks {
             name = "jobs-$account"
             program = "$(Read-WinhostSystemFolder)\WindowsPowerShell\v1.0\powershell.exe"
             arguments = "-NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$script`""
-            at_startup = $false
+            trigger = 0
         }
         Register-WinhostAccountTask $task $account $secret
     }
@@ -256,7 +266,7 @@ function Register-WinhostTasks {
             name = "keep-alive-$account"
             program = "`"$($Goal.program)`""
             arguments = "-d $($Goal.distro) -u root --cd / -e /bin/sh -c `"exec sleep infinity`""
-            at_startup = $true
+            trigger = $script:WinhostAtStart
         }
         Register-WinhostAccountTask $task $account $secret
     }
@@ -269,18 +279,21 @@ function Register-WinhostAccountTask {
     $service = Open-WinhostScheduler
     $made = $service.NewTask(0)
     $made.RegistrationInfo.Description = 'Made by winhost.'
-    $made.Principal.RunLevel = 1
+    # The highest rights that the account has; of somebody's own session those of that.
+    $made.Principal.RunLevel = [int]($Task.trigger -ne $script:WinhostAtLogon)
     $made.Settings.ExecutionTimeLimit = 'PT0S'
     $made.Settings.MultipleInstances = 2
     $made.Settings.DisallowStartIfOnBatteries = $false
     $made.Settings.StopIfGoingOnBatteries = $false
     $made.Settings.StartWhenAvailable = $true
     $made.Settings.AllowDemandStart = $true
-    if ($Task.at_startup) {
+    if ($Task.trigger -ne 0) {
         $made.Settings.RestartCount = 255
         $made.Settings.RestartInterval = 'PT1M'
-        # 8: when Windows starts.
-        [void]$made.Triggers.Create(8)
+        $trigger = $made.Triggers.Create($Task.trigger)
+        if ($Task.trigger -eq $script:WinhostAtLogon) {
+            $trigger.UserId = $Account
+        }
     }
     $action = $made.Actions.Create(0)
     $action.Path = $Task.program
@@ -298,9 +311,10 @@ function Register-WinhostAccountTask {
     if ($null -eq $folder) {
         $folder = $root.CreateFolder('winhost', $rights)
     }
-    # 6: made or changed; 1: logs on with a password, 2: without one (S4U).
+    # 6: made or changed; 1: logs on with a password, 2: without one (S4U), 3: runs where the account has logged on.
     if ($null -eq $Secret) {
-        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $null, 2, $rights)
+        $logon = @(2, 3)[[int]($Task.trigger -eq $script:WinhostAtLogon)]
+        [void]$folder.RegisterTaskDefinition($Task.name, $made, 6, $Account, $null, $logon, $rights)
         return
     }
     $plain = [System.Runtime.InteropServices.Marshal]::SecureStringToBSTR($Secret)

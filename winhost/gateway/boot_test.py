@@ -1,0 +1,73 @@
+"""Tests the endpoint once after a start of the machine: `python3 -m gateway.boot_test SETTINGS RESULT`.
+
+/ready says whether each model completes a request, and needs no key. RESULT then has what came of it.
+"""
+
+import http.client
+import json
+import ssl
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from .gateway_settings import GatewaySettings, parse_settings
+
+_WITHIN_S, _PAUSE_S, _ANSWER_S = 3600, 2, 40
+_LOST = (OSError, http.client.HTTPException)
+
+
+def main(words: "list[str]") -> int:
+    """Ends with 0 whatever it found: the result says it."""
+    settings = parse_settings(Path(words[0]).read_text("utf-8"))
+    until = time.monotonic() + _WITHIN_S
+    while (why := why_not_ready(settings)) and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
+    result = Path(words[1])
+    beside = result.with_suffix(".new")
+    beside.write_text(json.dumps(_told(why)) + "\n", "ascii")
+    beside.replace(result)
+    return 0
+
+
+def _told(why: str) -> "dict[str, Any]":
+    """seconds: since the kernel started."""
+    uptime = float(Path("/proc/uptime").read_text("ascii").split()[0])
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"at": at, "ready": not why, "seconds": int(uptime), "why": why[:100]}
+
+
+def why_not_ready(settings: GatewaySettings) -> str:
+    """Nothing where each model answers."""
+    try:
+        status, body = _asked(settings)
+    except _LOST:
+        return "no-answer"
+    if status == http.client.OK:
+        return ""
+    try:
+        return str(json.loads(body)["error"]["code"])
+    except (ValueError, LookupError, TypeError):
+        return f"status-{status}"
+
+
+def _asked(settings: GatewaySettings) -> "tuple[int, bytes]":
+    listen = settings.listen
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(listen.address), str(listen.address))  # noqa: S104 - compared
+    connection = http.client.HTTPConnection(own, listen.port, timeout=_ANSWER_S)
+    if settings.tls is not None:
+        # This machine's own gateway by its address, which no certificate names; nothing secret is sent.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(own, listen.port, timeout=_ANSWER_S, context=context)
+    try:
+        connection.request("GET", "/ready")
+        answer = connection.getresponse()
+        return answer.status, answer.read(65536)
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,158 @@
+# key {account}   state {task: absent | ready | disabled | stale, settings: text or null, key: text or null, digest: text or null}; how {secret: the key}
+function Get-WinhostYieldWatcher {
+    param($Key)
+    Assert-WinhostAdministrator
+    $watch = @(foreach ($task in @(Find-WinhostTasks)) { if ($task.TaskName -like 'watch-*') { 1 } })
+    if ($null -ne $Key -or $watch) {
+        Assert-WinhostSent 'Read-WinhostWatchers'
+        Read-WinhostWatchers $Key
+    }
+}
+
+function Read-WinhostWatchers {
+    param($Key)
+    $accounts = @(foreach ($task in @(Find-WinhostTasks)) { if ($task.TaskName -match '^watch-(.+)$') { $Matches[1] } })
+    if ($null -ne $Key) {
+        $accounts = @("$(Read-WinhostField $Key 'account')")
+        Assert-WinhostPerson $accounts[0]
+    }
+    foreach ($account in $accounts) {
+        @{ key = @{ account = $account }; state = Read-WinhostWatcher $account }
+    }
+}
+
+function Read-WinhostWatcher {
+    param([string]$Account)
+    $state = @{
+        task = Read-WinhostTaskWord (Find-WinhostTask "watch-$Account")
+        settings = Read-WinhostWatcherFile $Account 'settings.json'
+        key = Read-WinhostWatcherFile $Account 'reference'
+        digest = Read-WinhostWatcherDigest (Read-WinhostFile "$(Read-WinhostWatcherFolder $Account)\key")
+    }
+    $script = "$(Read-WinhostWatcherFile $Account 'watch.ps1')".Replace("`r", '')
+    if ($state.task -eq 'ready' -and -not (Test-WinhostText $script "$script:WinhostWatcherScript".Replace("`r", '') 'Ordinal')) {
+        $state.task = 'stale'
+    }
+    $state
+}
+
+function Read-WinhostWatcherFile {
+    param([string]$Account, [string]$Name)
+    $bytes = Read-WinhostFile "$(Read-WinhostWatcherFolder $Account)\$Name"
+    if ($null -eq $bytes) {
+        return $null
+    }
+    [System.Text.Encoding]::ASCII.GetString($bytes)
+}
+
+function Read-WinhostWatcherDigest {
+    param($Bytes)
+    if ($null -eq $Bytes) {
+        return $null
+    }
+    # As Read-WinhostHash, and for its reason.
+    $sha256 = New-Object -TypeName System.Security.Cryptography.SHA256CryptoServiceProvider
+    $digest = $sha256.ComputeHash([byte[]]$Bytes)
+    $sha256.Dispose()
+    [System.BitConverter]::ToString($digest).Replace('-', '').ToLowerInvariant()
+}
+
+function Read-WinhostWatcherFolder {
+    param([string]$Account)
+    "$(Read-WinhostProgramData)\winhost\watchers\$Account"
+}
+
+function Assert-WinhostPerson {
+    param([string]$Account)
+    # It becomes a part of paths, of names of tasks and of what a task runs: what Windows allows in the name of a local
+    # account, without what Task Scheduler takes for a variable.
+    if ($Account -cnotmatch '^[^\s."/\\\[\]:;|=,+*?<>@%$]([^\x00-\x1f"/\\\[\]:;|=,+*?<>@%$]{0,18}[^\s."/\\\[\]:;|=,+*?<>@%$])?\z') {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The account is the name of a local account, 20 characters at most, without %, $ and what no such name has.'
+    }
+}
+
+function Set-WinhostYieldWatcher {
+    param($Key, $Desired, $How)
+    Assert-WinhostDesired $Desired @('task', 'settings', 'key', 'digest')
+    $account = "$($Key.account)"
+    $goal = Read-WinhostWatcher $account
+    foreach ($property in @($Desired.PSObject.Properties)) {
+        $goal[$property.Name] = $property.Value
+    }
+    Assert-WinhostWatcher $goal
+    $task = Find-WinhostTask "watch-$account"
+    if ($null -ne $task) {
+        Stop-ScheduledTask -InputObject $task -ErrorAction Stop
+    }
+    if ($goal.task -eq 'absent') {
+        if ($null -ne $task) {
+            Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
+        }
+        Remove-WinhostFolder (Read-WinhostWatcherFolder $account)
+    }
+    else {
+        Install-WinhostWatcher $account $goal (Read-WinhostField $How 'secret')
+    }
+    $script:WinhostOnce = @{}
+}
+
+function Assert-WinhostWatcher {
+    param($Goal)
+    if (@('absent', 'ready', 'disabled') -cnotcontains $Goal.task) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'task is absent, ready or disabled.'
+    }
+    $given = @(foreach ($name in @('settings', 'key', 'digest')) { if ($null -ne $Goal[$name]) { $name } }).Count
+    if ($given -ne @(3, 0)[[int]($Goal.task -eq 'absent')]) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'A watcher has settings, key and digest; without its task it has none of them.'
+    }
+    if ($Goal.task -ne 'absent' -and ("$($Goal.settings)" -cnotmatch '\A[\x20-\x7e]+\z' -or "$($Goal.key)" -cnotmatch '\A[\x20-\x7e]+\z')) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'settings and key are one line of ASCII each.'
+    }
+}
+
+function Install-WinhostWatcher {
+    param([string]$Account, $Goal, $Secret)
+    $user = Find-WinhostAccount $Account
+    if ($null -eq $user) {
+        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no local account $Account."
+    }
+    $ascii = [System.Text.Encoding]::ASCII
+    $data = "$(Read-WinhostProgramData)\winhost"
+    $folder = Read-WinhostWatcherFolder $Account
+    $bytes = $null
+    if ($null -eq $Secret) {
+        $bytes = Read-WinhostFile "$folder\key"
+    }
+    else {
+        $bytes = $ascii.GetBytes("$Secret")
+    }
+    if ((Read-WinhostWatcherDigest $bytes) -cne $Goal.digest) {
+        Stop-Winhost 'Winhost.WrongHash' 'InvalidData' 'The key is another than the gateway knows: its hash differs.'
+    }
+    Initialize-WinhostFolder $data 'ours'
+    Initialize-WinhostFolder "$data\watchers" 'ours'
+    # The account reads what is there, and no other one does but administrators; it makes, changes and removes nothing.
+    Initialize-WinhostFolder $folder 'read' "$($user.SID)"
+    Write-WinhostFile "$folder\key" $bytes
+    Write-WinhostFile "$folder\reference" ($ascii.GetBytes("$($Goal.key)"))
+    Write-WinhostFile "$folder\settings.json" ($ascii.GetBytes("$($Goal.settings)"))
+    Write-WinhostFile "$folder\watch.ps1" ($ascii.GetBytes("$script:WinhostWatcherScript"))
+    # What it said last: the only file that it writes into, and it can neither remove it nor put another one there.
+    Write-WinhostFile "$folder\last.txt" ($ascii.GetBytes(''))
+    Write-WinhostFileRights "$folder\last.txt" "$script:WinhostOnlyAdministratorsFile(A;;0x12019f;;;$($user.SID))"
+    $task = @{
+        name = "watch-$Account"
+        program = "$(Read-WinhostSystemFolder)\WindowsPowerShell\v1.0\powershell.exe"
+        arguments = "-NoProfile -NonInteractive -WindowStyle Hidden -ExecutionPolicy Bypass -File `"$folder\watch.ps1`""
+        trigger = $script:WinhostAtLogon
+    }
+    Register-WinhostAccountTask $task "$($user.Name)" $null
+    $script:WinhostOnce = @{}
+    Switch-WinhostTask "watch-$Account" $Goal.task
+    if ($Goal.task -eq 'ready') {
+        # Where that person is logged on now; otherwise it starts with the next logon.
+        Invoke-WinhostAside "The watcher of $Account starts with the next logon" {
+            Start-ScheduledTask -InputObject (Find-WinhostTask "watch-$Account") -ErrorAction Stop
+        }
+    }
+}

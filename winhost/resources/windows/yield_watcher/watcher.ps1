@@ -1,0 +1,197 @@
+# Tells the gateway when the desktop wants the GPUs that models in WSL have. Runs as the user who works at the desktop, by
+# a scheduled task, and does nothing else: it looks, and sends one of two words with a key that is good for nothing more.
+#
+# Beside it are settings.json and the file `key`. Windows PowerShell 5.1, nothing to install.
+$script:WinhostWatcherScript = {
+    Set-StrictMode -Version 3.0
+    $ErrorActionPreference = 'Stop'
+
+    $source = @'
+    using System;
+    using System.Collections.Generic;
+    using System.Diagnostics;
+    using System.IO;
+    using System.Net;
+    using System.Runtime.InteropServices;
+    using System.Text;
+
+    public static class WinhostWatcher
+    {
+        // How long a wish holds unless it is said again, and how long after the last one the models come back.
+        private const int LeaseSeconds = 30;
+        private const int CalmSeconds = 60;
+        private const int TimeoutMilliseconds = 5000;
+
+        private static long lastWanted = -1;
+
+        [DllImport("shell32.dll")]
+        private static extern int SHQueryUserNotificationState(out int state);
+
+        // 1: locked, a screen saver, or another user's turn; 2, 3, 4: full screen, or a presentation. 0: not known.
+        public static int NotificationState()
+        {
+            int state;
+            return SHQueryUserNotificationState(out state) == 0 ? state : 0;
+        }
+
+        // Names as game.exe, whoever runs them.
+        public static bool Runs(string[] programs)
+        {
+            HashSet<string> wanted = new HashSet<string>(programs, StringComparer.OrdinalIgnoreCase);
+            bool found = false;
+            foreach (Process process in Process.GetProcesses())
+            {
+                using (process)
+                {
+                    try
+                    {
+                        found = found || wanted.Contains(process.ProcessName + ".exe");
+                    }
+                    catch (InvalidOperationException)
+                    {
+                        // It ended just now.
+                        continue;
+                    }
+                }
+            }
+            return found;
+        }
+
+        public static bool Wants(int state, bool fullScreen, bool unlocked)
+        {
+            return (fullScreen && state >= 2 && state <= 4) || (unlocked && state > 1);
+        }
+
+        // What to say at this second: yield as long as they are wanted and a while after, then resume once, then nothing.
+        public static string Next(bool wanted, long second)
+        {
+            if (wanted)
+            {
+                lastWanted = second;
+            }
+            if (lastWanted < 0)
+            {
+                return "";
+            }
+            if (second - lastWanted < CalmSeconds)
+            {
+                return "yield";
+            }
+            lastWanted = -1;
+            return "resume";
+        }
+
+        // The key goes to this machine, or anywhere by TLS, and never through a proxy or after a redirection.
+        public static void Check(string url)
+        {
+            Uri uri = new Uri(url);
+            if (uri.Scheme != "https" && !(uri.Scheme == "http" && uri.IsLoopback))
+            {
+                throw new ArgumentException("url: http is for this machine alone; elsewhere it is https");
+            }
+        }
+
+        // Nothing, or why it was not heard.
+        public static string Tell(string url, string key, string state)
+        {
+            Check(url);
+            string body = "{\"state\": \"" + state + "\"" + (state == "yield" ? ", \"seconds\": " + LeaseSeconds : "") + "}";
+            byte[] bytes = Encoding.ASCII.GetBytes(body);
+            try
+            {
+                HttpWebRequest request = (HttpWebRequest)WebRequest.Create(url.TrimEnd('/') + "/winhost/yield");
+                request.Method = "POST";
+                request.ContentType = "application/json";
+                request.Proxy = null;
+                request.AllowAutoRedirect = false;
+                request.KeepAlive = false;
+                request.Timeout = TimeoutMilliseconds;
+                request.ReadWriteTimeout = TimeoutMilliseconds;
+                request.ServicePoint.Expect100Continue = false;
+                request.Headers["Authorization"] = "Bearer " + key;
+                request.ContentLength = bytes.Length;
+                using (Stream stream = request.GetRequestStream())
+                {
+                    stream.Write(bytes, 0, bytes.Length);
+                }
+                using (HttpWebResponse response = (HttpWebResponse)request.GetResponse())
+                {
+                    return response.StatusCode == HttpStatusCode.OK ? "" : "status " + (int)response.StatusCode;
+                }
+            }
+            catch (WebException error)
+            {
+                HttpWebResponse response = error.Response as HttpWebResponse;
+                return response == null ? error.Status.ToString() : "status " + (int)response.StatusCode;
+            }
+            catch (IOException error)
+            {
+                return error.GetType().Name;
+            }
+        }
+    }
+'@
+
+    function Read-WinhostWatched {
+        # What was asked for, with nothing where nothing was.
+        $text = [System.IO.File]::ReadAllText("$PSScriptRoot\settings.json")
+        ConvertFrom-Json -InputObject $text -ErrorAction Stop
+    }
+
+    function Measure-WinhostGpuMemory {
+        # Bytes of GPU memory that programs of Windows have. That of WSL is vmmem's, and not theirs.
+        $names = @{}
+        foreach ($process in [System.Diagnostics.Process]::GetProcesses()) {
+            $names["$($process.Id)"] = $process.ProcessName
+            $process.Dispose()
+        }
+        $bytes = 0
+        $class = 'Win32_PerfFormattedData_GPUPerformanceCounters_GPUProcessMemory'
+        foreach ($each in @(Get-CimInstance -ClassName $class -ErrorAction Stop)) {
+            if ("$($each.Name)" -match '^pid_(\d+)_' -and "$($names[$Matches[1]])" -notmatch '^vmmem|^vmwp$') {
+                $bytes += $each.LocalUsage
+            }
+        }
+        $bytes
+    }
+
+    function Write-WinhostWatched {
+        param([string]$Said, [string]$Why)
+        # One line, for whoever wonders. Where winhost made the file, this account can write into it and remove nothing.
+        $line = [System.Text.Encoding]::UTF8.GetBytes("$([System.DateTime]::UtcNow.ToString('s'))Z $Said $Why`r`n")
+        $file = [System.IO.File]::Open("$PSScriptRoot\last.txt", 'OpenOrCreate', 'Write', 'Read')
+        $file.SetLength(0)
+        $file.Write($line, 0, $line.Length)
+        $file.Dispose()
+    }
+
+    Add-Type -TypeDefinition $source -ErrorAction Stop
+    $settings = Read-WinhostWatched
+    $key = [System.IO.File]::ReadAllText("$PSScriptRoot\key").Trim()
+    [WinhostWatcher]::Check($settings.url)
+    [System.Net.ServicePointManager]::SecurityProtocol = [System.Net.ServicePointManager]::SecurityProtocol -bor 'Tls12'
+    $clock = [System.Diagnostics.Stopwatch]::StartNew()
+    $before = ''
+    while ($true) {
+        $why = ''
+        $wants = [WinhostWatcher]::Wants([WinhostWatcher]::NotificationState(), $settings.full_screen, $settings.unlocked)
+        $wants = $wants -or [WinhostWatcher]::Runs([string[]]@($settings.programs))
+        if (-not $wants -and $null -ne $settings.gpu_memory) {
+            try {
+                $wants = (Measure-WinhostGpuMemory) -ge $settings.gpu_memory
+            }
+            catch {
+                $why = "GPU memory: $($_.Exception.Message)"
+            }
+        }
+        $say = [WinhostWatcher]::Next($wants, [long]$clock.Elapsed.TotalSeconds)
+        if ($say -ne '') {
+            $why = [WinhostWatcher]::Tell($settings.url, $key, $say)
+        }
+        if ("$say $why" -ne $before) {
+            Write-WinhostWatched $say $why
+            $before = "$say $why"
+        }
+        Start-Sleep -Seconds 5 -ErrorAction Stop
+    }
+}
