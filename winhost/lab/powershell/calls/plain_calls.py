@@ -99,8 +99,8 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Test-VHD Path": lambda m, g: all(map(m.test_vhd, g["Path"])),
     "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count(g["Folder"], g["Name"]),
     "Copy-WinhostSource Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
-    "Receive-WinhostSlice Source Path Version Seconds": lambda m, g: m.software.receive_slice(
-        g["Source"], g["Path"], g["Version"]
+    "Receive-WinhostSlice Source Path Version Seconds": lambda m, g: WindowsObject(
+        None, m.software.receive_slice(g["Source"], g["Path"], g["Version"])
     ),
 }
 
