@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.text_files import on_wire
+from winhost.lab.physics.windows_files import on_wire
 from winhost.lab.physics.windows_network import TASK
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.physics.windows_software import RECORD
