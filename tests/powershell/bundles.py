@@ -18,8 +18,7 @@ from winhost.bundle.bundle_files import SHARED, SUMS, bundle, sums
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess
-from winhost.lab.powershell.loopback import VARIABLE, Loopback
-from winhost.lab.powershell.powershell_engine import PowerShellEngine, find_engine
+from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, PowerShellEngine, find_engine
 from winhost.lab.powershell.standins import seams, standins
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan

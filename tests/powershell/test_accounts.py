@@ -18,8 +18,7 @@ from tests.powershell.twins import Scripts, machine, scripts, verdict
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.wsl_distros import Distros
-from winhost.lab.powershell.loopback import VARIABLE, Loopback
-from winhost.lab.powershell.powershell_engine import find_engine
+from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, find_engine
 from winhost.lab.powershell.standins import seams, standins
 from winhost.resources.windows.windows_scripts import agent_text
 

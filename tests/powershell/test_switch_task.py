@@ -11,8 +11,7 @@ from tests.powershell.twins import Scripts, machine, scripts
 from winhost.lab.physics.own_switches import COMMIT, SNAPSHOT
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_network import TASK
-from winhost.lab.powershell.loopback import Loopback
-from winhost.lab.powershell.powershell_engine import PowerShellEngine
+from winhost.lab.powershell.powershell_engine import Loopback, PowerShellEngine
 from winhost.lab.powershell.standins import seams
 
 CASES = read_cases(Path(__file__).parents[1] / "data" / "powershell" / "switch_task.yaml")

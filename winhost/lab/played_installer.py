@@ -12,8 +12,7 @@ from winhost.autoinstall.installer_storage import GuardStop, check_commands, che
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
 from winhost.lab.physics.found.installer import MARK, TICKET
-from winhost.lab.physics.linux_turn import InstalledLinux
-from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.simulated_machine import InstalledLinux, Machine
 
 SHIM = "EFI\\ubuntu\\shimx64.efi"
 _LOADERS = (SHIM, "EFI\\ubuntu\\grubx64.efi", "EFI\\ubuntu\\grub.cfg")

@@ -15,9 +15,9 @@ from winhost.core.steps import DesiredResource
 from winhost.engine.host_steps import steps_on
 from winhost.lab.physics.local_accounts import DENY_BATCH, MARKER, Account
 from winhost.lab.physics.scheduled_tasks import jobs_task
-from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
+from winhost.lab.physics.windows_files import decoded, encoded
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.resources.host import HostFacts
 

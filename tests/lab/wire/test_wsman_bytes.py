@@ -16,7 +16,7 @@ import pytest
 from pypsrp.wsman import NAMESPACES, WSManAction
 
 from tests.processes import PATIENCE_S
-from winhost.lab.wire.ntlm import user_file
+from winhost.lab.wire.connection_logon import user_file
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wsman import read_request
 from winhost.lab.wire.wsman_endpoint import Endpoint

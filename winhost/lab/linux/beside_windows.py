@@ -9,9 +9,8 @@ from winhost.lab.linux.guests import linux_gpu, ubuntu
 from winhost.lab.linux.linux_answers import LinuxAnswers, Sshd
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
-from winhost.lab.physics.linux_turn import InstalledLinux
 from winhost.lab.physics.parts import Part
-from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.simulated_machine import InstalledLinux, Machine
 from winhost.lab.physics.ssh_keys import seed_of
 from winhost.lab.physics.wsl_session import Distro
 from winhost.model.facts import Facts

@@ -5,21 +5,20 @@ import math
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.contract.injected_faults import InjectedFaults
+from winhost.lab.linux.data_disks import DataDisks
 from winhost.lab.linux.inner_python import TICKS, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.linux_resources import RECORDS
 from winhost.lab.linux.probe_answers import probe_answer
 from winhost.lab.linux.programs import InnerLinux
-from winhost.lab.linux.served_endpoint import ServedEndpoint
 from winhost.lab.linux.served_engines import ServedEngines
-from winhost.lab.linux.serving_answers import SimulatedServing
+from winhost.lab.linux.serving_answers import ServedEndpoint, SimulatedServing
 from winhost.lab.linux.simulated_cluster import SimulatedCluster
 from winhost.lab.linux.stand_ins import StandIns
 from winhost.lab.physics.cmdlet_host import HostDown
@@ -28,6 +27,17 @@ from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.windows_firewall import within
 from winhost.lab.physics.wsl_session import Distro
 from winhost.resources.registry import LINUX
+
+RECORDS: Mapping[str, Callable[[Linux], Iterable[Record]]] = {
+    "LinuxSystem": Linux.system,
+    "LinuxGpuDriver": Linux.driver_state,
+    "LinuxGpu": Linux.gpus,
+    "ContainerEngine": Linux.engines,
+    "LinuxDisk": lambda linux: linux.part(DataDisks).disks(),
+    "DataDisk": lambda linux: linux.part(DataDisks).data_disks(),
+    "ListeningPort": lambda linux: linux.found("ListeningPort"),
+}
+
 
 _MACHINE = 1  # the process of whoever asks at the machine itself
 _UNKEPT = "/var/lib/winhost/undo/record.json"

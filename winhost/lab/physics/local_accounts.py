@@ -14,9 +14,8 @@ from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.parts import Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.scheduled_tasks import Task
-from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, not_ours, own_error
-from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 
 MARKER = "winhost: owns the Linux distro; see winhost docs"

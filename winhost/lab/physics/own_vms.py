@@ -15,7 +15,7 @@ from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
-from winhost.model.units import GiB, MiB
+from winhost.model.units import GiB
 from winhost.resources.values import is_device
 from winhost.resources.windows.own_vm import NAME, NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
@@ -24,7 +24,6 @@ from winhost.resources.windows.vm_seed import ATTACHED, NO_SEED, NONE, RETIRED
 LINUX_TEMPLATE = "MicrosoftUEFICertificateAuthority"
 _MADE_WITH = ("user", "address", "template")
 _LEFT = 4 * GiB
-_IMAGE = 2400 * MiB  # of an Ubuntu, as a VHDX: the simulator's own number
 _START_DELAY = 60
 
 
@@ -95,12 +94,7 @@ class OwnVms(Part):
             raise own_error("WrongDisk", "InvalidData", f"It is a {disk.format} of type {disk.kind}.")
         self.host.test_vhd(path)
         self._resize(path, size)
-        files.give_length(path, partial(self._length, path))
         self.keep("disk", name, {"image": image, "path": path, "complete": True})
-
-    def _length(self, path: str) -> int:
-        inside: int = sum(vm.holds() for vm in self.host.vms.values() if path in vm.disks)
-        return _IMAGE + inside
 
     def _resize(self, path: str, size: int) -> None:
         if (now := self.host.virtual_disk(path, "Get-VHD").size) > size:

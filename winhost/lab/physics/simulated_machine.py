@@ -7,10 +7,12 @@ is in the form of the facts' resources. Here it is put together, and restarted.
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
 from winhost.lab.physics.found import found_parts
 from winhost.lab.physics.found.disks import Disks
@@ -18,7 +20,6 @@ from winhost.lab.physics.found.firmware import FirmwarePart
 from winhost.lab.physics.host_nats import HostNats
 from winhost.lab.physics.lab_clock import LabClock
 from winhost.lab.physics.lab_section import LabSection
-from winhost.lab.physics.linux_turn import LinuxTurn
 from winhost.lab.physics.own_vms import OwnVms
 from winhost.lab.physics.parts import as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS
@@ -31,6 +32,37 @@ from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.lab.physics.wsl_distros import Distros
 from winhost.lab.physics.yield_watchers import YieldWatchers
 from winhost.model.facts import Facts
+
+
+@dataclass(frozen=True, repr=False)
+class InstalledLinux:
+    """private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
+
+    hostname: str
+    private: str
+    user: str
+    keys: tuple[str, ...]
+
+
+def _fails() -> InstalledLinux | None:
+    return None
+
+
+@dataclass
+class LinuxTurn:
+    """installer: plays it, and gives what it installed, or None where it stops; starts: of the Linux so far."""
+
+    installer: Callable[[], InstalledLinux | None] = field(default=_fails)
+    installed: InstalledLinux | None = None
+    runs: bool = False
+    starts: int = 0
+
+    def begins(self, entry: Mapping[str, Any]) -> bool:
+        """Whether this entry starts it."""
+        self.runs = self.installed is not None and str(entry["path"]).casefold().endswith("\\ubuntu\\shimx64.efi")
+        self.starts += self.runs
+        return self.runs
+
 
 P = TypeVar("P")
 INSTALLER = "winhost-installer"  # what the boot entry of a played installer is called

@@ -25,6 +25,7 @@ TEMPLATES = {
     "272e7447-90a4-4563-a4b9-8e4ab00526ce": "MicrosoftUEFICertificateAuthority",
 }
 _LARGEST = 64 << 40
+_IMAGE = 2400 * MiB  # of an Ubuntu, as a VHDX: the simulator's own number
 # The traits of a VM that New-VM makes of a Windows Server 2025: resource Vm, but for its name.
 _NEW: dict[str, Json] = {
     "generation": 2,
@@ -72,9 +73,10 @@ class VmMaking(VmCmdlets):
         return kept
 
     def test_vhd(self, path: str) -> bool:
-        """Raises CmdletError for one that is damaged."""
+        """Raises CmdletError for one that is damaged. From now on its file grows with what guests write."""
         if not self.virtual_disk(path, "Test-VHD").physics.sound:
             raise self.fail("damaged-disk", "Test-VHD", path=path)
+        self.files.give_length(path, lambda: _IMAGE + sum(vm.holds() for vm in self.vms.values() if path in vm.disks))
         return True
 
     @as_cmdlet("Resize-VHD", path="Path[]", size="SizeBytes")

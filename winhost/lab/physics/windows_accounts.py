@@ -38,9 +38,8 @@ from winhost.lab.physics.scheduled_tasks import (
     keep_alive_task,
     script_path,
 )
-from winhost.lab.physics.text_files import decoded, encoded
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, own_error
-from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script
 

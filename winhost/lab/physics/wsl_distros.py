@@ -10,10 +10,9 @@ from typing import Any
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.local_accounts import check_account_name
 from winhost.lab.physics.parts import Change, Host, SetCall
-from winhost.lab.physics.text_files import encoded
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, wrong_place
-from winhost.lab.physics.windows_files import FOLDER
+from winhost.lab.physics.windows_files import FOLDER, encoded
 from winhost.lab.physics.wsl_exe import BOOTED, WslExe, WslFailure
 from winhost.lab.physics.wsl_session import Distro, UtilityVm
 from winhost.resources.values import is_device

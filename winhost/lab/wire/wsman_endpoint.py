@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from winhost.lab.wire.certificate import make_certificate
-from winhost.lab.wire.connection_logon import EndpointAccounts
-from winhost.lab.wire.ntlm import user_file
+from winhost.lab.wire.connection_logon import EndpointAccounts, user_file
 from winhost.lab.wire.served_host import SimulatedHost
 from winhost.lab.wire.wire_troubles import WireTroubles
 from winhost.lab.wire.wsman_connection import Listener

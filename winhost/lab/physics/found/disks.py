@@ -403,7 +403,7 @@ class Disks(Part):
         if not known:
             raise own_error("NoRecoveryKey", "ObjectNotFound", "The volume has no recovery password: add one first.")
         if proof != "typed":
-            self.backup_key(proof, _BACKUPS[proof])
+            self.backup_key(proof)
         elif not (re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(asked.secret)):
             said = "These are not the last six digits of the recovery key of this volume."
             raise own_error("WrongDigits", "PermissionDenied", said)
@@ -537,11 +537,11 @@ class Disks(Part):
         """Protected again."""
         self.volumes[volume] |= {"protection": "on", "suspended": None}
 
-    def backup_key(self, where: str, cmdlet: str) -> None:
+    def backup_key(self, where: str) -> None:
         """Raises CmdletError where there is no such directory, or it does not take the key."""
-        with self.host.changing(cmdlet):
+        with self.host.changing(_BACKUPS[where]):
             if where not in self.physics.keeps_keys:
-                raise self.host.fail("no-directory", cmdlet)
+                raise self.host.fail("no-directory", _BACKUPS[where])
 
     # ---- CIM
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from winhost.lab.physics.parts import STANDINS
@@ -23,6 +24,19 @@ def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
         return answer
 
     return note
+
+
+def calls(rows: Mapping[str, Callable[[Machine, BoundParameters], Any]]) -> None:
+    """Those that are one call of the host, by the name and the parameters. One of them gives nothing by None, and
+    several objects by a list.
+    """
+    for line, call in rows.items():
+        answers(*line.split())(partial(_one_call, call))
+
+
+def _one_call(call: Callable[[Machine, BoundParameters], Any], process: "CmdletProcess", bound: BoundParameters) -> Any:
+    found = call(process.machine, bound)
+    return found if isinstance(found, list) else () if found is None else [found]
 
 
 class CmdletProcess:

@@ -1,12 +1,13 @@
 """Cmdlets of the host itself, of accounts and software, and the helpers of our agent that reach past cmdlets."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
 from winhost.lab.physics.scheduled_tasks import Task
+from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_objects import FileTime, WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls, windows_word
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell.windows_views import Entity, cim, driver_models, entities, gpu_addresses, registry, services
 
@@ -30,11 +31,6 @@ def _services(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         if name not in known:
             raise process.machine.fail("no-service", "Get-Service", service=name)
         yield of_type("ServiceController", Name=name, Status=windows_word(known[name]))
-
-
-@answers("Get-Module", "ListAvailable", "Name")
-def _modules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    return [of_type("ModuleInfo", Name=name) for name in bound["Name"] if process.machine.has_module(name)]
 
 
 @answers("Get-Command", "Name")
@@ -61,11 +57,6 @@ def _cim(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 # ---- Plug and Play
-
-
-@answers("Get-PnpDevice", "PresentOnly")
-def _pnp(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    return [entity.as_object() for entity in entities(process.machine)]
 
 
 @answers("Get-PnpDeviceProperty", "InputObject", "KeyName")
@@ -129,38 +120,25 @@ def _unregister(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
 # ---- the agent's own helpers
 
 
-@answers("Open-WinhostRegistry", "Path")
-def _registry(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    values = registry(process.machine, bound["Path"])
-    return [] if values is None else [WindowsObject(None, values)]
-
-
-@answers("Invoke-WinhostNative", "Program", "Arguments")
-def _program(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    match bound["Program"]:
-        case "shutdown.exe":
-            code, errors = process.machine.run_shutdown()
-            return [WindowsObject(None, {"code": code, "output": "", "errors": errors})]
-        case "secedit.exe":
-            code, output = process.machine.accounts.run_secedit(bound["Arguments"])
-            return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
-        case "netsh.exe":
-            code, output = process.machine.network.run_netsh(bound["Arguments"][2:])
-            return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
-        case "OpenSSH\\ssh-keygen.exe":
-            ended_with = process.machine.run_ssh_keygen(bound["Arguments"])
-            known = WindowsObject(None, {"code": ended_with, "output": "", "errors": ""})
-            return [] if ended_with is None else [known]
-        case "nvidia-smi.exe":
-            ended = _nvidia_smi(process, bound["Arguments"])
-            return [] if ended is None else [ended]
-        case "msiexec.exe":
-            return [_msiexec(process, bound["Arguments"])]
-        case other if other in process.machine.programs:
-            code, output = process.machine.programs[other](bound["Arguments"])
-            return [WindowsObject(None, {"code": code, "output": output, "errors": ""})]
-        case other:
-            raise process.machine.fail("not-stood-in", "Invoke-WinhostNative", what=other)
+def _program(machine: Machine, bound: BoundParameters) -> WindowsObject | None:
+    """What a program ends with; None where there is no such program."""
+    known: dict[str, Callable[[list[str]], tuple[int | None, str] | None]] = {
+        "secedit.exe": machine.accounts.run_secedit,
+        "netsh.exe": lambda words: machine.network.run_netsh(words[2:]),
+        "OpenSSH\\ssh-keygen.exe": lambda words: (machine.run_ssh_keygen(words), ""),
+        "nvidia-smi.exe": lambda words: _nvidia_smi(machine, words),
+        "msiexec.exe": lambda words: (machine.software.run_msiexec(words), ""),
+        **machine.programs,
+    }
+    if bound["Program"] == "shutdown.exe":
+        code, errors = machine.run_shutdown()
+        return WindowsObject(None, {"code": code, "output": "", "errors": errors})
+    if bound["Program"] not in known:
+        raise machine.fail("not-stood-in", "Invoke-WinhostNative", what=bound["Program"])
+    ended = known[bound["Program"]](bound["Arguments"])
+    if ended is None or ended[0] is None:
+        return None
+    return WindowsObject(None, {"code": ended[0], "output": ended[1], "errors": ""})
 
 
 @answers("Enter-WinhostMutex")
@@ -187,8 +165,8 @@ _EXPIRES = FileTime(134104320000000000)
 # ---- accounts
 
 
-def _user(process: CmdletProcess, name: str) -> WindowsObject:
-    account = process.machine.accounts.accounts[name]
+def _user(machine: Machine, name: str) -> WindowsObject:
+    account = machine.accounts.accounts[name]
     return of_type(
         "LocalUser",
         Name=account.name,
@@ -197,11 +175,6 @@ def _user(process: CmdletProcess, name: str) -> WindowsObject:
         PasswordExpires=_EXPIRES if account.password_expires else None,
         Description=account.description,
     )
-
-
-@answers("Get-LocalUser")
-def _users(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    return [_user(process, name) for name in process.machine.accounts.accounts]
 
 
 _FLAGS = ("PasswordNeverExpires", "AccountNeverExpires", "UserMayNotChangePassword")
@@ -213,14 +186,7 @@ def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if missing:
         raise process.machine.fail("not-stood-in", "New-LocalUser", what=f"a call without -{missing[0]}")
     account = process.machine.accounts.new_local_user(bound["Name"], bound["Password"], bound["Description"])
-    return [_user(process, account.name.casefold())]
-
-
-@answers("Read-WinhostGroup", "Sid")
-def _group(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    # With one that is gone, as such groups have them.
-    members = [account.sid for account in process.machine.accounts.accounts.values() if account.administrator]
-    return [*members, "S-1-5-21-1-2-3-4004"]
+    return [_user(process.machine, account.name.casefold())]
 
 
 # ---- tasks
@@ -265,24 +231,12 @@ def _register_account_task(process: CmdletProcess, bound: BoundParameters) -> It
     return ()
 
 
-@answers("Get-ScheduledTaskInfo", "InputObject")
-def _info(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    task = process.machine.accounts.tasks[bound["InputObject"]["DeviceID"].casefold()]
-    return [of_type("MSFT_TaskDynamicInfo", LastTaskResult=task.result)]
-
-
 _STATES = {
     "available": "Disabled",
     "installed": "Enabled",
     "install-pending": "EnablePending",
     "uninstall-pending": "DisablePending",
 }
-
-
-@answers("Get-WindowsOptionalFeature", "Online")
-def _optional_features(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    known = process.machine.optional_features
-    return [of_type("OptionalFeature", FeatureName=n, State=_STATES[s]) for n, s in known.items()]
 
 
 @answers("Get-AuthenticodeSignature", "LiteralPath")
@@ -293,23 +247,46 @@ def _signature(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         yield of_type("Signature", Status=status, SignerCertificate=signer)
 
 
-# ---- programs
+# ---- programs, and what is one call
 
 
-def _msiexec(process: CmdletProcess, arguments: list[str]) -> WindowsObject:
-    """As Invoke-WinhostNative tells of it."""
-    return _ended(process.machine.software.run_msiexec(arguments))
-
-
-def _nvidia_smi(process: CmdletProcess, arguments: list[str]) -> WindowsObject | None:
-    """The same, or None where there is no such program."""
-    found = driver_models(process.machine, process.machine.software.driver_models())
+def _nvidia_smi(machine: Machine, arguments: list[str]) -> tuple[int, str] | None:
+    """None where there is no such program."""
+    found = driver_models(machine, machine.software.driver_models())
     if found is None or "-dm" not in arguments:
-        return None if found is None else _ended(*found)
+        return found
     asked = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    addresses = dict(zip(gpu_addresses(process.machine), process.machine.devices, strict=True))
-    return _ended(*process.machine.software.set_driver_model(addresses[asked["-i"]].location, int(asked["-dm"])))
+    addresses = dict(zip(gpu_addresses(machine), machine.devices, strict=True))
+    return machine.software.set_driver_model(addresses[asked["-i"]].location, int(asked["-dm"]))
 
 
-def _ended(code: int, output: str = "") -> WindowsObject:
-    return WindowsObject(None, {"code": code, "output": output, "errors": ""})
+def _registry(machine: Machine, path: str) -> WindowsObject | None:
+    values = registry(machine, path)
+    return None if values is None else WindowsObject(None, values)
+
+
+def _task_info(machine: Machine, name: str) -> WindowsObject:
+    return of_type("MSFT_TaskDynamicInfo", LastTaskResult=machine.accounts.tasks[name.casefold()].result)
+
+
+calls(
+    {
+        "Invoke-WinhostNative Program Arguments": _program,
+        "Open-WinhostRegistry Path": lambda m, g: _registry(m, g["Path"]),
+        "Get-Module ListAvailable Name": lambda m, g: [
+            of_type("ModuleInfo", Name=name) for name in g["Name"] if m.has_module(name)
+        ],
+        "Get-PnpDevice PresentOnly": lambda m, _: [entity.as_object() for entity in entities(m)],
+        "Get-LocalUser": lambda m, _: [_user(m, name) for name in m.accounts.accounts],
+        # With one that is gone, as such groups have them.
+        "Read-WinhostGroup Sid": lambda m, _: [
+            *(account.sid for account in m.accounts.accounts.values() if account.administrator),
+            "S-1-5-21-1-2-3-4004",
+        ],
+        "Get-ScheduledTaskInfo InputObject": lambda m, g: _task_info(m, g["InputObject"]["DeviceID"]),
+        "Get-WindowsOptionalFeature Online": lambda m, _: [
+            of_type("OptionalFeature", FeatureName=name, State=_STATES[state])
+            for name, state in m.optional_features.items()
+        ],
+    }
+)

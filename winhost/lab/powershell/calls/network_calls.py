@@ -9,7 +9,7 @@ from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_firewall import ANY
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls, windows_word
 from winhost.resources.windows.hyperv_firewall import WSL
 from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
@@ -33,11 +33,6 @@ _ETHERNET_TUNNELS = {
 }
 _OTHER = ("BTH\\MS_BTHPAN", 10, 6, True)
 _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "down": (2, 1, 1)}
-
-
-@answers("Get-NetAdapter")
-def _adapters(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    return [_adapter(process.machine.network, each) for each in process.machine.network.visible_adapters()]
 
 
 def _adapter(network: Network, each: Adapter) -> WindowsObject:
@@ -88,47 +83,10 @@ def _bindings(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
             )
 
 
-@answers("Get-NetIPAddress")
-def _addresses(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    yield _address(1, "127.0.0.1", 8, "WellKnown")
-    for each in process.machine.network.visible_adapters():
-        yield _address(each.index, f"fe80::{each.index}%{each.index}", 64, "WellKnown")
-        for found in each.addresses:
-            yield _address(each.index, found["address"], found["prefix"], _ORIGINS[str(found["origin"])])
-
-
 def _address(index: int, address: Any, prefix: Any, origin: str) -> WindowsObject:
     return of_type(
         "MSFT_NetIPAddress", InterfaceIndex=index, IPAddress=address, PrefixLength=prefix, PrefixOrigin=origin
     )
-
-
-@answers("Get-NetRoute")
-def _routes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    for each in process.machine.network.visible_adapters():
-        on_link = [["ff00::/8", "::"]]
-        for to, by in [*on_link, *each.all_routes()]:
-            yield of_type("MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256)
-
-
-@answers("Get-NetIPInterface", "AddressFamily")
-def _interfaces(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    for each in process.machine.network.visible_adapters():
-        fixed = each.metric is not None
-        yield of_type(
-            "MSFT_NetIPInterface",
-            InterfaceIndex=each.index,
-            AutomaticMetric="Disabled" if fixed else "Enabled",
-            InterfaceMetric=each.metric if fixed else 25,
-        )
-
-
-@answers("Get-NetConnectionProfile")
-def _profiles(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    for each in process.machine.network.visible_adapters():
-        if each.state["profile"] is not None:
-            category = _CATEGORIES[each.state["profile"]]
-            yield of_type("MSFT_NetConnectionProfile", InterfaceIndex=each.index, NetworkCategory=category)
 
 
 @answers("Get-NetTCPConnection")
@@ -205,12 +163,6 @@ def _of_vm(vm: VirtualMachine) -> WindowsObject:
     return of_type("VMNetworkAdapter", VMId=vm.guid, SwitchId=vm.switch, IsManagementOs=False, MacAddress=vm.mac)
 
 
-@answers("Get-NetNat")
-def _nats(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    for name, prefix in process.machine.nats.prefixes.items():
-        yield of_type("MSFT_NetNat", DeviceID=name, Name=name, InternalIPInterfaceAddressPrefix=prefix)
-
-
 # ---- firewalls
 
 
@@ -231,12 +183,6 @@ def _rules(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         yield of_type("MSFT_NetFirewallRule", DeviceID=name, Name=name, Enabled="True" if remote else "False")
 
 
-@answers("Get-NetFirewallAddressFilter", "AssociatedNetFirewallRule")
-def _filter(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    remote = process.machine.network.rules[bound["AssociatedNetFirewallRule"]["DeviceID"]]
-    return [of_type("MSFT_NetAddressFilter", RemoteAddress=[_as_windows_shows(each) for each in remote])]
-
-
 @answers("Get-NetFirewallHyperVVMSetting")
 def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
     network = process.machine.network
@@ -254,3 +200,44 @@ def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
     for name, remote in {"Mdns-In": [ANY], **ours}.items():
         addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
         yield of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
+
+
+def _addresses(network: Network) -> list[WindowsObject]:
+    found = [_address(1, "127.0.0.1", 8, "WellKnown")]
+    for each in network.visible_adapters():
+        found.append(_address(each.index, f"fe80::{each.index}%{each.index}", 64, "WellKnown"))
+        found += [_address(each.index, a["address"], a["prefix"], _ORIGINS[str(a["origin"])]) for a in each.addresses]
+    return found
+
+
+def _interface(each: Adapter) -> WindowsObject:
+    known = {"AutomaticMetric": "Enabled", "InterfaceMetric": 25}
+    fixed = {} if each.metric is None else {"AutomaticMetric": "Disabled", "InterfaceMetric": each.metric}
+    return of_type("MSFT_NetIPInterface", InterfaceIndex=each.index, **known | fixed)
+
+
+calls(
+    {
+        "Get-NetAdapter": lambda m, _: [_adapter(m.network, each) for each in m.network.visible_adapters()],
+        "Get-NetIPAddress": lambda m, _: _addresses(m.network),
+        "Get-NetRoute": lambda m, _: [
+            of_type("MSFT_NetRoute", InterfaceIndex=each.index, DestinationPrefix=to, NextHop=by, RouteMetric=256)
+            for each in m.network.visible_adapters()
+            for to, by in (("ff00::/8", "::"), *each.all_routes())
+        ],
+        "Get-NetIPInterface AddressFamily": lambda m, _: [_interface(each) for each in m.network.visible_adapters()],
+        "Get-NetConnectionProfile": lambda m, _: [
+            of_type("MSFT_NetConnectionProfile", InterfaceIndex=each.index, NetworkCategory=_CATEGORIES[profile])
+            for each in m.network.visible_adapters()
+            if (profile := each.state["profile"]) is not None
+        ],
+        "Get-NetNat": lambda m, _: [
+            of_type("MSFT_NetNat", DeviceID=name, Name=name, InternalIPInterfaceAddressPrefix=prefix)
+            for name, prefix in m.nats.prefixes.items()
+        ],
+        "Get-NetFirewallAddressFilter AssociatedNetFirewallRule": lambda m, g: of_type(
+            "MSFT_NetAddressFilter",
+            RemoteAddress=list(map(_as_windows_shows, m.network.rules[g["AssociatedNetFirewallRule"]["DeviceID"]])),
+        ),
+    }
+)

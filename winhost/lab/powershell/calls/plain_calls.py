@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.text_files import on_wire
+from winhost.lab.physics.windows_files import on_wire
 from winhost.lab.physics.windows_network import TASK
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.lab.physics.windows_software import RECORD
@@ -17,10 +17,9 @@ from winhost.lab.powershell.calls.cmdlet_process import (
     CmdletProcess,
     answers,
     braced,
+    calls,
     windows_word,
 )
-
-Call = Callable[[Machine, BoundParameters], Any]
 
 
 def _start(machine: Machine, name: str) -> None:
@@ -67,8 +66,7 @@ def _set_vlan(machine: Machine, bound: BoundParameters) -> None:
             machine.set_vm_vlan(port["VMId"], bound.get("VlanId"))
 
 
-# They give nothing.
-CHANGES: Mapping[str, Call] = {
+_CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Start-ScheduledTask InputObject": lambda m, g: _start(m, g["InputObject"]["DeviceID"]),
     "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId Untagged": _set_vlan,
     "Set-NetFirewallRule Name InputObject RemoteAddress Enabled": _allow,
@@ -81,10 +79,6 @@ CHANGES: Mapping[str, Call] = {
         g["Path"], base64.b64decode(g["Bytes"]), restart=g["Restart"]
     ),
     "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
-}
-
-# They give one value, or nothing where it is None.
-VALUES: Mapping[str, Call] = {
     "Install-WindowsFeature Name": lambda m, g: _feature_result(m.install_windows_feature(*_names(g))),
     "Uninstall-WindowsFeature Name": lambda m, g: _feature_result(m.uninstall_windows_feature(*_names(g))),
     "Enable-WindowsOptionalFeature Online FeatureName All NoRestart": lambda m, g: of_type(
@@ -105,8 +99,8 @@ VALUES: Mapping[str, Call] = {
     "Test-VHD Path": lambda m, g: all(map(m.test_vhd, g["Path"])),
     "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count(g["Folder"], g["Name"]),
     "Copy-WinhostSource Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
-    "Receive-WinhostSlice Source Path Version Seconds": lambda m, g: m.software.receive_slice(
-        g["Source"], g["Path"], g["Version"]
+    "Receive-WinhostSlice Source Path Version Seconds": lambda m, g: WindowsObject(
+        None, m.software.receive_slice(g["Source"], g["Path"], g["Version"])
     ),
 }
 
@@ -144,17 +138,6 @@ def _register_objects(name: str, resource: str, type_name: str, properties: Mapp
     answers(name)(answer)
 
 
-def _register(line: str, call: Call, *, answers_with_it: bool) -> None:
-    def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-        found = call(process.machine, bound)
-        return [found] if answers_with_it and found is not None else ()
-
-    answers(*line.split())(answer)
-
-
-for _line, _call in CHANGES.items():
-    _register(_line, _call, answers_with_it=False)
-for _line, _call in VALUES.items():
-    _register(_line, _call, answers_with_it=True)
+calls(_CALLS)
 for _name, _objects in OBJECTS.items():
     _register_objects(_name, *_objects)

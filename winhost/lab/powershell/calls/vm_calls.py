@@ -3,11 +3,19 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from winhost.core.answers import Record
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import SETTINGS, VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, our_word, windows_word
+from winhost.lab.powershell.calls.cmdlet_process import (
+    BoundParameters,
+    CmdletProcess,
+    answers,
+    calls,
+    our_word,
+    windows_word,
+)
 
 
 @answers("Get-VM", "Id")
@@ -41,71 +49,31 @@ def _shown(name: str, value: Any) -> Any:
     return windows_word(value) if isinstance(value, str) and name != "Notes" else value
 
 
-def _of_each_vm(name: str, make: Callable[[Machine, VirtualMachine], Iterable[WindowsObject]]) -> None:
-    def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-        return [each for guid in process.each_vm(bound) for each in make(process.machine, process.machine.vms[guid])]
-
-    answers(name, "VM")(answer)
-
-
-def _processor(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    yield of_type(
-        "VMProcessor", VMId=vm.guid, Count=vm.cpus, ExposeVirtualizationExtensions=vm.known_or("nested", False)
-    )
+def _each_vm(
+    objects: Callable[[Machine, VirtualMachine], list[WindowsObject]],
+) -> Callable[[Machine, BoundParameters], list[WindowsObject]]:
+    """Those that a cmdlet tells of each VM that it is given."""
+    return lambda machine, bound: [one for each in bound["VM"] for one in objects(machine, machine.vms[each["Id"]])]
 
 
-def _snapshots(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    for number in range(vm.known_or("checkpoints", 0)):
-        yield of_type("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
-
-
-def _firmware(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
+def _firmware(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
     if vm.known_or("generation", 2) < 2:
         raise machine.fail("generation-1", "Get-VMFirmware", vm=vm.name)
     secure = "On" if vm.known_or("secure_boot", False) else "Off"
     template = vm.known_or("secure_boot_template", None)
     id_ = next((guid for guid, name in TEMPLATES.items() if name == template), None)
-    yield of_type("VMFirmware", SecureBoot=secure, SecureBootTemplate=template, SecureBootTemplateId=id_)
+    return [of_type("VMFirmware", SecureBoot=secure, SecureBootTemplate=template, SecureBootTemplateId=id_)]
 
 
-def _drives(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    for path in vm.disks:
-        yield of_type("HardDiskDrive", VMId=vm.guid, Path=path)
-
-
-def _dvds(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    for path in vm.dvds:
-        yield of_type("DvdDrive", VMId=vm.guid, Path=path)
-
-
-def _assigned(_: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
-    for claim in vm.assignments:
-        yield of_type(
-            "VMAssignedDevice",
-            VMId=vm.guid,
-            VMName=vm.name,
-            InstanceID=claim.instance,
-            LocationPath=claim.location,
-        )
-
-
-def _partitions(machine: Machine, vm: VirtualMachine) -> Iterable[WindowsObject]:
+def _partitions(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
     """Which VM has a partition of which GPU, facts do not tell: in the order of both."""
     used = [gpu.key["gpu"] for gpu in machine.instances("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
         mine, used = used[: other.known_or("partitions", 0)], used[other.known_or("partitions", 0) :]
         if other is vm:
-            for number in range(vm.known_or("partitions", 0)):
-                yield of_type("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=mine[number] if mine[number:] else "")
-
-
-_of_each_vm("Get-VMProcessor", _processor)
-_of_each_vm("Get-VMSnapshot", _snapshots)
-_of_each_vm("Get-VMFirmware", _firmware)
-_of_each_vm("Get-VMHardDiskDrive", _drives)
-_of_each_vm("Get-VMDvdDrive", _dvds)
-_of_each_vm("Get-VMAssignableDevice", _assigned)
-_of_each_vm("Get-VMGpuPartitionAdapter", _partitions)
+            paths = (mine[number] if mine[number:] else "" for number in range(vm.known_or("partitions", 0)))
+            return [of_type("VMGpuPartitionAdapter", VMId=vm.guid, InstancePath=path) for path in paths]
+    return []
 
 
 @answers("Set-VM", "VM", *SETTINGS)
@@ -157,22 +125,6 @@ def _clock(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 # ---- made and taken away
 
 
-@answers("Get-VMHost")
-def _host(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    for record in process.machine.instances("HyperVHost"):
-        yield of_type(
-            "VMHost",
-            IovSupport=record.state["iov_support"],
-            IovSupportReasons=record.state["iov_reasons"],
-            VirtualHardDiskPath=process.machine.lab.new_vms.store,
-        )
-
-
-@answers("Read-WinhostAttributes", "Path")
-def _attributes(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    return process.machine.attributes(bound["Path"])
-
-
 _NEW = ("Name", "Generation", "MemoryStartupBytes", "NoVHD", "Path")
 
 
@@ -181,14 +133,6 @@ def _new_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     if bound["Generation"] != 2 or not bound.get("NoVHD"):
         raise process.machine.fail("not-stood-in", "New-VM", what="another generation, or one with a disk")
     return [virtual_machine(process.machine.new_vm(bound["Name"], bound["MemoryStartupBytes"], bound["Path"]))]
-
-
-@answers("Get-VHD", "Path")
-def _disks(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for path in bound["Path"]:
-        disk = process.machine.virtual_disk(path, "Get-VHD")
-        kind = disk.physics.kind
-        yield of_type("VirtualHardDisk", Path=path, VhdFormat=disk.physics.format, VhdType=kind, Size=disk.size)
 
 
 @answers("Set-VMFirmware", "VM", "EnableSecureBoot", "SecureBootTemplateId", "FirstBootDevice")
@@ -202,25 +146,65 @@ def _set_firmware(process: CmdletProcess, bound: BoundParameters) -> Iterable[An
     return ()
 
 
-@answers("Get-VMNetworkAdapterVlan", "VMNetworkAdapter")
-def _vlans(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    for each in bound["VMNetworkAdapter"]:
-        vlan = process.machine.vms[each["VMId"]].vlan
-        mode = "Untagged" if vlan is None else "Access"
-        yield of_type("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vlan or 0)
+def _disk(machine: Machine, path: str) -> WindowsObject:
+    disk = machine.virtual_disk(path, "Get-VHD")
+    kind = disk.physics.kind
+    return of_type("VirtualHardDisk", Path=path, VhdFormat=disk.physics.format, VhdType=kind, Size=disk.size)
 
 
-@answers("Get-VMComPort", "VM", "Number")
-def _com_ports(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    return [of_type("VMComPort", Path=process.machine.vms[guid].com1) for guid in process.each_vm(bound)]
+def _vlan(vm: VirtualMachine) -> WindowsObject:
+    mode = "Untagged" if vm.vlan is None else "Access"
+    return of_type("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vm.vlan or 0)
 
 
-@answers("Test-Connection", "ComputerName", "Count", "Quiet")
-def _ping(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    return [process.machine.answers_ping(bound["ComputerName"][0])]
+def _host(machine: Machine, record: Record) -> WindowsObject:
+    known = {"IovSupport": record.state["iov_support"], "IovSupportReasons": record.state["iov_reasons"]}
+    return of_type("VMHost", VirtualHardDiskPath=machine.lab.new_vms.store, **known)
 
 
-@answers("Get-NetNeighbor", "AddressFamily")
-def _neighbours(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    for address, mac in process.machine.neighbours():
-        yield of_type("MSFT_NetNeighbor", IPAddress=address, LinkLayerAddress=mac, State="Stale")
+calls(
+    {
+        "Get-VMProcessor VM": _each_vm(
+            lambda _, vm: [
+                of_type(
+                    "VMProcessor",
+                    VMId=vm.guid,
+                    Count=vm.cpus,
+                    ExposeVirtualizationExtensions=vm.known_or("nested", False),
+                )
+            ]
+        ),
+        "Get-VMSnapshot VM": _each_vm(
+            lambda _, vm: [
+                of_type("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
+                for number in range(vm.known_or("checkpoints", 0))
+            ]
+        ),
+        "Get-VMFirmware VM": _each_vm(_firmware),
+        "Get-VMHardDiskDrive VM": _each_vm(
+            lambda _, vm: [of_type("HardDiskDrive", VMId=vm.guid, Path=path) for path in vm.disks]
+        ),
+        "Get-VMDvdDrive VM": _each_vm(lambda _, vm: [of_type("DvdDrive", VMId=vm.guid, Path=path) for path in vm.dvds]),
+        "Get-VMAssignableDevice VM": _each_vm(
+            lambda _, vm: [
+                of_type(
+                    "VMAssignedDevice", VMId=vm.guid, VMName=vm.name, InstanceID=at.instance, LocationPath=at.location
+                )
+                for at in vm.assignments
+            ]
+        ),
+        "Get-VMGpuPartitionAdapter VM": _each_vm(_partitions),
+        "Get-VMHost": lambda m, _: [_host(m, record) for record in m.instances("HyperVHost")],
+        "Read-WinhostAttributes Path": lambda m, g: m.attributes(g["Path"]),
+        "Get-VHD Path": lambda m, g: [_disk(m, path) for path in g["Path"]],
+        "Get-VMNetworkAdapterVlan VMNetworkAdapter": lambda m, g: [
+            _vlan(m.vms[each["VMId"]]) for each in g["VMNetworkAdapter"]
+        ],
+        "Get-VMComPort VM Number": _each_vm(lambda _, vm: [of_type("VMComPort", Path=vm.com1)]),
+        "Test-Connection ComputerName Count Quiet": lambda m, g: m.answers_ping(g["ComputerName"][0]),
+        "Get-NetNeighbor AddressFamily": lambda m, _: [
+            of_type("MSFT_NetNeighbor", IPAddress=address, LinkLayerAddress=mac, State="Stale")
+            for address, mac in m.neighbours()
+        ],
+    }
+)
