@@ -41,6 +41,7 @@ LOADS = (  # bytes a second (0: no limit), page cache, loaders
 )
 EXTRA = {"packed": {"keep": True}, "packed-direct": {"keep": False}}
 PART = 1 << 24
+HOUR = 3600
 BEGUN = time.monotonic()
 
 
@@ -109,15 +110,16 @@ def packer(command: str, *folders: Path) -> list[str]:
 def pack_big(folder: Path) -> None:
     """Killed once after its first file, then run again."""
     plain, packed = folder / "big/plain", folder / "big/packed"
-    with subprocess.Popen(packer("pack", plain, packed), stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout
-        first.stdout.readline()
-        time.sleep(1)
-        first.kill()
+    first = subprocess.Popen(packer("pack", plain, packed), stdout=subprocess.PIPE, text=True)
+    assert first.stdout
+    first.stdout.readline()
+    time.sleep(1)
+    first.kill()
+    first.communicate(timeout=HOUR)
     partial = [path.name for path in packed.glob("*.partial")]
     for command, folders in (("pack", (plain, packed)), ("verify", (packed,))):
         began = time.monotonic()
-        done = subprocess.run(packer(command, *folders), stdout=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(packer(command, *folders), stdout=subprocess.PIPE, text=True, check=False, timeout=HOUR)
         files = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         say(folder, step=command, left=partial, code=done.returncode, s=time.monotonic() - began, files=files)
 
@@ -125,7 +127,7 @@ def pack_big(folder: Path) -> None:
 def pack_small(folder: Path, name: str) -> None:
     plain, packed, back = (folder / name / each for each in ("plain", "packed", "back"))
     for command, folders in (("pack", (plain, packed)), ("unpack", (packed, back))):
-        subprocess.run(packer(command, *folders), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(packer(command, *folders), check=True, stdout=subprocess.DEVNULL, timeout=HOUR)
     same = all(path.read_bytes() == (back / path.name).read_bytes() for path in plain.iterdir())
     say(folder, step="unpack", model=name, same=same)
 
@@ -178,7 +180,7 @@ def load(folder: Path, limit: int, warm: bool, loader: str) -> None:
         if not warm:
             Path("/proc/sys/vm/drop_caches").write_text("3")
         for path in model.glob("*.safetensors") if warm else ():
-            subprocess.run(["cat", path], stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(["cat", path], stdout=subprocess.DEVNULL, check=True, timeout=HOUR)
         if limit:
             (limited(folder, limit) / "cgroup.procs").write_text(str(os.getpid()))
         used, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
@@ -296,16 +298,16 @@ def everything(folder: Path, count: int, seconds: float) -> None:
     small = [start("pack", name) for name in "ab"]
     big = start("pack-big")
     for each in small:
-        each.wait()
+        each.wait(HOUR)
     beside = [start("swaps", "packed", eager, count, until) for eager in (1, 0)]
     beside += [start("answer", name, "plain") for name in "ab"]
-    big.wait()
+    big.wait(HOUR)
     loads = start("loads")
-    loads.wait()
+    loads.wait(HOUR)
     for form in ("plain", "packed"):
-        start("answer", "big", form).wait()
+        start("answer", "big", form).wait(HOUR)
     for each in beside:
-        each.wait()
+        each.wait(HOUR)
 
 
 def loads(folder: Path) -> None:

@@ -34,7 +34,7 @@ from winhost.agent.linux_files import (
     status,
 )
 
-ENGINES = "winhost-engines"
+GROUP_OF_ENGINES = "winhost-engines"
 PACKED = KEPT + "/packed"
 PACKERS = ("docker", "podman", "systemd-run")
 PACKING_SECONDS = 3600
@@ -50,7 +50,7 @@ class PackedFile(NamedTuple):
 
 @reads("PackedModel", "folder")
 def packed_models(key: Key | None) -> Found:
-    if ENGINES not in {group.gr_name for group in grp.getgrall()}:
+    if GROUP_OF_ENGINES not in {group.gr_name for group in grp.getgrall()}:
         raise NotThereYet("LinuxGroup")  # so that it comes after its image, which may take a stage of its own
     folders = [key["folder"]] if key else [json.loads(content(str(each)))["folder"] for each in Path(PACKED).glob("*")]
     for folder in sorted(folders):
@@ -105,15 +105,18 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
         remove_packed(folder, record)
         return
     wanted = {**{name: record[name] for name in IS_PACKED}, **desired}
-    files, command = [*map(packed_file, wanted["files"] or ())], wanted["command"] or ("",)
-    if not files or not wanted["source"] or command[0] not in PACKERS:
+    command = wanted["command"] or [""]
+    if wanted["files"] is None or not wanted["source"] or command[0] not in PACKERS:
         raise bad_request("It takes a folder, the weights in it, and docker, podman or systemd-run with arguments.")
     if status(folder) is not None and record["source"] is None:
         raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
     known = packed_state(folder)["files"] or []
     lacking = [packed_file(line) for line in wanted["files"] if line not in known]
+    gone = [packed_file(line).name for line in record["files"] or () if line not in wanted["files"]]
     record.update(wanted)
     put(record_of_packed(folder), json.dumps(record), 0o600)  # before it is there
+    for name in gone:
+        remove(f"{folder}/{name}")
     if lacking:
         check_room(folder, sum(each.size for each in lacking if status(f"{folder}/{each.name}") is None))
         with folder_of(f"{folder}/x", make=True):
