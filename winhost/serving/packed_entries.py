@@ -13,7 +13,6 @@ from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
 from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.python_entries import PythonWheels
 
-PACKED_PERCENT = 70  # of the original, at most: docs/evidence/packed-weights.md
 _PACKED = "/packed"  # in the container that packs
 # Root without any of its rights, who sees the machine read-only but for one folder, and no network.
 _SANDBOX = (

@@ -21,9 +21,9 @@ from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, by_workload, gateway_entries, published_model
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
-from winhost.serving.ladder import ON_DISK, format_rest
+from winhost.serving.ladder import ON_DISK, PACKED_PERCENT, format_rest
 from winhost.serving.lmcache_server import lmcache_unit
-from winhost.serving.packed_entries import PACKED_PERCENT, loader_entries, loader_lines, packed_entry
+from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
 from winhost.serving.python_entries import PythonWheels
 from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models
 from winhost.serving.turn_entries import turn_settings
