@@ -111,6 +111,7 @@ def test_a_version_that_nobody_states_is_named_and_can_be_stated() -> None:
 
 OLDER = [code for code, case in CASES.items() if case.get("stated") and case["severity"] != "note"]
 NOT_MENDED = {"sleep-l1.pageable-by-default", "kv-lmcache.pair", "kv-peer-copies.connector-gone"}
+NOT_MENDED |= {"compressed-checkpoints.other-vllm"}  # seen with one version alone
 NOT_MENDED |= {"pinned-memory.switched-off"}  # what newer versions brought
 
 

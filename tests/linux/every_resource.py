@@ -157,6 +157,32 @@ def _venv(here: Furnished) -> Sequence[Entry]:
     return [entry({"folder": "/opt/winhost/python-0123456789abcdef"}, desired)]
 
 
+# What an engine's Python would do: the header of a packed file says which file it was made of.
+_PACKS = """
+import hashlib, json, pathlib, sys
+source, folder = map(pathlib.Path, sys.argv[1:])
+made_of = hashlib.sha256((source / "model.safetensors").read_bytes()).hexdigest()
+text = json.dumps({"__metadata__": {"winhost.packed": json.dumps({"sha256": made_of})}}).encode()
+(folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+"""
+
+
+def _packed(here: Furnished) -> Sequence[Entry]:
+    source, folder = "/srv/winhost/models/test", "/srv/winhost/models/test--packed"
+    sandbox = [
+        "--property=ProtectSystem=strict",
+        "--property=CapabilityBoundingSet=",
+        f"--property=ReadWritePaths={folder}",
+    ]
+    command = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", *sandbox, "/usr/bin/python3", "-c", _PACKS]
+    desired = {
+        "source": source,
+        "files": [line_of("model.safetensors", WEIGHTS)],
+        "command": [*command, source, folder],
+    }
+    return [entry({"folder": folder}, desired)]
+
+
 _PACKAGES = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": [], "to_remove": []}
 _MODEL = {"source": INCOMING, "revision": None, "files": [line_of("model.safetensors", WEIGHTS)], "token": None}
 _USER = {"there": True, "shell": "/bin/bash", "groups": ["models"]}
@@ -183,6 +209,7 @@ EVERY: Mapping[str, Callable[[Furnished], Sequence[Entry]]] = {
     "LinuxUser": wanted({"user": "ada"}, **_USER),
     "ModelFiles": wanted({"folder": "/srv/winhost/models/test"}, **_MODEL),
     "Mount": wanted({"path": "/srv/data"}, uuid=UUID, filesystem="ext4", options="noatime", mounted=True),
+    "PackedModel": _packed,
     "PythonVenv": _venv,
     "ReleaseFile": lambda here: [entry({"path": K3S_PROGRAM}, {**_RELEASE, "source": f"{INCOMING}/k3s"})],
     "SecretFile": wanted({"path": K3S_TOKEN}, secret="env:PATH"),

@@ -371,6 +371,10 @@ TOLD: dict[str, list[tuple[dict[str, str], dict[str, Any]]]] = {
         ({"path": "/srv/models"}, {"uuid": "01234567-89ab-cdef-0123-456789abcdef", "filesystem": "xfs",
           "options": "noatime", "mounted": True}),
     ],
+    "PackedModel": [
+        ({"folder": "/srv/winhost/models/x--packed"}, {"source": "/srv/winhost/models/x", "command": ["podman", "run"],
+          "files": [f"sha256:{'0' * 64} 7 model.safetensors"]}),
+    ],
     "PythonVenv": [
         ({"folder": f"/opt/winhost/python-{'0' * 16}"}, {"python": "3.12", "wheels": [f"sha256:{'0' * 64} 7 a.whl"],
           "source": "https://x"}),

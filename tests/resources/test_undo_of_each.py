@@ -160,6 +160,14 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         *("PythonVenv", {"wheels": None, "python": None}, {"wheels": ["x"], "python": "3.12"}),
         *({"wheels": ["x"], "python": "3.12"}, {"wheels": None}),
     ),
+    "a model that was packed": (
+        *("PackedModel", {"source": None, "files": None}, {"source": "a", "files": ["x"]}),
+        *({"source": "a", "files": ["x"]}, {"source": None}),
+    ),
+    "a packed model of which a file was gone before": (
+        *("PackedModel", {"files": []}, {"source": "a", "files": ["x"]}, {"source": "a", "files": ["x"]}),
+        "back",
+    ),
     "a setting of Docker": ("DockerSetting", {"value": None}, {"value": True}, {"value": True}, "back"),
     "a setting of Docker that others changed": (
         *("DockerSetting", {"value": None}, {"value": True}, {"value": False}),

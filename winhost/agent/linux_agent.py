@@ -52,6 +52,7 @@ PROGRAMS = (
     "systemctl",
     "systemd-analyze",
     "systemd-detect-virt",
+    "systemd-run",
     "ufw",
     "umount",
     "update-initramfs",

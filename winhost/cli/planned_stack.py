@@ -16,7 +16,7 @@ from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, show_made_keys
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cli.stack_watchers import desktop_watchers
-from winhost.cli.stack_wheels import engine_wheels, lock_text
+from winhost.cli.stack_wheels import engine_wheels, lock_text, nvcomp_wheels
 from winhost.cluster.node_entries import cluster_stack
 from winhost.cluster.node_request import ClusterStack
 from winhost.compat.target import Target
@@ -99,6 +99,7 @@ class PlannedStack:
         address, port = self.parts.listen
         beyond = address not in LOOPBACK
         wheels = engine_wheels(self.words, facts, self.parts.once)
+        nvcomp = nvcomp_wheels(self.words, facts, self.parts.workload, self.parts.once)
         program = f"{wheels.folder}/bin/vllm" if wheels else self.words.engine_program
         target = self._targets[facts.host] = stack_target(facts, request, program, beyond=beyond)
         faults, parts = Faults(), self.parts
@@ -109,7 +110,7 @@ class PlannedStack:
         faults.refuse()
         parts = parts.with_key_of(facts.host)
         try:
-            found = stack(target.facts, self._request(parts, target, allow, wheels))
+            found = stack(target.facts, self._request(parts, target, allow, wheels, nvcomp))
             target = target.published(port, allow) if beyond else target
             if watchers := desktop_watchers(parts, target):
                 target = target.with_watchers(watchers)
@@ -141,7 +142,12 @@ class PlannedStack:
         return target.request.with_playbook(_with_entries(target, found.entries)), found
 
     def _request(
-        self, parts: StackParts, target: StackTarget, allow: tuple[str, ...], wheels: PythonWheels | None
+        self,
+        parts: StackParts,
+        target: StackTarget,
+        allow: tuple[str, ...],
+        wheels: PythonWheels | None,
+        nvcomp: PythonWheels | None,
     ) -> StackRequest:
         words = self.words
         return StackRequest(
@@ -156,6 +162,7 @@ class PlannedStack:
             plain_http=words.plain_http,
             allowed=allow if target.peers is None else target.peers or None,
             engine_wheels=wheels,
+            nvcomp=nvcomp,
         )
 
 

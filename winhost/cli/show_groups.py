@@ -17,7 +17,7 @@ from winhost.resources.registry import titled
 from winhost.resources.windows.assignable_device import owner
 
 GROUPS = {
-    "downloads": ("StagedFile", "ReleaseFile", "ContainerImage", "ModelFiles"),
+    "downloads": ("StagedFile", "ReleaseFile", "ContainerImage", "ModelFiles", "PackedModel"),
     "Windows": ("HyperVRole", "VirtualMachinePlatform", "PowerPlan", "FastStartup"),
     "account": ("LocalAccount", "AccountRight", "AccountTasks"),
     "network": ("ExternalSwitch", "NatSwitch", "HyperVFirewall", "PortForward", "FirewallPort"),

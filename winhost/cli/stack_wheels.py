@@ -9,8 +9,10 @@ from winhost.cli.stack_options import StackWords
 from winhost.hub.locked_requirements import locked_packages
 from winhost.hub.wheel_index import PYPI, PythonPlace, wheels_of
 from winhost.model.errors import UsageError, visible
+from winhost.model.workload import LoadFormat, Workload
 from winhost.paths.linux_python import python_of
 from winhost.resources.host import HostFacts
+from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK
 from winhost.serving.python_entries import PythonWheels
 
 Once = Callable[[str, Callable[[], Any]], Any]
@@ -21,7 +23,17 @@ def engine_wheels(words: StackWords, facts: HostFacts, once: Once) -> PythonWhee
     """None where vLLM comes otherwise. Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel)."""
     if words.engine_lock is None:
         return None
-    text, where = lock_text(words.engine_lock), str(words.engine_lock)
+    return _wheels(lock_text(words.engine_lock), str(words.engine_lock), words, facts, once)
+
+
+def nvcomp_wheels(words: StackWords, facts: HostFacts, workload: Workload, once: Once) -> PythonWheels | None:
+    """None where no model is packed. Raises as `engine_wheels` does."""
+    if all(each.load_format is not LoadFormat.PACKED for each in workload.models):
+        return None
+    return _wheels(NVCOMP_LOCK, NVCOMP, words, facts, once)
+
+
+def _wheels(text: str, where: str, words: StackWords, facts: HostFacts, once: Once) -> PythonWheels:
     found = python_of(facts, words.python)
     if found is None:
         raise UsageError(

@@ -35,6 +35,7 @@ LOADERS = {
     LoadFormat.INSTANTTENSOR: "streaming-loaders",
     LoadFormat.RUNAI_STREAMER: "streaming-loaders",
     LoadFormat.RUNAI_STREAMER_SHARDED: "streaming-loaders",
+    LoadFormat.PACKED: "compressed-checkpoints",
 }
 
 

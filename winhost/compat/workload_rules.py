@@ -34,11 +34,13 @@ DRIVER_SUSPENDS_SHARED = Version("610")  # NVIDIA/cuda-checkpoint #56
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
 VLLM_SLEPT_IN_STEP = Version("0.24.0")  # over two GPUs with its own all-reduce, measured
 
-# Of the loaders of vLLM 0.33.0 those with get_all_weights: the default one, by all its names, and Run:ai's streamer.
+# Of the loaders of vLLM 0.33.0 those with get_all_weights: the default one, by all its names, and Run:ai's streamer;
+# and winhost's own.
 RELOADING = frozenset(
     {
         *(LoadFormat.AUTO, LoadFormat.HF, LoadFormat.SAFETENSORS, LoadFormat.PT, LoadFormat.NPCACHE),
         *(LoadFormat.MISTRAL, LoadFormat.FASTSAFETENSORS, LoadFormat.INSTANTTENSOR, LoadFormat.RUNAI_STREAMER),
+        LoadFormat.PACKED,
     }
 )
 
@@ -75,6 +77,10 @@ class WorkloadOnVariant:
     def droppers(self) -> list[Model]:
         """Models that sleep without their weights (level 2)."""
         return [model for model in self.sleepers if model.level == 2]
+
+    @property
+    def packed(self) -> list[Model]:
+        return [model for model in self.workload.models if model.load_format is LoadFormat.PACKED]
 
     @property
     def exposed(self) -> bool:
@@ -160,6 +166,17 @@ def shares_weights_and_sleeps(case: WorkloadOnVariant) -> str | None:
 def loads_what_nobody_converted(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.workload.models if model.load_format in CONVERTED and not is_folder(model.id)]
     return ", ".join(f"{model.id} by {model.load_format}" for model in found) or None
+
+
+@rule("compressed-checkpoints.no-gain", each=WORKLOAD)
+def packs_what_does_not_shrink(case: WorkloadOnVariant) -> str | None:
+    stuck = [each for each in case.packed if each.quantization or each.dtype is DType.FLOAT32]
+    return ", ".join(f"{each.name} in {each.quantization or each.dtype}" for each in stuck) or None
+
+
+@rule("compressed-checkpoints.in-cluster", each=WORKLOAD)
+def packs_for_a_cluster(case: WorkloadOnVariant) -> str | None:
+    return _named(case.packed) or None if case.workload.deploy is Deploy.KUBERNETES else None
 
 
 @rule("sleep-l1.own-all-reduce", each=WORKLOAD)

@@ -61,7 +61,7 @@ class Quantization(StrEnum):
 
 
 class LoadFormat(StrEnum):
-    """The values of vLLM's --load-format."""
+    """The values of vLLM's --load-format; packed is of winhost's own loader."""
 
     AUTO = "auto"
     HF = "hf"
@@ -78,6 +78,7 @@ class LoadFormat(StrEnum):
     IPC_CACHE = "ipc_cache"
     MODELEXPRESS = "modelexpress"
     DUMMY = "dummy"
+    PACKED = "packed"
 
 
 class ModelState(StrEnum):
@@ -376,7 +377,7 @@ class Model(Written):
     memory: Omittable[_Size] = None
     """Everything that one of its GPUs must hold for it, instead of computing it."""
     load_format: LoadFormat = LoadFormat.AUTO
-    """From what vLLM loads the weights, as for --load-format. Default: auto."""
+    """From what vLLM loads the weights, as for --load-format; packed: a plan packs them there. Default: auto."""
     state: ModelState = ModelState.RESIDENT
     """resident: always ready; sleeping: takes turns with the others that sleep on its GPUs. Default: resident."""
     sleep_level: Omittable[Literal[1, 2]] = None

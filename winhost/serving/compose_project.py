@@ -9,7 +9,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.model.workload import KvMirror, Mirror, Model, Workload
+from winhost.model.workload import KvMirror, LoadFormat, Mirror, Model, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.compose_words import compose_text, compose_word, hardened
@@ -74,6 +74,8 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.LMCACHE:
         raise ValueError("kv_mirror: lmcache takes a server beside each engine, which a plan sets up; here take tiers")
+    if any(model.load_format is LoadFormat.PACKED for model in request.workload.models):
+        raise ValueError("load_format: packed takes a step that packs, which a plan has; here leave it out")
     found = awake(facts, request.workload, request.path)
     settings = _settings(request)
     files = gateway_files(settings, request.keys, request.tls)

@@ -7,8 +7,8 @@ from winhost.compat.workload_rules import CONVERTED
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib, gib_range
-from winhost.model.workload import Model, is_folder
-from winhost.serving.engine_names import MODEL, kv_folder, lmcache, model_folder, socket, socket_folder
+from winhost.model.workload import LoadFormat, Model, is_folder
+from winhost.serving.engine_names import MODEL, kv_folder, lmcache, model_folder, packed_folder, socket, socket_folder
 from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
@@ -174,6 +174,11 @@ def _named(said: Callable[[str], str], how: str) -> Callable[[Case], Computed]:
     return lambda case: Computed(said(case.model.name), how)
 
 
+def _weights_folder(case: Case) -> Computed:
+    folder = packed_folder if case.model.load_format is LoadFormat.PACKED else model_folder
+    return Computed(f"{folder(case.model.name)}:{MODEL}:ro", "by the model's name")
+
+
 def _engine_folder(name: str) -> str:
     return f"{socket_folder(name)}:{socket_folder(name)}"
 
@@ -203,7 +208,7 @@ def _mirror_folder(name: str) -> str:
 COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
     "engine.folder": _named(_engine_folder, "by the model's name"),
     "engine.socket": _named(socket, "by the model's name"),
-    "model.folder": _named(lambda name: f"{model_folder(name)}:{MODEL}:ro", "by the model's name"),
+    "model.folder": _weights_folder,
     "kv.folder": _named(_mirror_folder, "by the model's name"),
     "kv.transfer": _transfer,
     "lmcache.network": _named(lambda name: f"container:{lmcache(name)}", "by the model's name"),

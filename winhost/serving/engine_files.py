@@ -4,15 +4,26 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from pathlib import PurePosixPath
 from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.gateway.turn_settings import IMAGES
-from winhost.model.workload import Mirror
+from winhost.model.workload import LoadFormat, Mirror
 from winhost.serving.choice import Served
 from winhost.serving.command import START
 from winhost.serving.compose_words import compose_text, compose_word, hardened, options_of_container
-from winhost.serving.engine_names import MODEL, SOCKETS, UNITS, kv_folder, lmcache, model_folder, slug, socket_folder
+from winhost.serving.engine_names import (
+    MODEL,
+    SOCKETS,
+    UNITS,
+    kv_folder,
+    lmcache,
+    model_folder,
+    packed_folder,
+    slug,
+    socket_folder,
+)
 from winhost.serving.gateway_entries import GROUP
 from winhost.serving.profile_lines import ProfileLine
 
@@ -68,6 +79,22 @@ class ServedEngine:
     def program(self) -> str | None:
         """The engine of containers; None where vLLM runs without."""
         return None if not self._container else "/usr/bin/podman" if self.by == "podman" else "/usr/bin/docker"
+
+    @property
+    def packed(self) -> bool:
+        return any(line.name == "--load-format" and line.value == LoadFormat.PACKED for line in self.served.lines)
+
+    @property
+    def model(self) -> str:
+        """The folder that it loads from."""
+        return (packed_folder if self.packed else model_folder)(self.served.model)
+
+    @property
+    def _program_words(self) -> list[str]:
+        """The commands of an environment that winhost made see no PYTHONPATH, by which the loader is found."""
+        if not self.packed:
+            return [self.by]
+        return [str(PurePosixPath(self.by).with_name("python3")), "-m", "vllm.entrypoints.cli.main"]
 
     @property
     def user(self) -> str:
@@ -210,10 +237,10 @@ class ServedEngine:
     def _by_program(self) -> list[str]:
         """A program of the machine itself, as a user that exists only while it runs."""
         model = slug(self.served.model)
-        arguments = [model_folder(self.served.model), *self._command[1:]]
+        arguments = [self.model, *self._command[1:]]
         kept = {line.name: str(line.value) for line in self._lines("env")}
         kept |= {"HOME": f"/var/cache/{self._name}", "VLLM_CACHE_ROOT": f"/var/cache/{self._name}/vllm"}
-        command = " ".join([_word(self.by), "serve", *map(_word, arguments)])
+        command = " ".join([*map(_word, self._program_words), "serve", *map(_word, arguments)])
         return [
             *(self._from_image(command) if self.image_on_disk else [f"ExecStart={command}"]),
             *(f"Environment={_word(f'{name}={value}')}" for name, value in kept.items()),
@@ -242,7 +269,7 @@ class ServedEngine:
     def _from_image(self, command: str) -> list[str]:
         """Start from the image as root, who alone reads and writes it; the engine gets the user of the unit."""
         folder = f"{IMAGES}/{slug(self.served.model)}"
-        starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {model_folder(self.served.model)} {self.user}"
+        starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {self.model} {self.user}"
         return [
             f"ExecStartPre=+/usr/bin/install -d -m 0700 -o root -g root {IMAGES} {folder}",
             f"ExecStart=!{starts} -- {command}",

@@ -47,6 +47,11 @@ def lmcache(name: str) -> str:
     return f"winhost-engine-{slug(name)}--lmcache"
 
 
+def packed_folder(name: str) -> str:
+    """Where a model's weights are packed. No slug has two dashes in a row."""
+    return f"{model_folder(name)}--packed"
+
+
 def model_folder(name: str) -> str:
     """The folder of a model's files."""
     return f"{MODELS}/{slug(name)}"

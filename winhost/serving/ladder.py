@@ -3,14 +3,15 @@
 from collections.abc import Iterable
 
 from winhost.core.dataclass import dataclass
-from winhost.model.workload import Model
+from winhost.model.workload import LoadFormat, Model
 
 MEASURED = (
     "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs; on disk: "
-    "1.75B, 3.26 GiB, one H100"
+    "1.75B, 3.26 GiB, one H100; packed: 5.5B, 10.24 GiB, one H200"
 )
 _WEIGHTS_GIB = 14.29
 _LOADING = 10  # seconds of a start
+PACKED_PERCENT = 70  # of the original, at most: docs/evidence/packed-weights.md
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,16 @@ ON_DISK = Rung(
     measured_with=3.26,
 )  # fmt: skip
 RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _ASLEEP, "dense bf16, no adapters, files cached")
+RELOADED_PACKED = Rung(
+    "level 2, packed", (0.6, 1.04), "0.05 s", 0.05, PACKED_PERCENT / 100, _ASLEEP, "load_format packed, dense bf16, files cached",
+    measured_with=10.24,
+)  # fmt: skip
 UNPINNED = Rung(
     "level 1, not pinned", (2.59, 2.77), "9.6 to 10.2 s each time", 10.2, 1.0, _ASLEEP, "as in WSL without pinning"
 )
 STOPPED = Rung("stopped, caches warm", (47.2, 50.6), _OUT, 6, 0, "nothing", "nothing", fixed=50.6 + 6 - _LOADING)
 COLD = Rung("cold", (91.5, 91.5), _OUT, 6, 0, "nothing", "nothing", fixed=91.5 + 6 - _LOADING)
-LADDER = (AWAKE, PINNED, SUSPENDED, RELOADED, UNPINNED, ON_DISK, STOPPED, COLD)
+LADDER = (AWAKE, PINNED, SUSPENDED, RELOADED_PACKED, RELOADED, UNPINNED, ON_DISK, STOPPED, COLD)
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,8 @@ def preferred(pinned: bool, reloads: bool, model: Model | None = None) -> tuple[
     level_1 = PINNED if pinned else UNPINNED
     if model is not None and model.suspend:
         level_1 = ON_DISK if model.image else SUSPENDED
-    return (level_1, *([RELOADED] if reloads else []), STOPPED)
+    packed = model is not None and model.load_format is LoadFormat.PACKED
+    return (level_1, *([RELOADED_PACKED if packed else RELOADED] if reloads else []), STOPPED)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,11 @@ from winhost.model.workload import (
 )
 from winhost.serving.causes import Because, causes_of
 from winhost.serving.ladder import (
+    PACKED_PERCENT,
     ON_DISK,
     PINNED,
     RELOADED,
+    RELOADED_PACKED,
     STOPPED,
     SUSPENDED,
     UNPINNED,
@@ -34,7 +36,7 @@ from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.host_memory import pins
 from winhost.sizing.memory_places import RAM
 
-_LEVELS = {PINNED: 1, UNPINNED: 1, SUSPENDED: 1, ON_DISK: 1, RELOADED: 2, STOPPED: 0}
+_LEVELS = {PINNED: 1, UNPINNED: 1, SUSPENDED: 1, ON_DISK: 1, RELOADED: 2, RELOADED_PACKED: 2, STOPPED: 0}
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,13 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
     model, within = case.model, case.workload.availability.swap_within
     if not model.sleeps:
         return None
-    level_1, *_ = preferred(pins(case.workload, granted), reloads=True, model=model)
-    rung = {0: STOPPED, 1: level_1, 2: RELOADED}[model.level]
+    level_1, level_2, _ = preferred(pins(case.workload, granted), reloads=True, model=model)
+    rung = {0: STOPPED, 1: level_1, 2: level_2}[model.level]
     size = _whole(model)
     found = chosen(rung, None if size is None else size / GiB, within)
-    if rung is RELOADED and size is not None and not _cached(case.budget, size):
-        reading = size / (FROM_DISK * GB)
+    files = size * PACKED_PERCENT // 100 if size is not None and rung is RELOADED_PACKED else size
+    if model.level == 2 and files is not None and not _cached(case.budget, files):
+        reading = files / (FROM_DISK * GB)
         return Rest(rung.name, reading, None if within is None else reading <= within)
     return Rest(rung.name, found.seconds, found.kept)
 

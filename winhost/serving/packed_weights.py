@@ -17,14 +17,23 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost_weights.container import BadContainer, read, weights
 
 NVCOMP = "nvidia-nvcomp-cu13==6.0.0.12"  # docs/evidence/packed-weights.md
+NVCOMP_LOCK = f"""\
+{NVCOMP} --hash=sha256:8386ba3ab6c968d001138eda0f66fe7b7a847e7241384a63232b1c2d50a79d74
+nvidia-libnvcomp-cu13==6.0.0.12 --hash=sha256:d1cf156f7885b9b1ad17ac0059b678e04869466f81207e51fed330f8ffbfcd5a
+"""
+"""Its wheels for x86_64, and for Python 3.9 to 3.14 alike, as PyPI has them."""
 WHEEL = f"winhost_weights-{__version__}-py3-none-any.whl"
 _INFO = f"winhost_weights-{__version__}.dist-info"
+METADATA = (
+    f"Metadata-Version: 2.1\nName: winhost-weights\nVersion: {__version__}\nRequires-Python: >=3.10\n"
+    f"License: Apache-2.0\nRequires-Dist: {NVCOMP}\n"
+)
+ENTRY_POINTS = "[vllm.general_plugins]\nwinhost_packed = winhost_weights.vllm_loader:register\n"
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same package is the same file
 _TEXTS = {
-    "METADATA": f"Metadata-Version: 2.1\nName: winhost-weights\nVersion: {__version__}\nRequires-Python: >=3.10\n"
-    f"License: Apache-2.0\nRequires-Dist: {NVCOMP}\n",
+    "METADATA": METADATA,
     "WHEEL": "Wheel-Version: 1.0\nGenerator: winhost\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    "entry_points.txt": "[vllm.general_plugins]\nwinhost_packed = winhost_weights.vllm_loader:register\n",
+    "entry_points.txt": ENTRY_POINTS,
 }
 
 
@@ -52,10 +61,15 @@ def not_packed(text: str) -> WinhostError:
     )
 
 
+def package_texts() -> dict[str, str]:
+    """The modules of the loader, by their files."""
+    package = Path(winhost_weights.__file__).parent
+    return {path.name: path.read_text("utf-8") for path in sorted(package.glob("*.py"))}
+
+
 def write_wheel(folder: Path) -> Path:
     """Write the wheel with which an engine's Python loads packed models, beside NVCOMP."""
-    package = Path(winhost_weights.__file__).parent
-    files = {f"winhost_weights/{path.name}": path.read_bytes() for path in sorted(package.glob("*.py"))}
+    files = {f"winhost_weights/{name}": text.encode() for name, text in package_texts().items()}
     files |= {f"{_INFO}/{name}": text.encode() for name, text in _TEXTS.items()}
     record = "".join(f"{name},sha256={_encoded(data)},{len(data)}\n" for name, data in files.items())
     files[f"{_INFO}/RECORD"] = f"{record}{_INFO}/RECORD,,\n".encode()

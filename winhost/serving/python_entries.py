@@ -26,6 +26,11 @@ class PythonWheels:
         return f"/opt/winhost/python-{self._digest}"
 
     @property
+    def site(self) -> str:
+        """The folder of its packages."""
+        return f"{self.folder}/lib/python{self.python}/site-packages"
+
+    @property
     def bytes(self) -> Bytes:
         return sum(int(line.split(" ")[1]) for line in self.files)
 

@@ -1,6 +1,7 @@
 """The stack that serves a workload on a Linux, as entries of a playbook: from images to the last check."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from winhost.core.answers import Json
@@ -9,7 +10,7 @@ from winhost.gateway.turn_settings import IMAGES
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import Mirror, Model, Workload, is_folder
+from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.paths.compose_package import compose_package
 from winhost.paths.criu_packages import criu_packages
 from winhost.paths.video_packages import video_packages
@@ -20,8 +21,9 @@ from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, by_workload, gateway_entries, published_model
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
-from winhost.serving.ladder import ON_DISK, format_rest
+from winhost.serving.ladder import ON_DISK, PACKED_PERCENT, format_rest
 from winhost.serving.lmcache_server import lmcache_unit
+from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
 from winhost.serving.python_entries import PythonWheels
 from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models
 from winhost.serving.turn_entries import turn_settings
@@ -47,7 +49,7 @@ class StackRequest:
     by: the engine of containers, or the path of vLLM's program; image: None with a program; files: the desired
     `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that reach the endpoint, of one beyond
     this machine; None where that is judged before it, by the Windows around it; engine_wheels: of the environment that
-    the program of `by` is in.
+    the program of `by` is in; nvcomp: where a model has load_format packed.
     """
 
     workload: Workload
@@ -61,6 +63,7 @@ class StackRequest:
     allowed: tuple[str, ...] | None = ()
     path: str | None = None
     engine_wheels: PythonWheels | None = None
+    nvcomp: PythonWheels | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,9 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += [_user(engine) for engine in engines if engine.image_on_disk]
     entries += _images(request)
     entries += request.engine_wheels.entries("vLLM") if request.engine_wheels else ()
+    entries += loader_entries(request.nvcomp) if request.nvcomp else ()
     entries += [_model_entry(request, model) for model in request.workload.models]
+    entries += [packed_entry(each, request.files[each.served.model]) for each in engines if each.packed]
     entries += [each for engine in engines for each in _files(engine)]
     entries += _mirrors(request, engines)
     entries += gateway_entries(
@@ -139,6 +144,12 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
     for model, served in zip(request.workload.models, found.models, strict=True):
         after = residents_beside(served, request.workload.models, found) if model.sleeps else before
         on_disk = model.image and served.level == 1
+        if model.load_format is LoadFormat.PACKED:
+            if request.nvcomp is None:
+                raise ValueError(
+                    f"load_format: packed of {visible(model.name)} needs nvCOMP, which is not planned here"
+                )
+            served = replace(served, lines=(*served.lines, *loader_lines(request.nvcomp)))
         yield ServedEngine(served, by, image, after, model.trust_remote_code, model.sleeps, mirror, on_disk)
         before = before if model.sleeps else (unit(model.name),)
 
@@ -298,7 +309,12 @@ def _sizes(request: StackRequest) -> Iterator[str]:
     known = "" if image or not request.image else " and the image, whose size its registry was not asked for"
     sent = models - here
     yield f"to download there: {gib(sent + (0 if saved else image))} ({gib(sent)} of models){known}"
-    yield f"to be kept on its disk: about {gib(models + 3 * image)}, the image unpacked at three times what is sent"
+    packed = [each.name for each in request.workload.models if each.load_format is LoadFormat.PACKED]
+    packs = sum(_bytes(request.files[name]) for name in packed) * PACKED_PERCENT // 100
+    kept = gib(models + packs + 3 * image)
+    yield f"to be kept on its disk: about {kept}, the image unpacked at three times what is sent"
+    if packed:
+        yield f"of these {gib(packs)} for packed weights of {', '.join(packed)}; the originals stay beside them"
     if wheels := request.engine_wheels:
         what = f"{len(wheels.files)} wheels of {gib(wheels.bytes)} from {wheels.server}, for Python {wheels.python}"
         yield f"to download there for vLLM as well: {what}; newer ones come with another plan"

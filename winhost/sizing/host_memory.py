@@ -6,6 +6,7 @@ from dataclasses import replace
 from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB, MiB, gib
 from winhost.model.workload import (
+    LoadFormat,
     Mirror,
     Model,
     Workload,
@@ -29,6 +30,7 @@ SYSTEM_LEAST = GiB
 PROCESS_RAM = 2 * GiB  # of the API server and core of each copy, and of each worker, of which there is one a card
 PROCESS_RAM_LEAST = GiB
 LOADING = 5 * GiB  # one file of weights; engines start one after the other
+PACKED_LOADER = 8 * 32 * MiB  # pinned, a GPU: a buffer for each thread of winhost_weights
 WINDOWS = 2 * GiB
 WINDOWS_USABLE = 4 * GiB
 NCCL_SHM = 256 * MiB  # a card
@@ -62,6 +64,7 @@ def ram_lines(
         yield _processes(each)
     loading = f"a file of weights on its way to the card, {gib(LOADING)} at most; engines start one after the other"
     yield BudgetLine("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
+    yield from _packed_loaders(workload, RAM)
     yield from _backups(workload, engines, available_memory, RAM)
     if workload.kv_mirror and workload.kv_mirror.through is Mirror.LMCACHE:
         yield from _staging(workload, RAM, "LMCache server", "lmcache-server")
@@ -137,6 +140,16 @@ def _tiers_rounding(workload: Workload) -> Iterator[BudgetLine]:
         yield BudgetLine("KV tiers, rounding", RAM, total, 0, how, evidence, estimate=True, model=model.name)
 
 
+def _packed_loaders(workload: Workload, where: str) -> Iterator[BudgetLine]:
+    """On the GPU it takes a tensor and a packed chunk, where the KV cache is not there yet."""
+    for model in workload.models:
+        if model.load_format is LoadFormat.PACKED:
+            total = model.gpus * PACKED_LOADER
+            how = f"{gib(PACKED_LOADER)} of pinned buffers for each GPU, while packed weights load"
+            evidence = ("packed-measured",)
+            yield BudgetLine("packed loader", where, total, 0, how, evidence, estimate=False, model=model.name)
+
+
 def shm_lines(workload: Workload) -> Iterator[BudgetLine]:
     for model in workload.models:
         if model.engine_gpus > 1:
@@ -161,6 +174,7 @@ def pinned_lines(
 ) -> Iterator[BudgetLine]:
     if pins(workload, available_memory):
         yield from _backups(workload, engines, available_memory, PINNED)
+    yield from _packed_loaders(workload, PINNED)
     for model in workload.models:
         if model.engine_gpus > 1:
             yield _nccl(model.name, model.gpus, PINNED)

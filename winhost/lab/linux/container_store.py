@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from winhost.lab.linux.inner_python import Ended
 from winhost.lab.linux.linux_machine import Linux
+from winhost.lab.linux.packer import packs
 from winhost.model.units import GiB
 
 _PULL_SECONDS = 300.0
@@ -39,6 +40,10 @@ class ContainerStore:
     def asked(self, engine: str, words: Sequence[str]) -> Ended | str:
         """A program of this engine."""
         verb, *names = (word for word in words if not word.startswith("-"))
+        if verb == "run":
+            image = words[words.index("-m") - 1]
+            there = self.has(image)
+            return packs(self._linux, words) if there else Ended(125, "", f"No such image: {image}\n")
         if verb == "ps":
             return "".join(f"{name}\n" for name in self._linux.containers)
         if verb == "info":

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
@@ -44,7 +44,7 @@ _UNKEPT = "/var/lib/winhost/undo/record.json"
 # What facts tell of these is made by a change.
 _MADE_BY_SCRIPTS = (
     *("Mount", "AptSource", "FirewallPort", "KernelModule", "LinuxFolder", "ModelFiles", "PythonVenv", "ReleaseFile"),
-    *("SecretFile", "Sysctl", "ClusterObjects"),
+    *("SecretFile", "Sysctl", "ClusterObjects", "PackedModel"),
 )
 _FOLDER = re.compile(r"(?<!^)(?=[A-Z])")
 Names = Mapping[str, Any]
@@ -84,6 +84,10 @@ class LinuxAnswers:
             if isinstance(record.state["text"], str):
                 self._take_objects(names, record.key["name"], record.state)
             return
+        if resource == "PackedModel":
+            if isinstance(record.state["files"], list | tuple):
+                self._take_packed(names, record.key["folder"], record.state)
+            return
         entry = names["RESOURCES"][resource]
         told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
         desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
@@ -99,6 +103,14 @@ class LinuxAnswers:
             names["put"](names["token_record"](path), json.dumps({"token": told["token"]}), 0o600)
             place = {"name": names["HUB_TOKEN"], "namespace": name}
             cluster.add(json.dumps({"kind": "Secret", "metadata": place}), -math.inf)
+
+    def _take_packed(self, names: Names, folder: str, told: Mapping[str, Json]) -> None:
+        paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in cast("Sequence[Json]", told["files"])}
+        for path in paths.values():
+            self.linux.disk.write(path, "")
+        marks = {line: names["packed_mark"](path) for line, path in paths.items()}
+        record = {"folder": folder, **told, "files": [*paths], "marks": marks}
+        names["put"](names["record_of_packed"](folder), json.dumps(record), 0o600)
 
     def came_in(self) -> int:
         """A connection, by its number."""

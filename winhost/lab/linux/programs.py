@@ -20,6 +20,7 @@ from winhost.lab.linux.first_disk import NFT_UNIT, RULES
 from winhost.lab.linux.inner_python import Ended
 from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, public, spec_text
 from winhost.lab.linux.package_manager import NVIDIA_CTK, PACKAGE_PROGRAMS, Apt
+from winhost.lab.linux.packer import packs
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.linux.simulated_cluster import SimulatedCluster
 from winhost.lab.physics.windows_errors import CmdletError
@@ -282,6 +283,7 @@ PROGRAMS: Mapping[str, Program] = {
     "ssh-keygen": (_always, _ssh_keygen),
     "sshd": (_with_sshd, _sshd),
     "systemctl": (_always, _systemctl),
+    "systemd-run": (_always, packs),
     "umount": (_always, lambda linux, words: linux.part(DataDisks).umount(words)),
     "update-initramfs": (_always, _initramfs),
     "visudo": (_always, _agrees),

@@ -46,7 +46,9 @@ OURS = re.compile(
     r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:settings\.json|keys)"
     r"|/usr/local/lib/systemd/system/winhost-(?:(?:gateway|keeper|kv-prune)\.service|kv-prune\.timer)"
     r"|/opt/winhost/kv-prune-[0-9a-f]{16}/prune_kv\.py"
-    r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py)|/etc/winhost/serving\.json"
+    r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py|process_image\.py)"
+    r"|/opt/winhost/weights-[0-9a-f]{16}/winhost_weights\.dist-info/(?:METADATA|entry_points\.txt)"
+    r"|/etc/winhost/serving\.json"
     r"|/etc/rancher/k3s/config\.yaml|/usr/local/lib/systemd/system/winhost-k3s\.service"
 )
 KNOWN_FILES = (

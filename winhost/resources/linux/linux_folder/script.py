@@ -10,7 +10,9 @@ from contextlib import suppress
 from winhost.agent.linux_agent import Found, Key, State, bad_request, changes, matching, reads, value, wrong_place
 from winhost.agent.linux_files import content, folder_of, move, put, remove, remove_folders_above, status
 
-PROGRAM_FOLDER = re.compile(r"/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/gateway")
+PROGRAM_FOLDER = re.compile(
+    r"/opt/winhost/(?:gateway(?:-plain-http)?-[0-9a-f]{16}/gateway|weights-[0-9a-f]{16}/winhost_weights)"
+)
 BESIDE = ".winhost-"  # a folder that is on its way to or from its name
 
 

@@ -1,0 +1,163 @@
+# key {folder: text}   state {source: text | null, files: [text] | null, command: [text] | null}
+from __future__ import annotations
+
+import grp
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from winhost.agent.linux_agent import (
+    KEPT,
+    AgentFault,
+    Found,
+    Key,
+    NotThereYet,
+    State,
+    bad_request,
+    changes,
+    matching,
+    reads,
+    run,
+    seconds,
+    waiting,
+)
+from winhost.agent.linux_files import (
+    check_room,
+    content,
+    folder_of,
+    opened,
+    put,
+    remove,
+    remove_folders_above,
+    status,
+)
+
+GROUP_OF_ENGINES = "winhost-engines"
+PACKED = KEPT + "/packed"
+PACKERS = ("docker", "podman", "systemd-run")
+PACKING_SECONDS = 3600
+IS_PACKED: State = {"source": None, "files": None, "command": None}
+MOST_PACKED_HEADER = 100_000_000
+
+
+class PackedFile(NamedTuple):
+    hash: str
+    size: int
+    name: str
+
+
+@reads("PackedModel", "folder")
+def packed_models(key: Key | None) -> Found:
+    if GROUP_OF_ENGINES not in {group.gr_name for group in grp.getgrall()}:
+        raise NotThereYet("LinuxGroup")  # so that it comes after its image, which may take a stage of its own
+    folders = [key["folder"]] if key else [json.loads(content(str(each)))["folder"] for each in Path(PACKED).glob("*")]
+    for folder in sorted(folders):
+        yield {"folder": folder}, packed_state(packed_folder(folder))
+
+
+def packed_folder(folder: str) -> str:
+    return matching(r"/srv/winhost/models/[a-z0-9-]{1,64}--packed", folder, "the folder of a packed model")
+
+
+def packed_file(line: str) -> PackedFile:
+    text = matching(r"sha256:[0-9a-f]{64} [0-9]{1,15} [^/\0]+", line, "a file, as sha256:HASH SIZE NAME")
+    hash_, size, name = text.split(" ", 2)
+    if name in (".", ".."):
+        raise bad_request(f"{name} is no file.")
+    return PackedFile(hash_[7:], int(size), name)
+
+
+def packed_state(folder: str) -> State:
+    record = packed_record(folder)
+    if record["source"] is None:
+        return dict(IS_PACKED)
+    there = [line for line in record["files"] if line in record["marks"] and is_as_packed(folder, line, record)]
+    return {"source": record["source"], "files": there, "command": record["command"]}
+
+
+def is_as_packed(folder: str, line: str, record: dict[str, Any]) -> bool:
+    return bool(packed_mark(f"{folder}/{packed_file(line).name}") == record["marks"][line])
+
+
+def packed_mark(path: str) -> list[int] | None:
+    """By which a file is known again without reading it."""
+    found = status(path)
+    return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def packed_record(folder: str) -> dict[str, Any]:
+    """marks: of each file as it was packed, by its line."""
+    nothing = {"folder": folder, **IS_PACKED, "marks": {}}
+    return {**nothing, **json.loads(content(record_of_packed(folder)))} if status(record_of_packed(folder)) else nothing
+
+
+def record_of_packed(folder: str) -> str:
+    return f"{PACKED}/{folder.rpartition('/')[2]}.json"
+
+
+@changes("PackedModel", "source", "files", "command")
+def change_packed_model(key: Key, desired: State, how: State) -> None:
+    folder = packed_folder(key["folder"])
+    record = packed_record(folder)
+    if "source" in desired and desired["source"] is None:
+        remove_packed(folder, record)
+        return
+    wanted = {**{name: record[name] for name in IS_PACKED}, **desired}
+    command = wanted["command"] or [""]
+    if wanted["files"] is None or not wanted["source"] or command[0] not in PACKERS:
+        raise bad_request("It takes a folder, the weights in it, and docker, podman or systemd-run with arguments.")
+    if status(folder) is not None and record["source"] is None:
+        raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
+    known = packed_state(folder)["files"] or []
+    lacking = [packed_file(line) for line in wanted["files"] if line not in known]
+    gone = [packed_file(line).name for line in record["files"] or () if line not in wanted["files"]]
+    record.update(wanted)
+    put(record_of_packed(folder), json.dumps(record), 0o600)  # before it is there
+    for name in gone:
+        remove(f"{folder}/{name}")
+    if lacking:
+        check_room(folder, sum(each.size for each in lacking if status(f"{folder}/{each.name}") is None))
+        with folder_of(f"{folder}/x", make=True):
+            pass
+        with waiting("weights are packed"):
+            pack_weights(command, seconds(how, PACKING_SECONDS))
+    for each in lacking:
+        check_packed(f"{folder}/{each.name}", each)
+    record["marks"] = {line: packed_mark(f"{folder}/{packed_file(line).name}") for line in wanted["files"]}
+    put(record_of_packed(folder), json.dumps(record), 0o600)
+
+
+def pack_weights(command: list[str], within: float) -> None:
+    """What is packed already stays, so that it can be run again. It says what is wrong in a line of JSON."""
+    done = run(*command, within=within)
+    if done.code == 0:
+        return
+    why = (done.errors.strip() or done.output.strip())[-2000:]
+    for line in done.output.splitlines():
+        with suppress(ValueError, AttributeError):
+            said = json.loads(line)
+            why = said.get("error") or (f"The engine's Python cannot pack: {said['lacks']}" if "lacks" in said else why)
+    raise AgentFault("Winhost.ProgramFailed", "InvalidResult", why, command[0], (f"exit {done.code}",))
+
+
+def check_packed(path: str, file: PackedFile) -> None:
+    """Its header says which file it was made of."""
+    try:
+        with opened(path) as here:
+            size = min(int.from_bytes(here.read(8), "little"), MOST_PACKED_HEADER)
+            made_of = json.loads(json.loads(here.read(size))["__metadata__"]["winhost.packed"])["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        made_of = None
+    if made_of != file.hash:
+        raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{path} is not {file.name} of the plan, packed.")
+
+
+def remove_packed(folder: str, record: dict[str, Any]) -> None:
+    if record["source"] is None:
+        return
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+    remove_folders_above(folder)
+    remove(record_of_packed(folder))

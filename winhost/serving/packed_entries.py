@@ -1,0 +1,91 @@
+"""Packed models on the Linux that serves: winhost's loader beside the engine, and the step that packs on its GPU."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from winhost.core.answers import Json
+from winhost.model.errors import visible
+from winhost.serving.engine_files import ServedEngine
+from winhost.serving.engine_names import MODEL, model_folder, packed_folder
+from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
+from winhost.serving.profile_lines import ProfileLine
+from winhost.serving.python_entries import PythonWheels
+
+_PACKED = "/packed"  # in the container that packs
+# Root without any of its rights, who sees the machine read-only but for one folder, and no network.
+_SANDBOX = (
+    *("PrivateNetwork=yes", "PrivateTmp=yes", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "ProtectSystem=strict"),
+    *("ProtectHome=yes", "ProtectKernelTunables=yes", "ProtectControlGroups=yes"),
+)
+
+
+def loader_folder() -> str:
+    """Named by what is in it, so that engines that run keep theirs."""
+    digest = hashlib.sha256(repr((sorted(package_texts().items()), METADATA, ENTRY_POINTS)).encode()).hexdigest()
+    return f"/opt/winhost/weights-{digest[:16]}"
+
+
+def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
+    """nvcomp: the environment with its wheels, which any Python of that machine and of its containers can read."""
+    yield from nvcomp.entries("nvCOMP")
+    folder, why = loader_folder(), "vLLM loads packed weights with it."
+    package: dict[str, Any] = {"files": dict(package_texts()), "only_root": True}
+    yield _entry("LinuxFolder", "Loader of packed weights", {"path": f"{folder}/winhost_weights"}, package, why)
+    for name, text in (("METADATA", METADATA), ("entry_points.txt", ENTRY_POINTS)):
+        path = {"path": f"{folder}/winhost_weights.dist-info/{name}"}
+        file: dict[str, Any] = {"text": text, "mode": "0644", "owner": "root:root"}
+        yield _entry("LinuxFile", f"Loader of packed weights: {name}", path, file, "vLLM finds the loader by it.")
+
+
+def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
+    """By which an engine finds the loader; folders are the same in its container."""
+    folders = (loader_folder(), nvcomp.site)
+    for folder in folders:
+        yield _line("container", "--volume", f"{folder}:{folder}:ro")
+    yield _line("env", "PYTHONPATH", ":".join(folders))
+
+
+def _line(kind: Any, name: str, value: str) -> ProfileLine:
+    why = "The loader of packed weights is installed beside the engine."
+    return ProfileLine(kind, name, value, why, "load_format packed", ("packed-measured",), "by what is in it")
+
+
+def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:
+    """files: the desired ModelFiles of the original. Raises ValueError."""
+    name = engine.served.model
+    lines = [
+        line for line in files["files"] or () if line.endswith(".safetensors") and "/" not in line.split(" ", 2)[2]
+    ]
+    if not lines or not all(line.startswith("sha256:") for line in lines):
+        raise ValueError(f"{visible(name)} has no safetensors files, and load_format: packed packs those alone")
+    source, folder = model_folder(name), packed_folder(name)
+    desired: dict[str, Any] = {"source": source, "files": lines, "command": [*_command(engine, source, folder)]}
+    why = "Its GPU packs the weights, which then load sooner; the original stays."
+    return _entry("PackedModel", f"Packed weights of {name}", {"folder": folder}, desired, why)
+
+
+def _command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
+    lines = engine.served.lines
+    variables = [each for each in lines if each.kind == "env" and each.name.startswith(("CUDA_", "PYTHONPATH"))]
+    words = ("-m", "winhost_weights", "pack")
+    if engine.program is None:
+        yield from ("systemd-run", "--quiet", "--wait", "--pipe", "--collect")
+        yield from (f"--property={each}" for each in (*_SANDBOX, f"ReadWritePaths={folder}"))
+        yield from (f"--setenv={each.name}={each.value}" for each in variables)
+        yield from (str(PurePosixPath(engine.by).with_name("python3")), *words, source, folder)
+        return
+    yield from (PurePosixPath(engine.program).name, "run", "--rm", "--pull=never", "--network=none", "--user=0:0")
+    yield from ("--cap-drop=ALL", "--security-opt=no-new-privileges")
+    yield from (each.text for each in lines if each.kind == "container" and each.name in ("--gpus", "--device"))
+    loader = (
+        each.text for each in lines if each.kind == "container" and (each.value or "").startswith("/opt/winhost/")
+    )
+    yield from (*loader, f"--volume={source}:{MODEL}:ro", f"--volume={folder}:{_PACKED}")
+    yield from (f"--env={each.name}={each.value}" for each in variables)
+    yield from ("--entrypoint=python3", str(engine.image), *words, MODEL, _PACKED)
+
+
+def _entry(resource: str, title: str, key: dict[str, str], desired: dict[str, Json], why: str) -> Json:
+    return {"resource": resource, "title": title, "key": key, "desired": desired, "why": why}
