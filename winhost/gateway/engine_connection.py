@@ -60,6 +60,11 @@ class EngineConnection(asyncio.Protocol):
         self._framed = self._as_it_is = False
         self._count: TokenCount | None = None
 
+    @property
+    def received(self) -> int:
+        """Grows with what comes of the answer."""
+        return self.passed + sum(map(len, self._held)) + bool(self.answer.status)
+
     # ---- between requests
 
     def rest(self, forget: Callable[[], object]) -> None:

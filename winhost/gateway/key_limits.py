@@ -151,6 +151,10 @@ class TokenCount:
         self._rest = whole[end:]
         return _without_usage(whole[:end])
 
+    def report(self, taken_in: int, taken_out: int) -> None:
+        """So many tokens, as somebody else counted them."""
+        self._reported.update({b"prompt": taken_in, b"completion": taken_out})
+
     def end(self) -> bytes:
         """What is left for its client at the end of the answer."""
         return self._rest if self.hides_usage else b""
