@@ -146,6 +146,7 @@ def played(asked: list[Asked], breaks: list[Fault]) -> list[Seen]:
                 breaking = asyncio.ensure_future(break_engines((pair.first, pair.second), breaks))
                 found = await asyncio.gather(*(client(pair, each) for each in asked))
                 await breaking
+                await asyncio.sleep(1)  # the gateway notices that the last client went away
                 held = pair.door._pairs[MODEL]
                 assert held.room._left == 67_108_864
                 assert not any(side.open or side._requests or side._watch for side in held.sides)
@@ -164,9 +165,7 @@ def check_text(found: Seen, complete: bool) -> None:
     if not complete:
         return
     assert len(found.finish) == 1
-    cut = len(whole) - len(found.text)
-    # White space at the break is computed twice, and counts in the limit.
-    assert not cut or (found.finish == ["length"] and cut <= sum(map(len, tokens[most - 3 : most])))
+    assert found.text == whole
     if found.usage:
         given = found.usage["completion_tokens"]
         assert "".join(tokens[:given]) == found.text

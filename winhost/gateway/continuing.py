@@ -184,10 +184,13 @@ class Continued:
         kept = text.rstrip() if again.chat else text  # a template may drop it
         self._later, self._skip = True, text[len(kept) :]
         self._rest, self.fault, self._here = b"", None, 0
-        self._before = self.given if kept else 0
+        self._before = self.given
         if not kept:  # there is nothing to go on from, so all of it is asked for
             return body
-        left = {name: max(0 if name == "min_tokens" else 1, most - self.given) for name, most in again.limits.items()}
+        # White space that is said again takes tokens as well; what is beyond the limit, its client is not told.
+        left = {name: max(1, most - self.given + len(self._skip)) for name, most in again.limits.items()}
+        if "min_tokens" in left:
+            left["min_tokens"] = max(0, again.limits["min_tokens"] - self.given)
         numbers = "".join(f',"{name}":{most}' for name, most in left.items())
         if again.chat:
             added = "," + _WRITE({"role": "assistant", "content": kept})
@@ -199,8 +202,7 @@ class Continued:
 
     def ends_here(self) -> "bytes | None":
         """What is left to say where its engine broke off after the last token; None: the rest has to be asked for."""
-        most = self._again.most
-        if not self.finished and (most is None or self.given < most or not self._head):
+        if not self.finished and not (self._is_full and self._head):
             return None
         events = b""
         if not self.finished:
@@ -249,21 +251,31 @@ class Continued:
         if not self._head:
             self._head = {name: found[name] for name in ("id", "object", "created", "model") if name in found}
         choices, usage = found["choices"], found.get("usage")
-        told = not choices or self._choice(choices[0])
+        told, new = self._choice(choices[0]) if choices else (True, True)
+        here = self._here + bool(choices)
         if usage:
-            self._count(usage, told)
-        elif choices and told:
-            self._here += 1
-            self.given = self._before + self._here
+            here = int(usage.get("completion_tokens") or 0)
+            self.taken = self.taken or int(usage.get("prompt_tokens") or 0)
+        if not new:  # they were counted where they came first
+            self._before -= here - self._here
+        self._here, self.given = here, max(0, self._before + here)
+        ends = self._later and choices and not self.finished and self._is_full
+        if ends:
+            choices[0]["finish_reason"], self.finished = "length", True
         if usage and (self._again.always or (self._again.usage and not choices)):
             found["usage"] = self._usage(usage)
         else:
             found.pop("usage", None)
             told = told and bool(choices)
-        return self._event(found) if told else b""
+        return (self._event(found) if told else b"") + ((self.ends_here() or b"") if ends else b"")
 
-    def _choice(self, choice: "dict[str, Any]") -> bool:
-        """Whether its client is told of it."""
+    @property
+    def _is_full(self) -> bool:
+        most = self._again.most
+        return most is not None and self.given >= most
+
+    def _choice(self, choice: "dict[str, Any]") -> "tuple[bool, bool]":
+        """Whether its client is told of it, and whether it says something new."""
         delta, name = (choice["delta"], "content") if self._again.chat else (choice, "text")
         self._look_at(delta)
         said = delta.get(name) or ""
@@ -274,12 +286,11 @@ class Continued:
         if again:
             del delta["role"]
         self._role = self._role or "role" in delta
-        if self._later and (said or again) and not (text or self.finished):
-            return False
         if text != said:
             delta[name] = text
         self._keep(text)
-        return True
+        new = bool(text) or not (said or again)
+        return new or not self._later or self.finished, new or not self._later
 
     def _look_at(self, delta: "dict[str, Any]") -> None:
         """What it says besides text, no engine can go on from."""
@@ -305,13 +316,6 @@ class Continued:
             self.give_up("it has reasoning in it")
         elif self.size > _MOST_TEXT:
             self.give_up("it is too long")
-
-    def _count(self, usage: "dict[str, Any]", told: bool) -> None:
-        here = int(usage.get("completion_tokens") or 0)
-        if not told:  # they were counted where they came first
-            self._before -= here - self._here
-        self._here, self.given = here, max(0, self._before + here)
-        self.taken = self.taken or int(usage.get("prompt_tokens") or 0)
 
     def _usage(self, said: "dict[str, Any]") -> "dict[str, Any]":
         counts = {"prompt_tokens": self.taken, "total_tokens": self.taken + self.given, "completion_tokens": self.given}
