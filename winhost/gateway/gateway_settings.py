@@ -17,6 +17,8 @@ from .yielding import YieldSettings, parse_yields
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _MOST_PROXIES = 64
 READY = ("completion", "chat", "embedding")
+FIRST, SECOND = "first", "second"
+"""The engines of a model that has two."""
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,13 @@ from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
 from .engine_side import Answer, Engines
 from .gateway_metrics import head, line
-from .gateway_settings import GatewaySettings, PublishedModel
+from .gateway_settings import FIRST, SECOND, GatewaySettings, PublishedModel
 from .key_limits import TokenCount
 
 _BETWEEN_TRIES_S = 0.25
 _MOST_KEPT = 67_108_864  # bytes of requests and texts of all streams that can be continued
 _MOST_FAULTS = 2  # of engines with one request, without a token between them: the request itself may be what ends them
 _EVENTS = "text/event-stream"
-FIRST, SECOND = "first", "second"
 
 
 class Room:
@@ -352,9 +351,9 @@ def lines(pairs: "Mapping[str, Pair]") -> Iterable[str]:
     if not pairs:
         return
     each: list[tuple[Any, ...]] = [(name, pair, side) for name, pair in pairs.items() for side in pair.sides]
-    yield from head("standby_answers", "gauge", "1 for the engine that answers now.")
-    for name, pair, side in each:
-        yield line("standby_answers", {"model": name, "engine": side.name}, int(pair.side is side))
+    yield from head("standby_state", "gauge", "1 for the engine that answers now, first or second.")
+    for name, pair in pairs.items():
+        yield line("standby_state", {"model": name, "state": pair.side.name}, 1)
     yield from head("standby_failures_total", "counter", "How often an engine let requests down.")
     for name, _, side in each:
         yield line("standby_failures_total", {"model": name, "engine": side.name}, side.failures)

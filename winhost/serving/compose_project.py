@@ -74,6 +74,8 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.LMCACHE:
         raise ValueError("kv_mirror: lmcache takes a server beside each engine, which a plan sets up; here take tiers")
+    if request.workload.availability.standby:
+        raise ValueError("availability.standby: a plan sets up the second engine; leave it out of what Compose starts")
     found = awake(facts, request.workload, request.path)
     settings = _settings(request)
     files = gateway_files(settings, request.keys, request.tls)

@@ -210,7 +210,7 @@ class ServedEngine:
     def _by_program(self) -> list[str]:
         """A program of the machine itself, as a user that exists only while it runs."""
         model = slug(self.served.model)
-        arguments = [model_folder(self.served.model), *self._command[1:]]
+        arguments = [model_folder(self.served.served_name), *self._command[1:]]
         kept = {line.name: str(line.value) for line in self._lines("env")}
         kept |= {"HOME": f"/var/cache/{self._name}", "VLLM_CACHE_ROOT": f"/var/cache/{self._name}/vllm"}
         command = " ".join([_word(self.by), "serve", *map(_word, arguments)])
@@ -242,7 +242,9 @@ class ServedEngine:
     def _from_image(self, command: str) -> list[str]:
         """As root, who alone reads and writes the image; the engine gets the user of the unit."""
         folder = f"{IMAGES}/{slug(self.served.model)}"
-        starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {model_folder(self.served.model)} {self.user}"
+        starts = (
+            f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {model_folder(self.served.served_name)} {self.user}"
+        )
         return [
             f"ExecStartPre=+/usr/bin/install -d -m 0700 -o root -g root {IMAGES} {folder}",
             f"ExecStart=!{starts} -- {command}",
@@ -262,7 +264,7 @@ class ServedEngine:
         """Arguments of `vllm serve`, the model's folder first."""
         remote = ["--trust-remote-code"] * self.remote_code
         arguments = [word for line in self._lines("engine") for word in line.words]
-        return [MODEL, f"--served-model-name={self.served.model}", *arguments, *remote]
+        return [MODEL, f"--served-model-name={self.served.served_name}", *arguments, *remote]
 
     def _lines(self, kind: str) -> Iterable[ProfileLine]:
         return [line for line in self.served.lines if line.kind == kind]
