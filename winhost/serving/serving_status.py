@@ -19,8 +19,8 @@ class ModelStatus:
     """seconds: for which its unit has been so; restarts: by systemd since it was started; version: as the engine says,
     and planned: as it was installed; length: the longest context in tokens; kv_cache: the share that is taken, from 0
     to 1; running, waiting: requests with the engine; takes_turns: the gateway starts and stops it; turn: whose it is,
-    which the gateway tells who has a key; stands_by: it is the second engine of that model; answers: it is the one of two
-    engines that answers now. None is what nobody tells.
+    which the gateway tells who has a key; stands_by: it is the second engine of that model; answers: of two
+    engines it is the one that answers now. None is what nobody tells.
     """
 
     model: str
@@ -162,7 +162,7 @@ def _model(engine: DeployedEngine, unit: UnitState, found: EngineState, metrics:
 
 def _answers(engine: DeployedEngine, metrics: Collection[Sample]) -> bool | None:
     for which, word in ((engine.stands_by is None, FIRST), (engine.stands_by is not None, SECOND)):
-        if any(each.name == f"standby:{word}" and each.model == engine.served_name for each in metrics):
+        if any(each.name == f"standby:{word}" and each.model == (engine.stands_by or engine.model) for each in metrics):
             return which
     return None
 

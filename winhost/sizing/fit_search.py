@@ -123,10 +123,14 @@ class FixSearch:
         return tuple(FitChange(ChangeKind.QUANTIZATION, model.name, str(model.dtype), str(to)) for model in plain)
 
     @property
+    def _of_file(self) -> Sequence[Model]:
+        return [model for model in self.workload.models if not model.stands_by]
+
+    @property
     def _may_sleep(self) -> Sequence[Model]:
         """Resident models without a second engine, which is awake beside the first."""
-        second = self.workload.availability.standby
-        return [model for model in self.workload.models if not (model.sleeps or model.name in second)]
+        second = {*self.workload.availability.standby, *(model.stands_by for model in self.workload.models)}
+        return [model for model in self._of_file if not (model.sleeps or model.name in second)]
 
     def _asleep(self) -> Iterator[Changes]:
         """The fewest resident models that must sleep."""
@@ -134,7 +138,7 @@ class FixSearch:
 
     def _elsewhere(self) -> Iterator[Changes]:
         """The fewest models that must go to another machine, so that one at least stays."""
-        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self.workload.models]
+        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self._of_file]
         yield from self._fewest(moves, len(moves) - 1)
 
     def _fewest(self, changes: Sequence[FitChange], most: int) -> Iterator[Changes]:
