@@ -1,4 +1,4 @@
-"""One of two real vLLM engines of a model is killed, stopped, or loses its core in the middle of streams. Numbers as JSON.
+"""One of two real vLLM engines is killed, stopped, or loses its core in the middle of streams. Numbers as JSON.
 
     python3 tests/vllm/takeover.py --json numbers.json [--vllm FOLDER] [--gib 2] [--logs FOLDER]
 
