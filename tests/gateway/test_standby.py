@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from tests.gateway.running import Gateway, gateway
 from tests.gateway.two_engines import CHAT, COMPLETION, MODEL, STEP_S, TwinEngine, Twins, tokens_of, twins
 from tests.gateway.virtual_time import in_virtual_time
 from winhost.gateway.standby import Room
@@ -234,3 +235,28 @@ def test_what_is_kept_has_a_bound(short: Path) -> None:
         assert held.room._left == 600
 
     run(short, test)
+
+
+def test_the_program_goes_on_with_a_large_request_of_a_real_client(short: Path) -> None:
+    first, second = TwinEngine(short / "a.sock", "a"), TwinEngine(short / "b.sock", "b")
+    standby = {"engine": {"socket": str(second.socket)}, "within": 600}
+    model = {"name": MODEL, "engine": {"socket": str(first.socket)}, "standby": standby}
+    settings = {"listen": {"socket": str(short / "door.sock")}, "models": [model]}
+
+    async def test(found: Gateway) -> None:
+        await first.start()
+        await second.start()
+        body = chat(f"12/2 {'x' * 40_000}", stream_options={"include_usage": True})
+        answer = asyncio.ensure_future(asyncio.to_thread(found.ask, CHAT, body))
+        while not first.requests:
+            await asyncio.sleep(STEP_S)
+        await asyncio.sleep(3 * STEP_S)
+        await first.kill()
+        status, _, told = await answer
+        await second.kill()
+        assert (status, text_of(told)) == (200, "".join(tokens_of("12/2")))
+        assert b'"completion_tokens":12' in told
+        assert len(second.requests) == 1
+
+    with gateway(short, settings, engine_up=False) as found:
+        asyncio.run(test(found))
