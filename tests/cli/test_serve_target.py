@@ -19,6 +19,7 @@ from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
 from winhost.lab.linux.systemd_units import Unit
 from winhost.lab.running_lab import Lab
 from winhost.model.served import EngineState, GatewayState, Sample, ServingState, UnitState
+from winhost.serving.deployed import DeployedEngine
 from winhost.serving.serving_status import serving_status
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -213,6 +214,20 @@ def test_an_engine_that_rests_by_its_turn_serves_and_one_that_starts_does_not(
     show_status(found)
     count = "0 of 1 models serve, 1 starting" if found.models[0].starts else f"{serves:d} of 1 models serve"
     assert f"h: {count} at http" in capsys.readouterr().out
+
+
+def test_the_one_of_two_engines_that_answers_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    state = UnitState("u", True, "active", "", "", "enabled", 0, 0, 0, "", None)
+    second = DeployedEngine(**{**SECOND, "stands_by": ENGINE["model"], "served_name": ENGINE["served_name"]})
+    deployed = replace(DEPLOYED, engines=(*DEPLOYED.engines, second))
+    engines = tuple(EngineState(each.socket, 200, None, (), ()) for each in deployed.engines)
+    gateway = GatewayState(200, 200, (Sample("standby:second", ENGINE["model"], 1.0),), own=True)
+    found = serving_status("h", deployed, ServingState((state, state, state), engines, gateway, None))
+    assert [(each.stands_by, each.answers) for each in found.models] == [(None, False), (ENGINE["model"], True)]
+    show_status(found)
+    shown = capsys.readouterr().out
+    assert "serving, stands by" in shown
+    assert "serving, answers" in shown
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """An event loop whose clock stands still while something is done, and jumps where everything waits.
 
-Hours pass in milliseconds. Where nothing will ever happen any more, it says so: that is a deadlock.
+Hours pass in milliseconds. What was written to a socket of the same process is read before time goes on. Where nothing
+will ever happen any more, it says so: that is a deadlock.
 """
 
 import asyncio
@@ -21,10 +22,12 @@ class _Jumping(selectors.SelectSelector):
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise Deadlock
-        self.now += max(0.0, timeout)
-        return super().select(0)
+        ready = super().select(0)
+        if not ready:
+            if timeout is None:
+                raise Deadlock
+            self.now += max(0.0, timeout)
+        return ready
 
 
 class VirtualTime(asyncio.SelectorEventLoop):

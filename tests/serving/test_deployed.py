@@ -18,6 +18,7 @@ ENGINE: dict[str, Any] = {
     "profile": "bare-metal",
     "cards": [0, 1],
     "turns": False,
+    "stands_by": None,
 }
 GATEWAY = {"unit": "winhost-gateway.service", "listen": "127.0.0.1:8443", "tls": False, "yields": False}
 DEPLOYED = Deployed((DeployedEngine(**ENGINE),), DeployedGateway(**GATEWAY))  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from winhost.gateway.gateway_settings import parse_settings
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
-from winhost.model.workload import Availability, KeyLimit, ModelState, Needs, PerKey, Video, Workload
+from winhost.model.workload import Availability, KeyLimit, ModelState, Needs, Parallel, PerKey, Video, Workload
 from winhost.paths.video_packages import video_packages
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
@@ -232,6 +232,37 @@ def test_the_gateway_gives_gpus_back_where_the_workload_says_when() -> None:
     idle = replace(plain, workload=replace(plain.workload, availability=Availability(idle=600)))
     settings = parse_settings(json.dumps(gateway_settings(made(idle))))
     assert (settings.turns.idle, [*settings.taking_turns]) == (600, ["chat"])
+
+
+def with_standby(**more: Any) -> StackRequest:
+    plain = request("chat")
+    return replace(plain, workload=replace(plain.workload, availability=Availability(standby=("chat",))), **more)
+
+
+def test_a_standby_is_the_same_engine_on_another_gpu_behind_the_same_name() -> None:
+    found = made(with_standby(by="/opt/vllm/bin/vllm", image=None))
+    first, second = found.deployed.engines
+    assert (first.model, first.stands_by, second.model, second.stands_by) == ("chat", None, "chat-standby", "chat")
+    assert [each.model for each in found.deployed.published] == ["chat"]
+    assert {*first.cards}.isdisjoint(second.cards)
+    model_of_gateway = parse_settings(json.dumps(gateway_settings(found))).models["chat"]
+    assert model_of_gateway.standby
+    assert (model_of_gateway.engine.socket, model_of_gateway.standby.engine.socket) == (first.socket, second.socket)
+    units = {name: text for name, text in texts(found).items() if name.startswith("winhost-engine-")}
+    lines = [line for text in units.values() for line in text.split("\n") if "ExecStart=" in line]
+    commands = [line.replace("/chat-standby/", "/chat/") for line in lines]
+    assert len(commands) == 2
+    assert commands[0] == commands[1]  # both have the same options, name and files
+    assert f"After=network-online.target {first.unit}" in units[second.unit]
+    assert sum(each["resource"] == "ModelFiles" for each in found.entries) == 1
+    assert Deployed.parse(found.deployed.text()) == found.deployed
+
+
+def test_a_standby_without_a_gpu_of_its_own_is_refused_by_name() -> None:
+    plain = with_standby()
+    wide = replace(plain.workload.models[0], parallel=Parallel(tensor=2))
+    with raises(RefusedError, "NoProfile", "too few GPUs for chat-standby"):
+        made(replace(plain, workload=replace(plain.workload, models=(wide,))))
 
 
 def test_what_cannot_sleep_safely_is_stopped_between_its_turns_and_not_in_development_mode() -> None:

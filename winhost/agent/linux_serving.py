@@ -48,6 +48,7 @@ GATEWAY_METRICS = {
     "winhost_gateway_refused_total": "refused",
     "winhost_gateway_broken_answers_total": "broken",
     "winhost_gateway_engine_state": "turn",
+    "winhost_gateway_standby_state": "standby",
     "winhost_gateway_model_requests_waiting": "turn_waiting",
     "winhost_gateway_last_move_seconds": "move_seconds",
     "winhost_gateway_last_move_time_seconds": "move_at",

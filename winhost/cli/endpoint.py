@@ -166,7 +166,7 @@ class Endpoint:
 
     @property
     def models(self) -> Sequence[str]:
-        return [each.model for each in self.deployed.engines]
+        return [each.model for each in self.deployed.published]
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def _checks(
     stop: Callable[[], bool],
 ) -> Iterator[Check]:
     key = SecretRef.parse(str(record.plan.request.asks_with)).resolve().reveal()
-    for engine in deployed.engines:
+    for engine in deployed.published:
         title = f"A completion of {engine.model}, from this computer"
         tell(ProgressEvent(record.host, "at", title))
         over = monotonic() + (_TURN if engine.turns else 0)

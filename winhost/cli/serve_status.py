@@ -73,6 +73,8 @@ _TROUBLED = {
 def _row(each: ModelStatus) -> tuple[object, ...]:
     requests = "" if each.running is None else f"{each.running} running, {each.waiting or 0} waiting"
     state = each.state + (f" ({each.restarts} restarts)" if each.restarts else "")
+    if each.answers is not None:
+        state += ", answers" if each.answers else ", stands by"
     version = each.version or each.planned
     other = f" ({each.planned} was planned)" if each.version and not _same(each.version, each.planned) else ""
     cache = "" if each.kv_cache is None else f"{each.kv_cache:.0%}"

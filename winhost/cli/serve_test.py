@@ -110,6 +110,8 @@ class Testing:
             status = self._served.status()
         self.versions = status.versions
         lengths = {each.model: each.length for each in status.models}
+        self._skipped += [f"{each.model}: it takes over for {each.stands_by}" for each in chosen if each.stands_by]
+        chosen = tuple(each for each in chosen if not each.stands_by)
         asked = [each for engine in chosen for each in self._of_model(engine, lengths[engine.model])]
         asked += self._of_gateway(chosen[0].model if chosen else _NO_MODEL)
         passed = bool(chosen) and all(each.passed for each in asked)

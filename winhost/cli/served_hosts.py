@@ -62,7 +62,7 @@ class ServingRun:
     @property
     def told(self) -> ServedHost:
         gateway, record = self.deployed.gateway, self.record
-        models = tuple(each.model for each in self.deployed.engines)
+        models = tuple(each.model for each in self.deployed.published)
         asks_with = record.plan.request.asks_with
         return ServedHost(
             record.host, record.run, record.last, models, gateway.listen, gateway.tls, self._url(), asks_with

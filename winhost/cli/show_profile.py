@@ -44,8 +44,9 @@ def _show(served: Served, vllm: str | None, everything: bool) -> None:
 
 def _files(served: Served) -> str:
     return (
-        f"The files of {served.id} are expected in {model_folder(served.model)}, and the gateway at {served.socket}, "
-        "in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
+        f"The files of {served.id} are expected in {model_folder(served.served_name)}, and the gateway at "
+        f"{served.socket}, in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets "
+        "up all of this"
     )
 
 

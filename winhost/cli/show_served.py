@@ -27,7 +27,7 @@ def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = Non
     if not reached:
         reached = "ADDRESS" if bare in _ANY else bare
     url = f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
-    models = ", ".join(engine.model for engine in deployed.engines)
+    models = ", ".join(engine.model for engine in deployed.published)
     yield f"Served: {models} at {url}/v1, each after a completion of its own"
     ssh = place.get("ssh")
     if bare in _HERE and isinstance(ssh, list | tuple):

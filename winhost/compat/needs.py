@@ -233,7 +233,8 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason]:
         lacking = "; ".join(not_known(found))
         about_memory = finding("gpu-memory.fit-unknown", lacking or "whether everything can be placed")
     elif found.may_fit is False:
-        full = ", ".join(place.where for place in found.places if place.may_fit is False) or "too few GPUs"
+        few = f"too few GPUs for {', '.join(found.placement.homeless)}" if found.placement.homeless else "too few GPUs"
+        full = ", ".join(place.where for place in found.places if place.may_fit is False) or few
         about_memory = finding("gpu-memory.does-not-fit", f"not enough memory in: {full}")
     else:
         from winhost.sizing.fit_judgement import deciding

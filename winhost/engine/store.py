@@ -138,7 +138,7 @@ class Store:
             raise _busy(host, self.folder / "locks" / f"{_safe(host)}.json")
 
     def held(self, host: str, *, command: bool = False) -> bool:
-        """Tell whether a run works on the host now; command: whether `winhost up` or `down` does, which may still plan."""
+        """Tell whether a run works on the host now; command: whether `up` or `down` does, which may still plan."""
         from filelock import Timeout
 
         name = f"{_safe(host)}{'.up' if command else ''}"

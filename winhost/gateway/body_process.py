@@ -15,10 +15,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .continuing import Again
 from .fair_line import FairLine, OneAtATime, WaitedTooLong, Waiting
 from .gateway_settings import GatewaySettings
 from .request_body import ForEngine, WrongBody, written_for_engine
@@ -92,7 +93,8 @@ class BodyProcess:
             self._idle = loop.call_later(_IDLE_S, self.end)
             self._elsewhere.give_back()
         if "model" in words:
-            return ForEngine(words["model"], found, words["usage"])
+            again = words["again"]
+            return ForEngine(words["model"], found, words["usage"], again and Again(**again))
         raise WrongBody(**words)
 
     async def _asked(self, body: "list[bytes]", words: "dict[str, Any]") -> "tuple[dict[str, Any], list[bytes]]":
@@ -188,7 +190,8 @@ def serve(channel: socket.socket) -> None:
         found = b""
         try:
             made = written_for_engine(take(size), words["route"], settings)
-            answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage}
+            again = made.again and asdict(made.again)
+            answer: dict[str, Any] = {"model": made.model, "usage": made.adds_usage, "again": again}
             found = made.parts[0]
         except WrongBody as error:
             answer = {"status": error.status, "code": error.code, "message": error.message, "param": error.param}

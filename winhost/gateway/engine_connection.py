@@ -62,6 +62,11 @@ class EngineConnection(asyncio.Protocol):
         self._framed = self._straight = False
         self._count = TokenCount()
 
+    @property
+    def received(self) -> int:
+        """Grows with what comes of the answer."""
+        return self.passed + sum(map(len, self._held)) + bool(self.answer.status)
+
     # ---- between requests
 
     def rest(self, forget: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ import json
 import socket
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .engine_connection import EngineConnection, NotBegun, ReadBy, whole_if_small
@@ -25,6 +25,8 @@ _READY_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "1"}], "max_tokens": 1}),
     "embedding": ("/v1/embeddings", {"input": "1"}),
 }
+
+Begun = Callable[[EngineConnection], object]
 
 
 class TooLong(Exception):
@@ -46,24 +48,40 @@ class Engines:
         self._aside: defaultdict[SocketOrPort, set[EngineConnection]] = defaultdict(set)
 
     def answer(
-        self, model: PublishedModel, path: str, body: "Sequence[bytes]", request_id: str, hold: float | None = None
-    ) -> "_Answer":
-        """path: of this program, never of a client; body: in parts. Raises NotUp, EngineFault."""
+        self,
+        model: PublishedModel,
+        path: str,
+        body: "Sequence[bytes]",
+        request_id: str,
+        hold: float | None = None,
+        begun: Begun = lambda connection: None,
+    ) -> "Answer":
+        """path: of this program, never of a client; body: in parts; begun: is told each connection before it asks.
+        Raises NotUp, EngineFault.
+        """
         until = time.monotonic() + (self._limits.hold if hold is None else hold)
         head = _head(model.engine, "POST", path, body, f"X-Request-Id: {request_id}")
-        return _Answer(self, model.engine, head, body, until)
+        return Answer(self, model.engine, head, body, until, begun)
 
     def hung_up(self, engine: SocketOrPort) -> int:
         """How often its connections were hung up."""
         return self._hung_up[engine]
 
-    async def ask(self, engine: SocketOrPort, head: bytes, body: "Sequence[bytes]", until: float) -> EngineConnection:
+    async def ask(
+        self,
+        engine: SocketOrPort,
+        head: bytes,
+        body: "Sequence[bytes]",
+        until: float,
+        begun: Begun = lambda connection: None,
+    ) -> EngineConnection:
         """Raises NotUp, EngineFault."""
         while True:
             connection = self._kept_one(engine)
             reused = connection is not None
             try:
                 connection = connection or await self._connected(engine, whole_if_small(head, body))
+                begun(connection)
                 await connection.ask(head, body)
                 return connection
             except NotUp:  # no byte of the request went anywhere
@@ -190,18 +208,25 @@ class Engines:
             self.hang_up(engine)
 
 
-class _Answer:
+class Answer:
     """As a context manager it costs a request less than a generator would."""
 
     def __init__(
-        self, engines: Engines, engine: SocketOrPort, head: bytes, body: "Sequence[bytes]", until: float
+        self,
+        engines: Engines,
+        engine: SocketOrPort,
+        head: bytes,
+        body: "Sequence[bytes]",
+        until: float,
+        begun: Begun,
     ) -> None:
         self._engines, self._engine, self._head, self._body, self._until = engines, engine, head, body, until
+        self._begun = begun
         self._before = engines.hung_up(engine)
         self._connection: EngineConnection
 
     async def __aenter__(self) -> EngineConnection:
-        self._connection = await self._engines.ask(self._engine, self._head, self._body, self._until)
+        self._connection = await self._engines.ask(self._engine, self._head, self._body, self._until, self._begun)
         return self._connection
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:

@@ -14,10 +14,11 @@ from .api_keys import ApiKeys
 from .bodies import Bodies, Body, TooSlow
 from .body_process import BodyProcess, NotRead
 from .connections import Clients, Request
+from .continuing import Again
 from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
 from .engine_metrics import EngineMetrics
-from .engine_side import Engines
+from .engine_side import Answer, Engines
 from .fair_line import WaitedTooLong
 from .gateway_metrics import GatewayMetrics, asked_of, states_in
 from .gateway_settings import GatewaySettings, PublishedModel
@@ -38,6 +39,7 @@ from .published import (
     route_of,
 )
 from .request_body import WrongBody
+from .standby import Relayed, lines, pairs_of
 from .strict_http import Head
 from .turn_state import Seat, TurnEnded
 from .turns import Busy, Turns
@@ -68,6 +70,7 @@ class Exchange:
     revoked: bool = False
     error: str = ""
     streams: bool = False
+    again: Again | None = None
 
     def name(self, given: str) -> None:
         self.given = given
@@ -113,6 +116,7 @@ class FrontDoor:
     ) -> None:
         self._settings, self._engines, self._clients = settings, engines, clients
         self._turns, self._use, self._gpus = turns, use, gpus
+        self._pairs = pairs_of(settings, engines)
         self._key_limits = KeyLimits(settings.per_key)
         self._bodies, self._body_process = Bodies(settings.limits), BodyProcess(settings)
         self._metrics, self._engine_metrics = GatewayMetrics(), EngineMetrics(engines)
@@ -348,12 +352,13 @@ class FrontDoor:
         only = scope.models if scope else frozenset[str]()
         if route == ENGINE_METRICS:
             models = [each for name, each in self._settings.models.items() if only is None or name in only]
+            models += [self._pairs[each.name].sides[1].model for each in models if each.standby]
             return await self._engine_metrics.text(models, states_in(self._turns.metrics()))
         now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
         now["held_body_bytes"] = self._bodies.held
         now["yield_asked"] = int(self._turns.yielding.asked)
         now["yielded"] = int(self._turns.yielding.asked and not self._turns.on_gpus)
-        more = [*self._turns.metrics()]
+        more = [*self._turns.metrics(), *lines(self._pairs)]
         if only is None:
             more += [*self._use.lines(self.keys_unread), *await self._gpus.lines()]
         return self._metrics.text(more, only, **now, connections=self._clients.now).encode()
@@ -362,6 +367,8 @@ class FrontDoor:
         """A model that takes turns answered when its turn began; asked in between, it would hold up others."""
         if self._turns.takes_turns(model.name):
             return self._turns.ready(model.name)
+        if model.standby:
+            return await self._pairs[model.name].ready()
         return await self._engines.ready(model)
 
     def _described(self, name: str) -> dict[str, object]:
@@ -414,7 +421,7 @@ class FrontDoor:
         try:
             async with (
                 self._turns.turn(seat, model.name, until),
-                self._engines.answer(model, exchange.route, body.parts, exchange.id, hold) as answer,
+                self._answer(model, body, exchange, hold, until) as answer,
             ):
                 body.sent()
                 return await self._passed_on(request, answer, exchange, seat)
@@ -428,6 +435,13 @@ class FrontDoor:
             message = f"The engine of {model.name} broke off before it answered."
             raise Answered(502, "engine-broke-off", message) from None
 
+    def _answer(
+        self, model: PublishedModel, body: Body, exchange: Exchange, hold: "float | None", until: float
+    ) -> "Answer | Relayed":
+        if model.standby:
+            return self._pairs[model.name].answer(exchange.route, body.parts, exchange.id, exchange.again, until)
+        return self._engines.answer(model, exchange.route, body.parts, exchange.id, hold)
+
     async def _read(self, request: Request, body: Body, exchange: Exchange, until: float) -> None:
         await self._receive(request, body)
         try:
@@ -437,7 +451,7 @@ class FrontDoor:
         except NotRead:
             message = "The body could not be read: the process that reads large ones ended."
             raise Answered(503, "body-not-read", message, Retry_After="5") from None
-        exchange.model, body.parts = found.model, found.parts
+        exchange.model, body.parts, exchange.again = found.model, found.parts, found.again
         if found.model not in (allowed := self._models_of(exchange)):
             raise _other_model(allowed)
         if exchange.count:
@@ -452,7 +466,7 @@ class FrontDoor:
             raise Answered(408, "too-slow", "The body did not come in time.") from None
 
     async def _passed_on(
-        self, request: Request, engine: EngineConnection, exchange: Exchange, seat: Seat
+        self, request: Request, engine: "EngineConnection | Relayed", exchange: Exchange, seat: Seat
     ) -> PassedAnswer:
         client = request.client
         passed = PassedAnswer(request, engine.answer, self._headers(exchange), self.draining)
@@ -465,9 +479,10 @@ class FrontDoor:
         try:
             await engine.pass_on(client, passed.head, passed.framed, count)
             await client.drained()
-        except EngineFault:
+        except EngineFault as fault:
             self._turns.doubt(exchange.model)
-            self._break_off(passed, exchange, "engine-broke-off")
+            why = f" Nothing goes on with it: {fault}." if exchange.again else ""
+            self._break_off(passed, exchange, "engine-broke-off", why)
         except asyncio.CancelledError:
             if not (seat.ended or self._cutting or exchange.revoked):
                 raise
@@ -478,7 +493,7 @@ class FrontDoor:
             exchange.sent = engine.passed
         return passed
 
-    def _break_off(self, passed: PassedAnswer, exchange: Exchange, code: str) -> None:
+    def _break_off(self, passed: PassedAnswer, exchange: Exchange, code: str, why: str = "") -> None:
         self._metrics.broken[exchange.model] += 1
         exchange.error = code
-        passed.break_off(f"The answer of {exchange.model} is broken off: {code}.", code)
+        passed.break_off(f"The answer of {exchange.model} is broken off: {code}.{why}", code)

@@ -17,12 +17,23 @@ from .yielding import YieldSettings, parse_yields
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _MOST_PROXIES = 64
 READY = ("completion", "chat", "embedding")
+FIRST, SECOND = "first", "second"
+"""The engines of a model that has two."""
+
+
+@dataclass(frozen=True)
+class StandbyEngine:
+    """A second engine of a model, which takes over; within: seconds in which it is noticed that one hangs."""
+
+    engine: SocketOrPort
+    within: int = 1
 
 
 @dataclass(frozen=True)
 class PublishedModel:
     """name: as clients call it; served_as: as its engine does; ready: the request that says that it answers;
-    turns: where it shares GPUs with others; body: what requests may contain besides the usual.
+    turns: where it shares GPUs with others; body: what requests may contain besides the usual; standby: its second
+    engine.
     """
 
     name: str
@@ -31,6 +42,7 @@ class PublishedModel:
     ready: str
     turns: ModelTurns | None = None
     body: BodyRules = field(default_factory=BodyRules)
+    standby: StandbyEngine | None = None
 
 
 @dataclass(frozen=True)
@@ -167,11 +179,15 @@ def _models(value: Any) -> dict[str, PublishedModel]:
 
 
 def _model(value: Any, where: str) -> PublishedModel:
-    given = table(value, where, ("name", "engine"), ["name", "engine", "served_as", "ready", "turns", "body"])
+    given = table(
+        value, where, ("name", "engine"), ["name", "engine", "served_as", "ready", "turns", "body", "standby"]
+    )
     name = word(given, where, "name", NAME)
-    engine = engine_place(given["engine"], f"{where}.engine")
-    if engine.address and (not (found := ipaddress.ip_address(engine.address)).is_private or found.is_unspecified):
-        raise WrongSettings(f"{where}.engine: {engine} is no internal address, so others could reach the engine")
+    engine = _engine(given["engine"], f"{where}.engine")
+    if "standby" in given and "turns" in given:
+        raise WrongSettings(
+            f"{where}.standby: {name} takes turns, and a standby is awake beside the engine that answers"
+        )
     ready = given.get("ready", "completion")
     if ready not in READY:
         raise WrongSettings(f"{where}.ready: one of {', '.join(READY)} is expected, not {ready!r}")
@@ -182,7 +198,23 @@ def _model(value: Any, where: str) -> PublishedModel:
         ready=ready,
         turns=parse_model_turns(given["turns"], f"{where}.turns") if "turns" in given else None,
         body=parse_rules(given.get("body", {}), f"{where}.body"),
+        standby=_standby(given["standby"], f"{where}.standby", engine) if "standby" in given else None,
     )
+
+
+def _engine(value: Any, where: str) -> SocketOrPort:
+    engine = engine_place(value, where)
+    if engine.address and (not (found := ipaddress.ip_address(engine.address)).is_private or found.is_unspecified):
+        raise WrongSettings(f"{where}: {engine} is no internal address, so others could reach the engine")
+    return engine
+
+
+def _standby(value: Any, where: str, first: SocketOrPort) -> StandbyEngine:
+    given = table(value, where, ("engine",), ["engine", "within"])
+    engine = _engine(given["engine"], f"{where}.engine")
+    if engine == first:
+        raise WrongSettings(f"{where}.engine: {engine} is the engine that it is to stand by for")
+    return StandbyEngine(engine, number(given, where, "within", 600) if "within" in given else 1)
 
 
 def _limits(value: Any) -> Limits:

@@ -145,6 +145,10 @@ class TokenCount:
         self.between = not self._rest
         return _without_usage(whole[:end])
 
+    def report(self, taken_in: int, taken_out: int) -> None:
+        """So many tokens, as somebody else counted them."""
+        self._reported.update({b"prompt": taken_in, b"completion": taken_out})
+
     def end(self) -> bytes:
         """What is left for its client at the end of the answer."""
         return self._rest if self.hides_usage else b""

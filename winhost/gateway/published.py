@@ -67,7 +67,12 @@ def understood(body: bytearray) -> dict[str, Any]:
 
 def for_engine(request: dict[str, Any], served_as: str) -> bytes:
     """Written anew, so that the engine reads what was read here: of two `model` one is left. Raises NotUnderstood."""
+    return encoded({**request, "model": served_as})
+
+
+def encoded(found: dict[str, Any]) -> bytes:
+    """Raises NotUnderstood."""
     try:
-        return _WRITE.encode({**request, "model": served_as}).encode("utf-8")
+        return _WRITE.encode(found).encode("utf-8")
     except (ValueError, RecursionError):
         raise NotUnderstood("The body has a number or a text that JSON in UTF-8 cannot hold.") from None

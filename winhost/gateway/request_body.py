@@ -6,6 +6,7 @@ the process of `body_process`. So it takes settings and bytes, and gives bytes.
 
 from dataclasses import dataclass
 
+from .continuing import Again, why_not, with_again
 from .gateway_settings import GatewaySettings, Limits
 from .published import NotUnderstood, for_engine, understood
 from .request_rules import NotAllowed, check
@@ -26,12 +27,13 @@ class WrongBody(Exception):
 @dataclass(frozen=True)
 class ForEngine:
     """model: as clients call it; parts: of the body for its engine; adds_usage: its stream has an event at its end that
-    its client did not ask for.
+    its client did not ask for; again: how a second engine is asked for the rest of its answer.
     """
 
     model: str
     parts: "list[bytes]"
     adds_usage: bool = False
+    again: "Again | None" = None
 
 
 def written_for_engine(body: bytearray, route: str, settings: GatewaySettings) -> ForEngine:
@@ -44,12 +46,17 @@ def written_for_engine(body: bytearray, route: str, settings: GatewaySettings) -
             message = f"There is no such model here. There are: {', '.join(settings.models)}."
             raise WrongBody(404, "model_not_found", message, "model")
         check(found, route, model.body)
+        if model.standby:
+            why = why_not(found, route)
+            if not why:
+                whole, again = with_again(found, route, model.served_as)
+                return ForEngine(model.name, [whole], again=again)
         options = found.get("stream_options") or {}
         adds = route in _WITH_USAGE and found.get("stream") is True and isinstance(options, dict)
         adds = adds and options.get("include_usage") is not True
         if adds:
             found["stream_options"] = {**options, "include_usage": True}
-        return ForEngine(model.name, [for_engine(found, model.served_as)], adds)
+        return ForEngine(model.name, [for_engine(found, model.served_as)], adds, Again(why) if model.standby else None)
     except NotUnderstood as error:
         raise WrongBody(400, "body", str(error)) from None
     except NotAllowed as error:

@@ -16,12 +16,12 @@ CHAT, COMPLETION, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/re
 EMBEDDINGS, RERANK, SCORE = "/v1/embeddings", "/v1/rerank", "/v1/score"
 
 
-def _names(text: str) -> frozenset[str]:
+def names_in(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_EVERY = _names("model user truncate_prompt_tokens truncation_side")
-_GENERATING = _EVERY | _names(
+_EVERY = names_in("model user truncate_prompt_tokens truncation_side")
+_GENERATING = _EVERY | names_in(
     """
     stream stream_options stream_interval temperature top_p top_k min_p seed stop stop_token_ids ignore_eos min_tokens
     max_tokens frequency_penalty presence_penalty repetition_penalty length_penalty logit_bias bad_words
@@ -33,22 +33,22 @@ _GENERATING = _EVERY | _names(
     reasoning_effort thinking enable_thinking thinking_budget verbosity moderation
     """
 )
-_TEMPLATED = _names("messages add_generation_prompt continue_final_message chat_template_kwargs")
-_POOLING = _EVERY | _names("add_special_tokens use_activation activation normalize instruction")
-_SCORING = _POOLING | _names("chat_template_kwargs max_tokens_per_query max_tokens_per_doc documents")
+_TEMPLATED = names_in("messages add_generation_prompt continue_final_message chat_template_kwargs")
+_POOLING = _EVERY | names_in("add_special_tokens use_activation activation normalize instruction")
+_SCORING = _POOLING | names_in("chat_template_kwargs max_tokens_per_query max_tokens_per_doc documents")
 
 FIELDS: Mapping[str, frozenset[str]] = {
     CHAT: _GENERATING
     | _TEMPLATED
-    | _names(
+    | names_in(
         """
         max_completion_tokens tools tool_choice parallel_tool_calls functions function_call documents modalities audio
         prediction web_search_options return_prompt_text
         """
     ),
-    COMPLETION: _GENERATING | _names("prompt suffix"),
+    COMPLETION: _GENERATING | names_in("prompt suffix"),
     RESPONSES: _GENERATING
-    | _names(
+    | names_in(
         """
         input instructions max_output_tokens max_tool_calls tools tool_choice parallel_tool_calls text include prompt
         truncation chat_template_kwargs context_management client_metadata
@@ -56,9 +56,9 @@ FIELDS: Mapping[str, frozenset[str]] = {
     ),
     EMBEDDINGS: _POOLING
     | _TEMPLATED
-    | _names("input dimensions encoding_format embed_dtype endianness input_type truncate"),
-    RERANK: _SCORING | _names("query top_n return_documents max_chunks_per_doc"),
-    SCORE: _SCORING | _names("text_1 text_2 data_1 data_2 queries items"),
+    | names_in("input dimensions encoding_format embed_dtype endianness input_type truncate"),
+    RERANK: _SCORING | names_in("query top_n return_documents max_chunks_per_doc"),
+    SCORE: _SCORING | names_in("text_1 text_2 data_1 data_2 queries items"),
 }
 
 _OPERATOR = "it is for whoever operates the engine"
@@ -102,7 +102,7 @@ RESERVED: Mapping[str, str] = {
 _SAME_AS_NONE: Mapping[str, object] = {"priority": 0, "use_beam_search": False, "background": False}
 
 # As vLLM passes them to the tokenizer, which has settings of the same kind: `padding`, `max_length` and others.
-TEMPLATE_FIELDS = _names(
+TEMPLATE_FIELDS = names_in(
     """
     enable_thinking thinking thinking_budget thinking_mode reasoning_effort reasoning preserve_thinking clear_thinking
     truncate_history_thinking drop_thinking add_vision_id date_string model_identity tools_in_user_message
@@ -138,15 +138,15 @@ _BOUND_OF = {
     **dict.fromkeys(("input", "documents", "text_1", "text_2", "data_1", "data_2", "queries", "items"), "inputs"),
 }
 # Schemas and words of their own, which no engine takes media from.
-_NO_MEDIA = _names(
+_NO_MEDIA = names_in(
     """
     tools tool_choice functions function_call response_format structured_outputs structural_tag guided_json
     guided_choice text metadata client_metadata logit_bias chat_template_kwargs stop bad_words stop_token_ids
     allowed_token_ids
     """
 )
-_MEDIA = _names("image_url audio_url video_url file_url")
-_EMBEDDED = _names("image_embeds audio_embeds video_embeds prompt_embeds image_pil")
+_MEDIA = names_in("image_url audio_url video_url file_url")
+_EMBEDDED = names_in("image_embeds audio_embeds video_embeds prompt_embeds image_pil")
 _NAMED = _MEDIA | _EMBEDDED | {"input_audio"}
 _WATCHED = _MEDIA | _EMBEDDED | {"uuid"}
 _HOLD_MORE = (dict, list)

@@ -396,6 +396,13 @@ class Model(Written):
     """What requests may contain. Default: what clients usually send."""
     chosen_level: Annotated[int | None, NOT_WRITTEN] = None
     """Decided by winhost, over sleep_level. 0: the model is stopped between its turns, and nothing of it stays."""
+    stands_by: Annotated[str, NOT_WRITTEN] = ""
+    """For which model it is the second engine; empty: it is a model of the file."""
+
+    @property
+    def served_name(self) -> str:
+        """What its engine calls it: both engines of a model say the same."""
+        return self.stands_by or self.name
 
     @property
     def level(self) -> int:
@@ -477,6 +484,8 @@ class Availability(Written):
     """How long nobody asks until all models that sleep leave their GPUs. Default: the last one stays awake."""
     yield_to: Omittable[YieldTo] = None
     """When all models leave their GPUs to the desktop, and `winhost yield` can say so. Default: never."""
+    standby: tuple[_ModelName, ...] = ()
+    """Models that get a second engine, on other GPUs, which takes over where one dies or hangs. Default: none."""
 
 
 @dataclass(frozen=True)
@@ -592,6 +601,25 @@ class Workload(Written):
     """
     proxy_protocol: bool = False
     """Whether those proxies say it by the PROXY protocol instead (v1 or v2). Default: false."""
+
+
+def standby_of(name: str) -> str:
+    """What the second engine of a model is called."""
+    return f"{name}-standby"
+
+
+def with_standbys(workload: Workload) -> Workload:
+    """With the second engine of each model that has one, after it."""
+    asked = workload.availability.standby
+    if not asked:
+        return workload
+    models = (
+        each
+        for model in workload.models
+        for each in (model, replace(model, name=standby_of(model.name), stands_by=model.name))
+        if not each.stands_by or model.name in asked
+    )
+    return replace(workload, models=tuple(models), availability=replace(workload.availability, standby=()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
-from winhost.model.workload import Deploy, Mirror, Model, Needs, Workload, WorkloadFile
+from winhost.model.errors import did_you_mean, visible
+from winhost.model.workload import Deploy, Mirror, Model, Needs, Workload, WorkloadFile, standby_of
 from winhost.model.yamlfile import Finding, load_placed
 
 
@@ -32,10 +33,29 @@ def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[
     if file.kv_mirror and file.kv_mirror.keep and file.kv_mirror.through is Mirror.LMCACHE:
         yield ("kv_mirror", "keep"), "is for tiers: an LMCache server keeps staging, in memory"
     yield from _released(file, in_pods)
+    yield from _standby(file, in_pods)
     for model in file.models:
         for check in (_sizes, _shape, _spread, _sleep, _in_pods if in_pods else _on_one_machine):
             for loc, message in check(model):
                 yield ("models", model.name, *loc), message
+
+
+def _standby(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
+    models = {model.name: model for model in file.models}
+    for position, name in enumerate(file.availability.standby):
+        loc, model = ("availability", "standby", position), models.get(name)
+        if model is None:
+            yield loc, f"'{visible(name)}' is no model of this file{did_you_mean(name, models)}"
+        elif model.sleeps:
+            yield loc, f"{name} has state: sleeping, and a standby is awake on GPUs of its own: make it resident"
+        elif "gpt-oss" in model.id.lower():
+            yield loc, f"{name} is gpt-oss, whose answers vLLM cannot continue (harmony)"
+        if name in file.availability.standby[:position]:
+            yield loc, f"'{visible(name)}' is there twice"
+        if standby_of(name) in models:
+            yield loc, f"the second engine is called {standby_of(name)}, as a model here is: give that another name"
+    if file.availability.standby and in_pods:
+        yield ("availability", "standby"), "is for a Linux whose engines are units, not for deploy: kubernetes"
 
 
 def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:

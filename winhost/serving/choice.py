@@ -19,6 +19,7 @@ from winhost.model.workload import (
     Model,
     Needs,
     Workload,
+    with_standbys,
 )
 from winhost.paths.wsl2_network import UNBRIDGED
 from winhost.resources.host import HostFacts
@@ -49,7 +50,8 @@ class Served:
 
     cards: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
     that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
-    awake, rest: what it takes of each GPU in its turn, and how it rests between them, where it takes turns.
+    awake, rest: what it takes of each GPU in its turn, and how it rests between them, where it takes turns; stands_by:
+    it is the second engine of that model, empty: of none.
     """
 
     model: str
@@ -65,6 +67,12 @@ class Served:
     level: int
     awake: Bytes | None
     rest: Rest | None
+    stands_by: str
+
+    @property
+    def served_name(self) -> str:
+        """What the engine calls its model."""
+        return self.stands_by or self.model
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ def serving(
     Raises RefusedError (NoProfile, UnsafeSleep, CardShared), MissingFact.
     """
     judged = assess(facts, stated=workload.versions)
+    workload = with_standbys(workload)
     asked = path or (PATHS_OF_LINUX[0] if facts.is_linux else base_of(named) if named else None)
     try:
         return _serving(judged, facts, workload, named, read_speed, asked or WSL, told=bool(path or named))
@@ -317,6 +326,7 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
         level=case.model.level,
         awake=_awake(case) if case.model.sleeps else None,
         rest=rest,
+        stands_by=case.model.stands_by,
     )
 
 

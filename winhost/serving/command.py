@@ -19,7 +19,7 @@ def command(served: Served, vllm: str | None) -> list[str]:
     name = quoted(f"--name={served.model}")
     before = [_words(line) for line in served.lines if line.kind in ("container", "env") and line.name != DEV_MODE]
     after = [_words(line) for line in served.lines if line.kind == "engine"]
-    model = [MODEL, quoted(f"--served-model-name={served.model}")]
+    model = [MODEL, quoted(f"--served-model-name={served.served_name}")]
     image = quoted(f"{IMAGE}:v{vllm}") if vllm else ASKED_FOR
     return [f"docker run --detach {name}", *before, "--entrypoint=/bin/sh", image, "-c", quoted(START), *model, *after]
 

@@ -76,6 +76,8 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
         raise ValueError("kv_mirror: lmcache takes a server beside each engine, which a plan sets up; here take tiers")
     if any(model.load_format is LoadFormat.PACKED for model in request.workload.models):
         raise ValueError("load_format: packed takes a step that packs, which a plan has; here leave it out")
+    if request.workload.availability.standby:
+        raise ValueError("availability.standby: a plan sets up the second engine; leave it out of what Compose starts")
     found = awake(facts, request.workload, request.path)
     settings = _settings(request)
     files = gateway_files(settings, request.keys, request.tls)

@@ -29,7 +29,8 @@ class NotDeployed(ValueError):
 @checked_dataclass(frozen=True, config=_STRICT)
 class DeployedEngine:
     """model: as clients call it; served_name: as the engine does; image: with its digest, None where vLLM runs without
-    a container; cards: numbers of its GPUs; turns: the gateway starts and stops it.
+    a container; cards: numbers of its GPUs; turns: the gateway starts and stops it; stands_by: it is the second engine
+    of that model, and clients do not call it.
     """
 
     model: _Name
@@ -42,6 +43,7 @@ class DeployedEngine:
     profile: _Text
     cards: list[Card]
     turns: bool = False
+    stands_by: _Name | None = None
 
 
 @checked_dataclass(frozen=True, config=_STRICT)
@@ -60,6 +62,11 @@ class Deployed:
 
     engines: tuple[DeployedEngine, ...]
     gateway: DeployedGateway
+
+    @property
+    def published(self) -> tuple[DeployedEngine, ...]:
+        """Those whose models clients call: one of each model."""
+        return tuple(each for each in self.engines if each.stands_by is None)
 
     def text(self) -> str:
         """The file."""

@@ -87,7 +87,7 @@ class ServedEngine:
     @property
     def model(self) -> str:
         """The folder that it loads from."""
-        return (packed_folder if self.packed else model_folder)(self.served.model)
+        return (packed_folder if self.packed else model_folder)(self.served.served_name)
 
     @property
     def _program_words(self) -> list[str]:
@@ -289,7 +289,7 @@ class ServedEngine:
         """Arguments of `vllm serve`, the model's folder first."""
         remote = ["--trust-remote-code"] * self.remote_code
         arguments = [word for line in self._lines("engine") for word in line.words]
-        return [MODEL, f"--served-model-name={self.served.model}", *arguments, *remote]
+        return [MODEL, f"--served-model-name={self.served.served_name}", *arguments, *remote]
 
     def _lines(self, kind: str) -> Iterable[ProfileLine]:
         return [line for line in self.served.lines if line.kind == kind]

@@ -50,11 +50,12 @@ def yield_key_line(name: str, reference: str) -> str:
     return key_line(name, reference, "yield")
 
 
-def published_model(model: Model, engine: Json) -> dict[str, Json]:
-    """A model in the gateway's settings. engine: where it listens."""
+def published_model(model: Model, engine: Json, standby: Json = None) -> dict[str, Json]:
+    """A model in the gateway's settings. engine: where it listens, and standby its second engine."""
     said = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
     body = {name: value for name, value in said.items() if value}
-    return {"name": model.name, "engine": engine, **({"body": body} if body else {})}
+    second: dict[str, Json] = {"standby": {"engine": standby}} if standby else {}
+    return {"name": model.name, "engine": engine, **({"body": body} if body else {}), **second}
 
 
 def by_workload(workload: Workload) -> dict[str, Json]:

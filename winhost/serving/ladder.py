@@ -49,8 +49,8 @@ ON_DISK = Rung(
 )  # fmt: skip
 RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _ASLEEP, "dense bf16, no adapters, files cached")
 RELOADED_PACKED = Rung(
-    "level 2, packed", (0.6, 1.04), "0.05 s", 0.05, PACKED_PERCENT / 100, _ASLEEP, "load_format packed, dense bf16, files cached",
-    measured_with=10.24,
+    "level 2, packed", (0.6, 1.04), "0.05 s", 0.05, PACKED_PERCENT / 100, _ASLEEP,
+    "load_format packed, dense bf16, files cached", measured_with=10.24,
 )  # fmt: skip
 UNPINNED = Rung(
     "level 1, not pinned", (2.59, 2.77), "9.6 to 10.2 s each time", 10.2, 1.0, _ASLEEP, "as in WSL without pinning"

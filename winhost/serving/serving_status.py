@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
+from winhost.gateway.gateway_settings import FIRST, SECOND
 from winhost.model.served import (
     BootTest,
     CardState,
@@ -32,7 +33,8 @@ class ModelStatus:
     """seconds: for which its unit has been so; restarts: by systemd since it was started; version: as the engine says,
     and planned: as it was installed; length: the longest context in tokens; kv_cache: the share that is taken, from 0
     to 1; running, waiting: requests with the engine; takes_turns: the gateway starts and stops it; turn: whose it is,
-    which the gateway tells who has a key. None is what nobody tells.
+    which the gateway tells who has a key; stands_by: it is the second engine of that model; answers: of two
+    engines it is the one that answers now. None is what nobody tells.
     """
 
     model: str
@@ -53,6 +55,8 @@ class ModelStatus:
     generated_tokens: int | None
     takes_turns: bool
     turn: TurnStatus | None
+    stands_by: str | None = None
+    answers: bool | None = None
 
     @property
     def serves(self) -> bool:
@@ -170,7 +174,16 @@ def _model(engine: DeployedEngine, unit: UnitState, found: EngineState, metrics:
         generated_tokens=_whole(found.metric("generated_tokens")),
         takes_turns=engine.turns,
         turn=turn_of(engine.model, metrics),
+        stands_by=engine.stands_by,
+        answers=_answers(engine, metrics),
     )
+
+
+def _answers(engine: DeployedEngine, metrics: Collection[Sample]) -> bool | None:
+    for which, word in ((engine.stands_by is None, FIRST), (engine.stands_by is not None, SECOND)):
+        if any(each.name == f"standby:{word}" and each.model == (engine.stands_by or engine.model) for each in metrics):
+            return which
+    return None
 
 
 def _whole(value: float | None) -> int | None:

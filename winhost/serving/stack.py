@@ -10,7 +10,7 @@ from winhost.gateway.turn_settings import IMAGES
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder
+from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder, with_standbys
 from winhost.paths.compose_package import compose_package
 from winhost.paths.criu_packages import criu_packages
 from winhost.paths.video_packages import video_packages
@@ -77,6 +77,7 @@ class Stack:
 
 def stack(facts: HostFacts, request: StackRequest) -> Stack:
     """Raises as `serving` does, RefusedError (NoSuspend, NoCriu), ValueError."""
+    request = replace(request, workload=with_standbys(request.workload))
     found = serving(facts, request.workload, path=request.path)
     refuse_mirror(request.workload, found)
     if request.image is not None:
@@ -95,8 +96,12 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += _images(request)
     entries += request.engine_wheels.entries("vLLM") if request.engine_wheels else ()
     entries += loader_entries(request.nvcomp) if request.nvcomp else ()
-    entries += [_model_entry(request, model) for model in request.workload.models]
-    entries += [packed_entry(each, request.files[each.served.model]) for each in engines if each.packed]
+    entries += [_model_entry(request, model) for model in request.workload.models if not model.stands_by]
+    entries += [
+        packed_entry(each, request.files[each.served.model])
+        for each in engines
+        if each.packed and not each.served.stands_by
+    ]
     entries += [each for engine in engines for each in _files(engine)]
     entries += _mirrors(request, engines)
     entries += gateway_entries(
@@ -219,13 +224,19 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
 def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
     address, port = request.listen
     sharing = [*sharing_models(request.workload.models, found)]
+    seconds = {each.stands_by: socket(each.name) for each in request.workload.models if each.stands_by}
     turns, limits = turn_settings(sharing, {}, request.workload.availability.idle)
     models: list[Json] = [
         {
-            **published_model(model, {"socket": socket(model.name)}),
+            **published_model(
+                model,
+                {"socket": socket(model.name)},
+                {"socket": second} if (second := seconds.get(model.name)) else None,
+            ),
             **({"turns": turns[model.name]} if model.name in turns else {}),
         }
         for model in request.workload.models
+        if not model.stands_by
     ]
     plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if request.plain_http else {}
     by_turns: dict[str, Json] = {"turns": {**limits, "start": START_SECONDS}} if sharing else {}
@@ -240,7 +251,7 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
         tuple(
             DeployedEngine(
                 model=each.served.model,
-                served_name=each.served.model,
+                served_name=each.served.served_name,
                 slug=slug(each.served.model),
                 unit=unit(each.served.model),
                 socket=each.served.socket,
@@ -249,6 +260,7 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
                 profile=each.served.profile,
                 cards=[*each.served.cards],
                 turns=each.turns,
+                stands_by=each.served.stands_by or None,
             )
             for each in engines
         ),
@@ -271,6 +283,8 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
 
 
 def _notes_of_model(served: Served) -> Iterator[str]:
+    if served.stands_by:
+        yield f"{served.model}: takes over where the other engine of {served.stands_by} dies or hangs"
     if served.rest:
         yield f"{served.model}: between its turns {format_rest(served.rest)}"
     if served.rest and served.rest.rung == ON_DISK.name:

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from winhost.core.dataclass import dataclass
 from winhost.model.path import AvailableMemory
-from winhost.model.workload import (
-    Workload,
-)
+from winhost.model.workload import Workload, with_standbys
 from winhost.sizing.card_memory import VIDEO, card_lines, gpu_capacity, missing_of_video, placement_of
 from winhost.sizing.engines import Engine, Missing, engine
 from winhost.sizing.host_memory import host_lines, pinned_lines, pins, ram_lines, shm_lines
@@ -51,7 +49,8 @@ class Budget:
 
 
 def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
-    """Everything that a workload takes, and whether the available memory holds it."""
+    """Everything that a workload takes, second engines too, and whether the available memory holds it."""
+    workload = with_standbys(workload)
     largest, vllm = max(available_memory.cards, default=0), workload.versions.get("vllm")
     engines = [engine(model, largest, vllm) for model in workload.models]
     shares = [gpu_capacity(workload, available_memory, card) for card in range(len(available_memory.cards))]

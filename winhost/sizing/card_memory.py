@@ -103,8 +103,8 @@ def _least_claim(each: Engine) -> Claim:
 
 
 def _claimed(each: Engine, stays: Bytes, turn: Bytes) -> Claim:
-    name, cards = each.model.name, each.model.gpus
-    return Claim(name, cards, stays, turn) if each.model.sleeps else Claim(name, cards, stays + turn)
+    name, cards, apart = each.model.name, each.model.gpus, each.model.served_name
+    return Claim(name, cards, stays, turn, apart) if each.model.sleeps else Claim(name, cards, stays + turn, 0, apart)
 
 
 def _claims_of_video(video: Video | None) -> list[Claim]:

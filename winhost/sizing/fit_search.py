@@ -70,7 +70,7 @@ class FixSearch:
     def _combined(self) -> Iterator[Changes]:
         """Smaller weights, or sleep, or both, for all models, and then fewer sequences or a shorter context for one."""
         smaller = self._all_quantized(Quantization.AWQ)
-        asleep = tuple(_sleep(model) for model in self.workload.models if not model.sleeps)
+        asleep = tuple(map(_sleep, self._may_sleep))
         starts = (smaller, asleep, (*smaller, *asleep)) if len(self.workload.models) > 1 else (smaller,)
         for first in dict.fromkeys(starts):
             if first and self._cards_hold(first):
@@ -122,14 +122,23 @@ class FixSearch:
         plain = [m for m in self.workload.models if m.quantization is None and m.embedding and m.parameters]
         return tuple(FitChange(ChangeKind.QUANTIZATION, model.name, str(model.dtype), str(to)) for model in plain)
 
+    @property
+    def _of_file(self) -> Sequence[Model]:
+        return [model for model in self.workload.models if not model.stands_by]
+
+    @property
+    def _may_sleep(self) -> Sequence[Model]:
+        """Resident models without a second engine, which is awake beside the first."""
+        second = {*self.workload.availability.standby, *(model.stands_by for model in self.workload.models)}
+        return [model for model in self._of_file if not (model.sleeps or model.name in second)]
+
     def _asleep(self) -> Iterator[Changes]:
         """The fewest resident models that must sleep."""
-        resident = [model for model in self.workload.models if not model.sleeps]
-        yield from self._fewest([_sleep(model) for model in resident], len(resident))
+        yield from self._fewest([*map(_sleep, self._may_sleep)], len(self._may_sleep))
 
     def _elsewhere(self) -> Iterator[Changes]:
         """The fewest models that must go to another machine, so that one at least stays."""
-        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self.workload.models]
+        moves = [FitChange(ChangeKind.MOVE, model.name, None, "another machine") for model in self._of_file]
         yield from self._fewest(moves, len(moves) - 1)
 
     def _fewest(self, changes: Sequence[FitChange], most: int) -> Iterator[Changes]:

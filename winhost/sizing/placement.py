@@ -5,7 +5,9 @@ room, GPUs in falling order of their memory. Where that fails, the other choices
 fit is found where there is one; after `TRIES` choices the search gives up (`proven` is False).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from winhost.core.dataclass import dataclass
@@ -17,13 +19,15 @@ TRIES = 5_000
 @dataclass(frozen=True)
 class Claim:
     """A claim on `cards` different GPUs: `fixed` bytes on each at all times, `turn` while the model is awake. Of those
-    on a GPU that take turns, one is awake: the largest turn counts.
+    on a GPU that take turns, one is awake: the largest turn counts. apart: claims with
+    the same word share no GPU.
     """
 
     name: str
     cards: int
     fixed: Bytes
     turn: Bytes = 0
+    apart: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,18 +50,23 @@ class _Card:
     capacity: Bytes
     fixed: Bytes = 0
     turn: Bytes = 0
+    apart: tuple[str, ...] = ()
 
     def take(self, claim: Claim) -> "_Card":
-        return _Card(self.position, self.capacity, self.fixed + claim.fixed, max(self.turn, claim.turn))
+        apart = (*self.apart, claim.apart) if claim.apart else self.apart
+        return _Card(self.position, self.capacity, self.fixed + claim.fixed, max(self.turn, claim.turn), apart)
+
+    def is_free_for(self, claim: Claim) -> bool:
+        return claim.apart not in self.apart
 
     @property
     def left(self) -> Bytes:
         return self.capacity - self.fixed - self.turn
 
     @property
-    def kind(self) -> tuple[Bytes, ...]:
+    def kind(self) -> tuple[Bytes, Bytes, Bytes, tuple[str, ...]]:
         """Cards of one kind are interchangeable."""
-        return self.capacity, self.fixed, self.turn
+        return self.capacity, self.fixed, self.turn, self.apart
 
 
 class _GaveUp(Exception):
@@ -66,11 +75,13 @@ class _GaveUp(Exception):
 
 def place_on_cards(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Placement:
     """Assign cards to every claim; where not everything fits, those with the most memory left, to show the shortage."""
+    count = Counter(claim.apart for claim in claims)
+    claims = [claim if count[claim.apart] > 1 else replace(claim, apart="") for claim in claims]
     ordered = sorted(claims, key=lambda claim: (-(claim.fixed + claim.turn), claim.name))
     cards = sorted(
         (_Card(i, capacity) for i, capacity in enumerate(capacities)), key=lambda c: (-c.capacity, c.position)
     )
-    homeless = tuple(sorted(claim.name for claim in claims if claim.cards > len(cards)))
+    homeless = tuple(sorted(_homeless(claims, len(cards))))
     housed = [claim for claim in ordered if claim.name not in homeless]
     search = _Search()
     try:
@@ -80,6 +91,14 @@ def place_on_cards(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Plac
     if found is None:
         return Placement(_spread(housed, cards), homeless, fits=False, proven=True)
     return Placement(found, homeless, fits=not homeless, proven=True)
+
+
+def _homeless(claims: Sequence[Claim], cards: int) -> Iterator[str]:
+    taken: Counter[str] = Counter()
+    for claim in claims:
+        taken[claim.apart] += claim.cards
+        if max(claim.cards, taken[claim.apart] if claim.apart else 0) > cards:
+            yield claim.name
 
 
 class _Search:
@@ -101,7 +120,9 @@ class _Search:
 
     def _choices(self, claim: Claim, cards: tuple[_Card, ...]) -> Iterator[tuple[_Card, ...]]:
         seen = set()
-        for chosen in combinations([card for card in cards if card.take(claim).left >= 0], claim.cards):
+        for chosen in combinations(
+            [card for card in cards if card.is_free_for(claim) and card.take(claim).left >= 0], claim.cards
+        ):
             self._tried += 1
             if self._tried > TRIES:
                 raise _GaveUp
@@ -115,7 +136,8 @@ def _spread(claims: Sequence[Claim], cards: Sequence[_Card]) -> dict[str, tuple[
     placed: dict[str, tuple[int, ...]] = {}
     loaded = {card.position: card for card in cards}
     for claim in claims:
-        order = sorted(loaded.values(), key=lambda card: (-card.take(claim).left, card.position))
+        free = [card for card in loaded.values() if card.is_free_for(claim)]
+        order = sorted(free, key=lambda card: (-card.take(claim).left, card.position))
         placed[claim.name] = tuple(sorted(card.position for card in order[: claim.cards]))
         loaded |= {at: loaded[at].take(claim) for at in placed[claim.name]}
     return placed

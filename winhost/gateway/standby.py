@@ -1,0 +1,363 @@
+"""Two engines of one model: one answers, and the other one takes over where it dies or hangs.
+
+A request without a first byte goes to the other one, and so does the rest of a stream (`continuing`). That an engine
+closes its connection or refuses one is known at once. That it hangs is known by /health, which is asked while a request
+is open and no byte comes from its engine: vLLM's server answers it while the engine itself computes a long prompt.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from .answer_framing import LAST_CHUNK, AnswerFraming, in_chunk
+from .connections import ClientConnection
+from .continuing import Again, Continued, EngineSays, NotContinued
+from .engine_connection import EngineConnection
+from .engine_control import EngineFault, NotUp
+from .engine_side import Answer, Engines
+from .gateway_metrics import head, line
+from .gateway_settings import FIRST, SECOND, GatewaySettings, PublishedModel
+from .key_limits import TokenCount
+
+_BETWEEN_TRIES_S = 0.25
+_MOST_KEPT = 67_108_864  # bytes of requests and texts of all streams that can be continued
+_MOST_FAULTS = 2  # of engines with one request, without a token between them: the request itself may be what ends them
+_EVENTS = "text/event-stream"
+
+
+class Room:
+    """For what is kept so that streams can be continued."""
+
+    def __init__(self, most: int = _MOST_KEPT) -> None:
+        self._left = most
+
+    def take(self, size: int) -> bool:
+        """Whether there is so much."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self._left += size
+
+
+class _Side:
+    """One engine. While a request is with it, somebody looks whether it lives."""
+
+    def __init__(self, name: str, model: PublishedModel, engines: Engines, within: float) -> None:
+        """within: seconds in which it is noticed that it hangs."""
+        self.name, self.model, self.failures = name, model, 0
+        self.open: set[EngineConnection] = set()
+        self._engines, self._control, self._within = engines, engines.control(model), within
+        self._requests = 0
+        self._watch: asyncio.Task[None] | None = None
+
+    def enter(self) -> None:
+        self._requests += 1
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().create_task(self._look())
+
+    def leave(self, connection: "EngineConnection | None") -> None:
+        if connection:
+            self.open.discard(connection)
+        self._requests -= 1
+        if self._watch and not self._requests:
+            self._watch.cancel()
+            self._watch = None
+
+    async def _look(self) -> None:
+        now = self._received()
+        while True:
+            await asyncio.sleep(self._within / 10)
+            before, now = now, self._received()
+            if not _grown(before, now) and not await self.lives():
+                self._engines.hang_up(self.model.engine)
+                for connection in [*self.open]:
+                    connection.close()
+
+    def _received(self) -> "dict[EngineConnection, int]":
+        return {each: each.received for each in self.open}
+
+    async def lives(self) -> bool:
+        """Whether it says in time that it is well, or any more of an answer. While this program itself is stopped,
+        that time does not run.
+        """
+        step, left, before = self._within / 10, self._within * 0.7, self._received()
+        loop = asyncio.get_running_loop()
+        asked = asyncio.ensure_future(self._control.healthy())
+        try:
+            while left > 0:
+                at = loop.time()
+                await asyncio.wait({asked}, timeout=step)
+                if asked.done():
+                    return asked.result()
+                if _grown(before, self._received()):
+                    return True
+                left -= min(loop.time() - at, 2 * step)
+            return False
+        finally:
+            asked.cancel()
+
+
+def _grown(before: "Mapping[EngineConnection, int]", now: "Mapping[EngineConnection, int]") -> bool:
+    return any(size > before.get(each, 0) for each, size in now.items())
+
+
+class Pair:
+    """Of one model. The engine that answers does so until it fails; then the other one does."""
+
+    def __init__(self, model: PublishedModel, engines: Engines, room: Room, hold: float) -> None:
+        standby = model.standby
+        assert standby
+        second = replace(model, name=f"{model.name}-standby", engine=standby.engine)
+        self.sides = (
+            _Side(FIRST, model, engines, standby.within),
+            _Side(SECOND, second, engines, standby.within),
+        )
+        self.name, self.engines, self.room, self.hold = model.name, engines, room, hold
+        self.side = self.sides[0]
+        self.counts: Counter[str] = Counter()
+
+    def answer(
+        self, path: str, body: "Sequence[bytes]", request_id: str, again: "Again | None", until: float
+    ) -> "Relayed":
+        """until: a time of the event loop, for its first byte. As a context raises NotUp, EngineFault."""
+        return Relayed(self, path, body, request_id, again, until)
+
+    def turn_from(self, side: _Side) -> None:
+        """That one did not answer, so the other one does."""
+        if self.side is side:
+            self.side = self.sides[1] if side is self.sides[0] else self.sides[0]
+
+    def failed(self, side: _Side) -> None:
+        side.failures += 1
+        self.turn_from(side)
+
+    async def ready(self) -> bool:
+        """Whether one of them answers with a completion."""
+        return any([await self.engines.ready(side.model) for side in (self.side, *self.sides)])
+
+
+class Relayed:
+    """The answer to one request: one engine gives it, and another one goes on. For whoever passes it on it has the face
+    of EngineConnection. answer: the head of the first engine's; passed: bytes of it that went to the client.
+    """
+
+    def __init__(
+        self, pair: Pair, path: str, body: "Sequence[bytes]", request_id: str, again: "Again | None", until: float
+    ) -> None:
+        self._pair, self._path, self._id, self._until = pair, path, request_id, until
+        self._body: Sequence[bytes] = list(body)
+        self._story = Continued(again or Again("it is no stream of a chat or a completion"))
+        self._kept = 0  # bytes of room
+        self._asked = self._faults = 0
+        self._given = 0  # tokens, when an engine failed last
+        self._side: _Side | None = None
+        self._answer: Answer | None = None
+        self._connection: EngineConnection | None = None
+        self.answer: AnswerFraming
+        self.passed = 0
+
+    async def __aenter__(self) -> "Relayed":
+        self.answer = (await self._ask(self._body, self._until)).answer
+        kind = self.answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self.answer.status != 200 or kind != _EVENTS:
+            self._story.give_up("it is no stream")
+        self._body = () if self._story.broken else [b"".join(self._body)]
+        self._keep()
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        self._pair.room.give_back(self._kept)
+        await self._leave()
+
+    async def begins(self) -> None:
+        """It has begun."""
+
+    # ---- asking
+
+    async def _ask(self, body: "Sequence[bytes]", until: float) -> EngineConnection:
+        """Returns when the first byte of an answer has come. Raises NotUp, EngineFault."""
+        loop, refused = asyncio.get_running_loop(), 0
+        while True:
+            side = self._pair.side
+            try:
+                return await self._ask_one(side, body)
+            except NotUp:
+                self._pair.turn_from(side)
+                refused += 1
+                if loop.time() >= until:
+                    raise
+                if refused % 2 == 0:
+                    await asyncio.sleep(_BETWEEN_TRIES_S)
+            except EngineFault:
+                self._pair.failed(side)
+                self._faults += 1
+                if self._faults >= _MOST_FAULTS:
+                    raise
+                self._pair.counts["asked_again"] += 1
+
+    async def _ask_one(self, side: _Side, body: "Sequence[bytes]") -> EngineConnection:
+        """Raises NotUp, EngineFault."""
+        self._asked += 1  # an engine that has not ended after all may still have the id
+        name = self._id if self._asked == 1 else f"{self._id}-{self._asked}"
+        answer = self._pair.engines.answer(side.model, self._path, body, name, hold=0, begun=self._begun)
+        self._side, self._connection = side, None
+        side.enter()
+        try:
+            connection = await answer.__aenter__()
+            self._answer = answer
+            if connection.answer.status >= 500 and not await side.lives():
+                raise EngineFault(str(connection.answer.status))
+            await connection.begins()
+        except BaseException:
+            await self._leave()
+            raise
+        return connection
+
+    def _begun(self, connection: EngineConnection) -> None:
+        assert self._side
+        if self._connection:  # one that was kept, which its engine closed just then
+            self._side.open.discard(self._connection)
+        self._side.open.add(connection)
+        self._connection = connection
+
+    async def _leave(self) -> None:
+        (side, self._side), (answer, self._answer) = (self._side, None), (self._answer, None)
+        if side:
+            side.leave(self._connection)
+        if answer:
+            await answer.__aexit__(None, None, None)
+
+    # ---- passing on
+
+    async def pass_on(self, client: ClientConnection, head: bytes, framed: bool, count: "TokenCount | None") -> None:
+        """As EngineConnection.pass_on. Raises EngineFault, whose message says why nobody goes on."""
+        if not self._body:
+            await self._pass_as_it_is(client, head, framed, count)
+            return
+        try:
+            async for told in self._events():
+                part = in_chunk(told) if framed and told else told
+                client.write(head + part)
+                head = b""
+                self.passed += len(told)
+                await client.drained()
+            if framed:
+                client.write(LAST_CHUNK)
+        finally:
+            if count:
+                count.report(self._story.taken, self._story.given)
+        if self._side:
+            with suppress(EngineFault):  # so that the connection can be used again
+                while self._connection and await self._connection.part():
+                    pass
+
+    async def _pass_as_it_is(
+        self, client: ClientConnection, head: bytes, framed: bool, count: "TokenCount | None"
+    ) -> None:
+        assert self._connection
+        try:
+            await self._connection.pass_on(client, head, framed, count)
+        except EngineFault:
+            if self._side:
+                self._pair.failed(self._side)
+            self._pair.counts["not_continued"] += 1
+            raise NotContinued(self._story.broken) from None
+        finally:
+            self.passed = self._connection.passed
+
+    async def _events(self) -> "AsyncIterator[bytes]":
+        """What the client is told, until nothing comes after it. Raises EngineFault."""
+        story = self._story
+        while not story.done:
+            assert self._connection
+            ended: EngineFault | EngineSays | None = None
+            try:
+                part = await self._connection.part()
+                told, ended = story.take(part), story.fault
+                if not part:
+                    ended = EngineFault("unfinished")
+            except EngineFault as error:
+                told, ended = b"", error
+            self._keep()
+            if told:
+                yield told
+            if ended and (told := await self._go_on_after(ended)):
+                yield told
+
+    async def _go_on_after(self, fault: "EngineFault | EngineSays") -> bytes:
+        """Returns when another engine goes on; what is left to tell where none has to. Raises EngineFault."""
+        story, pair, side = self._story, self._pair, self._side
+        assert side
+        if isinstance(fault, EngineSays) and (not fault.ours or await side.lives()):
+            story.done = True
+            return fault.event + b"data: [DONE]\n\n"
+        pair.failed(side)
+        await self._leave()
+        if (left := story.ends_here()) is not None:
+            return left
+        self._faults = self._faults + 1 if story.given == self._given else 1
+        self._given = story.given
+        try:
+            if self._faults > _MOST_FAULTS:
+                raise NotContinued("one engine after another ended with it")
+            body = story.ask_again(self._body[0] if self._body else b"")
+            connection = await self._ask([body], asyncio.get_running_loop().time() + pair.hold)
+            if connection.answer.status != 200:
+                raise NotContinued(f"the other engine answered {connection.answer.status}")
+        except (NotUp, EngineFault) as error:
+            pair.counts["not_continued"] += 1
+            why = "no engine of it is up" if isinstance(error, NotUp) else "the other engine broke off as well"
+            raise error if isinstance(error, NotContinued) else NotContinued(why) from None
+        pair.counts["continued"] += 1
+        return b""
+
+    def _keep(self) -> None:
+        """What is needed to ask for the rest. Where there is no room for it, nothing is kept."""
+        story, size = self._story, len(self._body[0]) + self._story.size if self._body else 0
+        if story.broken or not self._pair.room.take(size - self._kept):
+            story.give_up("too much is kept for other streams")
+            self._body = [b""] if self._body else ()
+            size = 0
+            self._pair.room.give_back(self._kept)
+            self._kept = 0
+        self._kept = size
+
+
+def pairs_of(settings: GatewaySettings, engines: Engines) -> "dict[str, Pair]":
+    """By the names of models."""
+    room = Room()
+    return {
+        name: Pair(model, engines, room, settings.limits.hold)
+        for name, model in settings.models.items()
+        if model.standby
+    }
+
+
+_RESULTS: Mapping[str, str] = {
+    "asked_again": "a request without a first byte went to the other engine",
+    "continued": "the other engine went on with a stream",
+    "not_continued": "a stream ended with an error event",
+}
+
+
+def lines(pairs: "Mapping[str, Pair]") -> Iterable[str]:
+    """For Prometheus. Nothing where no model has two engines."""
+    if not pairs:
+        return
+    each: list[tuple[Any, ...]] = [(name, pair, side) for name, pair in pairs.items() for side in pair.sides]
+    yield from head("standby_state", "gauge", "1 for the engine that answers now, first or second.")
+    for name, pair in pairs.items():
+        yield line("standby_state", {"model": name, "state": pair.side.name}, 1)
+    yield from head("standby_failures_total", "counter", "How often an engine let requests down.")
+    for name, _, side in each:
+        yield line("standby_failures_total", {"model": name, "engine": side.name}, side.failures)
+    yield from head("standby_taken_over_total", "counter", "; ".join(f"{a}: {b}" for a, b in _RESULTS.items()) + ".")
+    for name, pair in pairs.items():
+        for result in _RESULTS:
+            yield line("standby_taken_over_total", {"model": name, "result": result}, pair.counts[result])
