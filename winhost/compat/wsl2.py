@@ -1,28 +1,41 @@
-"""Rules of WSL 2: Windows, the machine, the WSL package and the GPUs. wsl2_network has its network modes."""
+"""Judges of WSL 2: Windows, the package, GPUs, what is inside a distro, and the network modes."""
 
+import re
 from collections import Counter
+from contextlib import suppress
 
 from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.common import (
+    CLIENTS,
     SERVERS,
+    WINDOWS_10_21H2,
+    WINDOWS_11,
     gpus,
 )
-from winhost.compat.rule import Finding, note, rule, unverified
+from winhost.compat.rule import Finding, note, unverified
 from winhost.compat.target import driver_branch
+from winhost.core.answers import MissingFact
 from winhost.hardware.cards import card_label, runs_cuda, shows
 from winhost.hardware.gpus import NvLink, known
 from winhost.knowledge.versions import checked, known_range, revision
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.linux_system import LinuxSystem
 from winhost.resources.windows.account_right import AccountRight
 from winhost.resources.windows.assignable_device import DISMOUNTED
+from winhost.resources.windows.external_switch import ExternalSwitch
+from winhost.resources.windows.gpu_driver_model import GpuDriverModel
 from winhost.resources.windows.hyperv_role import INSTALLED
+from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter
 from winhost.resources.windows.virtual_machine_platform import VirtualMachinePlatform
+from winhost.resources.windows.vm_switch import VmSwitch
 from winhost.resources.windows.wsl import Wsl
 from winhost.resources.windows.wsl_config import WslConfig
+from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.resources.windows.wsl_vm import WslVm
 
 DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
@@ -37,7 +50,6 @@ FIRST_PRERELEASE, NEXT_STABLE = Version("2.8"), Version("2.10")  # microsoft/win
 # --- Windows -------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.server-without-update")
 def server_without_update(facts: HostFacts) -> str | None:
     """Windows Server 2022 has WSL 2 from an update of 2022 on."""
     if facts.os.family in SERVERS and WSL_ON_SERVER.lacks(facts.os.build, facts.os.revision):
@@ -45,7 +57,6 @@ def server_without_update(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.commit-leak")
 def commit_leaks(facts: HostFacts) -> str | None:
     """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a GPU."""
     if LEAK_MENDED.lacks(facts.os.build, facts.os.revision):
@@ -59,7 +70,6 @@ def commit_leaks(facts: HostFacts) -> str | None:
 # --- The package ---------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.missing")
 def missing(facts: HostFacts) -> str | None:
     """WSL is not installed; it can be, with one restart."""
     if not facts.the(Wsl).present:
@@ -67,7 +77,6 @@ def missing(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.prerelease")
 def prerelease(facts: HostFacts) -> str | None:
     """WSL 2.8 and 2.9 are pre-releases."""
     found = version(facts)
@@ -76,7 +85,6 @@ def prerelease(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.older-than-known")
 def older_than_known(facts: HostFacts) -> str | None:
     """WSL before 2.0.0: what it does and ignores was not looked into."""
     found = version(facts)
@@ -85,7 +93,6 @@ def older_than_known(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.newer-than-known")
 def newer_than_known(facts: HostFacts) -> str | None:
     """A newer build of a line of WSL that was looked into."""
     found = version(facts)
@@ -94,14 +101,12 @@ def newer_than_known(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.newer-line")
 def line_newer_than_known(facts: HostFacts) -> str | None:
     """A line of WSL that nobody has looked into."""
     found = version(facts)
     return f"WSL {found}, {checked(NEWEST_KNOWN)}" if found and found.major > NEWEST_KNOWN.major else None
 
 
-@rule("wsl2.vm-account-right")
 def vms_may_not_log_on(facts: HostFacts) -> str | None:
     """The account of virtual machines lacks "Log on as a service", so that no VM of WSL starts."""
     if facts.the(VirtualMachinePlatform).feature != INSTALLED:
@@ -116,7 +121,6 @@ def _is_service_right(right: Instance[AccountRight]) -> bool:
     return right.key["right"] == "SeServiceLogonRight" and right.state.granted
 
 
-@rule("wsl2.fell-back")
 def fell_back(facts: HostFacts) -> str | None:
     """WSL runs in another network mode than its .wslconfig names; WSL itself says so only once, at its start."""
     found = [
@@ -139,7 +143,6 @@ def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
 # --- Cards ---------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.mcdm")
 def mcdm_unseen(facts: HostFacts) -> str | None:
     """A GPU is in MCDM mode, which is reported to work in WSL 2 for the Tesla P40 only."""
     cards = [card for card in facts.cards if card.gpu.state.driver_model == "MCDM" and not _seen_in_mcdm(card)]
@@ -148,7 +151,6 @@ def mcdm_unseen(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.device-problem")
 def device_problem(facts: HostFacts) -> Finding | None:
     """Device Manager reports a problem code of a GPU: WSL uses the host's own driver."""
     ill = [card for card in gpus(facts) if not card.gpu.state.dismounted and card.gpu.state.problem]
@@ -159,7 +161,6 @@ def device_problem(facts: HostFacts) -> Finding | None:
     return say("wsl2.device-problem", observed=codes)
 
 
-@rule("wsl2.dismounted")
 def dismounted(facts: HostFacts) -> Finding | None:
     """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
     cards = [card for card in gpus(facts) if facts.place(card.gpu) == DISMOUNTED]
@@ -169,7 +170,6 @@ def dismounted(facts: HostFacts) -> Finding | None:
     return say("wsl2.dismounted", observed=f"dismounted, in no VM: {', '.join(map(card_label, cards))}")
 
 
-@rule("wsl2.sli-untold")
 def may_be_joined_by_sli(facts: HostFacts) -> str | None:
     """With SLI on, WSL sees one of two GPUs; no interface of Windows tells whether it is."""
     pairs = Counter(card.gpu.key["device"] for card in _driven(facts) if _takes_sli(card))
@@ -184,7 +184,6 @@ def _takes_sli(card: Card) -> bool:
     return bool(found and found.nvlink is NvLink.BRIDGE) and card.gpu.state.driver_model == "WDDM"
 
 
-@rule("wsl2.vram-above-memory")
 def vram_above_memory(facts: HostFacts) -> str | None:
     """The GPUs have more memory than the host. One report, of a 96 GB GPU in a 64 GB machine, failed."""
     vram = sum(card.gpu.state.vram or 0 for card in facts.cards)
@@ -193,7 +192,6 @@ def vram_above_memory(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.no-gpu")
 def without_driver(facts: HostFacts) -> str | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wsl2.no-cuda."""
     left = [card for card in gpus(facts) if not card.gpu.state.dismounted]  # of others says wsl2.dismounted
@@ -202,7 +200,6 @@ def without_driver(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.driver-too-old")
 def driver_before_cuda(facts: HostFacts) -> str | None:
     """CUDA in WSL 2 needs NVIDIA's Windows driver R495 or newer."""
     driver = _driver(facts)
@@ -211,14 +208,12 @@ def driver_before_cuda(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.driver-newer-than-known")
 def driver_newer_than_known(facts: HostFacts) -> str | None:
     """A branch of NVIDIA's driver that nobody has looked into."""
     driver = _driver(facts)
     return f"driver {driver}, {checked(f'R{NEWEST_DRIVER}')}" if driver and driver.major > NEWEST_DRIVER.major else None
 
 
-@rule("wsl2.driver-before-ipc")
 def driver_before_ipc(facts: HostFacts) -> str | None:
     """NCCL joins several GPUs by CUDA IPC, which in WSL 2 needs driver R510 or newer."""
     driver, cards = _driver(facts), _driven(facts)
@@ -227,7 +222,6 @@ def driver_before_ipc(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.shows-windows")
 def shows_windows(facts: HostFacts) -> str | None:
     """A GPU that would serve drives a Windows display, which takes some of its memory and time."""
     cards = [card_label(card) for card in gpus(facts) if runs_cuda(card) and shows(card)]
@@ -236,7 +230,6 @@ def shows_windows(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.other-gpus")
 def other_gpus(facts: HostFacts) -> str | None:
     """GPUs of other vendors, integrated graphics for one, also appear in WSL 2."""
     others = [card.gpu.state.name for card in gpus(facts) if not runs_cuda(card)]
@@ -268,3 +261,280 @@ def _driver(facts: HostFacts) -> Version | None:
     """NVIDIA's number of the oldest driver of these GPUs; None where none reports it."""
     versions = (driver_branch(card.gpu.state.driver_version) for card in _driven(facts))
     return min(filter(None, versions), default=None)
+
+
+_OF_WSL_1 = re.compile(r"4\.4\.0-[0-9]+-Microsoft")  # that of WSL 2 ends with microsoft-standard-WSL2
+
+
+def other_libcuda(facts: HostFacts) -> str | None:
+    """A distro has a libcuda of its own, which programs may find before the one of Windows' driver."""
+    with suppress(MissingFact):  # no distro is read: there is none yet, or no SSH access
+        driver = facts.the(LinuxGpuDriver)
+        # Where a package brought it, a plan is refused by that package's name.
+        found = driver.libraries if not driver.packages else ()
+        return ", ".join(found) if found else None
+    return None
+
+
+def version_one(facts: HostFacts) -> str | None:
+    """The distro that is read runs on WSL 1, which has no GPU: its kernel is Windows' own imitation of one."""
+    with suppress(MissingFact):  # no distro is read, as above
+        kernel = facts.the(LinuxSystem).kernel
+        return kernel if _OF_WSL_1.fullmatch(kernel) else None
+    return None
+
+
+def model_pending(facts: HostFacts) -> str | None:
+    """A GPU gets another driver model with the next restart."""
+    with suppress(MissingFact):  # without NVIDIA's driver there is no model
+        found = [
+            f"{each.key['location']}: {each.state.current} now, {each.state.pending} after a restart"
+            for each in facts.all(GpuDriverModel)
+            if each.state.pending not in (None, each.state.current)
+        ]
+        return "; ".join(found) if found else None
+    return None
+
+
+def switch_without_the_host(facts: HostFacts) -> str | None:
+    """An external switch is not shared with Windows, which then has no adapter on it."""
+    apart = [switch.state.name for switch in facts.all(VmSwitch) if _apart(switch.state)]
+    made = [each.key["name"] for each in facts.all(ExternalSwitch) if each.state.management_os is False]
+    names = list(dict.fromkeys((*apart, *made)))
+    return ", ".join(names) if names else None
+
+
+def _apart(switch: VmSwitch) -> bool:
+    return switch.kind == "external" and not switch.management_os
+
+
+# microsoft/WSL #12743, #13211: announced to go, gone, back
+BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")
+FIRST_MIRRORED = Version("2.0.0")
+MIRRORED_FROM = revision("MIRRORED")
+HOME_SKUS = (98, 99, 100, 101)  # Core N, Country Specific, Single Language, Core
+MODES = {0: "none", 1: "NAT", 3: "mirrored", 4: "VirtioProxy"}  # microsoft/WSL intune/WSL.admx, DefaultNetworkingMode
+NAT, MIRRORED = 1, 3
+VPN_BROKEN_BUILDS, VPN_BROKEN_FROM = (26100, 26200), 7019  # microsoft/WSL #13724; KB5067036, KB5068861
+# Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
+FIREWALLS = (
+    *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
+    *("sophos", "symantec", "trellix", "trend micro", "zonealarm"),
+)
+WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that vendors give adapters
+
+
+# --- Bridged -------------------------------------------------------------------------------------------------------
+
+
+def windows_10_cannot_bridge(facts: HostFacts) -> str | None:
+    """On Windows 10 `networkingMode=bridged` fails: the Host Network Service refuses the endpoint."""
+    if facts.os.family in CLIENTS and WINDOWS_10_21H2 <= facts.os.build < WINDOWS_11:
+        return facts.os.named
+    return None
+
+
+def bridge_removed(facts: HostFacts) -> str | None:
+    """WSL 2.5.4 and 2.5.5 have no bridged networking."""
+    found = version(facts)
+    if found and BRIDGE_GONE <= found < BRIDGE_BACK:
+        return f"WSL {found}"
+    return None
+
+
+def bridge_warned(facts: HostFacts) -> str | None:
+    """WSL 2.4.5 to 2.5.3 warn at each start that bridged networking will be removed, which was revoked."""
+    found = version(facts)
+    if found and BRIDGE_WARNED <= found < BRIDGE_GONE:
+        return f"WSL {found}"
+    return None
+
+
+def no_external_switch(facts: HostFacts) -> str | None:
+    """No external virtual switch exists; the Default Switch and internal ones do not reach the LAN."""
+    if not _external(facts):
+        return ", ".join(f"{s.state.name} ({s.state.kind})" for s in facts.all(VmSwitch)) or "no switch"
+    return None
+
+
+def only_wireless_switches(facts: HostFacts) -> str | None:
+    """The only adapters to bridge are wireless, by their names, which vendors write in English."""
+    adapters = [str(switch.adapter) for switch in _external(facts)] or _only(facts, WIFI)
+    if adapters and all(any(word in name.casefold() for word in WIRELESS) for name in adapters):
+        return ", ".join(adapters)
+    return None
+
+
+def only_a_team(facts: HostFacts) -> str | None:
+    """The only adapter with a link is an LBFO team, on which newer servers refuse a Hyper-V switch."""
+    teams = _only(facts, TEAM)
+    return ", ".join(teams) if teams else None
+
+
+def nothing_to_bridge(facts: HostFacts) -> str | None:
+    """No network adapter has a link, so a new switch would reach nothing."""
+    if _switchless(facts) and not _linked(facts, ETHERNET, WIFI, TEAM):
+        return ", ".join(a.name for a in _adapters(facts)) or "no adapter"
+    return None
+
+
+def moves_the_management(facts: HostFacts) -> str | None:
+    """Every suitable adapter carries the host's management, so creating the switch interrupts it. Wireless adapters and
+    teams count only where no wired adapter has a link.
+    """
+    suiting = _linked(facts, ETHERNET) or _linked(facts, WIFI, TEAM)
+    if _switchless(facts) and suiting and all(adapter.management for adapter in suiting):
+        return "; ".join(map(_what_moves, suiting))
+    return None
+
+
+def shares_the_switch(facts: HostFacts) -> str | None:
+    """VMs use the external switch; they keep it, and rollback keeps it while they do."""
+    used = [f"{each.key['name']}: {each.state.vms}" for each in facts.all(ExternalSwitch) if each.state.vms]
+    return ", ".join(used) if used else None
+
+
+def filtered(facts: HostFacts) -> str | None:
+    """A third-party firewall filter, recognized by its name, is bound to an adapter."""
+    known = _firewalls(facts)
+    return ", ".join(known) if known else None
+
+
+def bridged_beside_a_vpn(facts: HostFacts) -> str | None:
+    """A VPN is up, and a bridged distro does not use it."""
+    tunnels = _tunnels(facts)
+    return ", ".join(tunnels) if tunnels else None
+
+
+# --- Policies ------------------------------------------------------------------------------------------------------
+
+
+def policy_overrides(facts: HostFacts) -> str | None:
+    """Policies override keys of .wslconfig; WSL ignores them with a warning."""
+    policy = facts.the(WslPolicy)
+    settings = {
+        "kernel": policy.allow_kernel,
+        "kernelCommandLine": policy.allow_kernel_command_line,
+        "systemDistro": policy.allow_system_distro,
+        "networkingMode": policy.allow_networking,
+        "firewall": policy.allow_firewall,
+        "nestedVirtualization": policy.allow_nested,
+    }
+    fixed = [name for name, allowed in settings.items() if allowed is False]
+    return ", ".join(fixed) if fixed else None
+
+
+def policy_fixes_the_mode(facts: HostFacts) -> str | None:
+    """A policy fixes the network mode, and no policy value means bridged."""
+    if facts.the(WslPolicy).allow_networking is False:
+        return f"the mode is {_mode(facts)}"
+    return None
+
+
+def policy_fixes_another_mode(facts: HostFacts) -> str | None:
+    """A policy fixes the network mode to another one than mirrored."""
+    if facts.the(WslPolicy).allow_networking is False and facts.the(WslPolicy).default_networking != MIRRORED:
+        return f"the mode is {_mode(facts)}"
+    return None
+
+
+def policy_leaves_nat(facts: HostFacts) -> str | None:
+    """A policy fixes the network mode to another one than NAT, which is also the default without a value."""
+    policy = facts.the(WslPolicy)
+    if policy.allow_networking is False and policy.default_networking not in (None, NAT):
+        return f"the mode is {_mode(facts)}"
+    return None
+
+
+def _mode(facts: HostFacts) -> str:
+    number = facts.the(WslPolicy).default_networking
+    return MODES[NAT] if number is None else MODES.get(number, str(number))
+
+
+# --- Mirrored, NAT -------------------------------------------------------------------------------------------------
+
+
+def windows_lacks_the_update(facts: HostFacts) -> str | None:
+    """Windows 11 22H2 can mirror from an update of September 2023 on; before, WSL falls back to NAT."""
+    if facts.os.family in CLIENTS and MIRRORED_FROM.lacks(facts.os.build, facts.os.revision):
+        return f"build {facts.os.build}.{facts.os.revision}, needed is {MIRRORED_FROM}"
+    return None
+
+
+def wsl_cannot_mirror(facts: HostFacts) -> str | None:
+    """Mirrored networking needs WSL 2.0 or newer."""
+    found = version(facts)
+    if found and found < FIRST_MIRRORED:
+        return f"WSL {found}"
+    return None
+
+
+def behind_a_vpn(facts: HostFacts) -> str | None:
+    """A VPN is up, recognized by its adapter's driver; behind NAT, WSL often loses its network then."""
+    tunnels = _tunnels(facts)
+    return ", ".join(tunnels) if tunnels else None
+
+
+def mirrors_a_vpn(facts: HostFacts) -> str | None:
+    """A VPN is up, recognized by its adapter's driver; mirrored networking works with some VPN clients only."""
+    tunnels = _tunnels(facts)
+    return ", ".join(tunnels) if tunnels else None
+
+
+def mirrors_a_vpn_after_the_update(facts: HostFacts) -> str | None:
+    """A VPN is up on a build that has the update of November 2025."""
+    os, tunnels = facts.os, _tunnels(facts)
+    if not tunnels or os.build not in VPN_BROKEN_BUILDS or os.revision < VPN_BROKEN_FROM:
+        return None
+    return f"build {os.build}.{os.revision}; {', '.join(tunnels)}"
+
+
+def nat_filtered(facts: HostFacts) -> str | None:
+    """A third-party firewall filters an adapter, and some block traffic from behind NAT."""
+    known = _firewalls(facts)
+    return ", ".join(known) if known else None
+
+
+def _tunnels(facts: HostFacts) -> list[str]:
+    """Descriptions of the VPN adapters that are up."""
+    return [adapter.description for adapter in _linked(facts, VPN)]
+
+
+def _firewalls(facts: HostFacts) -> list[str]:
+    """Names of third-party filters bound to adapters that are up."""
+    names = sorted({name for adapter in _linked(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
+    return [name for name in names if any(maker in name.casefold() for maker in FIREWALLS)]
+
+
+def _adapters(facts: HostFacts) -> list[NetworkAdapter]:
+    return [adapter.state for adapter in facts.all(NetworkAdapter)]
+
+
+def _linked(facts: HostFacts, *kinds: str) -> list[NetworkAdapter]:
+    return [adapter for adapter in _adapters(facts) if adapter.kind in kinds and adapter.status == "up"]
+
+
+def _switchless(facts: HostFacts) -> bool:
+    """Whether no external switch exists, or Hyper-V is not installed."""
+    return facts.role.role != INSTALLED or not _external(facts)
+
+
+def _only(facts: HostFacts, kind: str) -> list[str]:
+    """The adapters with a link that a new switch could use, where they are all of this kind."""
+    found = _linked(facts, ETHERNET, WIFI, TEAM) if _switchless(facts) else []
+    return [adapter.description for adapter in found] if {adapter.kind for adapter in found} == {kind} else []
+
+
+def _what_moves(adapter: NetworkAdapter) -> str:
+    addresses = [f"{each.address}/{each.prefix} ({each.origin})" for each in adapter.addresses]
+    others = (("gateway", adapter.gateway), ("DNS", ", ".join(adapter.dns)), ("VLAN", adapter.vlan), _speed(adapter))
+    told = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
+    return f"{adapter.name}: {', '.join([*addresses, *told]) or 'no address'}"
+
+
+def _speed(adapter: NetworkAdapter) -> tuple[str, str]:
+    return "speed", f"{adapter.speed / 1e9:g} Gbit/s" if adapter.speed else ""
+
+
+def _external(facts: HostFacts) -> list[VmSwitch]:
+    return [switch.state for switch in facts.all(VmSwitch) if switch.state.kind == "external"]

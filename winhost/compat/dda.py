@@ -1,26 +1,112 @@
-"""Rules of Discrete Device Assignment (DDA): each GPU, and the chosen GPUs together with their VM."""
+"""Judges of Discrete Device Assignment (DDA): the host, each GPU, each VM, and the chosen ones together."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 
+from winhost.compat.common import SERVER_2019, SERVER_2025, configuration
 from winhost.compat.rule import (
-    ASSIGNMENT,
-    CARD,
     Finding,
     finding,
-    rule,
 )
-from winhost.core.answers import MissingFact
+from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.bars import MmioRefused
 from winhost.hardware.cards import bars_of, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.hardware.gpus import NvLink, known
-from winhost.model.units import Bytes, size
-from winhost.paths.dda_mmio import windows
+from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
+from winhost.knowledge.versions import windows_build
+from winhost.model.facts import Instance
+from winhost.model.units import Bytes, GiB, about, size
+from winhost.paths.dda_mmio import address_width, width_by_model, windows
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.windows.assignable_device import DISMOUNTED, owner
-from winhost.resources.windows.pci_device import pci_id
+from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, owner
+from winhost.resources.windows.firmware import DMA_PROTECTION
+from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.pci_device import PciDevice, pci_id
+from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.vm_memory import VmMemory
+
+FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card's BARs come to lie above
+
+
+def product_type_altered(facts: HostFacts) -> str | None:
+    """A tool changed the product type to a server's to unlock DDA; the edition still is a client's."""
+    os = facts.os
+    if os.family is OsFamily.ALTERED:
+        types = f"product type {os.product_type}, ProductOptions {os.product_options}"
+        return f"{os.named}, {types}"
+    return None
+
+
+def management_stopped(facts: HostFacts) -> str | None:
+    """The service vmms does not run; without it VMs can be neither read nor changed."""
+    if facts.hyperv.service.casefold() != "running":
+        return f"the service vmms is {facts.hyperv.service}"
+    return None
+
+
+def iommu_not_seen(facts: HostFacts) -> str | None:
+    """Device Guard does not list DMA protection, the only sign of an IOMMU that Windows gives before Hyper-V runs."""
+    properties = facts.firmware.security_properties
+    if DMA_PROTECTION not in properties:
+        seen = ", ".join(map(str, properties)) or "none"
+        return f"Device Guard's available properties: {seen}"
+    return None
+
+
+def narrow_addresses(facts: HostFacts) -> str | None:
+    """The physical address space ends at or below 64 GiB, where windows begin that are larger than the default one."""
+    width = address_width(facts) or facts.firmware.address_width  # which says what is missing
+    if 1 << width <= FIRST_HIGH_ADDRESS:
+        return f"{width} address bits, {size(1 << width)}"
+    return None
+
+
+def width_of_the_model(facts: HostFacts) -> str | None:
+    """Windows does not report the width of physical addresses; that of the processors' model is taken."""
+    with suppress(MissingFact):
+        _ = facts.firmware.address_width
+        return None
+    width, known = width_by_model(facts), ", ".join(_generations(facts))
+    if width is None:
+        return None
+    return f"Firmware.address_width is not told; {width} bits by {known}"
+
+
+def desktop_hardware(facts: HostFacts) -> str | None:
+    """The processors are those of desktop computers or notebooks; Microsoft requires server-class hardware."""
+    names = [each.state.name for each in facts.all(Processor)]
+    if any((found := known_processor(name)) and found.hardware in (DESKTOP, MOBILE) for name in names):
+        return ", ".join(dict.fromkeys(names))
+    return None
+
+
+def processor_unlisted(facts: HostFacts) -> str | None:
+    """A processor is not in the catalogue, so neither its class nor the width of its addresses is known."""
+    names = [each.state.name for each in facts.all(Processor) if known_processor(each.state.name) is None]
+    return ", ".join(dict.fromkeys(names)) if names else None
+
+
+def _generations(facts: HostFacts) -> list[str]:
+    found = [known_processor(each.state.name) for each in facts.all(Processor)]
+    return list(dict.fromkeys(f"{each.generation} ({each.kind})" for each in found if each))
+
+
+def policy_requires_secure(facts: HostFacts) -> str | None:
+    """The policy RequireSecureDeviceAssignment is set. winhost reads it and never changes it."""
+    if facts.policy.require_secure:
+        return f"RequireSecureDeviceAssignment is {facts.policy.require_secure}"
+    return None
+
+
+def policy_requires_supported(facts: HostFacts) -> str | None:
+    """The policy RequireSupportedDeviceAssignment is set. winhost reads it and never changes it."""
+    if facts.policy.require_supported:
+        return f"RequireSupportedDeviceAssignment is {facts.policy.require_supported}"
+    return None
+
 
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5
@@ -36,7 +122,6 @@ REFUSALS = {
 }
 
 
-@rule("dda.management-display", each=CARD)
 def management_display(facts: HostFacts, card: Card) -> str | None:
     """The display of a management controller or hypervisor (ASPEED, Matrox, QEMU, …) is no GPU to assign."""
     if not serves(card):
@@ -44,7 +129,6 @@ def management_display(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.no-cuda", each=CARD)
 def no_cuda(facts: HostFacts, card: Card) -> str | None:
     """The GPU is not NVIDIA's: it can be assigned, but winhost serves with CUDA."""
     if serves(card) and not runs_cuda(card):
@@ -52,7 +136,6 @@ def no_cuda(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.consumer-card", each=CARD)
 def consumer_card(facts: HostFacts, card: Card) -> str | None:
     """The GPU is of a line for desktop computers. It was reported to work, and Microsoft supports server hardware."""
     found = known(card.gpu.key["device"])
@@ -61,7 +144,6 @@ def consumer_card(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.card-unlisted", each=CARD)
 def unlisted_card(facts: HostFacts, card: Card) -> str | None:
     """No catalogue tells what kind of GPU it is: neither whether it is meant for servers, nor what it needs."""
     device = card.gpu.key["device"]
@@ -70,7 +152,6 @@ def unlisted_card(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.dismounted", each=CARD)
 def dismounted(facts: HostFacts, card: Card) -> str | None:
     """The GPU left the host and belongs to no VM, as after an attempt that was given up."""
     if facts.place(card.gpu) == DISMOUNTED:
@@ -78,7 +159,6 @@ def dismounted(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.nvswitch-board", each=CARD)
 def board_of_nvswitches(facts: HostFacts, card: Card) -> str | None:
     """The GPU is an SXM module or one like it, which waits for Fabric Manager and its NVSwitches."""
     found = known(card.gpu.key["device"])
@@ -87,7 +167,6 @@ def board_of_nvswitches(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.firmware-controls-pcie", each=CARD)
 def firmware_controls_pcie(facts: HostFacts, card: Card) -> str | None:
     """Firmware controls PCI Express on the GPU's root bus, so Windows cannot dismount the GPU."""
     gpu = card.gpu.state
@@ -97,7 +176,6 @@ def firmware_controls_pcie(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.conventional-pci", each=CARD)
 def conventional_pci(facts: HostFacts, card: Card) -> str | None:
     """The device is conventional PCI, or a legacy endpoint that is not a display device."""
     gpu = card.gpu.state
@@ -107,7 +185,6 @@ def conventional_pci(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.root-complex-endpoint", each=CARD)
 def root_complex_endpoint(facts: HostFacts, card: Card) -> str | None:
     """The GPU is part of the root complex, where ACS does not apply."""
     if card.gpu.state.device_type == ROOT_COMPLEX_ENDPOINT:
@@ -115,7 +192,6 @@ def root_complex_endpoint(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.tunneled", each=CARD)
 def tunneled(facts: HostFacts, card: Card) -> str | None:
     """The GPU is reached over Thunderbolt or USB4. Before Windows Server 2025 the property does not exist; that is only
     a note, since GPUs in slots are the rule.
@@ -125,7 +201,6 @@ def tunneled(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.shows-the-host", each=CARD)
 def shows_the_host(facts: HostFacts, card: Card) -> str | None:
     """Firmware boots on this GPU, or displays are connected to it."""
     if shows(card):
@@ -133,7 +208,6 @@ def shows_the_host(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.only-display", each=ASSIGNMENT)
 def only_display(facts: HostFacts, selection: Selection) -> str | None:
     """The selection takes every display that the host has in use."""
     shown = [card for card in selection.cards if shows(card)]
@@ -143,7 +217,6 @@ def only_display(facts: HostFacts, selection: Selection) -> str | None:
     return None
 
 
-@rule("dda.partitions-in-use", each=CARD)
 def partitions_in_use(facts: HostFacts, card: Card) -> str | None:
     """VMs use partitions of the GPU, so it cannot be assigned as a whole."""
     for parts in filter(None, (partitions(facts, card), paravirtual(facts, card))):
@@ -152,7 +225,6 @@ def partitions_in_use(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.partitioned", each=CARD)
 def partitioned(facts: HostFacts, card: Card) -> str | None:
     """The GPU is split for GPU-P, and no VM uses a partition."""
     parts = partitions(facts, card)
@@ -161,7 +233,6 @@ def partitioned(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.companions", each=CARD)
 def companions(facts: HostFacts, card: Card) -> str | None:
     """The GPU's audio and USB functions are in its slot and IOMMU group, and leave the host with it."""
     if card.companions:
@@ -170,7 +241,6 @@ def companions(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.device-disabled", each=CARD)
 def device_disabled(facts: HostFacts, card: Card) -> str | None:
     """The GPU is disabled, so Windows reports no memory resources for it."""
     gpu = card.gpu.state
@@ -179,7 +249,6 @@ def device_disabled(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.assigned-already", each=CARD)
 def assigned_already(facts: HostFacts, card: Card) -> str | None:
     """A VM has the GPU already: DDA works here, and only the owner can release it."""
     vm = owner(facts.place(card.gpu))
@@ -188,7 +257,6 @@ def assigned_already(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("dda.guest-bars", each=CARD)
 def guest_sees_other_bars(facts: HostFacts, card: Card) -> str | None:
     """The guest that has the GPU sees another BAR1 than the host knows of it."""
     if owner(facts.place(card.gpu)) is None:
@@ -212,7 +280,6 @@ def _seen_in_guest(facts: HostFacts, card: Card) -> Iterator[Bytes]:
                 yield max(bar.size for bar in gpu.state.bars)
 
 
-@rule("dda.assigned-elsewhere", each=ASSIGNMENT)
 def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
     """A selected GPU belongs to another VM than the selected one."""
     if selection.vm is None:
@@ -224,7 +291,6 @@ def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
     return None
 
 
-@rule("dda.window-address-width", each=ASSIGNMENT)
 def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
     """The MMIO windows that the selection needs are refused by the arithmetic in mmio, before any change."""
     try:
@@ -234,7 +300,6 @@ def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
     return None
 
 
-@rule("dda.window-over-cap", each=ASSIGNMENT)
 def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
     """The high MMIO window that the selection needs is larger than Hyper-V has been seen to accept."""
     try:
@@ -244,7 +309,6 @@ def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
     return above if above else None
 
 
-@rule("dda.window-doubtful", each=ASSIGNMENT)
 def window_doubtful(facts: HostFacts, selection: Selection) -> str | None:
     """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs."""
     try:
@@ -264,3 +328,106 @@ def _shown(card: Card) -> str:
 
 def _stays(card: Card) -> bool:
     return not card.gpu.state.dismounted and card.gpu.state.problem == NO_PROBLEM
+
+
+HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
+WINDOWS_TEMPLATE = "MicrosoftWindows"
+SAVED = "saved"
+
+
+def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM's configuration version is not one that this Hyper-V starts."""
+    known = windows_build(facts.os.build)
+    if known is None or known.vm is None:
+        return None
+    first, newest = known.vm
+    if not first <= configuration(vm.state) <= newest:
+        return f"version {vm.state.version}; {first} to {newest} start here"
+    return None
+
+
+def dynamic_memory(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """Dynamic memory is on; a VM with an assigned device needs fixed memory for DMA."""
+    memory = _memory(facts, vm)
+    if memory.dynamic:
+        return f"{size(memory.minimum)} to {size(memory.maximum)}"
+    return None
+
+
+def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM's startup memory, all of it pinned, leaves the host less than 2 GiB."""
+    startup, total = _memory(facts, vm).startup, facts.memory.total
+    if startup > total - HOST_RESERVE:
+        return f"{size(startup)} for the VM, {about(total)} in the host"
+    return None
+
+
+def checkpoints(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM has checkpoints; they are data, so only their owner may delete or merge them."""
+    if vm.state.checkpoints:
+        return f"{vm.state.checkpoints} checkpoint(s)"
+    return None
+
+
+def nested(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """Nested virtualization is on; together with DDA it is reported to end in blue screens and boot loops."""
+    if vm.state.nested:
+        return "virtualization extensions are exposed to the VM"
+    return None
+
+
+def has_partition(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM has a GPU partition, which does not work together with an assigned device. Windows Server 2016 has
+    none, and no cmdlet that says so.
+    """
+    if facts.os.build >= SERVER_2019 and vm.state.partitions:
+        return f"{vm.state.partitions} GPU partition(s)"
+    return None
+
+
+def clustered(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM is a cluster resource, whose device has to come from a pool that every node has."""
+    if vm.state.clustered and facts.os.build >= SERVER_2025:
+        return f"a cluster resource on build {facts.os.build}"
+    return None
+
+
+def boots_windows_only(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """Secure Boot is on with the template MicrosoftWindows, which refuses Linux boot loaders."""
+    if vm.state.secure_boot and vm.state.secure_boot_template == WINDOWS_TEMPLATE:
+        return f"Secure Boot with the template {WINDOWS_TEMPLATE}"
+    return None
+
+
+def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM has a device assigned whose slot is empty; such a VM does not start."""
+    gone = [location for location in _not_cards(facts, vm) if not _device(facts, location)]
+    if gone:
+        return f"assigned, but the slot is empty: {', '.join(gone)}"
+    return None
+
+
+def other_device(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM has a device assigned that is no graphics card, as an NVMe disk; its BARs are not known."""
+    found = [f"{device} at {place}" for place in _not_cards(facts, vm) if (device := _device(facts, place))]
+    return ", ".join(found) if found else None
+
+
+def _not_cards(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
+    """Locations that the VM claims and where no function of a graphics card is."""
+    slots = {function.key["location"] for function in facts.all(PciDevice)}
+    return [location for location in vm.state.devices if location not in slots]
+
+
+def _device(facts: HostFacts, location: str) -> str | None:
+    """The ids of another device there; None where there is none."""
+    known = (each for each in facts.all(AssignableDevice) if each.key["location"] == location)
+    return next((each.key["device"] or "a device" for each in known if each.state.present), None)
+
+
+def _memory(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
+    memory = facts.of(VmMemory, vm.key)
+    if memory is None:
+        gone = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
+        raise MissingFact("VmMemory", Unknown(gone))
+    return memory
