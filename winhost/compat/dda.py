@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from winhost.compat.common import SERVER_2019, SERVER_2025, configuration
+from winhost.compat.common import configuration
 from winhost.compat.rule import (
     Finding,
     finding,
 )
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.bars import MmioRefused
-from winhost.hardware.cards import bars_of, paravirtual, partitions, runs_cuda, serves, shows
-from winhost.hardware.gpus import NvLink, known
+from winhost.hardware.cards import bars_of, paravirtual, partitions, serves, shows
+from winhost.hardware.gpus import known
 from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
@@ -20,31 +20,14 @@ from winhost.paths.dda_mmio import address_width, width_by_model, windows
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, owner
+from winhost.resources.windows.assignable_device import AssignableDevice, owner
 from winhost.resources.windows.firmware import DMA_PROTECTION
-from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.processor import Processor
 from winhost.resources.windows.vm import Vm
 from winhost.resources.windows.vm_memory import VmMemory
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card's BARs come to lie above
-
-
-def product_type_altered(facts: HostFacts) -> str | None:
-    """A tool changed the product type to a server's to unlock DDA; the edition still is a client's."""
-    os = facts.os
-    if os.family is OsFamily.ALTERED:
-        types = f"product type {os.product_type}, ProductOptions {os.product_options}"
-        return f"{os.named}, {types}"
-    return None
-
-
-def management_stopped(facts: HostFacts) -> str | None:
-    """The service vmms does not run; without it VMs can be neither read nor changed."""
-    if facts.hyperv.service.casefold() != "running":
-        return f"the service vmms is {facts.hyperv.service}"
-    return None
 
 
 def iommu_not_seen(facts: HostFacts) -> str | None:
@@ -94,26 +77,11 @@ def _generations(facts: HostFacts) -> list[str]:
     return list(dict.fromkeys(f"{each.generation} ({each.kind})" for each in found if each))
 
 
-def policy_requires_secure(facts: HostFacts) -> str | None:
-    """The policy RequireSecureDeviceAssignment is set. winhost reads it and never changes it."""
-    if facts.policy.require_secure:
-        return f"RequireSecureDeviceAssignment is {facts.policy.require_secure}"
-    return None
-
-
-def policy_requires_supported(facts: HostFacts) -> str | None:
-    """The policy RequireSupportedDeviceAssignment is set. winhost reads it and never changes it."""
-    if facts.policy.require_supported:
-        return f"RequireSupportedDeviceAssignment is {facts.policy.require_supported}"
-    return None
-
-
 # DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
 EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5
 DISPLAY = 3
-NO_PROBLEM, DISABLED, NO_DRIVER = 0, 22, 28
+NO_PROBLEM = 0
 
-WITHOUT_NVSWITCH = ("Pascal", "Volta")  # of these only the DGX-2 has any, and no error 802 was reported of it
 
 REFUSALS = {
     "mmio.address-width": "dda.window-address-width",
@@ -122,48 +90,11 @@ REFUSALS = {
 }
 
 
-def management_display(facts: HostFacts, card: Card) -> str | None:
-    """The display of a management controller or hypervisor (ASPEED, Matrox, QEMU, …) is no GPU to assign."""
-    if not serves(card):
-        return card.gpu.key["device"]
-    return None
-
-
-def no_cuda(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is not NVIDIA's: it can be assigned, but winhost serves with CUDA."""
-    if serves(card) and not runs_cuda(card):
-        return card.gpu.key["device"]
-    return None
-
-
-def consumer_card(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is of a line for desktop computers. It was reported to work, and Microsoft supports server hardware."""
-    found = known(card.gpu.key["device"])
-    if found and found.consumer:
-        return found.name
-    return None
-
-
 def unlisted_card(facts: HostFacts, card: Card) -> str | None:
     """No catalogue tells what kind of GPU it is: neither whether it is meant for servers, nor what it needs."""
     device = card.gpu.key["device"]
     if serves(card) and device and known(device) is None:
         return pci_id(device)
-    return None
-
-
-def dismounted(facts: HostFacts, card: Card) -> str | None:
-    """The GPU left the host and belongs to no VM, as after an attempt that was given up."""
-    if facts.place(card.gpu) == DISMOUNTED:
-        return "dismounted, and assigned to no VM"
-    return None
-
-
-def board_of_nvswitches(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is an SXM module or one like it, which waits for Fabric Manager and its NVSwitches."""
-    found = known(card.gpu.key["device"])
-    if found and found.nvlink is NvLink.BOARD and found.architecture not in WITHOUT_NVSWITCH:
-        return found.name
     return None
 
 
@@ -182,22 +113,6 @@ def conventional_pci(facts: HostFacts, card: Card) -> str | None:
     express = gpu.device_type in (EXPRESS_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI)
     if not express and (gpu.device_type, gpu.base_class) != (LEGACY_ENDPOINT, DISPLAY):
         return f"device type {gpu.device_type}, base class {gpu.base_class}"
-    return None
-
-
-def root_complex_endpoint(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is part of the root complex, where ACS does not apply."""
-    if card.gpu.state.device_type == ROOT_COMPLEX_ENDPOINT:
-        return f"device type {ROOT_COMPLEX_ENDPOINT}"
-    return None
-
-
-def tunneled(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is reached over Thunderbolt or USB4. Before Windows Server 2025 the property does not exist; that is only
-    a note, since GPUs in slots are the rule.
-    """
-    if card.gpu.state.tunneled:
-        return "connected over Thunderbolt or USB4"
     return None
 
 
@@ -225,35 +140,11 @@ def partitions_in_use(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-def partitioned(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is split for GPU-P, and no VM uses a partition."""
-    parts = partitions(facts, card)
-    if parts and parts.partitions > 1 and not parts.used:
-        return f"{parts.partitions} partitions, none in use"
-    return None
-
-
 def companions(facts: HostFacts, card: Card) -> str | None:
     """The GPU's audio and USB functions are in its slot and IOMMU group, and leave the host with it."""
     if card.companions:
         kinds = ", ".join(function.state.kind for function in card.companions)
         return f"in the same slot: {kinds}"
-    return None
-
-
-def device_disabled(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is disabled, so Windows reports no memory resources for it."""
-    gpu = card.gpu.state
-    if not gpu.dismounted and gpu.problem == DISABLED:
-        return f"problem code {DISABLED}"
-    return None
-
-
-def assigned_already(facts: HostFacts, card: Card) -> str | None:
-    """A VM has the GPU already: DDA works here, and only the owner can release it."""
-    vm = owner(facts.place(card.gpu))
-    if vm:
-        return f"assigned to VM {vm}"
     return None
 
 
@@ -331,7 +222,6 @@ def _stays(card: Card) -> bool:
 
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
-WINDOWS_TEMPLATE = "MicrosoftWindows"
 SAVED = "saved"
 
 
@@ -359,43 +249,6 @@ def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     startup, total = _memory(facts, vm).startup, facts.memory.total
     if startup > total - HOST_RESERVE:
         return f"{size(startup)} for the VM, {about(total)} in the host"
-    return None
-
-
-def checkpoints(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has checkpoints; they are data, so only their owner may delete or merge them."""
-    if vm.state.checkpoints:
-        return f"{vm.state.checkpoints} checkpoint(s)"
-    return None
-
-
-def nested(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """Nested virtualization is on; together with DDA it is reported to end in blue screens and boot loops."""
-    if vm.state.nested:
-        return "virtualization extensions are exposed to the VM"
-    return None
-
-
-def has_partition(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has a GPU partition, which does not work together with an assigned device. Windows Server 2016 has
-    none, and no cmdlet that says so.
-    """
-    if facts.os.build >= SERVER_2019 and vm.state.partitions:
-        return f"{vm.state.partitions} GPU partition(s)"
-    return None
-
-
-def clustered(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM is a cluster resource, whose device has to come from a pool that every node has."""
-    if vm.state.clustered and facts.os.build >= SERVER_2025:
-        return f"a cluster resource on build {facts.os.build}"
-    return None
-
-
-def boots_windows_only(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """Secure Boot is on with the template MicrosoftWindows, which refuses Linux boot loaders."""
-    if vm.state.secure_boot and vm.state.secure_boot_template == WINDOWS_TEMPLATE:
-        return f"Secure Boot with the template {WINDOWS_TEMPLATE}"
     return None
 
 

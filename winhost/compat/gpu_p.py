@@ -1,4 +1,4 @@
-"""Rules of GPU partitioning (GPU-P): the host, and each GPU."""
+"""Judges of GPU partitioning (GPU-P): the host, and each GPU."""
 
 from winhost.compat.common import SERVERS, configuration, gpus
 from winhost.hardware.cards import paravirtual, partitions
@@ -8,7 +8,6 @@ from winhost.knowledge.versions import feature, revision
 from winhost.model.facts import Instance
 from winhost.model.units import size
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.assignable_device import DISMOUNTED, owner
 from winhost.resources.windows.cluster_service import ClusterService
 from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.partitionable_gpu import PartitionableGpu
@@ -49,21 +48,6 @@ def not_listed(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-def not_offered(facts: HostFacts, card: Card) -> str | None:
-    """Get-VMHostPartitionableGpu does not list the GPU; with NVIDIA's vGPU driver and SR-IOV it would."""
-    if partitions(facts, card) is None and paravirtual(facts, card) is None:
-        return "not among the GPUs that the host can partition"
-    return None
-
-
-def only_paravirtual(facts: HostFacts, card: Card) -> str | None:
-    """Windows' own driver shares the GPU with Windows guests; a Linux guest needs a module that its user builds."""
-    shared = paravirtual(facts, card)
-    if shared and partitions(facts, card) is None:
-        return f"listed as GPUPARAV, {shared.used} in use"
-    return None
-
-
 def counts(facts: HostFacts, card: Card) -> str | None:
     """Into how many partitions the vendor's driver splits the GPU, all of one size."""
     found = partitions(facts, card)
@@ -78,22 +62,6 @@ def leaks_while_shared(facts: HostFacts, card: Card) -> str | None:
     shared = paravirtual(facts, card)
     if shared and shared.used and LEAK_MENDED.lacks(facts.os.build, facts.os.revision):
         return f"build {facts.os.build}.{facts.os.revision}"
-    return None
-
-
-def given_away_whole(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is dismounted or assigned to a VM by DDA; one GPU cannot be used both ways."""
-    place = facts.place(card.gpu)
-    if place == DISMOUNTED or owner(place):
-        return place
-    return None
-
-
-def partitions_used(facts: HostFacts, card: Card) -> str | None:
-    """VMs use some of the GPU's partitions, which other VMs cannot get."""
-    found = partitions(facts, card)
-    if found and found.used:
-        return f"{found.used} of {found.partitions} partitions in use"
     return None
 
 

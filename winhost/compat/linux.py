@@ -1,4 +1,4 @@
-"""Rules of a Linux of its own: whether winhost can ready it to serve."""
+"""Judges of a Linux of its own: whether winhost can ready it to serve."""
 
 from contextlib import suppress
 
@@ -37,11 +37,6 @@ def release_newer_than_known(facts: HostFacts) -> str | None:
     except InvalidVersion:
         newer = True
     return f"Ubuntu {system.version}, {checked(newest)}" if newer else None
-
-
-def without_systemd(facts: HostFacts) -> str | None:
-    """What serves is started by systemd."""
-    return None if facts.the(LinuxSystem).systemd else "another init runs"
 
 
 def without_gpu(facts: HostFacts) -> str | None:

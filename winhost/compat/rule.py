@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.target import Target, named
+from winhost.compat.questions import Asked
+from winhost.compat.target import Target
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
@@ -191,31 +192,26 @@ class _InRow:
     def __init__(self, row: CatalogueEntry) -> None:
         self._row = row
 
-    def __call__(self, asked: Any, subject: Any = None) -> str | None:
-        """asked: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
+    def __call__(self, about: Any, subject: Any = None) -> str | None:
+        """about: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
         row = self._row
-        if row.each in ("card", "vm"):
-            asked = _WithSubject(asked, row.each, subject)
-        if row.which:
-            if not (chosen := asked.choose(row.which)):
-                return None
-            asked = _WithSubject(asked, "which", named(chosen))
-        return row.observed.format_map(asked) if holds(row.when, asked.ask) else None
+        asked = Asked(about, row.each, subject) if isinstance(about, HostFacts) else about
+        if not row.which:
+            return row.observed.format_map(asked) if holds(row.when, asked.ask) else None
+        chosen = asked.chosen(row)
+        if not chosen or not holds(row.when, asked.ask):
+            return None
+        return row.observed.format_map(_WithChosen(asked, chosen))
 
 
-class _WithSubject:
-    """Answers to rows that name their subject: `gpu.problem`, `vm.name`, `which`."""
+class _WithChosen:
+    """For sentences that name what a row chose: `which`."""
 
-    def __init__(self, others: Any, name: str, subject: Any) -> None:
-        self._others, self._name = others, "gpu" if name == "card" else name
-        self._subject = subject.gpu.state if name == "card" else subject.state if name == "vm" else subject
-
-    def ask(self, question: str) -> tuple[Any, ...]:
-        name, _, attribute = question.partition(".")
-        return (getattr(self._subject, attribute),) if name == self._name else self._others.ask(question)
+    def __init__(self, others: Any, chosen: str) -> None:
+        self._others, self._chosen = others, chosen
 
     def __getitem__(self, name: str) -> Any:
-        return self._subject if name == self._name else self._others[name]
+        return self._chosen if name == "which" else self._others[name]
 
 
 # --- The runner ----------------------------------------------------------------------------------------------------

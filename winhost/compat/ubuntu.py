@@ -34,11 +34,9 @@ from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.efi_backup import EfiBackup
 from winhost.resources.windows.fast_startup import FastStartup
 from winhost.resources.windows.firmware_boot import FirmwareBoot
-from winhost.resources.windows.hardware_clock import HardwareClock
 from winhost.resources.windows.key_escrow import NONE, KeyEscrow
 from winhost.resources.windows.own_partition import LINUX_PARTITION
 from winhost.resources.windows.partition import RECOVERY
-from winhost.resources.windows.power_source import PowerSource
 from winhost.resources.windows.resize_limit import ResizeLimit
 from winhost.resources.windows.secure_boot import SecureBoot
 from winhost.resources.windows.storage_controller import StorageController
@@ -151,12 +149,6 @@ def changed_since_its_copy(facts: HostFacts) -> str | None:
     return ", ".join(files) if files else None
 
 
-def volume_needs_repair(facts: HostFacts) -> str | None:
-    """Windows calls its own volume anything but healthy."""
-    found = [each.state.health for each in facts.all(ResizeLimit) if each.state.health != "healthy"]
-    return f"health: {found[0]}" if found else None
-
-
 def no_space(facts: HostFacts) -> str | None:
     """No disk is empty, no free space is large enough, and Windows cannot give enough."""
     disk = windows_disk(facts)
@@ -265,11 +257,6 @@ def only_new_signature(facts: HostFacts) -> str | None:
     return f"db has {THIRD_PARTY[1]} alone" if secure.state == "on" and trusted == {THIRD_PARTY[1]} else None
 
 
-def on_battery(facts: HostFacts) -> str | None:
-    """The host runs on a battery."""
-    return "on battery" if facts.the(PowerSource).on_battery else None
-
-
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
 
@@ -292,24 +279,10 @@ def no_recovery_password(facts: HostFacts) -> str | None:
     return f"of {volumes}" if volumes else None
 
 
-def encryption_moves(facts: HostFacts) -> str | None:
-    """A volume is being encrypted or decrypted, or that was paused."""
-    moving = [v for v in facts.all(BitLocker) if not v.state.conversion.startswith("fully-")]
-    if moving:
-        return ", ".join(f"{v.key['volume']} {v.state.conversion}, {v.state.percentage} %" for v in moving)
-    return None
-
-
 def encryption_waits(facts: HostFacts) -> str | None:
     """Device encryption waits for its owner: encrypted, with a key that lies open and nothing else to open it with."""
     volumes = _named(facts, lambda v: v.conversion == "fully-encrypted" and not v.protectors)
     return f"{volumes} without a protector" if volumes else None
-
-
-def bitlocker_unsettled(facts: HostFacts) -> str | None:
-    """A volume's BitLocker status is unknown: it is locked."""
-    volumes = _named(facts, lambda volume: volume.protection == "unknown")
-    return f"protection unknown: {volumes}" if volumes else None
 
 
 def other_registers(facts: HostFacts) -> str | None:
@@ -328,18 +301,7 @@ def leaves_volumes_in_use(facts: HostFacts) -> str | None:
     return "hibernation and Fast Startup are on" if sleep.fast_startup else "hibernation is on"
 
 
-def clock_in_local_time(facts: HostFacts) -> str | None:
-    """Windows takes the hardware clock for local time, and Linux for UTC."""
-    return None if facts.the(HardwareClock).utc else "RealTimeIsUniversal is not 1"
-
-
 # --- Instead of Windows --------------------------------------------------------------------------------------------
-
-
-def volumes_lost(facts: HostFacts) -> str | None:
-    """BitLocker protects a volume: what is taken off it has to be taken while Windows runs."""
-    volumes = _named(facts, lambda volume: volume.protection == "on")
-    return f"protected: {volumes}" if volumes else None
 
 
 def keys_in_the_tpm(facts: HostFacts) -> str | None:

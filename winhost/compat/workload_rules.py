@@ -1,4 +1,4 @@
-"""Rules about a workload on a variant: combinations that fail, swap times, and network access."""
+"""Judges of a workload on a variant: combinations that fail, and swap times."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from winhost.compat.questions import OneOf
 from winhost.compat.rule import (
     WORKLOAD,
     Finding,
@@ -19,6 +20,8 @@ from winhost.compat.rule import (
 )
 from winhost.compat.swap import Swap, swaps
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import holds
+from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded
 from winhost.model.path import NATIVE, SHARED, path_of
 from winhost.model.reason import Reason
@@ -94,6 +97,12 @@ class WorkloadOnVariant:
     def ask(self, question: str) -> tuple[Any, ...]:
         return (self[question],)
 
+    def chosen(self, row: CatalogueEntry) -> str:
+        """The models, of all, of those that sleep, or of those that sleep without weights, that a row is about."""
+        among = {"models": self.workload.models, "sleepers": self.sleepers, "droppers": self.droppers}[row.among]
+        models = map(OneOf, among)
+        return ", ".join(row.named.format_map(model) for model in models if holds(row.which, model.ask))
+
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Reason, ...]:
     """All findings against the workload, in the order of the catalogue."""
@@ -135,11 +144,6 @@ def lmcache_and_suspend(case: WorkloadOnVariant) -> str | None:
     return None
 
 
-def shares_weights_and_sleeps(case: WorkloadOnVariant) -> str | None:
-    found = [model for model in case.sleepers if model.load_format is LoadFormat.IPC_CACHE]
-    return _named(found) or None
-
-
 def loads_what_nobody_converted(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.workload.models if model.load_format in CONVERTED and not is_folder(model.id)]
     return ", ".join(f"{model.id} by {model.load_format}" for model in found) or None
@@ -156,15 +160,6 @@ def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> str | None:
 def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> str | None:
     stuck = [model for model in case.droppers if model.load_format not in RELOADING]
     return ", ".join(f"{model.name} by {model.load_format}" for model in stuck) or None
-
-
-def drops_weights_below_adapters(case: WorkloadOnVariant) -> str | None:
-    return _named([model for model in case.droppers if model.lora]) or None
-
-
-def drops_quantized_weights(case: WorkloadOnVariant) -> str | None:
-    found = [model for model in case.droppers if model.quantization]
-    return ", ".join(f"{model.name} in {model.quantization}" for model in found) or None
 
 
 def too_few_for_pods(case: WorkloadOnVariant) -> str | None:

@@ -4,20 +4,16 @@ import re
 from collections import Counter
 from contextlib import suppress
 
-from packaging.version import Version
-
 from winhost.compat import common
 from winhost.compat.common import (
     CLIENTS,
     SERVERS,
-    WINDOWS_10_21H2,
-    WINDOWS_11,
     gpus,
 )
+from winhost.compat.questions import driven, windows_driver, wsl_version
 from winhost.compat.rule import Finding, note, unverified
-from winhost.compat.target import driver_branch
 from winhost.core.answers import MissingFact
-from winhost.hardware.cards import card_label, runs_cuda, shows
+from winhost.hardware.cards import card_label, runs_cuda
 from winhost.hardware.gpus import NvLink, known
 from winhost.knowledge.versions import checked, known_range, revision
 from winhost.model.facts import Instance
@@ -33,18 +29,14 @@ from winhost.resources.windows.hyperv_role import INSTALLED
 from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter
 from winhost.resources.windows.virtual_machine_platform import VirtualMachinePlatform
 from winhost.resources.windows.vm_switch import VmSwitch
-from winhost.resources.windows.wsl import Wsl
 from winhost.resources.windows.wsl_config import WslConfig
 from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.resources.windows.wsl_vm import WslVm
 
-DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
 VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in every language
-MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40
 LEAK_MENDED, WSL_ON_SERVER = revision("LEAK_MENDED"), revision("WSL_2_ON_SERVER")
 FIRST_KNOWN, NEWEST_KNOWN = known_range("WSL")
 NEWEST_DRIVER = known_range("NVIDIA drivers")[1]
-FIRST_PRERELEASE, NEXT_STABLE = Version("2.8"), Version("2.10")  # microsoft/winget-pkgs: 2.8 and 2.9 are pre-releases
 
 
 # --- Windows -------------------------------------------------------------------------------------------------------
@@ -64,30 +56,12 @@ def commit_leaks(facts: HostFacts) -> str | None:
     return None
 
 
-# --- The machine ---------------------------------------------------------------------------------------------------
-
-
 # --- The package ---------------------------------------------------------------------------------------------------
-
-
-def missing(facts: HostFacts) -> str | None:
-    """WSL is not installed; it can be, with one restart."""
-    if not facts.the(Wsl).present:
-        return "WSL is not installed"
-    return None
-
-
-def prerelease(facts: HostFacts) -> str | None:
-    """WSL 2.8 and 2.9 are pre-releases."""
-    found = version(facts)
-    if found and FIRST_PRERELEASE <= found < NEXT_STABLE:
-        return f"WSL {found}"
-    return None
 
 
 def older_than_known(facts: HostFacts) -> str | None:
     """WSL before 2.0.0: what it does and ignores was not looked into."""
-    found = version(facts)
+    found = wsl_version(facts)
     if found and found < FIRST_KNOWN:
         return f"WSL {found}"
     return None
@@ -95,7 +69,7 @@ def older_than_known(facts: HostFacts) -> str | None:
 
 def newer_than_known(facts: HostFacts) -> str | None:
     """A newer build of a line of WSL that was looked into."""
-    found = version(facts)
+    found = wsl_version(facts)
     if found and found.release[:3] > NEWEST_KNOWN.release and found.major == NEWEST_KNOWN.major:
         return f"WSL {found}, {checked(NEWEST_KNOWN)}"
     return None
@@ -103,7 +77,7 @@ def newer_than_known(facts: HostFacts) -> str | None:
 
 def line_newer_than_known(facts: HostFacts) -> str | None:
     """A line of WSL that nobody has looked into."""
-    found = version(facts)
+    found = wsl_version(facts)
     return f"WSL {found}, {checked(NEWEST_KNOWN)}" if found and found.major > NEWEST_KNOWN.major else None
 
 
@@ -143,20 +117,12 @@ def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
 # --- Cards ---------------------------------------------------------------------------------------------------------
 
 
-def mcdm_unseen(facts: HostFacts) -> str | None:
-    """A GPU is in MCDM mode, which is reported to work in WSL 2 for the Tesla P40 only."""
-    cards = [card for card in facts.cards if card.gpu.state.driver_model == "MCDM" and not _seen_in_mcdm(card)]
-    if cards:
-        return f"in MCDM mode: {', '.join(map(card_label, cards))}"
-    return None
-
-
 def device_problem(facts: HostFacts) -> Finding | None:
     """Device Manager reports a problem code of a GPU: WSL uses the host's own driver."""
     ill = [card for card in gpus(facts) if not card.gpu.state.dismounted and card.gpu.state.problem]
     if not ill:
         return None
-    say = note if any(card not in ill for card in _driven(facts)) else unverified
+    say = note if any(card not in ill for card in driven(facts)) else unverified
     codes = ", ".join(f"{card_label(card)}: problem code {card.gpu.state.problem}" for card in ill)
     return say("wsl2.device-problem", observed=codes)
 
@@ -166,15 +132,15 @@ def dismounted(facts: HostFacts) -> Finding | None:
     cards = [card for card in gpus(facts) if facts.place(card.gpu) == DISMOUNTED]
     if not cards:
         return None
-    say = note if _driven(facts) else unverified
+    say = note if driven(facts) else unverified
     return say("wsl2.dismounted", observed=f"dismounted, in no VM: {', '.join(map(card_label, cards))}")
 
 
 def may_be_joined_by_sli(facts: HostFacts) -> str | None:
     """With SLI on, WSL sees one of two GPUs; no interface of Windows tells whether it is."""
-    pairs = Counter(card.gpu.key["device"] for card in _driven(facts) if _takes_sli(card))
+    pairs = Counter(card.gpu.key["device"] for card in driven(facts) if _takes_sli(card))
     if any(count > 1 for count in pairs.values()):
-        names = sorted({card.gpu.state.name for card in _driven(facts) if pairs[card.gpu.key["device"]] > 1})
+        names = sorted({card.gpu.state.name for card in driven(facts) if pairs[card.gpu.key["device"]] > 1})
         return ", ".join(names)
     return None
 
@@ -195,39 +161,15 @@ def vram_above_memory(facts: HostFacts) -> str | None:
 def without_driver(facts: HostFacts) -> str | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wsl2.no-cuda."""
     left = [card for card in gpus(facts) if not card.gpu.state.dismounted]  # of others says wsl2.dismounted
-    if not common.no_cuda(facts) and left and not _driven(facts):
+    if not common.no_cuda(facts) and left and not driven(facts):
         return "no GPU is run by NVIDIA's Windows driver"
-    return None
-
-
-def driver_before_cuda(facts: HostFacts) -> str | None:
-    """CUDA in WSL 2 needs NVIDIA's Windows driver R495 or newer."""
-    driver = _driver(facts)
-    if driver and driver < DRIVER_OF_CUDA:
-        return f"driver {driver}"
     return None
 
 
 def driver_newer_than_known(facts: HostFacts) -> str | None:
     """A branch of NVIDIA's driver that nobody has looked into."""
-    driver = _driver(facts)
+    driver = windows_driver(facts)
     return f"driver {driver}, {checked(f'R{NEWEST_DRIVER}')}" if driver and driver.major > NEWEST_DRIVER.major else None
-
-
-def driver_before_ipc(facts: HostFacts) -> str | None:
-    """NCCL joins several GPUs by CUDA IPC, which in WSL 2 needs driver R510 or newer."""
-    driver, cards = _driver(facts), _driven(facts)
-    if driver and DRIVER_OF_CUDA <= driver < DRIVER_OF_IPC and len(cards) > 1:
-        return f"driver {driver}, {len(cards)} GPUs"
-    return None
-
-
-def shows_windows(facts: HostFacts) -> str | None:
-    """A GPU that would serve drives a Windows display, which takes some of its memory and time."""
-    cards = [card_label(card) for card in gpus(facts) if runs_cuda(card) and shows(card)]
-    if cards:
-        return ", ".join(cards)
-    return None
 
 
 def other_gpus(facts: HostFacts) -> str | None:
@@ -240,27 +182,6 @@ def other_gpus(facts: HostFacts) -> str | None:
 
 def _revision(facts: HostFacts) -> str:
     return f"build {facts.os.build}.{facts.os.revision}"
-
-
-def version(facts: HostFacts) -> Version | None:
-    """None where WSL records no version. A version stated in the workload counts as installed."""
-    wsl = facts.the(Wsl)
-    return Version(wsl.version) if wsl.version else None
-
-
-def _seen_in_mcdm(card: Card) -> bool:
-    return card.gpu.key["device"].upper().startswith(MCDM_SEEN)
-
-
-def _driven(facts: HostFacts) -> list[Card]:
-    """NVIDIA's GPUs that its Windows driver runs."""
-    return [card for card in gpus(facts) if runs_cuda(card) and card.gpu.state.driver_model]
-
-
-def _driver(facts: HostFacts) -> Version | None:
-    """NVIDIA's number of the oldest driver of these GPUs; None where none reports it."""
-    versions = (driver_branch(card.gpu.state.driver_version) for card in _driven(facts))
-    return min(filter(None, versions), default=None)
 
 
 _OF_WSL_1 = re.compile(r"4\.4\.0-[0-9]+-Microsoft")  # that of WSL 2 ends with microsoft-standard-WSL2
@@ -308,13 +229,7 @@ def _apart(switch: VmSwitch) -> bool:
     return switch.kind == "external" and not switch.management_os
 
 
-# microsoft/WSL #12743, #13211: announced to go, gone, back
-BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")
-FIRST_MIRRORED = Version("2.0.0")
 MIRRORED_FROM = revision("MIRRORED")
-HOME_SKUS = (98, 99, 100, 101)  # Core N, Country Specific, Single Language, Core
-MODES = {0: "none", 1: "NAT", 3: "mirrored", 4: "VirtioProxy"}  # microsoft/WSL intune/WSL.admx, DefaultNetworkingMode
-NAT, MIRRORED = 1, 3
 VPN_BROKEN_BUILDS, VPN_BROKEN_FROM = (26100, 26200), 7019  # microsoft/WSL #13724; KB5067036, KB5068861
 # Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
 FIREWALLS = (
@@ -325,29 +240,6 @@ WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that 
 
 
 # --- Bridged -------------------------------------------------------------------------------------------------------
-
-
-def windows_10_cannot_bridge(facts: HostFacts) -> str | None:
-    """On Windows 10 `networkingMode=bridged` fails: the Host Network Service refuses the endpoint."""
-    if facts.os.family in CLIENTS and WINDOWS_10_21H2 <= facts.os.build < WINDOWS_11:
-        return facts.os.named
-    return None
-
-
-def bridge_removed(facts: HostFacts) -> str | None:
-    """WSL 2.5.4 and 2.5.5 have no bridged networking."""
-    found = version(facts)
-    if found and BRIDGE_GONE <= found < BRIDGE_BACK:
-        return f"WSL {found}"
-    return None
-
-
-def bridge_warned(facts: HostFacts) -> str | None:
-    """WSL 2.4.5 to 2.5.3 warn at each start that bridged networking will be removed, which was revoked."""
-    found = version(facts)
-    if found and BRIDGE_WARNED <= found < BRIDGE_GONE:
-        return f"WSL {found}"
-    return None
 
 
 def no_external_switch(facts: HostFacts) -> str | None:
@@ -388,24 +280,6 @@ def moves_the_management(facts: HostFacts) -> str | None:
     return None
 
 
-def shares_the_switch(facts: HostFacts) -> str | None:
-    """VMs use the external switch; they keep it, and rollback keeps it while they do."""
-    used = [f"{each.key['name']}: {each.state.vms}" for each in facts.all(ExternalSwitch) if each.state.vms]
-    return ", ".join(used) if used else None
-
-
-def filtered(facts: HostFacts) -> str | None:
-    """A third-party firewall filter, recognized by its name, is bound to an adapter."""
-    known = _firewalls(facts)
-    return ", ".join(known) if known else None
-
-
-def bridged_beside_a_vpn(facts: HostFacts) -> str | None:
-    """A VPN is up, and a bridged distro does not use it."""
-    tunnels = _tunnels(facts)
-    return ", ".join(tunnels) if tunnels else None
-
-
 # --- Policies ------------------------------------------------------------------------------------------------------
 
 
@@ -424,33 +298,6 @@ def policy_overrides(facts: HostFacts) -> str | None:
     return ", ".join(fixed) if fixed else None
 
 
-def policy_fixes_the_mode(facts: HostFacts) -> str | None:
-    """A policy fixes the network mode, and no policy value means bridged."""
-    if facts.the(WslPolicy).allow_networking is False:
-        return f"the mode is {_mode(facts)}"
-    return None
-
-
-def policy_fixes_another_mode(facts: HostFacts) -> str | None:
-    """A policy fixes the network mode to another one than mirrored."""
-    if facts.the(WslPolicy).allow_networking is False and facts.the(WslPolicy).default_networking != MIRRORED:
-        return f"the mode is {_mode(facts)}"
-    return None
-
-
-def policy_leaves_nat(facts: HostFacts) -> str | None:
-    """A policy fixes the network mode to another one than NAT, which is also the default without a value."""
-    policy = facts.the(WslPolicy)
-    if policy.allow_networking is False and policy.default_networking not in (None, NAT):
-        return f"the mode is {_mode(facts)}"
-    return None
-
-
-def _mode(facts: HostFacts) -> str:
-    number = facts.the(WslPolicy).default_networking
-    return MODES[NAT] if number is None else MODES.get(number, str(number))
-
-
 # --- Mirrored, NAT -------------------------------------------------------------------------------------------------
 
 
@@ -461,49 +308,23 @@ def windows_lacks_the_update(facts: HostFacts) -> str | None:
     return None
 
 
-def wsl_cannot_mirror(facts: HostFacts) -> str | None:
-    """Mirrored networking needs WSL 2.0 or newer."""
-    found = version(facts)
-    if found and found < FIRST_MIRRORED:
-        return f"WSL {found}"
-    return None
-
-
-def behind_a_vpn(facts: HostFacts) -> str | None:
-    """A VPN is up, recognized by its adapter's driver; behind NAT, WSL often loses its network then."""
-    tunnels = _tunnels(facts)
-    return ", ".join(tunnels) if tunnels else None
-
-
-def mirrors_a_vpn(facts: HostFacts) -> str | None:
-    """A VPN is up, recognized by its adapter's driver; mirrored networking works with some VPN clients only."""
-    tunnels = _tunnels(facts)
-    return ", ".join(tunnels) if tunnels else None
-
-
 def mirrors_a_vpn_after_the_update(facts: HostFacts) -> str | None:
     """A VPN is up on a build that has the update of November 2025."""
-    os, tunnels = facts.os, _tunnels(facts)
-    if not tunnels or os.build not in VPN_BROKEN_BUILDS or os.revision < VPN_BROKEN_FROM:
+    os, found = facts.os, tunnels(facts)
+    if not found or os.build not in VPN_BROKEN_BUILDS or os.revision < VPN_BROKEN_FROM:
         return None
-    return f"build {os.build}.{os.revision}; {', '.join(tunnels)}"
+    return f"build {os.build}.{os.revision}; {found}"
 
 
-def nat_filtered(facts: HostFacts) -> str | None:
-    """A third-party firewall filters an adapter, and some block traffic from behind NAT."""
-    known = _firewalls(facts)
-    return ", ".join(known) if known else None
+def tunnels(facts: HostFacts) -> str | None:
+    """A VPN is up, recognized by its adapter's driver."""
+    return ", ".join(adapter.description for adapter in _linked(facts, VPN)) or None
 
 
-def _tunnels(facts: HostFacts) -> list[str]:
-    """Descriptions of the VPN adapters that are up."""
-    return [adapter.description for adapter in _linked(facts, VPN)]
-
-
-def _firewalls(facts: HostFacts) -> list[str]:
-    """Names of third-party filters bound to adapters that are up."""
+def firewalls(facts: HostFacts) -> str | None:
+    """A third-party firewall filter, recognized by its name, is bound to an adapter that is up."""
     names = sorted({name for adapter in _linked(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
-    return [name for name in names if any(maker in name.casefold() for maker in FIREWALLS)]
+    return ", ".join(name for name in names if any(maker in name.casefold() for maker in FIREWALLS)) or None
 
 
 def _adapters(facts: HostFacts) -> list[NetworkAdapter]:

@@ -1,4 +1,4 @@
-"""Rules of WSL containers (wslc)."""
+"""Judges of WSL containers (wslc)."""
 
 from packaging.version import Version
 

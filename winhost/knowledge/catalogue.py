@@ -39,6 +39,7 @@ class CatalogueEntry:
     severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
     the paths and variants that it is about, none for all of them; also: other capabilities that it is about; each: what
     it is asked of; when, which, observed: the rule itself, the GPUs that it is about, and what it says of the facts;
+    among, named: of what else `which` chooses, and how each is named;
     asks: the judge (a function of compat) in the place of these; case: for tests. older: of which (versions.yaml) it
     finds a version that is too old, so that its evidence begins with a newer one; `when` tells it by itself.
     """
@@ -57,6 +58,8 @@ class CatalogueEntry:
     each: Literal["host", "card", "vm", "assignment", "workload"] = "host"
     when: Mapping[str, Any] = field(default_factory=dict)
     which: Mapping[str, Any] = field(default_factory=dict)
+    among: str = ""
+    named: str = ""
     observed: str = ""
     case: Mapping[str, Any] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Rules of capabilities that compare more than a row can say. All others are rows of knowledge/reasons/."""
+"""Judges of capabilities, for rules that compare more than a row can say."""
 
 import re
 from collections.abc import Iterable
