@@ -13,7 +13,7 @@ from winhost.model.reason import CapabilityVerdict
 from winhost.model.yamlfile import adapter
 from winhost.resources.host import HostFacts
 
-PATH = FILES["gpu"].parents[1] / "measured.yaml"
+PATH = FILES["host"].parents[1] / "measured.yaml"
 CASES: Mapping[str, Any] = read_cases(PATH)
 
 

@@ -93,6 +93,8 @@ def uses(state: type[State], name: str) -> bool:
     asked = {"PciDevice": "gpu", "Vm": "vm"}.get(resource, resource)  # as rows ask a GPU or a VM
     if name in read_beside(resource) or f"{resource}.{name}" in data() or f"{asked}.{name}" in data():
         return True
+    if re.search(rf"among: {resource}\n(?:  (?:which|named): .*\n)?  (?:which|named): .*\b{name}\b", data()):
+        return True
     # Undo rules, conditions, what a playbook wants, and properties made of others.
     own = Path(getfile(state)).read_text(encoding="utf-8")
     if re.search(rf"""["']{name}["']|self\.{name}\b""", own):

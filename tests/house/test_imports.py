@@ -1,7 +1,6 @@
 """The house stands on two rules: dependencies point downward, and `--help` is quick."""
 
 import ast
-import os
 import re
 import subprocess
 import sys
@@ -14,10 +13,8 @@ import pytest
 from tests.house.tree import HOUSE, imports, modules, source, sources
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.compat.assess import rulebook
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
-from winhost.model.path import EVERY_PATH
 
 # A part may import itself, `core` and the parts below it. `__main__` only starts the command line.
 MAY_IMPORT = {
@@ -318,34 +315,3 @@ def test_a_command_loads_what_it_runs(facts_file: Path, command: str, words: lis
     ours = loaded & MODULES.keys()
     assert {".".join(name.split(".")[:2]) for name in ours} & NOT_NEEDED == set()
     assert len(ours) <= MOST_MODULES[command]
-
-
-def test_rules_of_a_path_are_imported_in_one_place_and_so_in_one_order() -> None:
-    books = {module.__name__ for path in EVERY_PATH for module in rulebook(path)}
-    others = {
-        name: found
-        for name, names in imports().items()
-        if name not in books | {"winhost.compat.assess"} and (found := sorted(books & set(names)))
-    }
-    assert others == {}
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_path_has_the_same_rules_whatever_else_was_imported() -> None:
-    """Rules are declared by importing them: a path whose modules were left out would have nothing against it."""
-    code = (
-        "import os, sys\n"
-        "from winhost.compat.assess import rulebook\n"
-        "from winhost.compat.rule import RULES\n"
-        "for first in sys.argv[1:]:\n"
-        "    for others in [], sys.argv[1:]:\n"
-        "        if os.fork() == 0:\n"  # each has imported no rules yet
-        "            for path in first, *others: rulebook(path)\n"
-        "            print(first, *(each.name for each in RULES if each.topic == first), flush=True)\n"
-        "            os._exit(0)\n"
-        "        assert os.wait()[1] == 0\n"
-    )
-    lines = python(code, *EVERY_PATH).stdout.splitlines()
-    for path, alone, together in zip(EVERY_PATH, lines[::2], lines[1::2], strict=True):
-        assert alone == together, path
-        assert alone.startswith(f"{path} "), path

@@ -20,10 +20,9 @@ from tests.errors import raises
 from tests.rows import each_row
 from tests.symptoms.test_symptoms import is_fact
 from winhost.autoinstall.lint_document import ROWS as INSTALLER
-from winhost.compat.assess import capability_rules, rulebook
-from winhost.compat.rule import RULES
+from winhost.compat.questions import OF_CARD, OF_HOST, OF_VM
+from winhost.compat.rule import TARGET, rules
 from winhost.compat.target import QUESTIONS
-from winhost.compat.workload_rules import workload_rules
 from winhost.findings.condition import fault_of
 from winhost.hardware.gpus import Gpu
 from winhost.knowledge import catalogue, explanation, versions
@@ -34,7 +33,10 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
 from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Kind, Mender
+from winhost.model.workload import Model
 from winhost.recipes.recipe_rows import ROWS as RECIPES
+from winhost.resources.registry import RESOURCE_TYPES
+from winhost.resources.windows.partitionable_gpu import PartitionableGpu
 from winhost.serving import lost
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms
@@ -102,28 +104,55 @@ SEEN = {
 
 
 def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
-    for path in EVERY_PATH:
-        rulebook(path)
-    capability_rules()
-    workload_rules()
-    declared = Counter(rule.code for rule in RULES)
-    assert [code for code, times in declared.items() if times > 1] == []
+    declared = {rule.code for rule in rules()}
+    assert [rule.code for rule in rules() if not callable(rule.judge)] == []
     used = {code for source in SOURCES for code in CODE.findall(source.read_text(encoding="utf-8"))}
-    assert used | declared.keys() | GAPS == catalogue.entries().keys() - refusals()
+    assert used | declared | GAPS == catalogue.entries().keys() - refusals()
     rows = {code: row for code, row in catalogue.own_entries().items() if row.severity}
-    assert [code for code in rows if code not in used | declared.keys()] == []
+    assert [code for code in rows if code not in used | declared] == []
     faults = {code: fault_of(row.when, lambda asked, row=row: answers(asked, row)) for code, row in rows.items()}
     assert {code: fault for code, fault in faults.items() if fault} == {}
-    assert [code for code, row in rows.items() if fault_of(row.which, is_of_gpu)] == []
+    assert [
+        code for code, row in rows.items() if fault_of(row.which, lambda asked, row=row: is_chosen(asked, row))
+    ] == []
 
 
 def answers(question: str, row: CatalogueEntry) -> bool:
-    """Whether it can be asked of facts, and of the target or workload that the row is about."""
-    return is_fact(question) or question in (("exposed", "exposure") if row.each == "workload" else QUESTIONS)
+    """Whether it can be asked of facts, and of the subject, target or workload that the row is about."""
+    if row.each == "workload":
+        return question in ("exposed", "exposure")
+    return is_fact(question) or (question in QUESTIONS if is_of_target(row) else is_asked(question, row.each))
 
 
-def is_of_gpu(question: str) -> bool:
-    return question == "shows" or is_fact(question) or question in Gpu.__dataclass_fields__
+def is_of_target(row: CatalogueEntry) -> bool:
+    return row.each == "host" and any(row is rule.row for rule in rules() if rule.each is TARGET)
+
+
+def is_asked(question: str, each: str) -> bool:
+    name, _, attribute = question.partition(".")
+    known = {**OF_HOST, **{"card": OF_CARD, "vm": OF_VM}.get(each, {})}
+    return name in known and (
+        not attribute or hasattr(PROPERTIES[name], attribute) or is_of(PROPERTIES[name], attribute)
+    )
+
+
+def is_of(kind: Any, name: str) -> bool:
+    return name in kind.__dataclass_fields__ or hasattr(kind, name)
+
+
+PROPERTIES: dict[str, Any] = {"listed": Gpu, "parts": PartitionableGpu, "paravirtual": PartitionableGpu}
+
+
+def is_chosen(question: str, row: CatalogueEntry) -> bool:
+    """Whether it can be asked of those among which a row chooses."""
+    if row.among == "gpus":
+        return is_fact(question) or is_asked(question, "card")
+    if row.each == "workload":
+        return is_of(Model, question)
+    if row.among:
+        kind = RESOURCE_TYPES[row.among]
+        return is_of(kind.state, question) or question in kind.key
+    return question == "shows" or is_fact(question) or is_of(Gpu, question)
 
 
 def refusals() -> set[str]:

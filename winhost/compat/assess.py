@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
@@ -16,7 +15,6 @@ from winhost.compat.rule import (
     VM,
     Each,
     asks,
-    declare_rows,
     gap,
     reason_of,
     reasons,
@@ -29,7 +27,6 @@ from winhost.hardware.cards import card_label, serves
 from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
-from winhost.model.once import once
 from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
 from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict, Verdict
@@ -41,57 +38,10 @@ T = TypeVar("T")
 Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
 
 
-@once
-def rulebook(path: str) -> tuple[ModuleType, ...]:
-    """Declare the rules of a path, and return the modules with its functions. A plan of one path does without those of
-    the others.
-    """
-    modules = _modules(path)
-    declare_rows(path)
-    return modules
-
-
-def _modules(path: str) -> tuple[ModuleType, ...]:
-    match path:
-        case "dda":
-            from winhost.compat import dda_card, dda_host, dda_vm
-
-            return (dda_host, dda_card, dda_vm)
-        case "wsl2":
-            from winhost.compat import wsl2, wsl2_inside, wsl2_network_rules
-
-            return (wsl2, wsl2_inside, wsl2_network_rules)
-        case "gpu-p":
-            from winhost.compat import gpu_p
-
-            return (gpu_p,)
-        case "dual-boot" | "bare-metal":
-            from winhost.compat import ubuntu, ubuntu_disks, ubuntu_firmware
-
-            return (ubuntu, ubuntu_disks, ubuntu_firmware)
-        case "wslc":
-            from winhost.compat import wslc
-
-            return (wslc,)
-        case "linux":
-            from winhost.compat import linux
-
-            return (linux,)
-    raise AssertionError(f"{path} has no rules")
-
-
-def capability_rules() -> ModuleType:
-    """The module that declares the rules of capabilities, which most plans do without."""
-    from winhost.compat import capabilities
-
-    return capabilities
-
-
 def _offered(target: Target) -> tuple[CapabilityVerdict, ...]:
-    from winhost.compat.capability import offers
+    from winhost.compat import capabilities  # most plans do without
 
-    capability_rules()
-    return offers(target)
+    return capabilities.offers(target)
 
 
 def assess(
@@ -156,7 +106,6 @@ def judge(facts: HostFacts, variant: str, selection: Selection | None = None) ->
 
 
 def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathVerdict:
-    rulebook(path_of(variant))
     host, cards, vms = _open(facts, variant) if selection is None else _chosen(facts, variant, selection)
     judged_cards = tuple(_card(facts, variant, card, alone=selection is None) for card in cards)
     judged_vms = tuple(_vm(facts, variant, vm) for vm in vms)

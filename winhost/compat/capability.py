@@ -9,7 +9,6 @@ from packaging.version import Version
 
 from winhost.compat.rule import (
     NEWER,
-    RULES,
     TARGET,
     CapabilityRules,
     Finding,
@@ -86,8 +85,6 @@ def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
 @once
 def _questions(variant: str) -> tuple[tuple[str, CapabilityRules, tuple[Finding, ...], Measure | None], ...]:
     """Of each capability: the rules that apply to a variant, what is always so on it, and how much there is."""
-    if not any(rule.each is TARGET for rule in RULES):
-        raise LookupError("no rules of capabilities are imported: nothing would speak against any")
     found = ((name, _shared(name, rules_of(name, variant, TARGET))) for name in CAPABILITIES)
     return tuple((name, rules, rules.always(variant), MEASURES.get(name)) for name, rules in found)
 

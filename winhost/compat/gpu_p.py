@@ -1,7 +1,6 @@
-"""Rules of GPU partitioning (GPU-P): the host, and each GPU."""
+"""Judges of GPU partitioning (GPU-P): the host, and each GPU."""
 
 from winhost.compat.common import SERVERS, configuration, gpus
-from winhost.compat.rule import CARD, VM, rule
 from winhost.hardware.cards import paravirtual, partitions
 from winhost.hardware.gpus import known
 from winhost.hardware.mmio import HIGH_DEFAULT
@@ -9,7 +8,6 @@ from winhost.knowledge.versions import feature, revision
 from winhost.model.facts import Instance
 from winhost.model.units import size
 from winhost.resources.host import Card, HostFacts
-from winhost.resources.windows.assignable_device import DISMOUNTED, owner
 from winhost.resources.windows.cluster_service import ClusterService
 from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.partitionable_gpu import PartitionableGpu
@@ -22,7 +20,6 @@ NO_PROBLEM = 0
 # --- The host ------------------------------------------------------------------------------------------------------
 
 
-@rule("gpu-p.unlike")
 def unlike_cards(facts: HostFacts) -> str | None:
     """The GPUs that can be partitioned are of different models; Microsoft supports only identical ones."""
     names = sorted({_model(card): card.gpu.state.name for card in gpus(facts) if partitions(facts, card)}.values())
@@ -31,7 +28,6 @@ def unlike_cards(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("gpu-p.cluster-edition")
 def cluster_needs_datacenter(facts: HostFacts) -> str | None:
     """A highly available VM with a partition needs the Datacenter edition; VMs outside a cluster do not."""
     clustered = facts.the(ClusterService).state == "running"
@@ -43,7 +39,6 @@ def cluster_needs_datacenter(facts: HostFacts) -> str | None:
 # --- Cards ---------------------------------------------------------------------------------------------------------
 
 
-@rule("gpu-p.not-listed", each=CARD)
 def not_listed(facts: HostFacts, card: Card) -> str | None:
     """The GPU is not on Microsoft's list of GPUs for partitioning, which is short and per Windows release."""
     found = known(card.gpu.key["device"])
@@ -53,24 +48,6 @@ def not_listed(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("gpu-p.not-offered", each=CARD)
-def not_offered(facts: HostFacts, card: Card) -> str | None:
-    """Get-VMHostPartitionableGpu does not list the GPU; with NVIDIA's vGPU driver and SR-IOV it would."""
-    if partitions(facts, card) is None and paravirtual(facts, card) is None:
-        return "not among the GPUs that the host can partition"
-    return None
-
-
-@rule("gpu-p.paravirtual", each=CARD)
-def only_paravirtual(facts: HostFacts, card: Card) -> str | None:
-    """Windows' own driver shares the GPU with Windows guests; a Linux guest needs a module that its user builds."""
-    shared = paravirtual(facts, card)
-    if shared and partitions(facts, card) is None:
-        return f"listed as GPUPARAV, {shared.used} in use"
-    return None
-
-
-@rule("gpu-p.counts", each=CARD)
 def counts(facts: HostFacts, card: Card) -> str | None:
     """Into how many partitions the vendor's driver splits the GPU, all of one size."""
     found = partitions(facts, card)
@@ -80,7 +57,6 @@ def counts(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("gpu-p.commit-leak", each=CARD)
 def leaks_while_shared(facts: HostFacts, card: Card) -> str | None:
     """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a paravirtualized GPU."""
     shared = paravirtual(facts, card)
@@ -89,28 +65,9 @@ def leaks_while_shared(facts: HostFacts, card: Card) -> str | None:
     return None
 
 
-@rule("gpu-p.given-away", each=CARD)
-def given_away_whole(facts: HostFacts, card: Card) -> str | None:
-    """The GPU is dismounted or assigned to a VM by DDA; one GPU cannot be used both ways."""
-    place = facts.place(card.gpu)
-    if place == DISMOUNTED or owner(place):
-        return place
-    return None
-
-
-@rule("gpu-p.in-use", each=CARD)
-def partitions_used(facts: HostFacts, card: Card) -> str | None:
-    """VMs use some of the GPU's partitions, which other VMs cannot get."""
-    found = partitions(facts, card)
-    if found and found.used:
-        return f"{found.used} of {found.partitions} partitions in use"
-    return None
-
-
 # --- VMs -----------------------------------------------------------------------------------------------------------
 
 
-@rule("gpu-p.vm-version", each=VM)
 def vm_version(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """GPU partitions need configuration version 12.0."""
     if configuration(vm.state) < OF_PARTITIONS:
@@ -118,7 +75,6 @@ def vm_version(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     return None
 
 
-@rule("gpu-p.vm-has-device", each=VM)
 def has_a_whole_gpu(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has an assigned device, which does not work together with a partition."""
     if vm.state.devices:
@@ -126,7 +82,6 @@ def has_a_whole_gpu(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     return None
 
 
-@rule("gpu-p.vm-windows", each=VM)
 def default_windows(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has Hyper-V's default MMIO windows, which people enlarge for partitions of GPUs."""
     windows = facts.of(VmMmio, vm.key)
@@ -135,7 +90,6 @@ def default_windows(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     return None
 
 
-@rule("gpu-p.stale-partition")
 def stale_partitions(facts: HostFacts) -> str | None:
     """VMs have more partitions than the GPUs that are there give: those of a GPU that was removed or moved."""
     claimed = {vm.state.name: vm.state.partitions for vm in facts.vms if vm.state.partitions}
@@ -146,7 +100,6 @@ def stale_partitions(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("gpu-p.policy")
 def policies(facts: HostFacts) -> str | None:
     """On servers Hyper-V refuses GPUs that their vendor does not call secure and supported, unless policies allow."""
     policy = facts.policy

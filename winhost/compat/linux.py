@@ -1,10 +1,10 @@
-"""Rules of a Linux of its own: whether winhost can ready it to serve."""
+"""Judges of a Linux of its own: whether winhost can ready it to serve."""
 
 from contextlib import suppress
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.compat.rule import Finding, note, rule, unsupported
+from winhost.compat.rule import Finding, note, unsupported
 from winhost.hardware.gpus import known
 from winhost.knowledge.versions import checked, subjects
 from winhost.model.errors import UsageError
@@ -21,7 +21,6 @@ from winhost.resources.linux.linux_system import LinuxSystem
 WITH_APT = ("debian", "ubuntu")
 
 
-@rule("linux.no-apt")
 def without_apt(facts: HostFacts) -> str | None:
     """winhost installs packages with apt, and was tried on Debian and Ubuntu."""
     system = facts.the(LinuxSystem)
@@ -30,7 +29,6 @@ def without_apt(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("linux.newer-release")
 def release_newer_than_known(facts: HostFacts) -> str | None:
     """A release of Ubuntu whose archive nobody has looked into."""
     system, newest = facts.the(LinuxSystem), subjects()["ubuntu"].newest
@@ -41,19 +39,11 @@ def release_newer_than_known(facts: HostFacts) -> str | None:
     return f"Ubuntu {system.version}, {checked(newest)}" if newer else None
 
 
-@rule("linux.no-systemd")
-def without_systemd(facts: HostFacts) -> str | None:
-    """What serves is started by systemd."""
-    return None if facts.the(LinuxSystem).systemd else "another init runs"
-
-
-@rule("linux.no-gpu")
 def without_gpu(facts: HostFacts) -> str | None:
     """No display controller of NVIDIA is on the PCI bus."""
     return None if facts.all(LinuxGpu) else "none on the PCI bus"
 
 
-@rule("linux.no-driver")
 def without_driver(facts: HostFacts) -> str | None:
     """There is no NVIDIA driver, and none in a package source that fits all GPUs and the kernel."""
     try:
@@ -63,7 +53,6 @@ def without_driver(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("linux.driver-comes")
 def driver_comes(facts: HostFacts) -> str | None:
     """There is no NVIDIA driver, and the plan installs the one that fits."""
     with suppress(UsageError):  # said by without_driver
@@ -73,7 +62,6 @@ def driver_comes(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("linux.driver-unproven")
 def driver_unproven(facts: HostFacts) -> str | None:
     """winhost would install a driver for a GPU of which it does not know what it takes."""
     with suppress(UsageError):  # said by without_driver
@@ -82,7 +70,6 @@ def driver_unproven(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("linux.driver-not-loaded")
 def driver_not_loaded(facts: HostFacts) -> str | None:
     """A driver is installed, was there at the last start, and does not run."""
     driver = facts.the(LinuxGpuDriver)
@@ -93,7 +80,6 @@ def driver_not_loaded(facts: HostFacts) -> str | None:
     return f"{there}{signed}, and no module of NVIDIA's runs"
 
 
-@rule("linux.driver-restart")
 def driver_awaits_restart(facts: HostFacts) -> Finding | None:
     """Another driver is installed than the one that runs: programs of the new one fail until a restart."""
     driver = facts.the(LinuxGpuDriver)
@@ -106,7 +92,6 @@ def driver_awaits_restart(facts: HostFacts) -> Finding | None:
     return (note if ours else unsupported)("linux.driver-restart", observed=observed)
 
 
-@rule("linux.driver-kept")
 def driver_of_others(facts: HostFacts) -> str | None:
     """The driver came from elsewhere: NVIDIA's installer or repository, or another branch of the distribution."""
     driver = facts.the(LinuxGpuDriver)
@@ -116,7 +101,6 @@ def driver_of_others(facts: HostFacts) -> str | None:
     return f"{driver.loaded} ({driver.kind or 'of an unknown kind'}), {source}"
 
 
-@rule("linux.gpu-missing")
 def gpu_not_listed(facts: HostFacts) -> str | None:
     """nvidia-smi lists fewer GPUs than the PCI bus has: one that fell off it, or that the driver does not drive."""
     if not facts.the(LinuxGpuDriver).loaded:
@@ -127,21 +111,18 @@ def gpu_not_listed(facts: HostFacts) -> str | None:
     return f"not listed: {', '.join(lacking)}"
 
 
-@rule("linux.fabric-manager")
 def gpus_by_nvswitch(facts: HostFacts) -> str | None:
     """Boards with NVSwitch need its fabric manager, in the version of the driver, and no plan brings it here."""
     found = _awaiting_fabric_manager(facts)
     return found if found and not _brings_fabric_manager(facts) else None
 
 
-@rule("linux.fabric-manager-comes")
 def fabric_manager_comes(facts: HostFacts) -> str | None:
     """The plan installs it with the driver."""
     found = _awaiting_fabric_manager(facts)
     return found if found and _brings_fabric_manager(facts) else None
 
 
-@rule("linux.docker-snap")
 def docker_of_snap(facts: HostFacts) -> str | None:
     """A snap has settings of its own, which winhost does not write."""
     for engine in facts.all(ContainerEngine):
@@ -150,7 +131,6 @@ def docker_of_snap(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("linux.docker-without-cdi")
 def docker_without_cdi(facts: HostFacts) -> str | None:
     """CDI came with Docker 25."""
     for engine in facts.all(ContainerEngine):
@@ -159,7 +139,6 @@ def docker_without_cdi(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("linux.no-engine")
 def without_engine(facts: HostFacts) -> str | None:
     """Nothing runs containers, and no source has Docker."""
     try:

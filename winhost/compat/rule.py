@@ -1,20 +1,23 @@
 """Rules over facts, and their one runner: each once for a set of facts and a subject, what was not read as unknown.
 
-What a rule finds is a row of the catalogue: its code, severity, sentence, remedy and evidence, and the variants that it
-is about. Its condition is in that row (`when`, or `asks` for a question of compat/common.py that several paths share),
-or in a function declared for it. The facts keep the answer of each rule with what it read.
+A rule is a row of the catalogue: its code, severity, sentence, remedy and evidence, the variants that it is about, and
+its condition: `when`, or `asks` for a judge, a function that says what it observed. Judges stand in compat/common.py
+where several paths share them, else in the module of their topic. The facts keep the answer of each rule with what it
+read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
-from enum import Enum, auto
+from enum import Enum
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from importlib import import_module
+from typing import Any, TypeAlias
 
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.target import Target, named
+from winhost.compat.questions import Asked
+from winhost.compat.target import Target
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
@@ -23,7 +26,7 @@ from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import beyond
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.once import once
-from winhost.model.path import path_of
+from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import Reason, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import titled
@@ -36,12 +39,12 @@ class Each(Enum):
     workload on a variant.
     """
 
-    HOST = auto()
-    CARD = auto()
-    VM = auto()
-    ASSIGNMENT = auto()
-    TARGET = auto()
-    WORKLOAD = auto()
+    HOST = "host"
+    CARD = "card"
+    VM = "vm"
+    ASSIGNMENT = "assignment"
+    TARGET = "target"
+    WORKLOAD = "workload"
 
 
 class WhenUnknown(Enum):
@@ -107,22 +110,20 @@ def finding(code: str, observed: str) -> Finding:
 # What was observed, where the finding applies. A rule with several codes or severities returns the finding itself.
 Judge: TypeAlias = Callable[..., str | Finding | None]
 Outcome: TypeAlias = str | Finding | MissingFact | None
-J = TypeVar("J", bound=Judge)
+
+# Where the judges of a topic are that no other shares. Imported when the first of them is asked.
+_JUDGES = {path: path for path in EVERY_PATH} | {"gpu-p": "gpu_p", "dual-boot": "ubuntu", "bare-metal": "ubuntu"}
+_JUDGES |= dict.fromkeys(CAPABILITIES, "capabilities.rules")
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """code: of its row; of the first, where it finds several. `judge` takes the facts, and the subject unless that is
-    the host.
+    """A row that can be judged. code: of the first finding, where it has several. The judge takes the facts, and the
+    subject unless that is the host.
     """
 
     code: str
-    each: Each
-    judge: Judge
-
-    @cached_property
-    def row(self) -> CatalogueEntry:
-        return catalogue.entry(self.code)
+    row: CatalogueEntry
 
     @cached_property
     def topic(self) -> str:
@@ -130,13 +131,23 @@ class Rule:
         return self.code.partition(".")[0]
 
     @cached_property
+    def each(self) -> Each:
+        each = Each(self.row.each)
+        return TARGET if each is HOST and self.topic in CAPABILITIES else each
+
+    @cached_property
+    def judge(self) -> Judge:
+        if self.row.asks is None:
+            return _InRow(self.row)
+        own = "workload_rules" if self.each is WORKLOAD else _JUDGES[self.topic]
+        judges = import_module(f"{__package__}.{own}")
+        found: Judge = getattr(judges, self.row.asks, None) or getattr(common, self.row.asks)
+        return found
+
+    @cached_property
     def given(self) -> tuple[Any, ...]:
         """The facts that it gets with its subject."""
         return _GIVEN[self.each]
-
-    @property
-    def name(self) -> str:
-        return self.judge.__name__
 
     @cached_property
     def unknown(self) -> WhenUnknown:
@@ -153,69 +164,54 @@ class Rule:
         return finding_of_gap(topic, self.unknown, outcome) if isinstance(outcome, MissingFact) else outcome
 
 
-RULES: list[Rule] = []
+@once
+def rules() -> tuple[Rule, ...]:
+    """All, in the order of the catalogue."""
+    return tuple(Rule(code, row) for code, row in catalogue.own_entries().items() if row.asks or row.observed)
 
 
-def rule(*codes: str, each: Each = HOST) -> Callable[[J], J]:
-    """Declare the function that looks for this finding, or for the same one of several paths. A rule of a capability is
-    asked of the Linux that would serve.
+@once
+def rules_of(topic: str, variant: str, each: Each) -> tuple[Rule, ...]:
+    """The rules about a path or capability that apply to a variant. For a path, those that are about its variants in
+    particular apply to these alone.
     """
-
-    def declare(judge: J) -> J:
-        RULES.extend(Rule(code, TARGET if _is_capability(code) and each is HOST else each, judge) for code in codes)
-        return judge
-
-    return declare
+    mine = [rule for rule in rules() if rule.each is each and topic in (rule.topic, *rule.row.also)]
+    return tuple(rule for rule in mine if rule.is_about(variant))
 
 
-def _is_capability(code: str) -> bool:
-    return code.partition(".")[0] in CAPABILITIES
-
-
-def declare_rows(*topics: str) -> None:
-    """Declare the rules of paths, of capabilities or of `workload` that are rows of the catalogue."""
-    for code, row in catalogue.own_entries().items():
-        if ("workload" if row.each == "workload" else code.partition(".")[0]) not in topics:
-            continue
-        if row.asks is not None:
-            RULES.append(Rule(code, HOST, getattr(common, row.asks)))
-        elif row.observed:
-            each = TARGET if _is_capability(code) and row.each == "host" else Each[row.each.upper()]
-            RULES.append(Rule(code, each, _InRow(code, row)))
+@once
+def _own_rules(variant: str, each: Each) -> tuple[Rule, ...]:
+    """The rules that are about a variant in particular."""
+    path = path_of(variant)
+    return tuple(rule for rule in rules_of(path, variant, each) if not rule.is_about(path))
 
 
 class _InRow:
     """Judges by a row's condition, and says what its `observed` names of the facts."""
 
-    def __init__(self, code: str, row: CatalogueEntry) -> None:
+    def __init__(self, row: CatalogueEntry) -> None:
         self._row = row
-        self.__name__ = code.partition(".")[2].replace("-", "_")
 
-    def __call__(self, asked: Any, subject: Any = None) -> str | None:
-        """asked: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
+    def __call__(self, about: Any, subject: Any = None) -> str | None:
+        """about: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
         row = self._row
-        if row.each in ("card", "vm"):
-            asked = _WithSubject(asked, row.each, subject)
-        if row.which:
-            if not (chosen := asked.choose(row.which)):
-                return None
-            asked = _WithSubject(asked, "which", named(chosen))
-        return row.observed.format_map(asked) if holds(row.when, asked.ask) else None
+        asked = Asked(about, row.each, subject) if isinstance(about, HostFacts) else about
+        if not row.which:
+            return row.observed.format_map(asked) if holds(row.when, asked.ask) else None
+        chosen = asked.chosen(row)
+        if not chosen or not holds(row.when, asked.ask):
+            return None
+        return row.observed.format_map(_WithChosen(asked, chosen))
 
 
-class _WithSubject:
-    """Answers to rows that name their subject: `gpu.problem`, `vm.name`, `which`."""
+class _WithChosen:
+    """For sentences that name what a row chose: `which`."""
 
-    def __init__(self, others: Any, name: str, subject: Any) -> None:
-        self._others, self._name = others, "gpu" if name == "card" else name
-        self._subject = subject.gpu.state if name == "card" else subject.state if name == "vm" else subject
-
-    def ask(self, question: str) -> tuple[Any, ...]:
-        name, _, attribute = question.partition(".")
-        return (getattr(self._subject, attribute),) if name == self._name else self._others.ask(question)
+    def __init__(self, others: Any, chosen: str) -> None:
+        self._others, self._chosen = others, chosen
 
     def __getitem__(self, name: str) -> Any:
-        return self._subject if name == self._name else self._others[name]
+        return self._chosen if name == "which" else self._others[name]
 
 
 # --- The runner ----------------------------------------------------------------------------------------------------
@@ -233,12 +229,8 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
 
 
 def _findings(variant: str, each: Each, facts: HostFacts, *about: Any) -> Iterable[Finding]:
-    """For a variant: the findings of its path, and its own. Raises LookupError without rules of the path: nothing would
-    speak against it.
-    """
+    """For a variant: the findings of its path, and its own."""
     path = path_of(variant)
-    if not rules_of(path, path, HOST):
-        raise LookupError(f"no rules of {path} are imported")
     key = tuple([_key(subject) for subject in about])
     shared = facts.keep((path, each.name, key), _found_by, rules_of(path, path, each), facts, key, about)
     if variant == path or not (own := _own_rules(variant, each)):
@@ -317,32 +309,6 @@ def _key(subject: Any) -> object:
 def asks(variant: str, each: Each) -> bool:
     """Whether a variant has rules about this kind of subject."""
     return bool(rules_of(path_of(variant), variant, each))
-
-
-@once
-def rules_of(topic: str, variant: str, each: Each) -> tuple[Rule, ...]:
-    """The rules about a path or capability that apply to a variant, in the order of the catalogue. For a path, those
-    that are about its variants in particular apply to these alone.
-    """
-    mine = [rule for rule in RULES if rule.each is each and topic in (rule.topic, *rule.row.also)]
-    return in_order(rule for rule in mine if rule.is_about(variant))
-
-
-def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """As the catalogue has them."""
-    return tuple(sorted(rules, key=lambda rule: _order()[rule.code]))
-
-
-@once
-def _order() -> Mapping[str, int]:
-    return {code: place for place, code in enumerate(catalogue.own_entries())}
-
-
-@once
-def _own_rules(variant: str, each: Each) -> tuple[Rule, ...]:
-    """The rules that are about a variant in particular."""
-    path = path_of(variant)
-    return tuple(rule for rule in rules_of(path, variant, each) if not rule.is_about(path))
 
 
 # --- Reasons -------------------------------------------------------------------------------------------------------

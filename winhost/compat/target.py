@@ -13,6 +13,7 @@ from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import holds
 from winhost.hardware.cards import card_name, runs_cuda, serves, shows
 from winhost.hardware.gpus import known
+from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
@@ -75,9 +76,9 @@ class Target:
         """For conditions of rows. Raises MissingFact."""
         return (QUESTIONS[question](self),) if question in QUESTIONS else self.facts.ask(question)
 
-    def choose(self, which: Mapping[str, Any]) -> tuple[Card, ...]:
-        """The GPUs, of those that CUDA runs on, that are as a row wants them. Raises MissingFact."""
-        return tuple(card for card in self.gpus if holds(which, partial(_of_gpu, card)))
+    def chosen(self, row: CatalogueEntry) -> str:
+        """The GPUs, of those that CUDA runs on, that are as a row wants them, named. Raises MissingFact."""
+        return named(card for card in self.gpus if holds(row.which, partial(_of_gpu, card)))
 
     def __getitem__(self, name: str) -> Any:
         """For sentences of rows."""

@@ -1,13 +1,49 @@
-"""Rules of dual-boot (Ubuntu beside Windows) and bare-metal (Ubuntu instead of Windows)."""
+"""Judges of dual-boot (Ubuntu beside Windows) and bare-metal (Ubuntu instead of Windows)."""
+
+from collections import Counter
+from collections.abc import Callable
 
 from winhost.compat import common
-from winhost.compat.rule import rule
+from winhost.compat.rule import Finding, finding
+from winhost.model.facts import Instance
+from winhost.model.units import Bytes, MiB, about
+from winhost.paths import windows_disk as refusals
+from winhost.paths.chosen_disk import gets_own_disk
+from winhost.paths.disk_space import (
+    LEAST_FOR_LINUX,
+    NOT_PLAIN,
+    PLAIN_BUSES,
+    can_give,
+    empty_disks,
+    held_back,
+    largest_gap,
+    on_disk,
+    place_of,
+    windows_disk,
+    windows_partition,
+)
+from winhost.paths.windows_disk import (
+    Question,
+    free_on_esp,
+    has_room_on_esp,
+    of_windows,
+)
 from winhost.resources.host import HostFacts
+from winhost.resources.windows.bit_locker import RECOVERY_PASSWORD, BitLocker
+from winhost.resources.windows.disk import Disk
+from winhost.resources.windows.efi_backup import EfiBackup
+from winhost.resources.windows.fast_startup import FastStartup
+from winhost.resources.windows.firmware_boot import FirmwareBoot
+from winhost.resources.windows.key_escrow import NONE, KeyEscrow
+from winhost.resources.windows.own_partition import LINUX_PARTITION
+from winhost.resources.windows.partition import RECOVERY
+from winhost.resources.windows.resize_limit import ResizeLimit
+from winhost.resources.windows.secure_boot import SecureBoot
+from winhost.resources.windows.storage_controller import StorageController
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
 
-@rule("dual-boot.not-gpt")
 def system_disk_not_gpt(facts: HostFacts) -> str | None:
     """The system disk is MBR, so Windows boots by BIOS; winhost sets up UEFI and converts no disks."""
     styles = {disk.state.style for disk in common.system_disks(facts)}
@@ -17,3 +53,280 @@ def system_disk_not_gpt(facts: HostFacts) -> str | None:
 
 
 # --- Instead of Windows --------------------------------------------------------------------------------------------
+
+
+OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")
+_ENOUGH_ON_ESP: Bytes = 100 * MiB
+_ROOM_FOR_MORE: Bytes = 10 << 30  # what is held back and less than this is not worth a word
+_HOLDERS = {
+    "page-file": "the page file",
+    "hibernation-file": "the hibernation file",
+    "shadow-copies": "shadow copies",
+    "wsl-disks": "perhaps disk images of WSL, which runs (unverified)",
+}
+
+
+# --- Questions -----------------------------------------------------------------------------------------------------
+
+
+def raid_mode(facts: HostFacts) -> str | None:
+    """The disk of Windows is behind a controller in RAID, RST or VMD mode."""
+    buses = {disk.state.bus for disk in common.system_disks(facts)}
+    if not any(bus.casefold() == "raid" for bus in buses):
+        return None
+    raid = [each.state for each in facts.all(StorageController) if each.state.mode == "raid"]
+    return ", ".join(f"{each.name} (driver {each.service})" for each in raid) or "the system disk is on RAID"
+
+
+def firmware_raid(facts: HostFacts) -> str | None:
+    """The disk of Windows is behind RST, VMD or AMD's RAID, which only their driver for Windows puts together."""
+    told = raid_mode(facts)
+    services = [str(each.state.service).casefold() for each in facts.all(StorageController)]
+    return told if any(service.startswith(OF_FIRMWARE) for service in services) else None
+
+
+def other_bus(facts: HostFacts) -> str | None:
+    """Windows boots from a disk on a bus of which nobody told how Linux presents it."""
+    known = (*PLAIN_BUSES, *NOT_PLAIN)
+    buses = sorted({disk.state.bus for disk in common.system_disks(facts) if disk.state.bus.casefold() not in known})
+    return f"the system disk is on {', '.join(buses)}" if buses else None
+
+
+def cloned_disk(facts: HostFacts) -> str | None:
+    """Two disks have one GUID, so that no name tells them apart."""
+    times = Counter(disk.state.guid for disk in facts.all(Disk) if disk.state.guid)
+    twice = [guid for guid, count in times.items() if count > 1]
+    return f"several disks with the GUID {', '.join(twice)}" if twice else None
+
+
+def unhealthy_disk(facts: HostFacts) -> str | None:
+    """Windows calls its own disk anything but healthy."""
+    disk = windows_disk(facts)
+    if disk is None or (disk.state.health == "healthy" and not disk.state.read_only):
+        return None
+    return f"{disk.state.model}: {disk.state.health}{', read-only' if disk.state.read_only else ''}"
+
+
+# --- Beside Windows ------------------------------------------------------------------------------------------------
+
+
+def behind_software(facts: HostFacts) -> str | None:
+    """Windows boots from Storage Spaces, iSCSI, USB or a virtual disk, which no other system boots from."""
+    buses = {disk.state.bus for disk in common.system_disks(facts)}
+    found = sorted(bus for bus in buses if bus.casefold() in NOT_PLAIN and bus.casefold() != "raid")
+    return f"the system disk is on {', '.join(found)}" if found else None
+
+
+def dynamic_disk(facts: HostFacts) -> str | None:
+    return _of_windows_alone(facts, refusals.dynamic_disk)
+
+
+def several_efi_partitions(facts: HostFacts) -> str | None:
+    return _of_windows_alone(facts, refusals.several_efi_partitions)
+
+
+def efi_partition_full(facts: HostFacts) -> str | None:
+    return _of_windows_alone(facts, refusals.efi_partition_full)
+
+
+def _of_windows_alone(facts: HostFacts, question: Question) -> str | None:
+    """Asked only where Ubuntu goes onto that disk."""
+    return None if gets_own_disk(facts) else question(facts)
+
+
+def efi_partition_small(facts: HostFacts) -> str | None:
+    """The EFI system partition has room for the boot loader and little else."""
+    free = None if gets_own_disk(facts) else free_on_esp(facts)
+    if free is not None and has_room_on_esp(free) and free < _ENOUGH_ON_ESP:
+        return f"{free // MiB} MiB free"
+    return None
+
+
+def changed_since_its_copy(facts: HostFacts) -> str | None:
+    """Files of the EFI system partition are others than when it was copied: an installer was there, or an update."""
+    copies = [each.state for each in facts.all(EfiBackup) if each.state.kept]
+    files = [file for copy in copies for file in (*copy.changed, *copy.added)]
+    return ", ".join(files) if files else None
+
+
+def no_space(facts: HostFacts) -> str | None:
+    """No disk is empty, no free space is large enough, and Windows cannot give enough."""
+    disk = windows_disk(facts)
+    if disk is None or disk.state.style != "GPT" or place_of(facts, LINUX_PARTITION) is not None:
+        return None
+    if _free_elsewhere(facts) or can_give(facts) >= LEAST_FOR_LINUX:
+        return None
+    needed = f"{about(LEAST_FOR_LINUX)} needed"
+    return f"Windows can give {about(can_give(facts))}, {needed}{_held(facts)}"
+
+
+def windows_must_shrink(facts: HostFacts) -> str | None:
+    """No other disk is empty and no space is free, so Ubuntu's space comes from the Windows volume."""
+    if place_of(facts, LINUX_PARTITION) is not None or _free_elsewhere(facts) or can_give(facts) < LEAST_FOR_LINUX:
+        return None
+    return f"Windows can give {about(can_give(facts))}{_held(facts)}"
+
+
+def space_is_free(facts: HostFacts) -> Finding | None:
+    """There is room without a change to Windows: an empty disk, or free space on its own."""
+    empty = [f"{disk.state.model}, {about(disk.state.size)}" for disk in empty_disks(facts)]
+    if empty:
+        return finding("dual-boot.empty-disk", "; ".join(empty))
+    gap = largest_gap(facts)
+    if gap and gap.size >= LEAST_FOR_LINUX:
+        return finding("dual-boot.free-space", f"{about(gap.size)} at {about(gap.offset)} of the Windows disk")
+    return None
+
+
+def recovery_behind_windows(facts: HostFacts) -> str | None:
+    """The recovery partition follows Windows: with Ubuntu between them, it cannot grow when an update wants it to."""
+    windows = windows_partition(facts)
+    if windows is None or _free_elsewhere(facts):
+        return None
+    behind = [each for each in of_windows(facts) if each.state.offset >= windows.state.offset + windows.state.size]
+    if behind and behind[0].state.type == RECOVERY:
+        return f"{behind[0].state.size // MiB} MiB behind Windows"
+    return None
+
+
+# --- Instead of Windows --------------------------------------------------------------------------------------------
+
+
+def several_disks(facts: HostFacts) -> str | None:
+    """The host has several disks: the one to be wiped has to be named, and the others are kept."""
+    disks = [disk for disk in facts.all(Disk) if disk.state.bus.casefold() not in ("usb", "iscsi")]
+    if len(disks) < 2:
+        return None
+    return ", ".join(f"{disk.state.model} {about(disk.state.size)}" for disk in disks)
+
+
+def largest_is_another(facts: HostFacts) -> str | None:
+    """The installer's default wipes the largest disk, which here is not the one of Windows."""
+    largest = max(facts.all(Disk), key=lambda disk: disk.state.size, default=None)
+    if largest is None or largest.state.boot:
+        return None
+    held = sum(each.state.size for each in on_disk(facts, largest.state.guid))
+    told = f"{about(held)} in partitions" if held else "no partitions"
+    return f"{largest.state.model} {about(largest.state.size)}, {told}"
+
+
+# --- What they share -----------------------------------------------------------------------------------------------
+
+
+def _free_elsewhere(facts: HostFacts) -> bool:
+    gap = largest_gap(facts)
+    return gets_own_disk(facts) or (gap is not None and gap.size >= LEAST_FOR_LINUX)
+
+
+def _held(facts: HostFacts) -> str:
+    """What keeps Windows from giving more, where that is much."""
+    back, limits = held_back(facts), [each.state for each in facts.all(ResizeLimit)]
+    if back < _ROOM_FOR_MORE or not limits:
+        return ""
+    holders = [_HOLDERS.get(each, each) for each in limits[0].holders]
+    by = limits[0].last_held_by or ", ".join(holders) or "something unmovable"
+    return f"; {about(back)} more are free and held by {by}"
+
+
+# Who signs what starts Linux. "Windows UEFI CA 2023" is another one, and signs Windows alone.
+THIRD_PARTY = ("Microsoft Corporation UEFI CA 2011", "Microsoft UEFI CA 2023")
+USUAL_PCRS = {7, 11}
+
+
+# --- Questions -----------------------------------------------------------------------------------------------------
+
+
+def not_uefi(facts: HostFacts) -> str | None:
+    """The firmware started Windows as a BIOS does."""
+    kind = facts.the(FirmwareBoot).kind
+    return None if kind == "uefi" else f"Windows was started by {kind.upper()}"
+
+
+def nobody_signs(facts: HostFacts) -> str | None:
+    """Secure Boot is on, and trusts nobody who signs a boot loader of Linux."""
+    secure = facts.the(SecureBoot)
+    if secure.state != "on" or set(secure.authorities) & set(THIRD_PARTY):
+        return None
+    return f"db has {', '.join(secure.authorities) or 'no certificate'}"
+
+
+def only_new_signature(facts: HostFacts) -> str | None:
+    """Secure Boot trusts only the certificate of 2023, which older installers are not signed with."""
+    secure = facts.the(SecureBoot)
+    trusted = set(secure.authorities) & set(THIRD_PARTY)
+    return f"db has {THIRD_PARTY[1]} alone" if secure.state == "on" and trusted == {THIRD_PARTY[1]} else None
+
+
+# --- Beside Windows ------------------------------------------------------------------------------------------------
+
+
+def bitlocker_on(facts: HostFacts) -> str | None:
+    """BitLocker protects a volume, so boot changes can trigger recovery, and nobody has proven that its key is kept."""
+    volumes = ", ".join(volume for volume in _protected(facts) if volume not in _proven(facts))
+    return f"protected: {volumes}" if volumes else None
+
+
+def bitlocker_kept(facts: HostFacts) -> str | None:
+    """BitLocker protects a volume, and it is proven that its recovery key is kept elsewhere."""
+    proven = _proven(facts)
+    told = ", ".join(f"{volume} by {proven[volume]}" for volume in _protected(facts) if volume in proven)
+    return f"proven: {told}" if told else None
+
+
+def no_recovery_password(facts: HostFacts) -> str | None:
+    """A protected volume has no recovery password: nothing opens it if the TPM does not."""
+    volumes = _named(facts, lambda v: v.protection == "on" and RECOVERY_PASSWORD not in _kinds(v))
+    return f"of {volumes}" if volumes else None
+
+
+def encryption_waits(facts: HostFacts) -> str | None:
+    """Device encryption waits for its owner: encrypted, with a key that lies open and nothing else to open it with."""
+    volumes = _named(facts, lambda v: v.conversion == "fully-encrypted" and not v.protectors)
+    return f"{volumes} without a protector" if volumes else None
+
+
+def other_registers(facts: HostFacts) -> str | None:
+    """A volume is bound to more of the TPM than Secure Boot: a new boot entry alone may ask for recovery."""
+    bound = {each for volume in facts.all(BitLocker) for each in volume.state.pcrs if volume.state.protection == "on"}
+    if bound - USUAL_PCRS:
+        return f"bound to PCR {', '.join(map(str, sorted(bound)))}"
+    return None
+
+
+def leaves_volumes_in_use(facts: HostFacts) -> str | None:
+    """Hibernation or Fast Startup leave the volumes of Windows in use while it is off."""
+    sleep = facts.the(FastStartup)
+    if not sleep.hibernation:
+        return None
+    return "hibernation and Fast Startup are on" if sleep.fast_startup else "hibernation is on"
+
+
+# --- Instead of Windows --------------------------------------------------------------------------------------------
+
+
+def keys_in_the_tpm(facts: HostFacts) -> str | None:
+    """Keys of this Windows are sealed in the TPM, and open nothing for another system."""
+    volumes = _named(facts, lambda volume: any(kind.startswith("tpm") for kind in _kinds(volume)))
+    return f"keys of {volumes} are sealed in it" if volumes else None
+
+
+# --- What they share -----------------------------------------------------------------------------------------------
+
+
+def _named(facts: HostFacts, fits: Callable[[BitLocker], bool]) -> str:
+    volumes: tuple[Instance[BitLocker], ...] = facts.all(BitLocker)
+    return ", ".join(volume.key["volume"] for volume in volumes if fits(volume.state))
+
+
+def _protected(facts: HostFacts) -> list[str]:
+    return [volume.key["volume"] for volume in facts.all(BitLocker) if volume.state.protection == "on"]
+
+
+def _proven(facts: HostFacts) -> dict[str, str]:
+    """How the key of each volume was proven to be kept, and by which protector."""
+    proofs = [each for each in facts.all(KeyEscrow) if each.state.proof != NONE]
+    return {each.key["volume"]: f"{each.state.proof} (protector {each.state.protector})" for each in proofs}
+
+
+def _kinds(volume: BitLocker) -> set[str]:
+    return {protector.kind for protector in volume.protectors}

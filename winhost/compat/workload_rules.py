@@ -1,4 +1,4 @@
-"""Rules about a workload on a variant: combinations that fail, swap times, and network access."""
+"""Judges of a workload on a variant: combinations that fail, and swap times."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,23 +8,21 @@ from typing import Any
 
 from packaging.version import Version
 
+from winhost.compat.questions import OneOf
 from winhost.compat.rule import (
-    RULES,
     WORKLOAD,
     Finding,
-    Rule,
-    declare_rows,
-    in_order,
     reason_of,
-    rule,
+    rules,
     unsupported,
     unverified,
     within_reach,
 )
 from winhost.compat.swap import Swap, swaps
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import holds
+from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded
-from winhost.model.once import once
 from winhost.model.path import NATIVE, SHARED, path_of
 from winhost.model.reason import Reason
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
@@ -105,21 +103,20 @@ class WorkloadOnVariant:
     def ask(self, question: str) -> tuple[Any, ...]:
         return (self[question],)
 
+    def chosen(self, row: CatalogueEntry) -> str:
+        """The models, of all, of those that sleep, or of those that sleep without weights, that a row is about."""
+        among = {"models": self.workload.models, "sleepers": self.sleepers, "droppers": self.droppers}[row.among]
+        models = map(OneOf, among)
+        return ", ".join(row.named.format_map(model) for model in models if holds(row.which, model.ask))
+
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Reason, ...]:
     """All findings against the workload, in the order of the catalogue."""
     case = WorkloadOnVariant(workload, variant, budget)
-    outcomes = ((each, each.judge(case)) for each in workload_rules() if each.is_about(variant))
+    outcomes = ((each, each.judge(case)) for each in rules() if each.each is WORKLOAD and each.is_about(variant))
     found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
     host = {name: version for name, version in workload.versions.items() if name in bounded()}
     return tuple(reason_of(within_reach(finding, host), variant) for finding in found if finding)
-
-
-@once
-def workload_rules() -> tuple[Rule, ...]:
-    """In the order of the catalogue."""
-    declare_rows("workload")
-    return in_order(each for each in RULES if each.each is WORKLOAD)
 
 
 def _named(models: list[Model]) -> str:
@@ -129,7 +126,6 @@ def _named(models: list[Model]) -> str:
 # --- Combinations --------------------------------------------------------------------------------------------------
 
 
-@rule("kv-write-through.with-sleep", each=WORKLOAD)
 def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
     if case.mirrors(Mirror.TIERS) and case.sleepers:
         vllm = case.workload.versions.get("vllm")
@@ -138,7 +134,6 @@ def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
-@rule("kv-lmcache.shared-with-sleeper", each=WORKLOAD)
 def lmcache_and_sleep(case: WorkloadOnVariant) -> str | None:
     if case.mirrors(Mirror.LMCACHE) and case.sleepers and len(case.workload.models) > 1:
         others = [model for model in case.workload.models if not model.sleeps]
@@ -147,7 +142,6 @@ def lmcache_and_sleep(case: WorkloadOnVariant) -> str | None:
     return None
 
 
-@rule("kv-lmcache.suspended", each=WORKLOAD)
 def lmcache_and_suspend(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.sleepers if model.suspend]
     driver = case.workload.versions.get("driver")
@@ -156,30 +150,20 @@ def lmcache_and_suspend(case: WorkloadOnVariant) -> str | None:
     return None
 
 
-@rule("sleep-l1.weight-cache", each=WORKLOAD)
-def shares_weights_and_sleeps(case: WorkloadOnVariant) -> str | None:
-    found = [model for model in case.sleepers if model.load_format is LoadFormat.IPC_CACHE]
-    return _named(found) or None
-
-
-@rule("sharded-state.unconverted", each=WORKLOAD)
 def loads_what_nobody_converted(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.workload.models if model.load_format in CONVERTED and not is_folder(model.id)]
     return ", ".join(f"{model.id} by {model.load_format}" for model in found) or None
 
 
-@rule("compressed-checkpoints.no-gain", each=WORKLOAD)
 def packs_what_does_not_shrink(case: WorkloadOnVariant) -> str | None:
     stuck = [each for each in case.packed if each.quantization or each.dtype is DType.FLOAT32]
     return ", ".join(f"{each.name} in {each.quantization or each.dtype}" for each in stuck) or None
 
 
-@rule("compressed-checkpoints.in-cluster", each=WORKLOAD)
 def packs_for_a_cluster(case: WorkloadOnVariant) -> str | None:
     return _named(case.packed) or None if case.workload.deploy is Deploy.KUBERNETES else None
 
 
-@rule("sleep-l1.own-all-reduce", each=WORKLOAD)
 def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> str | None:
     found = [model for model in case.sleepers if model.parallel.tensor > 1]
     vllm = case.workload.versions.get("vllm")
@@ -188,24 +172,11 @@ def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> str | None:
     return None
 
 
-@rule("sleep-l2.cannot-reload", each=WORKLOAD)
 def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> str | None:
     stuck = [model for model in case.droppers if model.load_format not in RELOADING]
     return ", ".join(f"{model.name} by {model.load_format}" for model in stuck) or None
 
 
-@rule("sleep-l2.adapters", each=WORKLOAD)
-def drops_weights_below_adapters(case: WorkloadOnVariant) -> str | None:
-    return _named([model for model in case.droppers if model.lora]) or None
-
-
-@rule("sleep-l2.quantized", each=WORKLOAD)
-def drops_quantized_weights(case: WorkloadOnVariant) -> str | None:
-    found = [model for model in case.droppers if model.quantization]
-    return ", ".join(f"{model.name} in {model.quantization}" for model in found) or None
-
-
-@rule("kubernetes-per-gpu.too-few", each=WORKLOAD)
 def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
     if case.workload.deploy is not Deploy.KUBERNETES or case.budget is None:
         return None
@@ -219,7 +190,6 @@ def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
 # --- Swap time -----------------------------------------------------------------------------------------------------
 
 
-@rule("sleep-l1.swap-too-slow", each=WORKLOAD)
 def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
     """Copies alone take longer than allowed at the fastest rates measured; WSL was not measured."""
     late = [swap for swap in case.swaps if swap.best > case.within]
@@ -230,7 +200,6 @@ def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
     return None
 
 
-@rule("sleep-l1.swap-untried", each=WORKLOAD)
 def swap_is_untried(case: WorkloadOnVariant) -> str | None:
     """The swap is in time at the fastest rates measured, and not at the slowest reported."""
     doubtful = [swap for swap in case.swaps if swap.best <= case.within < swap.worst]

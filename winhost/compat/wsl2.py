@@ -1,43 +1,47 @@
-"""Rules of WSL 2: Windows, the machine, the WSL package and the GPUs. wsl2_network has its network modes."""
+"""Judges of WSL 2: Windows, the package, GPUs, what is inside a distro, and the network modes."""
 
+import re
 from collections import Counter
-
-from packaging.version import Version
+from contextlib import suppress
 
 from winhost.compat import common
 from winhost.compat.common import (
+    CLIENTS,
     SERVERS,
     gpus,
 )
-from winhost.compat.rule import Finding, note, rule, unverified
-from winhost.compat.target import driver_branch
-from winhost.hardware.cards import card_label, runs_cuda, shows
+from winhost.compat.questions import driven, windows_driver, wsl_version
+from winhost.compat.rule import Finding, note, unverified
+from winhost.core.answers import MissingFact
+from winhost.hardware.cards import card_label, runs_cuda
 from winhost.hardware.gpus import NvLink, known
 from winhost.knowledge.versions import checked, known_range, revision
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.linux_system import LinuxSystem
 from winhost.resources.windows.account_right import AccountRight
 from winhost.resources.windows.assignable_device import DISMOUNTED
+from winhost.resources.windows.external_switch import ExternalSwitch
+from winhost.resources.windows.gpu_driver_model import GpuDriverModel
 from winhost.resources.windows.hyperv_role import INSTALLED
+from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter
 from winhost.resources.windows.virtual_machine_platform import VirtualMachinePlatform
-from winhost.resources.windows.wsl import Wsl
+from winhost.resources.windows.vm_switch import VmSwitch
 from winhost.resources.windows.wsl_config import WslConfig
+from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.resources.windows.wsl_vm import WslVm
 
-DRIVER_OF_CUDA, DRIVER_OF_IPC = Version("495"), Version("510")  # NVIDIA, CUDA on WSL User Guide
 VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in every language
-MCDM_SEEN = "VEN_10DE&DEV_1B38"  # Tesla P40
 LEAK_MENDED, WSL_ON_SERVER = revision("LEAK_MENDED"), revision("WSL_2_ON_SERVER")
 FIRST_KNOWN, NEWEST_KNOWN = known_range("WSL")
 NEWEST_DRIVER = known_range("NVIDIA drivers")[1]
-FIRST_PRERELEASE, NEXT_STABLE = Version("2.8"), Version("2.10")  # microsoft/winget-pkgs: 2.8 and 2.9 are pre-releases
 
 
 # --- Windows -------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.server-without-update")
 def server_without_update(facts: HostFacts) -> str | None:
     """Windows Server 2022 has WSL 2 from an update of 2022 on."""
     if facts.os.family in SERVERS and WSL_ON_SERVER.lacks(facts.os.build, facts.os.revision):
@@ -45,7 +49,6 @@ def server_without_update(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.commit-leak")
 def commit_leaks(facts: HostFacts) -> str | None:
     """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a GPU."""
     if LEAK_MENDED.lacks(facts.os.build, facts.os.revision):
@@ -53,55 +56,31 @@ def commit_leaks(facts: HostFacts) -> str | None:
     return None
 
 
-# --- The machine ---------------------------------------------------------------------------------------------------
-
-
 # --- The package ---------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.missing")
-def missing(facts: HostFacts) -> str | None:
-    """WSL is not installed; it can be, with one restart."""
-    if not facts.the(Wsl).present:
-        return "WSL is not installed"
-    return None
-
-
-@rule("wsl2.prerelease")
-def prerelease(facts: HostFacts) -> str | None:
-    """WSL 2.8 and 2.9 are pre-releases."""
-    found = version(facts)
-    if found and FIRST_PRERELEASE <= found < NEXT_STABLE:
-        return f"WSL {found}"
-    return None
-
-
-@rule("wsl2.older-than-known")
 def older_than_known(facts: HostFacts) -> str | None:
     """WSL before 2.0.0: what it does and ignores was not looked into."""
-    found = version(facts)
+    found = wsl_version(facts)
     if found and found < FIRST_KNOWN:
         return f"WSL {found}"
     return None
 
 
-@rule("wsl2.newer-than-known")
 def newer_than_known(facts: HostFacts) -> str | None:
     """A newer build of a line of WSL that was looked into."""
-    found = version(facts)
+    found = wsl_version(facts)
     if found and found.release[:3] > NEWEST_KNOWN.release and found.major == NEWEST_KNOWN.major:
         return f"WSL {found}, {checked(NEWEST_KNOWN)}"
     return None
 
 
-@rule("wsl2.newer-line")
 def line_newer_than_known(facts: HostFacts) -> str | None:
     """A line of WSL that nobody has looked into."""
-    found = version(facts)
+    found = wsl_version(facts)
     return f"WSL {found}, {checked(NEWEST_KNOWN)}" if found and found.major > NEWEST_KNOWN.major else None
 
 
-@rule("wsl2.vm-account-right")
 def vms_may_not_log_on(facts: HostFacts) -> str | None:
     """The account of virtual machines lacks "Log on as a service", so that no VM of WSL starts."""
     if facts.the(VirtualMachinePlatform).feature != INSTALLED:
@@ -116,7 +95,6 @@ def _is_service_right(right: Instance[AccountRight]) -> bool:
     return right.key["right"] == "SeServiceLogonRight" and right.state.granted
 
 
-@rule("wsl2.fell-back")
 def fell_back(facts: HostFacts) -> str | None:
     """WSL runs in another network mode than its .wslconfig names; WSL itself says so only once, at its start."""
     found = [
@@ -139,42 +117,30 @@ def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
 # --- Cards ---------------------------------------------------------------------------------------------------------
 
 
-@rule("wsl2.mcdm")
-def mcdm_unseen(facts: HostFacts) -> str | None:
-    """A GPU is in MCDM mode, which is reported to work in WSL 2 for the Tesla P40 only."""
-    cards = [card for card in facts.cards if card.gpu.state.driver_model == "MCDM" and not _seen_in_mcdm(card)]
-    if cards:
-        return f"in MCDM mode: {', '.join(map(card_label, cards))}"
-    return None
-
-
-@rule("wsl2.device-problem")
 def device_problem(facts: HostFacts) -> Finding | None:
     """Device Manager reports a problem code of a GPU: WSL uses the host's own driver."""
     ill = [card for card in gpus(facts) if not card.gpu.state.dismounted and card.gpu.state.problem]
     if not ill:
         return None
-    say = note if any(card not in ill for card in _driven(facts)) else unverified
+    say = note if any(card not in ill for card in driven(facts)) else unverified
     codes = ", ".join(f"{card_label(card)}: problem code {card.gpu.state.problem}" for card in ill)
     return say("wsl2.device-problem", observed=codes)
 
 
-@rule("wsl2.dismounted")
 def dismounted(facts: HostFacts) -> Finding | None:
     """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
     cards = [card for card in gpus(facts) if facts.place(card.gpu) == DISMOUNTED]
     if not cards:
         return None
-    say = note if _driven(facts) else unverified
+    say = note if driven(facts) else unverified
     return say("wsl2.dismounted", observed=f"dismounted, in no VM: {', '.join(map(card_label, cards))}")
 
 
-@rule("wsl2.sli-untold")
 def may_be_joined_by_sli(facts: HostFacts) -> str | None:
     """With SLI on, WSL sees one of two GPUs; no interface of Windows tells whether it is."""
-    pairs = Counter(card.gpu.key["device"] for card in _driven(facts) if _takes_sli(card))
+    pairs = Counter(card.gpu.key["device"] for card in driven(facts) if _takes_sli(card))
     if any(count > 1 for count in pairs.values()):
-        names = sorted({card.gpu.state.name for card in _driven(facts) if pairs[card.gpu.key["device"]] > 1})
+        names = sorted({card.gpu.state.name for card in driven(facts) if pairs[card.gpu.key["device"]] > 1})
         return ", ".join(names)
     return None
 
@@ -184,7 +150,6 @@ def _takes_sli(card: Card) -> bool:
     return bool(found and found.nvlink is NvLink.BRIDGE) and card.gpu.state.driver_model == "WDDM"
 
 
-@rule("wsl2.vram-above-memory")
 def vram_above_memory(facts: HostFacts) -> str | None:
     """The GPUs have more memory than the host. One report, of a 96 GB GPU in a 64 GB machine, failed."""
     vram = sum(card.gpu.state.vram or 0 for card in facts.cards)
@@ -193,50 +158,20 @@ def vram_above_memory(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wsl2.no-gpu")
 def without_driver(facts: HostFacts) -> str | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wsl2.no-cuda."""
     left = [card for card in gpus(facts) if not card.gpu.state.dismounted]  # of others says wsl2.dismounted
-    if not common.no_cuda(facts) and left and not _driven(facts):
+    if not common.no_cuda(facts) and left and not driven(facts):
         return "no GPU is run by NVIDIA's Windows driver"
     return None
 
 
-@rule("wsl2.driver-too-old")
-def driver_before_cuda(facts: HostFacts) -> str | None:
-    """CUDA in WSL 2 needs NVIDIA's Windows driver R495 or newer."""
-    driver = _driver(facts)
-    if driver and driver < DRIVER_OF_CUDA:
-        return f"driver {driver}"
-    return None
-
-
-@rule("wsl2.driver-newer-than-known")
 def driver_newer_than_known(facts: HostFacts) -> str | None:
     """A branch of NVIDIA's driver that nobody has looked into."""
-    driver = _driver(facts)
+    driver = windows_driver(facts)
     return f"driver {driver}, {checked(f'R{NEWEST_DRIVER}')}" if driver and driver.major > NEWEST_DRIVER.major else None
 
 
-@rule("wsl2.driver-before-ipc")
-def driver_before_ipc(facts: HostFacts) -> str | None:
-    """NCCL joins several GPUs by CUDA IPC, which in WSL 2 needs driver R510 or newer."""
-    driver, cards = _driver(facts), _driven(facts)
-    if driver and DRIVER_OF_CUDA <= driver < DRIVER_OF_IPC and len(cards) > 1:
-        return f"driver {driver}, {len(cards)} GPUs"
-    return None
-
-
-@rule("wsl2.shows-windows")
-def shows_windows(facts: HostFacts) -> str | None:
-    """A GPU that would serve drives a Windows display, which takes some of its memory and time."""
-    cards = [card_label(card) for card in gpus(facts) if runs_cuda(card) and shows(card)]
-    if cards:
-        return ", ".join(cards)
-    return None
-
-
-@rule("wsl2.other-gpus")
 def other_gpus(facts: HostFacts) -> str | None:
     """GPUs of other vendors, integrated graphics for one, also appear in WSL 2."""
     others = [card.gpu.state.name for card in gpus(facts) if not runs_cuda(card)]
@@ -249,22 +184,178 @@ def _revision(facts: HostFacts) -> str:
     return f"build {facts.os.build}.{facts.os.revision}"
 
 
-def version(facts: HostFacts) -> Version | None:
-    """None where WSL records no version. A version stated in the workload counts as installed."""
-    wsl = facts.the(Wsl)
-    return Version(wsl.version) if wsl.version else None
+_OF_WSL_1 = re.compile(r"4\.4\.0-[0-9]+-Microsoft")  # that of WSL 2 ends with microsoft-standard-WSL2
 
 
-def _seen_in_mcdm(card: Card) -> bool:
-    return card.gpu.key["device"].upper().startswith(MCDM_SEEN)
+def other_libcuda(facts: HostFacts) -> str | None:
+    """A distro has a libcuda of its own, which programs may find before the one of Windows' driver."""
+    with suppress(MissingFact):  # no distro is read: there is none yet, or no SSH access
+        driver = facts.the(LinuxGpuDriver)
+        # Where a package brought it, a plan is refused by that package's name.
+        found = driver.libraries if not driver.packages else ()
+        return ", ".join(found) if found else None
+    return None
 
 
-def _driven(facts: HostFacts) -> list[Card]:
-    """NVIDIA's GPUs that its Windows driver runs."""
-    return [card for card in gpus(facts) if runs_cuda(card) and card.gpu.state.driver_model]
+def version_one(facts: HostFacts) -> str | None:
+    """The distro that is read runs on WSL 1, which has no GPU: its kernel is Windows' own imitation of one."""
+    with suppress(MissingFact):  # no distro is read, as above
+        kernel = facts.the(LinuxSystem).kernel
+        return kernel if _OF_WSL_1.fullmatch(kernel) else None
+    return None
 
 
-def _driver(facts: HostFacts) -> Version | None:
-    """NVIDIA's number of the oldest driver of these GPUs; None where none reports it."""
-    versions = (driver_branch(card.gpu.state.driver_version) for card in _driven(facts))
-    return min(filter(None, versions), default=None)
+def model_pending(facts: HostFacts) -> str | None:
+    """A GPU gets another driver model with the next restart."""
+    with suppress(MissingFact):  # without NVIDIA's driver there is no model
+        found = [
+            f"{each.key['location']}: {each.state.current} now, {each.state.pending} after a restart"
+            for each in facts.all(GpuDriverModel)
+            if each.state.pending not in (None, each.state.current)
+        ]
+        return "; ".join(found) if found else None
+    return None
+
+
+def switch_without_the_host(facts: HostFacts) -> str | None:
+    """An external switch is not shared with Windows, which then has no adapter on it."""
+    apart = [switch.state.name for switch in facts.all(VmSwitch) if _apart(switch.state)]
+    made = [each.key["name"] for each in facts.all(ExternalSwitch) if each.state.management_os is False]
+    names = list(dict.fromkeys((*apart, *made)))
+    return ", ".join(names) if names else None
+
+
+def _apart(switch: VmSwitch) -> bool:
+    return switch.kind == "external" and not switch.management_os
+
+
+MIRRORED_FROM = revision("MIRRORED")
+VPN_BROKEN_BUILDS, VPN_BROKEN_FROM = (26100, 26200), 7019  # microsoft/WSL #13724; KB5067036, KB5068861
+# Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
+FIREWALLS = (
+    *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
+    *("sophos", "symantec", "trellix", "trend micro", "zonealarm"),
+)
+WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that vendors give adapters
+
+
+# --- Bridged -------------------------------------------------------------------------------------------------------
+
+
+def no_external_switch(facts: HostFacts) -> str | None:
+    """No external virtual switch exists; the Default Switch and internal ones do not reach the LAN."""
+    if not _external(facts):
+        return ", ".join(f"{s.state.name} ({s.state.kind})" for s in facts.all(VmSwitch)) or "no switch"
+    return None
+
+
+def only_wireless_switches(facts: HostFacts) -> str | None:
+    """The only adapters to bridge are wireless, by their names, which vendors write in English."""
+    adapters = [str(switch.adapter) for switch in _external(facts)] or _only(facts, WIFI)
+    if adapters and all(any(word in name.casefold() for word in WIRELESS) for name in adapters):
+        return ", ".join(adapters)
+    return None
+
+
+def only_a_team(facts: HostFacts) -> str | None:
+    """The only adapter with a link is an LBFO team, on which newer servers refuse a Hyper-V switch."""
+    teams = _only(facts, TEAM)
+    return ", ".join(teams) if teams else None
+
+
+def nothing_to_bridge(facts: HostFacts) -> str | None:
+    """No network adapter has a link, so a new switch would reach nothing."""
+    if _switchless(facts) and not _linked(facts, ETHERNET, WIFI, TEAM):
+        return ", ".join(a.name for a in _adapters(facts)) or "no adapter"
+    return None
+
+
+def moves_the_management(facts: HostFacts) -> str | None:
+    """Every suitable adapter carries the host's management, so creating the switch interrupts it. Wireless adapters and
+    teams count only where no wired adapter has a link.
+    """
+    suiting = _linked(facts, ETHERNET) or _linked(facts, WIFI, TEAM)
+    if _switchless(facts) and suiting and all(adapter.management for adapter in suiting):
+        return "; ".join(map(_what_moves, suiting))
+    return None
+
+
+# --- Policies ------------------------------------------------------------------------------------------------------
+
+
+def policy_overrides(facts: HostFacts) -> str | None:
+    """Policies override keys of .wslconfig; WSL ignores them with a warning."""
+    policy = facts.the(WslPolicy)
+    settings = {
+        "kernel": policy.allow_kernel,
+        "kernelCommandLine": policy.allow_kernel_command_line,
+        "systemDistro": policy.allow_system_distro,
+        "networkingMode": policy.allow_networking,
+        "firewall": policy.allow_firewall,
+        "nestedVirtualization": policy.allow_nested,
+    }
+    fixed = [name for name, allowed in settings.items() if allowed is False]
+    return ", ".join(fixed) if fixed else None
+
+
+# --- Mirrored, NAT -------------------------------------------------------------------------------------------------
+
+
+def windows_lacks_the_update(facts: HostFacts) -> str | None:
+    """Windows 11 22H2 can mirror from an update of September 2023 on; before, WSL falls back to NAT."""
+    if facts.os.family in CLIENTS and MIRRORED_FROM.lacks(facts.os.build, facts.os.revision):
+        return f"build {facts.os.build}.{facts.os.revision}, needed is {MIRRORED_FROM}"
+    return None
+
+
+def mirrors_a_vpn_after_the_update(facts: HostFacts) -> str | None:
+    """A VPN is up on a build that has the update of November 2025."""
+    os, found = facts.os, tunnels(facts)
+    if not found or os.build not in VPN_BROKEN_BUILDS or os.revision < VPN_BROKEN_FROM:
+        return None
+    return f"build {os.build}.{os.revision}; {found}"
+
+
+def tunnels(facts: HostFacts) -> str | None:
+    """A VPN is up, recognized by its adapter's driver."""
+    return ", ".join(adapter.description for adapter in _linked(facts, VPN)) or None
+
+
+def firewalls(facts: HostFacts) -> str | None:
+    """A third-party firewall filter, recognized by its name, is bound to an adapter that is up."""
+    names = sorted({name for adapter in _linked(facts, ETHERNET, WIFI, TEAM) for name in adapter.filters})
+    return ", ".join(name for name in names if any(maker in name.casefold() for maker in FIREWALLS)) or None
+
+
+def _adapters(facts: HostFacts) -> list[NetworkAdapter]:
+    return [adapter.state for adapter in facts.all(NetworkAdapter)]
+
+
+def _linked(facts: HostFacts, *kinds: str) -> list[NetworkAdapter]:
+    return [adapter for adapter in _adapters(facts) if adapter.kind in kinds and adapter.status == "up"]
+
+
+def _switchless(facts: HostFacts) -> bool:
+    """Whether no external switch exists, or Hyper-V is not installed."""
+    return facts.role.role != INSTALLED or not _external(facts)
+
+
+def _only(facts: HostFacts, kind: str) -> list[str]:
+    """The adapters with a link that a new switch could use, where they are all of this kind."""
+    found = _linked(facts, ETHERNET, WIFI, TEAM) if _switchless(facts) else []
+    return [adapter.description for adapter in found] if {adapter.kind for adapter in found} == {kind} else []
+
+
+def _what_moves(adapter: NetworkAdapter) -> str:
+    addresses = [f"{each.address}/{each.prefix} ({each.origin})" for each in adapter.addresses]
+    others = (("gateway", adapter.gateway), ("DNS", ", ".join(adapter.dns)), ("VLAN", adapter.vlan), _speed(adapter))
+    told = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
+    return f"{adapter.name}: {', '.join([*addresses, *told]) or 'no address'}"
+
+
+def _speed(adapter: NetworkAdapter) -> tuple[str, str]:
+    return "speed", f"{adapter.speed / 1e9:g} Gbit/s" if adapter.speed else ""
+
+
+def _external(facts: HostFacts) -> list[VmSwitch]:
+    return [switch.state for switch in facts.all(VmSwitch) if switch.state.kind == "external"]

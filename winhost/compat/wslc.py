@@ -1,10 +1,9 @@
-"""Rules of WSL containers (wslc)."""
+"""Judges of WSL containers (wslc)."""
 
 from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.common import SERVER_2022, SERVERS, WINDOWS_10_21H2
-from winhost.compat.rule import rule
 from winhost.compat.target import FIRST_WITH_CONTAINERS
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import runs_cuda
@@ -12,7 +11,6 @@ from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl import Wsl
 
 
-@rule("wslc.windows-too-old")
 def wslc_on_old_windows(facts: HostFacts) -> str | None:
     """wslc uses the same kind of VM as WSL 2, and needs the same Windows for the GPU."""
     first = SERVER_2022 if facts.os.family in SERVERS else WINDOWS_10_21H2
@@ -21,7 +19,6 @@ def wslc_on_old_windows(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wslc.needs-newer-wsl")
 def wslc_not_there(facts: HostFacts) -> str | None:
     """wslc needs WSL 2.9 or newer."""
     found = _version(facts)
@@ -30,7 +27,6 @@ def wslc_not_there(facts: HostFacts) -> str | None:
     return None
 
 
-@rule("wslc.no-gpu")
 def wslc_without_gpu(facts: HostFacts) -> str | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wslc.no-cuda."""
     if not common.no_cuda(facts) and not any(runs_cuda(card) and card.gpu.state.driver_model for card in facts.cards):

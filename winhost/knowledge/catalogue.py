@@ -39,7 +39,8 @@ class CatalogueEntry:
     severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
     the paths and variants that it is about, none for all of them; also: other capabilities that it is about; each: what
     it is asked of; when, which, observed: the rule itself, the GPUs that it is about, and what it says of the facts;
-    asks: a question of compat/common.py in the place of these; case: for tests. older: of which (versions.yaml) it
+    among, named: of what else `which` chooses, and how each is named;
+    asks: the judge (a function of compat) in the place of these; case: for tests. older: of which (versions.yaml) it
     finds a version that is too old, so that its evidence begins with a newer one; `when` tells it by itself.
     """
 
@@ -54,9 +55,11 @@ class CatalogueEntry:
     also: tuple[str, ...] = ()
     asks: str | None = None
     older: tuple[str, ...] = ()
-    each: Literal["host", "card", "vm", "workload"] = "host"
+    each: Literal["host", "card", "vm", "assignment", "workload"] = "host"
     when: Mapping[str, Any] = field(default_factory=dict)
     which: Mapping[str, Any] = field(default_factory=dict)
+    among: str = ""
+    named: str = ""
     observed: str = ""
     case: Mapping[str, Any] = field(default_factory=dict)
 

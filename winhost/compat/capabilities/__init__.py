@@ -1,9 +1,6 @@
-"""Rules of capabilities, and how much of each there is. Importing this package declares them all."""
+"""What capabilities of a target are worth, and how much of each there is."""
 
-from winhost.compat.capabilities import amounts, nccl, rules, settled
-from winhost.compat.rule import declare_rows
-from winhost.model.capabilities import CAPABILITIES
+from winhost.compat.capabilities import amounts, nccl, settled
+from winhost.compat.capability import offers
 
-__all__ = ["amounts", "nccl", "rules", "settled"]
-
-declare_rows(*CAPABILITIES)
+__all__ = ["amounts", "nccl", "offers", "settled"]  # importing the others declares measures, and what a probe settles

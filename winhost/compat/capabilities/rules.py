@@ -1,4 +1,4 @@
-"""Rules of capabilities that compare more than a row can say. All others are rows of knowledge/reasons/."""
+"""Judges of capabilities, for rules that compare more than a row can say."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.gpu_cards import by_bridge, gpus, hung, linked, listed, several, untold, without_peers
-from winhost.compat.rule import Finding, degraded, rule, unsupported, unverified
+from winhost.compat.rule import Finding, degraded, unsupported, unverified
 from winhost.compat.target import Target, in_a_guest, named
 from winhost.hardware.cards import memory_of, shows
 from winhost.hardware.gpus import Gpu, NvLink
@@ -31,18 +31,15 @@ OLD_PROCESSORS = re.compile(r"Xeon(\(R\))? (E[357]-|(Platinum|Gold|Silver|Bronze
 # --- Compute -------------------------------------------------------------------------------------------------------
 
 
-@rule("gpu-compute.some-without-cuda")
 def some_without_cuda(target: Target) -> str | None:
     idle = [card for card in target.cards if card not in gpus(target)]
     return named(idle) if idle and gpus(target) else None
 
 
-@rule("gpu-compute.tcc")
 def hidden_by_tcc(target: Target) -> str | None:
     return common.tcc_invisible(target.facts)
 
 
-@rule("gpu-compute.left-by-cuda-13")
 def cuda_13_left_it(target: Target) -> Finding | None:
     """The CUDA version has to be known with such a GPU alone."""
     old = [card for card in gpus(target) if _capability(listed(card)) < OLDEST_OF_CUDA_13]
@@ -51,7 +48,6 @@ def cuda_13_left_it(target: Target) -> Finding | None:
     return _of_these("gpu-compute.left-by-cuda-13", old, target, f", CUDA {target.cuda}")
 
 
-@rule("gpu-compute.cuda-too-old")
 def cuda_before_it(target: Target) -> Finding | None:
     """What winhost installs itself is new enough for all generations: only a stated version can be too old."""
     if "cuda" not in target.stated:
@@ -61,7 +57,6 @@ def cuda_before_it(target: Target) -> Finding | None:
     return _of_these("gpu-compute.cuda-too-old", new, target, f", CUDA {target.cuda}")
 
 
-@rule("gpu-compute.not-in-vllm")
 def never_built_for_it(target: Target) -> Finding | None:
     old = [card for card in gpus(target) if _capability(listed(card)) < OLDEST_OF_VLLM]
     if not old:
@@ -70,7 +65,6 @@ def never_built_for_it(target: Target) -> Finding | None:
     return say("gpu-compute.not-in-vllm", observed=named(old))
 
 
-@rule("gpu-compute.left-by-vllm")
 def vllm_left_volta(target: Target) -> Finding | None:
     volta = [card for card in gpus(target) if OLDEST_OF_VLLM <= _capability(listed(card)) < OLDEST_NOW]
     if not volta or target.vllm < VLLM_WITHOUT_VOLTA:
@@ -98,34 +92,34 @@ def _generation(card: Card, what: str) -> Version | None:
     return version
 
 
+def measured_with_another_driver(target: Target) -> str | None:
+    measured = target.latest_measurement
+    return f"{measured}; the driver is {target.driver} now" if measured and not target.measurement else None
+
+
 # --- Several GPUs --------------------------------------------------------------------------------------------------
 
 
-@rule("multi-gpu.nccl-generation")
 def nccl_of_the_generation(target: Target) -> str | None:
     firsts = {first for card in several(target) if (first := _generation(card, "nccl"))}
     return f"{named(several(target))}: NCCL {max(firsts)} or newer" if firsts else None
 
 
-@rule("multi-gpu.unlike")
 def unlike_gpus(target: Target) -> str | None:
     models = {card.gpu.key["device"].partition("&SUBSYS_")[0].upper() for card in several(target)}
     return named(gpus(target)) if len(models) > 1 else None
 
 
-@rule("gpu-p2p.card-untold")
 def peers_are_untold(target: Target) -> str | None:
     return named(untold(several(target))) or None
 
 
-@rule("gpu-p2p.iommu")
 def firmware_redirects(target: Target) -> str | None:
     """NVLink is not affected."""
     cards = several(target)
     return named(cards) if cards and not without_peers(cards) and not linked(cards, NvLink.BOARD) else None
 
 
-@rule("gpu-p2p.partition")
 def peers_of_partitions(target: Target) -> Finding | None:
     """vGPUs have peer-to-peer over NVLink only, so GPUs without NVLink have none."""
     cards = several(target)
@@ -135,36 +129,30 @@ def peers_of_partitions(target: Target) -> Finding | None:
     return say("gpu-p2p.partition", observed=named(cards))
 
 
-@rule("nvlink.assigned")
 def nvlink_in_a_guest(target: Target) -> str | None:
     return nvlink_of_partitions(target) if several(target) and in_a_guest(target) else None
 
 
-@rule("nvlink.partition")
 def nvlink_of_partitions(target: Target) -> str | None:
     cards = several(target)
     return named(cards) if cards and not linked(cards, NvLink.NONE) else None
 
 
-@rule("tensor-parallel.no-peers")
 def layers_without_peers(target: Target) -> str | None:
     return named(_peerless(several(target))) or None
 
 
-@rule("tensor-parallel.odd-count")
 def odd_number_of_gpus(target: Target) -> str | None:
     """Few models can be split by a number that is not a power of two."""
     number = len(several(target))
     return f"{number} GPUs" if number & (number - 1) else None
 
 
-@rule("nccl-transport.no-peers")
 def without_peers_on_linux(target: Target) -> str | None:
     cards = _peerless(several(target))
     return f"SHM, through host memory: {named(cards)}" if cards else None
 
 
-@rule("nccl-transport.card-untold")
 def decided_by_the_driver(target: Target) -> str | None:
     cards = (*untold(several(target)), *by_bridge(several(target)))
     if not cards or without_peers(several(target)):
@@ -181,13 +169,11 @@ def _peerless(cards: Iterable[Card]) -> list[Card]:
 # --- Memory, sleep, snapshots --------------------------------------------------------------------------------------
 
 
-@rule("gpu-memory.above-host", "sleep-l1.above-memory")
 def more_on_the_gpus_than_in_memory(target: Target) -> str | None:
     vram, memory = sum(map(memory_of, gpus(target))), target.memory
     return f"{size(vram)} on the GPUs, {about(memory)} in the host" if vram > memory else None
 
 
-@rule("vllm-snapshot.old-vllm")
 def vllm_without_snapshot(target: Target) -> Finding | None:
     """0.31 was not examined."""
     if target.vllm >= VLLM_WITH_SNAPSHOT:
@@ -199,33 +185,28 @@ def vllm_without_snapshot(target: Target) -> Finding | None:
 # --- Operation -----------------------------------------------------------------------------------------------------
 
 
-@rule("start-on-boot.vm-stays-off")
 def no_vm_starts(target: Target) -> str | None:
     actions = [action.state.start for action in target.facts.all(VmActions)]
     stays = actions and set(actions) == {"nothing"}
     return f"{len(actions)} VM(s), each with automatic start action Nothing" if stays else None
 
 
-@rule("start-on-boot.old-wsl")
 def wsl_needs_a_logon(target: Target) -> str | None:
     wsl = target.facts.the(Wsl)
     return f"WSL {target.wsl}" if (wsl.present or wsl.version) and target.wsl < WSL_WITHOUT_LOGON else None
 
 
-@rule("live-migration.old-processor")
 def processor_cannot_track(target: Target) -> str | None:
     """Its IOMMU cannot track device writes, which migration needs."""
     names = {each.state.name for each in target.facts.all(Processor)}
     return ", ".join(sorted(filter(OLD_PROCESSORS.search, names))) or None
 
 
-@rule("display.only-one")
 def the_only_display_leaves(target: Target) -> str | None:
     shown = list(filter(shows, gpus(target)))
     return named(shown) if shown and len(shown) == len(target.facts.cards) else None
 
 
-@rule("display.leaves")
 def a_display_leaves(target: Target) -> str | None:
     shown = list(filter(shows, gpus(target)))
     return named(shown) if shown and len(shown) < len(target.facts.cards) else None

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from winhost.compat.capability import settles
-from winhost.compat.rule import Finding, finding, rule
-from winhost.compat.target import Target
+from winhost.compat.rule import Finding, finding
 from winhost.model.measured import AllReduce, ManagedMemory, Measurement, PeerLink
 from winhost.model.path import SHARED
 from winhost.model.units import Bytes, GiB, size
@@ -34,12 +33,6 @@ def cuda_starts(measured: Measurement) -> Finding | None:
     if ended.outcome == "done":
         return finding("gpu-compute.measured", f"{len(measured.found.gpus)} GPU(s) with CUDA")
     return finding("gpu-compute.measured-none", ended.why or ended.outcome)
-
-
-@rule("gpu-compute.measured-before")
-def measured_with_another_driver(target: Target) -> str | None:
-    measured = target.latest_measurement
-    return f"{measured}; the driver is {target.driver} now" if measured and not target.measurement else None
 
 
 @settles("gpu-p2p", over=("behind-windows", "refused", "card-untold", "bridge", "hung", "assigned", "partition"))

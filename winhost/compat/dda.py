@@ -1,0 +1,286 @@
+"""Judges of Discrete Device Assignment (DDA): the host, each GPU, each VM, and the chosen ones together."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from winhost.compat.common import configuration
+from winhost.compat.rule import (
+    Finding,
+    finding,
+)
+from winhost.core.answers import MissingFact, RemoteFault, Unknown
+from winhost.hardware.bars import MmioRefused
+from winhost.hardware.cards import bars_of, paravirtual, partitions, serves, shows
+from winhost.hardware.gpus import known
+from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
+from winhost.knowledge.versions import windows_build
+from winhost.model.facts import Instance
+from winhost.model.units import Bytes, GiB, about, size
+from winhost.paths.dda_mmio import address_width, width_by_model, windows
+from winhost.paths.dda_selection import Selection
+from winhost.resources.host import Card, HostFacts
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.windows.assignable_device import AssignableDevice, owner
+from winhost.resources.windows.firmware import DMA_PROTECTION
+from winhost.resources.windows.pci_device import PciDevice, pci_id
+from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.vm_memory import VmMemory
+
+FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card's BARs come to lie above
+
+
+def iommu_not_seen(facts: HostFacts) -> str | None:
+    """Device Guard does not list DMA protection, the only sign of an IOMMU that Windows gives before Hyper-V runs."""
+    properties = facts.firmware.security_properties
+    if DMA_PROTECTION not in properties:
+        seen = ", ".join(map(str, properties)) or "none"
+        return f"Device Guard's available properties: {seen}"
+    return None
+
+
+def narrow_addresses(facts: HostFacts) -> str | None:
+    """The physical address space ends at or below 64 GiB, where windows begin that are larger than the default one."""
+    width = address_width(facts) or facts.firmware.address_width  # which says what is missing
+    if 1 << width <= FIRST_HIGH_ADDRESS:
+        return f"{width} address bits, {size(1 << width)}"
+    return None
+
+
+def width_of_the_model(facts: HostFacts) -> str | None:
+    """Windows does not report the width of physical addresses; that of the processors' model is taken."""
+    with suppress(MissingFact):
+        _ = facts.firmware.address_width
+        return None
+    width, known = width_by_model(facts), ", ".join(_generations(facts))
+    if width is None:
+        return None
+    return f"Firmware.address_width is not told; {width} bits by {known}"
+
+
+def desktop_hardware(facts: HostFacts) -> str | None:
+    """The processors are those of desktop computers or notebooks; Microsoft requires server-class hardware."""
+    names = [each.state.name for each in facts.all(Processor)]
+    if any((found := known_processor(name)) and found.hardware in (DESKTOP, MOBILE) for name in names):
+        return ", ".join(dict.fromkeys(names))
+    return None
+
+
+def processor_unlisted(facts: HostFacts) -> str | None:
+    """A processor is not in the catalogue, so neither its class nor the width of its addresses is known."""
+    names = [each.state.name for each in facts.all(Processor) if known_processor(each.state.name) is None]
+    return ", ".join(dict.fromkeys(names)) if names else None
+
+
+def _generations(facts: HostFacts) -> list[str]:
+    found = [known_processor(each.state.name) for each in facts.all(Processor)]
+    return list(dict.fromkeys(f"{each.generation} ({each.kind})" for each in found if each))
+
+
+# DEVPKEY_PciDevice_DeviceType and _BaseClass, and Configuration Manager problem codes.
+EXPRESS_ENDPOINT, LEGACY_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI = 2, 3, 4, 5
+DISPLAY = 3
+NO_PROBLEM = 0
+
+
+REFUSALS = {
+    "mmio.address-width": "dda.window-address-width",
+    "mmio.low-full": "dda.window-low-full",
+    "mmio.unknown-bars": "dda.bars-unknown",
+}
+
+
+def unlisted_card(facts: HostFacts, card: Card) -> str | None:
+    """No catalogue tells what kind of GPU it is: neither whether it is meant for servers, nor what it needs."""
+    device = card.gpu.key["device"]
+    if serves(card) and device and known(device) is None:
+        return pci_id(device)
+    return None
+
+
+def firmware_controls_pcie(facts: HostFacts, card: Card) -> str | None:
+    """Firmware controls PCI Express on the GPU's root bus, so Windows cannot dismount the GPU."""
+    gpu = card.gpu.state
+    if not gpu.pcie_control or gpu.device_type == TREATED_AS_PCI:
+        kept = f"native PCI Express control {'granted' if gpu.pcie_control else 'kept by firmware'}"
+        return f"{kept}, device type {gpu.device_type}"
+    return None
+
+
+def conventional_pci(facts: HostFacts, card: Card) -> str | None:
+    """The device is conventional PCI, or a legacy endpoint that is not a display device."""
+    gpu = card.gpu.state
+    express = gpu.device_type in (EXPRESS_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI)
+    if not express and (gpu.device_type, gpu.base_class) != (LEGACY_ENDPOINT, DISPLAY):
+        return f"device type {gpu.device_type}, base class {gpu.base_class}"
+    return None
+
+
+def shows_the_host(facts: HostFacts, card: Card) -> str | None:
+    """Firmware boots on this GPU, or displays are connected to it."""
+    if shows(card):
+        return _shown(card)
+    return None
+
+
+def only_display(facts: HostFacts, selection: Selection) -> str | None:
+    """The selection takes every display that the host has in use."""
+    shown = [card for card in selection.cards if shows(card)]
+    chosen = {card.location for card in selection.cards}
+    if shown and not any(_stays(card) for card in facts.cards if card.location not in chosen):
+        return "; ".join(map(_shown, shown))
+    return None
+
+
+def partitions_in_use(facts: HostFacts, card: Card) -> str | None:
+    """VMs use partitions of the GPU, so it cannot be assigned as a whole."""
+    for parts in filter(None, (partitions(facts, card), paravirtual(facts, card))):
+        if parts.used:
+            return f"{parts.used} of {parts.partitions} partitions in use"
+    return None
+
+
+def companions(facts: HostFacts, card: Card) -> str | None:
+    """The GPU's audio and USB functions are in its slot and IOMMU group, and leave the host with it."""
+    if card.companions:
+        kinds = ", ".join(function.state.kind for function in card.companions)
+        return f"in the same slot: {kinds}"
+    return None
+
+
+def guest_sees_other_bars(facts: HostFacts, card: Card) -> str | None:
+    """The guest that has the GPU sees another BAR1 than the host knows of it."""
+    if owner(facts.place(card.gpu)) is None:
+        return None
+    try:
+        listed = bars_of(card)
+    except MmioRefused:
+        return None  # nothing to hold it against
+    expected = {each.aperture for each in (listed, listed.surveyed) if each}
+    for seen in _seen_in_guest(facts, card):
+        if seen not in expected:
+            return f"BAR1 is {size(seen)} in the guest, {size(listed.aperture)} by the host"
+    return None
+
+
+def _seen_in_guest(facts: HostFacts, card: Card) -> Iterator[Bytes]:
+    """The largest BAR of each GPU of this model: which is which cannot be told. Nothing of a guest that is not read."""
+    with suppress(MissingFact):
+        for gpu in facts.all(LinuxGpu):
+            if gpu.state.bars and gpu.state.device == pci_id(card.gpu.key["device"]):
+                yield max(bar.size for bar in gpu.state.bars)
+
+
+def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
+    """A selected GPU belongs to another VM than the selected one."""
+    if selection.vm is None:
+        return None
+    owners = [(card.location, owner(facts.place(card.gpu))) for card in selection.cards]
+    theirs = [f"{location}: VM {vm}" for location, vm in owners if vm not in (None, selection.vm.key["vm"])]
+    if theirs:
+        return "; ".join(theirs)
+    return None
+
+
+def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
+    """The MMIO windows that the selection needs are refused by the arithmetic in mmio, before any change."""
+    try:
+        windows(facts, selection)
+    except MmioRefused as refused:
+        return finding(REFUSALS[refused.code], refused.sentence)
+    return None
+
+
+def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
+    """The high MMIO window that the selection needs is larger than Hyper-V has been seen to accept."""
+    try:
+        above = windows(facts, selection).high.over_cap
+    except MmioRefused:
+        return None
+    return above if above else None
+
+
+def window_doubtful(facts: HostFacts, selection: Selection) -> str | None:
+    """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs."""
+    try:
+        doubts = windows(facts, selection).high.doubts
+    except MmioRefused:
+        return None
+    if doubts:
+        return " ".join(doubts)
+    return None
+
+
+def _shown(card: Card) -> str:
+    gpu = card.gpu.state
+    booted = "firmware boots on it, " if gpu.post_path else ""
+    return f"{card.location}: {booted}{gpu.displays} display(s) connected"
+
+
+def _stays(card: Card) -> bool:
+    return not card.gpu.state.dismounted and card.gpu.state.problem == NO_PROBLEM
+
+
+HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
+SAVED = "saved"
+
+
+def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM's configuration version is not one that this Hyper-V starts."""
+    known = windows_build(facts.os.build)
+    if known is None or known.vm is None:
+        return None
+    first, newest = known.vm
+    if not first <= configuration(vm.state) <= newest:
+        return f"version {vm.state.version}; {first} to {newest} start here"
+    return None
+
+
+def dynamic_memory(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """Dynamic memory is on; a VM with an assigned device needs fixed memory for DMA."""
+    memory = _memory(facts, vm)
+    if memory.dynamic:
+        return f"{size(memory.minimum)} to {size(memory.maximum)}"
+    return None
+
+
+def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM's startup memory, all of it pinned, leaves the host less than 2 GiB."""
+    startup, total = _memory(facts, vm).startup, facts.memory.total
+    if startup > total - HOST_RESERVE:
+        return f"{size(startup)} for the VM, {about(total)} in the host"
+    return None
+
+
+def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM has a device assigned whose slot is empty; such a VM does not start."""
+    gone = [location for location in _not_cards(facts, vm) if not _device(facts, location)]
+    if gone:
+        return f"assigned, but the slot is empty: {', '.join(gone)}"
+    return None
+
+
+def other_device(facts: HostFacts, vm: Instance[Vm]) -> str | None:
+    """The VM has a device assigned that is no graphics card, as an NVMe disk; its BARs are not known."""
+    found = [f"{device} at {place}" for place in _not_cards(facts, vm) if (device := _device(facts, place))]
+    return ", ".join(found) if found else None
+
+
+def _not_cards(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
+    """Locations that the VM claims and where no function of a graphics card is."""
+    slots = {function.key["location"] for function in facts.all(PciDevice)}
+    return [location for location in vm.state.devices if location not in slots]
+
+
+def _device(facts: HostFacts, location: str) -> str | None:
+    """The ids of another device there; None where there is none."""
+    known = (each for each in facts.all(AssignableDevice) if each.key["location"] == location)
+    return next((each.key["device"] or "a device" for each in known if each.state.present), None)
+
+
+def _memory(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
+    memory = facts.of(VmMemory, vm.key)
+    if memory is None:
+        gone = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
+        raise MissingFact("VmMemory", Unknown(gone))
+    return memory
