@@ -50,12 +50,13 @@ NOT_TYPED = {
     "winhost apply room.json": "the simulated desktop has joined no Entra ID that takes its recovery key",
     "winhost install": "it needs what room.json makes, and Ubuntu's media; tests/cli/test_install.py has both",
     "winhost open": "it runs until Ctrl-C; tests of chat have it",
+    "winhost weights": "it needs a GPU and a model; tests/cli/test_weights.py has a stand-in",
     "winhost yield": "it needs a workload that yields; tests/cli/test_serve_target.py has one",
 }
 """By how a line begins, and why."""
 
 FRESH, WITH_VM = "server2025-3gpu", "server2025-role-installed"
-ASK = ("up", "down", "host add", "apply", "rollback")
+ASK = ("up", "down", "host add", "apply", "rollback", "serve keys add")
 FIND = ("lint",)  # exits with 1, for the files above have faults
 INSTEAD = {
     "up --on gpu-01": ("--set", "new_vm.vhdx.source=./noble.vhdx"),
