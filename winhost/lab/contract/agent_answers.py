@@ -192,7 +192,9 @@ class AgentAnswers:
         if key is None and resource in self.machine.listed_as:
             return [self.machine.listed_as[resource](record) for record in answer]
         asked = self.machine.known_as[resource](key) if key is not None and resource in self.machine.known_as else key
-        found = [r for r in answer if all(_same(r.key[name], value) for name, value in (asked or {}).items())]
+        # As PowerShell's -ne, which does not look at case.
+        wanted = {name: str(value).casefold() for name, value in (asked or {}).items()}
+        found = [r for r in answer if all(r.key[name].casefold() == value for name, value in wanted.items())]
         return [Record(known.absent, key)] if known.absent is not None and key is not None and not found else found
 
     def _read_marks(self) -> list[str]:
@@ -266,8 +268,3 @@ def failure(error: CmdletError) -> Answer:
 
 def _bad_request(message: str) -> CmdletError:
     return own_error("BadRequest", "InvalidArgument", message)
-
-
-def _same(mine: str, asked: object) -> bool:
-    # PowerShell's -ne does not look at case.
-    return mine.casefold() == str(asked).casefold()

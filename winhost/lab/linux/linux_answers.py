@@ -192,7 +192,8 @@ class LinuxAnswers:
             names = inner.load("winhost.agent.linux_serve")
             names["ONCE"].clear()
             known = [each for each in {*resources, unkept} if each in LINUX]
-            inner.replace("RESOURCES", {each: self._entry(inner, each) for each in known} | _of_agent(names))
+            entries = {each: self._entry(inner, each) for each in known}
+            inner.replace("RESOURCES", {**entries, "RunMarks": names["RESOURCES"]["RunMarks"]})
             for name, stand_in in StandIns(linux, names).table().items():
                 if name in names:
                     inner.replace(name, stand_in)
@@ -243,11 +244,6 @@ class LinuxAnswers:
 def _unread(value: Json) -> bool:
     """A recorded host could not tell it."""
     return isinstance(value, Mapping) and bool({"unknown", "unavailable"} & {*value})
-
-
-def _of_agent(names: Names) -> dict[str, Any]:
-    """What it declares itself."""
-    return {"RunMarks": names["RESOURCES"]["RunMarks"]}
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import hmac
 import json
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -68,15 +68,18 @@ class SimulatedServing:
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """To one request of `winhost serve`."""
-        does = {"deployed": self._deployed, "state": self._state, "log": self._log, "test": self._test}
+        does: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
+        does = {
+            "deployed": lambda _: {"text": self.linux.file(FILE)["text"]},
+            "state": self._state,
+            "log": self._log,
+            "test": self._test,
+        }
         does |= {"start": self._start, "stop": self._stop, "yield": self._yield}
         try:
             return {"ok": True, **does[request["do"]](request)}
         except CmdletError as error:
             return failure(error)
-
-    def _deployed(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return {"text": self.linux.file(FILE)["text"]}
 
     def _start(self, request: Mapping[str, Any]) -> dict[str, Any]:
         unit = request["unit"]
@@ -351,7 +354,8 @@ class ServedEndpoint:
                 if status == 200 and body.get("stream") is True and _PATHS[self.path] == "message":
                     _stream(self, body)
                 else:
-                    _answer(self, status, _said(self.path, body) if status == 200 else _error(status))
+                    refusal = {"error": {"message": f"a stand-in of the simulator refuses this: {status}"}}
+                    _answer(self, status, _said(self.path, body) if status == 200 else refusal)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
                 """Nobody reads it."""
@@ -390,7 +394,3 @@ def _said(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
     told: Any = STAND_IN if _PATHS[path] == "text" else {"role": "assistant", "content": STAND_IN}
     choice = {"index": 0, _PATHS[path]: told, "finish_reason": "length"}
     return {"object": "text_completion", "model": body["model"], "choices": [choice]}
-
-
-def _error(status: int) -> dict[str, Any]:
-    return {"error": {"message": f"a stand-in of the simulator refuses this: {status}"}}

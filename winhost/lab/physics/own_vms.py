@@ -41,7 +41,8 @@ class OwnVms(Part):
     def changes(self) -> Mapping[str, Change]:
         disks = Made("disk", NAME, ("image", "size"), self._make_disk, self._remove_disk, self._change_disk)
         parts = ("cpus", "memory", "switch", "mac", "secure_boot")
-        vms = Made("vm", NAME, parts, self._make_vm, self._remove_vm, self._change_vm)
+        change = lambda name, record, desired: self._write_settings(self.of_ours(name, record), desired)  # noqa: E731
+        vms = Made("vm", NAME, parts, self._make_vm, self._remove_vm, change)
         return {"VmDisk": partial(self.set_made, disks), "OwnVm": partial(self.set_made, vms), "VmSeed": self.set_seed}
 
     # ---- disks
@@ -61,12 +62,14 @@ class OwnVms(Part):
             state: dict[str, Json] = {**NO_DISK, "made": None, "path": record["path"]}
             if record["complete"] and self.host.files.read(record["path"]) is not None:
                 path = record["path"]
-                state |= {"made": True, "image": record["image"], "size": self._size(path), "vm": self.user(path)}
+                state |= {
+                    "made": True,
+                    "image": record["image"],
+                    "size": self.host.virtual_disk(path, "Get-VHD").size,
+                    "vm": self.user(path),
+                }
                 state["file_size"] = self.host.files.length(path)
             yield Record(state, {"name": name})
-
-    def _size(self, path: str) -> Json:
-        return int(self.host.virtual_disk(path, "Get-VHD").size)
 
     def _change_disk(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         if record is None or not record["complete"] or "image" in desired:
@@ -107,9 +110,6 @@ class OwnVms(Part):
         self.host.files.remove(record["path"])
 
     # ---- VMs
-
-    def _change_vm(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        self._write_settings(self.of_ours(name, record), desired)
 
     def _make_vm(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         disk = self.kept("disk", name)

@@ -204,12 +204,10 @@ class VmCmdlets(DeviceCmdlets):
         if None in present:
             raise self.fail("element-not-found", "Start-VM", vm=vm.name, port=port)
         forced = any(d is not None and d.forced for d in present)
-        if self._gated() or not self._remaps_dma() or (forced and self._policy_forbids_forced()):
+        # Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts.
+        gated = self._system is not None and self._system.family in _GATED
+        if gated or not self._remaps_dma() or (forced and self._policy_forbids_forced()):
             raise self.fail("pci-express-port", "Start-VM", vm=vm.name, port=port)
-
-    def _gated(self) -> bool:
-        """Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts."""
-        return self._system is not None and self._system.family in _GATED
 
     def _policy_forbids_forced(self) -> bool:
         policy = self._first("DeviceAssignmentPolicy")
@@ -310,12 +308,12 @@ class VmCmdlets(DeviceCmdlets):
     @as_cmdlet("Add-VMAssignableDevice", guid="VM[].Id", location="LocationPath")
     def add_vm_assignable_device(self, guid: str, location: str) -> None:
         """Only what was dismounted, and to one VM only."""
-        cmdlet = "Add-VMAssignableDevice"
+        cmdlet, build = "Add-VMAssignableDevice", self._system.build if self._system else SERVER_2025
         vm = self._vm_in(("off",), guid, cmdlet)
         for error, hinders in (
             ("has-checkpoints", vm.known_or("checkpoints", 0)),
             ("action-save", vm.stop_action == "save"),
-            ("clustered-too-early", vm.known_or("clustered", False) and self._build() < SERVER_2025),
+            ("clustered-too-early", vm.known_or("clustered", False) and build < SERVER_2025),
         ):
             if hinders:
                 raise self.fail(error, cmdlet, vm=vm.name)
@@ -375,6 +373,3 @@ class VmCmdlets(DeviceCmdlets):
                 with asked.or_warn(f"{location} could not be given back to the VM that had it"):
                     self.add_vm_assignable_device(guid, location)
             raise
-
-    def _build(self) -> int:
-        return self._system.build if self._system else SERVER_2025

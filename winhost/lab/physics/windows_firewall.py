@@ -37,7 +37,7 @@ class Firewalls(Part):
         for record in host.instances("HyperVFirewall"):
             self.inbound = record.state["inbound"]
             self.vm_rules = {each: list(record.state["allowed"] or [ANY]) for each in record.state["ports"]}
-        host.registry_keys.append(self._proxy_keys)
+        host.registry_keys.append(lambda: [(_PROXIES, {f"0.0.0.0/{port}": to for port, to in self.proxies.items()})])
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {"PortForward": self._forwards, "HyperVFirewall": self._firewall}
@@ -93,9 +93,6 @@ class Firewalls(Part):
             self.remove_net_firewall_hyper_v_rule(f"{VM_RULE}{port}")
         for port in ports:
             self.new_net_firewall_hyper_v_rule(port, list(given or [ANY]))
-
-    def _proxy_keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
-        yield _PROXIES, {f"0.0.0.0/{port}": to for port, to in self.proxies.items()}
 
     def _forwards(self) -> Iterator[Record]:
         for name, allowed in self.rules.items():

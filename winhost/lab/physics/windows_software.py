@@ -58,7 +58,7 @@ class Software(Part):
             if isinstance(record.state["pending"], str)
         }
         self._displays = {device.location: device.known_or("displays", 0) for device in host.devices}
-        host.registry_keys.append(self._registry)
+        host.registry_keys.append(lambda: [(RECORD, dict(self.record))] if self.record else [])
 
     def _first_platform(self) -> str:
         for record in self._initial.get("VirtualMachinePlatform", ()):
@@ -77,9 +77,6 @@ class Software(Part):
             self.wsl, self.in_box = version, record.state["present"] is True and version is None
             if version and package:
                 self.record |= {"wsl version": version, "wsl package": package}
-
-    def _registry(self) -> Iterable[tuple[str, Mapping[str, Json]]]:
-        return [(RECORD, dict(self.record))] if self.record else []
 
     # ---- as a part of the machine
 

@@ -328,11 +328,8 @@ def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
     for keys in machine.registry_keys:
         yield from keys()
     for number, device in enumerate(machine.devices):
-        yield f"{control}\\Class\\{_driver_key(number)}", _driver_values(device)
-
-
-def _driver_values(device: Device) -> Properties:
-    return {"HardwareInformation.qwMemorySize": known_or(device.state(), "vram", None)}
+        memory = known_or(device.state(), "vram", None)
+        yield f"{control}\\Class\\{_driver_key(number)}", {"HardwareInformation.qwMemorySize": memory}
 
 
 def _pending(machine: HostState, versions: str, control: str) -> Iterator[tuple[str, Properties]]:

@@ -103,10 +103,14 @@ class Disks(Part):
         self._stated_volumes = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
         self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
-        host.cim_classes["Win32_PageFileUsage"] = self._page_files
+        paging = of_type("Win32_PageFileUsage", Name="C:\\pagefile.sys")
+        copy = of_type("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
+        host.cim_classes["Win32_PageFileUsage"] = partial(self._if_held, "page-file", paging)
         host.cim_classes["Win32_Process"] = self._processes
-        host.cim_classes["Win32_ShadowCopy"] = self._shadow_copies
-        host.cim_classes["Win32_EncryptableVolume"] = self._encryptable
+        host.cim_classes["Win32_ShadowCopy"] = partial(self._if_held, "shadow-copies", copy)
+        host.cim_classes["Win32_EncryptableVolume"] = lambda: (
+            of_type("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume) for volume in self.volumes
+        )
 
     def _laid_out(self, stated: Sequence[Record] | None) -> Iterator[Record]:
         """What the host file says, of all disks; where it says nothing, how Windows lays them out."""
@@ -126,7 +130,7 @@ class Disks(Part):
             "BitLocker": lambda: (Record(dict(state), {"volume": v}) for v, state in self.volumes.items()),
             "StorageController": lambda: self._controllers,
             "OwnPartition": self._own_partitions,
-            "KeyEscrow": self._escrows,
+            "KeyEscrow": lambda: (Record(dict(self.escrow(v) or _NO_PROOF), {"volume": v}) for v in self.volumes),
             "EfiBackup": self._backups,
         }
 
@@ -166,10 +170,6 @@ class Disks(Part):
         record = self.kept("escrow", volume.lower())
         known = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
         return record if record and record["protector"] in known else None
-
-    def _escrows(self) -> Iterator[Record]:
-        for volume in self.volumes:
-            yield Record(dict(self.escrow(volume) or _NO_PROOF), {"volume": volume})
 
     def _listed(self) -> Iterator[Record]:
         for guid, state in self.partitions.items():
@@ -545,25 +545,12 @@ class Disks(Part):
 
     # ---- CIM
 
-    def _held(self, word: str) -> bool:
-        return any(word in record.state["holders"] for record in self._resize_limits())
-
-    def _page_files(self) -> Iterator[WindowsObject]:
-        if self._held("page-file"):
-            yield of_type("Win32_PageFileUsage", Name="C:\\pagefile.sys")
-
-    def _shadow_copies(self) -> Iterator[WindowsObject]:
-        if self._held("shadow-copies"):
-            yield of_type("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
+    def _if_held(self, word: str, found: WindowsObject) -> list[WindowsObject]:
+        return [found] if any(word in record.state["holders"] for record in self._resize_limits()) else []
 
     def _processes(self) -> Iterator[WindowsObject]:
         yield of_type("Win32_Process", Name="svchost.exe")
-        if self._held("wsl-disks"):
-            yield of_type("Win32_Process", Name="vmmemWSL")
-
-    def _encryptable(self) -> Iterator[WindowsObject]:
-        for volume in self.volumes:
-            yield of_type("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume)
+        yield from self._if_held("wsl-disks", of_type("Win32_Process", Name="vmmemWSL"))
 
 
 part = Disks

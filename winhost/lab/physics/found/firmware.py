@@ -48,7 +48,10 @@ class FirmwarePart(Part):
         super().__init__(host)
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
-        host.registry_keys.append(self._keys)
+        kinds = {"bios": 1, "uefi": 2}
+        host.registry_keys.append(
+            lambda: [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": kinds[self.kind]})]
+        )
         self._stated = {name: dict(initial[name][0].state) for name in self.for_administrators if initial.get(name)}
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
@@ -58,9 +61,6 @@ class FirmwarePart(Part):
         """Of a whole host, without what takes a compiler to read."""
         unread = {name: {"unknown": _NOT_READ.as_json()} for name in _NO_BOOT}
         return record if self.kind == "bios" else Record({**record.state, **unread}, record.key)
-
-    def _keys(self) -> Iterable[tuple[str, Mapping[str, Json]]]:
-        return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {

@@ -47,10 +47,6 @@ def _write_registry(machine: Machine, bound: BoundParameters) -> None:
     machine.software.write_registry(bound["Name"], bound["Value"])
 
 
-def _is_empty(machine: Machine, path: str) -> bool:
-    return machine.files.read(path) is None and not any(True for _ in machine.files.below(path))
-
-
 def _allow(machine: Machine, bound: BoundParameters) -> None:
     names = bound["Name"] if "Name" in bound else [each["DeviceID"] for each in bound["InputObject"]]
     for name in names:
@@ -90,7 +86,7 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Read-WinhostBytes Path": lambda m, g: None if (found := m.files.read(g["Path"])) is None else on_wire(found),
     "Test-WinhostLink Path": lambda m, g: m.files.is_link(g["Path"]),
     "Test-WinhostFolder Path": lambda m, g: m.files.has_folder(g["Path"]),
-    "Test-WinhostEmpty Path": lambda m, g: _is_empty(m, g["Path"]),
+    "Test-WinhostEmpty Path": lambda m, g: not m.files.is_full(g["Path"]),
     "Read-WinhostOwner Path": lambda m, g: m.files.owner(g["Path"]),
     "Read-WinhostFileTime Path": lambda m, g: m.distros.config_time(g["Path"]),
     "Read-WinhostHash Path": lambda m, g: m.software.read_hash(g["Path"]),
