@@ -28,6 +28,11 @@ class AnswerFraming:
     nothing has come of the next chunk.
     """
 
+    __slots__ = (
+        *("status", "headers", "length", "ended", "kept", "between"),
+        *("_chunked", "_until_close", "_rest", "_left", "_after_chunk"),
+    )
+
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}

@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 from asyncio import sslproto
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -47,7 +47,7 @@ class Clients:
     limit: "Callable[[int, int], None]" = lambda number, most: None
     _open: "dict[ClientConnection, str]" = field(default_factory=dict)
     _without_key: "dict[ClientConnection, None]" = field(default_factory=dict)  # the oldest first
-    _from: "Counter[str]" = field(default_factory=Counter)
+    _from: "dict[str, int]" = field(default_factory=dict)
     _known: "dict[str, None]" = field(default_factory=dict)
 
     @property
@@ -58,7 +58,7 @@ class Clients:
         """Whether it may stay. address: empty where there is none. Where all places are taken, the connection that has
         sent no key for longest makes room.
         """
-        if address and self._from[address] >= self.per_address and address not in self._known:
+        if address and self._from.get(address, 0) >= self.per_address and address not in self._known:
             return False
         if len(self._without_key) >= self.most - self.most // 4 or self.now >= self.most:
             if not self._without_key:
@@ -66,7 +66,7 @@ class Clients:
             next(iter(self._without_key)).abort()
         self._open[connection] = address
         self._without_key[connection] = None
-        self._from[address] += 1
+        self._from[address] = self._from.get(address, 0) + 1
         return True
 
     def move(self, connection: "ClientConnection", address: str) -> bool:
@@ -240,6 +240,8 @@ class Source(Protocol):
 class Request:
     """A request, as it comes. address: of its client; refused: why it is not read further; whole: its body has come."""
 
+    __slots__ = ("_head", "_held", "_wakes", "address", "client", "refused", "whole")
+
     def __init__(self, head: Head | None, client: "ClientConnection", refused: Refused | None = None) -> None:
         self._head, self.client, self.refused = head, client, refused
         self.address, self.whole = client.address, head is None
@@ -293,6 +295,11 @@ class ClientConnection(asyncio.Protocol):
     """What a client sends becomes requests, which are answered one after another. address: of the client, or of a proxy
     that does not say for whom it asks; empty where there is none; number: of its socket; gone: nobody reads an answer.
     """
+
+    __slots__ = (
+        *("address", "number", "gone", "_answer", "_framing", "_clients", "_early", "_requests", "_work"),
+        *("_closed_to_more", "_paused", "_held", "_timers", "_source", "_full", "_drained", "_transport"),
+    )
 
     def __init__(self, answer: Callable[[Request], Awaitable[bool]], framing: Framing, clients: Clients) -> None:
         """answer: answers a request, and says whether another may follow on its connection."""
@@ -508,5 +515,5 @@ class ClientConnection(asyncio.Protocol):
             self._timers[name] = asyncio.get_running_loop().call_later(seconds, self._transport.abort)
 
     def _disarm(self, name: str) -> None:
-        if timer := self._timers.pop(name, None):
+        if self._timers and (timer := self._timers.pop(name, None)):
             timer.cancel()

@@ -35,6 +35,12 @@ def whole_if_small(head: bytes, body: Sequence[bytes]) -> bytes:
 class EngineConnection(asyncio.Protocol):
     """answer: what is known of it by now; passed: bytes of its body that were taken or passed on."""
 
+    __slots__ = (
+        *("answer", "passed", "_silence", "_sent", "_read_by", "_loop", "_transport", "_socket", "_number", "_lost"),
+        *("_wakes", "_timer", "_forget", "_rests_until", "_full", "_came", "_heard", "_asked", "_unsent", "_held"),
+        *("_write", "_head", "_framed", "_straight", "_count"),
+    )
+
     def __init__(self, silence: float, sent: int = 0, read_by: ReadBy = lambda fd, read: None) -> None:
         """sent: bytes of its first request that went ahead; read_by: as of FairSelector."""
         self._silence, self._sent, self._read_by = silence, sent, read_by
@@ -150,7 +156,8 @@ class EngineConnection(asyncio.Protocol):
         if not data:
             return NOTHING
         try:
-            if self._straight and data.endswith(END_OF_EVENT) and USAGE not in data and self._write:
+            # `find`: `in` makes an error first, and then looks.
+            if self._straight and data.endswith(END_OF_EVENT) and data.find(USAGE) < 0 and self._write:
                 begins = CHUNKS.get(len(data))
                 if begins and data.startswith(begins):
                     size = len(data) - len(begins) - 2

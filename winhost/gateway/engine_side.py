@@ -42,7 +42,7 @@ class Engines:
         """read_by: as of FairSelector."""
         self._limits, self._read_by = limits, read_by
         self._kept: defaultdict[SocketOrPort, dict[EngineConnection, None]] = defaultdict(dict)
-        self._hung_up: Counter[SocketOrPort] = Counter()
+        self._hung_up: defaultdict[SocketOrPort, int] = defaultdict(int)  # a Counter calls Python for what it has not
         self._ready: dict[str, tuple[float, bool]] = {}
         self._asking = asyncio.Lock()
         self._aside: defaultdict[SocketOrPort, set[EngineConnection]] = defaultdict(set)

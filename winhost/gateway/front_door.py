@@ -2,10 +2,9 @@
 
 import asyncio
 import math
-import secrets
+import os
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -49,7 +48,7 @@ _GONE = 499  # the client went away; for log and metrics alone
 _PIECE = 8  # characters of a key that no id may have
 
 
-@dataclass
+@dataclass(slots=True)
 class Exchange:
     """What is known of a request by now; all of it may be logged. given: the id that its client gave it; id: in the log
     and for the engine, which takes no id twice; error: why its answer is none, or broken off; holder: its key; revoked:
@@ -57,7 +56,7 @@ class Exchange:
     """
 
     given: str = ""
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=lambda: os.urandom(8).hex())
     began: float = field(default_factory=time.monotonic)
     client: str = "-"
     route: str = "-"
@@ -74,8 +73,7 @@ class Exchange:
 
     def name(self, given: str) -> None:
         self.given = given
-        if given:
-            self.id = f"{given}-{self.id}"
+        self.id = f"{given}-{self.id}"
 
     @property
     def age(self) -> float:
@@ -190,8 +188,10 @@ class FrontDoor:
         if exchange.first_byte is not None:
             line += f" first_byte_s={exchange.first_byte:.3f}"
         line += f" request_s={exchange.age:.3f} sent_bytes={exchange.sent}\n"
-        with suppress(OSError):  # a record of `logging` would cost ten times as much
+        try:  # a record of `logging` would cost ten times as much
             sys.stderr.write(line)
+        except OSError:
+            return  # nobody reads it
 
     async def _answered(self, request: Request, exchange: Exchange) -> "tuple[int, bool]":
         """Its status, and whether another one may follow."""
@@ -267,8 +267,10 @@ class FrontDoor:
     def _name(self, head: Head, exchange: Exchange) -> None:
         """By the id that its client gave it. A key is none, nor a piece of one, for the log would have it."""
         given, key = head.request_id, head.authorization
+        if not given:
+            return
         shared = [at for at in range(len(given) - _PIECE + 1) if given[at : at + _PIECE] in key]
-        if given and not shared and sha256(given.encode("ascii")).hexdigest() not in self._keys.hashes:
+        if not shared and sha256(given.encode("ascii")).hexdigest() not in self._keys.hashes:
             exchange.name(given)
 
     def _check_use(self, holder: KeyLine, route: str | None) -> None:
@@ -452,8 +454,9 @@ class FrontDoor:
             message = "The body could not be read: the process that reads large ones ended."
             raise Answered(503, "body-not-read", message, Retry_After="5") from None
         exchange.model, body.parts, exchange.again = found.model, found.parts, found.again
-        if found.model not in (allowed := self._models_of(exchange)):
-            raise _other_model(allowed)
+        only = exchange.holder.models if exchange.holder else ()
+        if only is not None and found.model not in only:
+            raise _other_model(self._models_of(exchange))
         if exchange.count:
             exchange.count.hides_usage = found.adds_usage
 

@@ -5,8 +5,10 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import accumulate
 
+Labels = tuple[tuple[str, str], ...]
 _BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 PREFIX = "winhost_gateway_"
 _STATE = re.compile(PREFIX + r'engine_state\{model="([^"]*)",state="([^"]*)"\} 1')
@@ -21,11 +23,12 @@ _FIRST_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.7
 _OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 
 
-def asked_of(route: str, model: str, error: str = "") -> "dict[str, str]":
+@lru_cache(maxsize=256)  # each request has them
+def asked_of(route: str, model: str, error: str = "") -> Labels:
     """The labels of a request by the conventions. A route that they do not know has its own name."""
     operation = _OPERATIONS.get(route, route.rpartition("/")[2])
     labels = {"gen_ai_operation_name": operation, "gen_ai_provider_name": "vllm", "gen_ai_request_model": model}
-    return {**labels, "error_type": error} if error else labels
+    return tuple((labels | ({"error_type": error} if error else {})).items())
 
 
 class Durations:
@@ -33,17 +36,15 @@ class Durations:
 
     def __init__(self, bounds: "tuple[float, ...]" = _BOUNDS) -> None:
         self._bounds = bounds
-        self._buckets: defaultdict[tuple[tuple[str, str], ...], list[int]]
-        self._buckets = defaultdict(lambda: [0] * (len(bounds) + 1))
-        self._sums: defaultdict[tuple[tuple[str, str], ...], float] = defaultdict(float)
+        self._buckets: defaultdict[Labels, list[int]] = defaultdict(lambda: [0] * (len(bounds) + 1))
+        self._sums: defaultdict[Labels, float] = defaultdict(float)
 
     def add(self, model: str, seconds: float) -> None:
-        self.add_to({"model": model}, seconds)
+        self.add_to((("model", model),), seconds)
 
-    def add_to(self, labels: "dict[str, str]", seconds: float) -> None:
-        key = tuple(labels.items())
-        self._sums[key] += seconds
-        self._buckets[key][bisect_left(self._bounds, seconds)] += 1
+    def add_to(self, labels: Labels, seconds: float) -> None:
+        self._sums[labels] += seconds
+        self._buckets[labels][bisect_left(self._bounds, seconds)] += 1
 
     def lines(self, name: str) -> Iterable[str]:
         for key, buckets in sorted(self._buckets.items()):

@@ -22,6 +22,7 @@ class KeyLimit:
     tokens_per_minute: "int | None" = None
 
 
+_NO_LIMIT = KeyLimit()
 LIMITS = tuple(each.name for each in fields(KeyLimit))
 
 
@@ -98,6 +99,8 @@ class TokenCount:
     events: so many have ended; between: nothing has come of the next one. Then chunks that end with END_OF_EVENT and
     have no USAGE may go to the client as they came, once their events are counted.
     """
+
+    __slots__ = ("_reported", "_rest", "answered", "between", "events", "hides_usage")
 
     def __init__(self) -> None:
         self.hides_usage = self.answered = False
@@ -185,6 +188,9 @@ class KeyLimits:
     def begin(self, key: str) -> "TokenCount":
         """Raises OverLimit."""
         limit = self.of(key)
+        if limit == _NO_LIMIT and not self._allowances:
+            self._open[key] += 1
+            return TokenCount()
         if limit.concurrent is not None and self._open[key] >= limit.concurrent:
             raise OverLimit(f"{limit.concurrent} requests at a time", 1)
         requests = self._allowance(key, "requests", limit.requests_per_minute)

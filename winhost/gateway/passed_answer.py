@@ -15,7 +15,7 @@ from .answer_framing import AnswerFraming, in_chunk
 from .connections import Request
 from .engine_control import EngineFault
 
-_PASSED = ("Content-Type", "Content-Encoding", "Retry-After")  # of an engine's headers
+_PASSED = tuple((each, each.lower()) for each in ("Content-Type", "Content-Encoding", "Retry-After"))  # of an engine's
 _PART_BYTES = 65_536
 _EVENTS = "text/event-stream"
 _REASONS = {int(each): each.phrase for each in HTTPStatus}
@@ -27,10 +27,11 @@ def _date(now: int) -> str:
 
 
 def _head(minor: int, status: int, headers: Mapping[str, str], kept: bool) -> bytes:
-    lines = [f"HTTP/1.{minor} {status} {_REASONS.get(status, '')}", *(f"{name}: {headers[name]}" for name in headers)]
-    lines.append(f"Date: {_date(int(time.time()))}")
-    lines += ["", ""] if kept else ["Connection: close", "", ""]
-    return "\r\n".join(lines).encode("latin-1")
+    text = f"HTTP/1.{minor} {status} {_REASONS.get(status, '')}\r\n"
+    for name, value in headers.items():
+        text += f"{name}: {value}\r\n"
+    end = "\r\n\r\n" if kept else "\r\nConnection: close\r\n\r\n"
+    return f"{text}Date: {_date(int(time.time()))}{end}".encode("latin-1")
 
 
 @dataclass
@@ -70,14 +71,16 @@ class PassedAnswer:
         # The others are between engine and gateway, and nothing that the client can mend.
         if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
             raise EngineFault(str(answer.status))
-        passed = {name: answer.headers[name.lower()] for name in _PASSED if name.lower() in answer.headers}
-        if not all(value.isprintable() for value in passed.values()):
-            raise EngineFault("header")
+        headers = {"Content-Type": "application/json", **own}
+        for name, lower in _PASSED:
+            if (value := answer.headers.get(lower)) is not None:
+                if not value.isprintable():
+                    raise EngineFault("header")
+                headers[name] = value
         self._client = request.client
         self.status = answer.status
         self.framed = answer.length is None and request.version == 1
         self.kept = request.kept and not last and (self.framed or answer.length is not None)
-        headers = {"Content-Type": "application/json", **own, **passed}
         self.is_stream = headers["Content-Type"].partition(";")[0].strip().lower() == _EVENTS
         if self.framed:
             headers["Transfer-Encoding"] = "chunked"

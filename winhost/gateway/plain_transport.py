@@ -3,6 +3,7 @@ event loop waits for it, and a connection costs no turn of its own to begin.
 """
 
 import asyncio
+import os
 import select
 import socket
 from typing import Any
@@ -18,12 +19,16 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 class PlainTransport(asyncio.Transport):
     """Its protocol is told as by asyncio, and never from within a call of its own but `send` and `write`."""
 
+    __slots__ = (
+        *("_loop", "_socket", "_protocol", "_selector", "_number", "_buffer"),
+        *("_reads", "_events", "_full", "_closing", "_ended"),
+    )
+
     def __init__(self, client: socket.socket, protocol: asyncio.Protocol, selector: FairSelector) -> None:
         super().__init__({"socket": client})
         client.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._socket, self._protocol, self._selector = client, protocol, selector
-        self._send = client.send
         self._number = client.fileno()
         self._buffer = bytearray()
         self._reads, self._events = True, 0
@@ -94,7 +99,7 @@ class PlainTransport(asyncio.Transport):
         sent = 0
         if not self._buffer:
             try:
-                sent = self._send(data)
+                sent = os.write(self._number, data)
             except (BlockingIOError, InterruptedError):
                 pass
             except OSError as error:
@@ -111,7 +116,7 @@ class PlainTransport(asyncio.Transport):
 
     def _flush(self) -> None:
         try:
-            sent = self._send(self._buffer)
+            sent = os.write(self._number, self._buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:

@@ -137,6 +137,7 @@ _BOUND_OF = {
     "min_tokens": "max_tokens",
     **dict.fromkeys(("input", "documents", "text_1", "text_2", "data_1", "data_2", "queries", "items"), "inputs"),
 }
+_BOUNDED = frozenset((*_BOUND_OF, *BOUNDS, *COUNTS))
 # Schemas and words of their own, which no engine takes media from.
 _NO_MEDIA = names_in(
     """
@@ -212,9 +213,9 @@ def check(body: Mapping[str, Any], route: str, rules: BodyRules) -> None:
         usual = name in _SAME_AS_NONE and _SAME_AS_NONE[name] == value
         if not (usual or name in FIELDS[route] or name in rules.fields):
             raise _refused(name, route)
-        if route != RESPONSES or name != "input":  # a conversation there, and one input
+        if name in _BOUNDED and (route != RESPONSES or name != "input"):  # a conversation there, and one input
             _check_bound(name, value, rules)
-        if name not in _NO_MEDIA:
+        if type(value) in _HOLD_MORE and name not in _NO_MEDIA:
             _check_media(value, rules, route)
     _check_template(given.get("chat_template_kwargs"), rules, route)
     _check_sequences(given, route, rules)

@@ -15,8 +15,7 @@ JOINED_BYTES = 16_384
 FREE_CHUNKS, SMALL_BYTES = 1_000, 64
 
 _LINE = re.compile(rb"([A-Z]{1,16}) (/[!\"$-~]*) HTTP/1\.([01])")  # no fragment, no absolute URL
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
+_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
 _HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
@@ -93,14 +92,14 @@ def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
     """Of a request or an answer, by names in lower case. Raises Refused."""
     found: dict[bytes, bytes] = {}
     for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        if not _HEADER.fullmatch(line):
             raise Refused("header")  # also a space before the colon, and a line that goes on with the next one
+        name, _, value = line.partition(b":")
         name = name.lower()
         if name in found and name in _ONCE:
             raise Refused(f"two-{name.decode('ascii')}")
-        before = found[name] + b"," if name == _FORWARDED and name in found else b""
-        found[name] = before + value.strip(b" \t")
+        value = value.strip(b" \t")
+        found[name] = found[name] + b"," + value if name == _FORWARDED and name in found else value
     return found
 
 

@@ -36,7 +36,7 @@ class TurnEnded(Exception):
     """The model's turn ended while it still answered: it had the time of `drain`."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Seat:
     """A request of the API key of this name, from its head to the end of its answer.
 

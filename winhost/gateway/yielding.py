@@ -70,6 +70,8 @@ class Yielding:
         """Seconds until the GPUs are not wanted any more, as far as it is known."""
         if self.mode != AUTO:
             return math.inf if self.mode == NOW else 0.0
+        if not self._until:
+            return 0.0
         return max([0.0, *(until - _now() for until in self._until.values())])
 
     @property
