@@ -127,8 +127,7 @@ class Rows:
 
 def _row(code: str, written: Mapping[str, Any], basis: Mapping[str, Any]) -> Row:
     cited = [each if isinstance(each, str) else {**basis, **each} for each in written.get("evidence", ())]
-    severity, evidence = Severity(written["severity"]), catalogue.cite(code, cited)
-    return Row(code, **{**written, "severity": severity, "evidence": evidence})
+    return Row(code, **catalogue.typed(code, {**written, "evidence": cited}))
 
 
 def _shown(word: object, secrets: Sequence[str]) -> object:

@@ -10,6 +10,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
 from winhost.core.dataclass import dataclass
@@ -120,15 +121,23 @@ def own_entries() -> Mapping[str, CatalogueEntry]:
 
 
 def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
-    severity, only = row.get("severity"), row.get("only", ())
-    words = (only,) if isinstance(only, str) else only
-    told = {
-        "evidence": cite(code, row.get("evidence", ())),
-        "severity": severity and Severity(severity),
-        "only": tuple(path for word in words for path in GROUPS.get(word, (word,))),
-        "older": (*row.get("older", ()), *_below(row.get("when", {}))),
-    }
-    return CatalogueEntry(**_tuples({**row, **told}))
+    told = typed(code, row, texts=("only",))
+    told["only"] = tuple(path for word in told.get("only", ()) for path in GROUPS.get(word, (word,)))
+    told["older"] = (*told.get("older", ()), *_below(row.get("when", {})))
+    return CatalogueEntry(**told)
+
+
+def typed(owner: str, row: Mapping[str, Any], texts: Iterable[str] = ()) -> dict[str, Any]:
+    """A row of any catalogue with its severity, its evidence (see `cite`) and tuples for its lists. texts: lists that a
+    single text may stand for.
+    """
+    told = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    told |= {name: (row[name],) for name in texts if isinstance(row.get(name), str)}
+    if "evidence" in row:
+        told["evidence"] = cite(owner, row["evidence"])
+    if "severity" in row:
+        told["severity"] = Severity(row["severity"])
+    return told
 
 
 def _below(when: Mapping[str, Any]) -> Iterator[str]:
@@ -183,20 +192,24 @@ def _complete(row: Mapping[str, Any]) -> dict[str, Any]:
 def topics() -> Mapping[str, Topic]:
     """Paths and capabilities, by name."""
     rows = {**_read("paths.yaml"), **_read_all("capabilities")}
-    return {name: Topic(**row | {"grounds": _tuples(row.get("grounds", {}))}) for name, row in rows.items()}
-
-
-def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    return {name: Topic(**row | {"grounds": typed(name, row.get("grounds", {}))}) for name, row in rows.items()}
 
 
 def _read_all(folder: str) -> dict[str, dict[str, Any]]:
-    found = sorted(files(__package__).joinpath(folder).iterdir(), key=lambda file: file.name)
-    every = [load_catalogue(file) for file in found if file.name.endswith(".yaml")]
+    return read_folder(files(__package__).joinpath(folder))
+
+
+def read_folder(folder: Traversable) -> dict[str, dict[str, Any]]:
+    """The rows of all its files, file by file."""
+    every = [load_catalogue(file) for file in sorted(folder.iterdir(), key=lambda file: file.name) if _is_yaml(file)]
     together = {key: row for rows in every for key, row in rows.items()}
     if len(together) < sum(map(len, every)):
-        raise ValueError(f"a key of {folder}/ stands in two of its files")
+        raise ValueError(f"a key of {folder.name}/ stands in two of its files")
     return together
+
+
+def _is_yaml(file: Traversable) -> bool:
+    return file.name.endswith(".yaml")
 
 
 def _read(name: str) -> dict[str, dict[str, Any]]:

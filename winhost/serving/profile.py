@@ -73,18 +73,13 @@ def profile(name: str) -> Profile:
     added = (*like.get("rows", ()), *read.get("rows", ()))
     chosen = (*like.get("chosen", ()), *read.get("chosen", ()))
     rows = (*(row for row in over if row.name not in without), *map(_row, added))
-    return Profile(name, read["about"], rows, tuple(Cause(**_cited(name, cause)) for cause in chosen))
+    return Profile(name, read["about"], rows, tuple(Cause(**catalogue.typed(name, cause)) for cause in chosen))
 
 
 def _row(written: Mapping[str, Any]) -> ProfileRow:
     (kind,) = (kind for kind in KINDS if kind in written)
     rest = {key: value for key, value in written.items() if key != kind}
-    return ProfileRow(kind, written[kind], **_cited(f"{kind} {written[kind]}", rest))
-
-
-def _cited(owner: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    cited = {**row, "evidence": catalogue.cite(owner, row["evidence"])}
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in cited.items()}
+    return ProfileRow(kind, written[kind], **catalogue.typed(f"{kind} {written[kind]}", rest))
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -113,21 +113,14 @@ def marks() -> Mapping[str, Mark]:
 @once
 def symptoms() -> Mapping[str, Symptom]:
     """By id, file by file."""
-    folder = files(__package__).joinpath("known")
-    rows: dict[str, Symptom] = {}
-    for file in sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name):
-        read = load_catalogue(file)
-        if again := rows.keys() & read.keys():
-            raise ValueError(f"two files of symptoms/known have {', '.join(sorted(again))}")
-        rows |= {name: _symptom(name, row) for name, row in read.items()}
-    return rows
+    read = catalogue.read_folder(files(__package__).joinpath("known"))
+    return {name: _symptom(name, row) for name, row in read.items()}
 
 
 def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
     signs = tuple(sign for written in row["signs"] for sign in _signs(written))
     causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
-    severity = Severity(row.get("severity", Severity.UNSUPPORTED))
-    return Symptom(name, row["program"], row["says"], signs, causes, severity, row.get("case", {}))
+    return Symptom(name, **catalogue.typed(name, {**row, "signs": signs, "causes": causes}))
 
 
 def _signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
@@ -142,13 +135,7 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
         return Sign(text=written)
     if isinstance(written, int):
         return Sign(code=written)
-    return Sign(**_tuples(written, ("near", "less", "apart")))
-
-
-def _tuples(written: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """A single text stands for a list of one."""
-    lists = {name: written[name] for name in names if name in written}
-    return {**written, **{name: (row,) if isinstance(row, str) else tuple(row) for name, row in lists.items()}}
+    return Sign(**catalogue.typed("", written, texts=("near",)))
 
 
 def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
@@ -161,8 +148,7 @@ def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
         filled.setdefault("evidence", said.evidence)
         if "do" not in filled and "remedy" not in filled:
             filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
-    filled["evidence"] = catalogue.cite(owner, filled["evidence"])
-    cause = _tuples(filled, ("where", "beside", "unless"))
+    cause = catalogue.typed(owner, filled, texts=("where", "beside", "unless"))
     if "wsl" in cause.get("where", ()):
         cause["where"] += ("docker-desktop",)  # its distro is one of WSL
     return KnownCause(**cause)
