@@ -5,7 +5,7 @@ Read after Windows has made the partition for Ubuntu, or, where Ubuntu gets whol
 
 from collections.abc import Iterator, Sequence
 
-from winhost.autoinstall.guard_order import WholeDisk
+from winhost.autoinstall.guard_order import DiskChoice, WholeDisk
 from winhost.autoinstall.installer_storage import letters, says_nothing
 from winhost.autoinstall.manifest import (
     ESP_TYPE,
@@ -20,7 +20,6 @@ from winhost.autoinstall.manifest import (
     is_placeholder,
     normal_guid,
 )
-from winhost.autoinstall.storage_section import DiskChoice
 from winhost.core.answers import MissingFact
 from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Instance

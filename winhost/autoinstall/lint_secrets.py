@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from winhost.autoinstall.autoinstall_file import Loc
-from winhost.autoinstall.lint_document import AutoinstallContext
+from winhost.autoinstall.autoinstall_file import AutoinstallContext, Loc
 from winhost.findings.finding import Finding
 
 _HASH = re.compile(r"(?:\$(?:1|2[abxy]|5|6|7|y|gy)\$.+|[!*x]*)")

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from winhost.autoinstall.autoinstall_file import Loc
-from winhost.autoinstall.lint_document import AutoinstallContext, bare, schema, storage_bytes
+from winhost.autoinstall.autoinstall_file import AutoinstallContext, Loc, bare, schema, storage_bytes
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Finding
 from winhost.model.errors import did_you_mean

@@ -7,19 +7,25 @@ from pathlib import Path
 
 import click
 
-from winhost.autoinstall.install_document import ON_MEDIUM, install_document, new_host_key
-from winhost.autoinstall.install_plan import InstallPlan, read_install_plan, settings_to_fetch
+from winhost.autoinstall.install_plan import (
+    ON_MEDIUM,
+    InstallPlan,
+    install_document,
+    new_host_key,
+    read_install_plan,
+    settings_to_fetch,
+)
 from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
     copy_out,
     read_from_image,
+    remastered,
     staged,
     staging_size,
     with_settings,
     without_settings,
 )
-from winhost.autoinstall.remastered import remastered
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.cli.disk_consent import consented
@@ -30,7 +36,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.wait_install import Waiting
 from winhost.core.dataclass import dataclass
 from winhost.images.guest_disk import image_cache
-from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
+from winhost.images.ubuntu_images import MEDIA_MIRROR, InstallerRelease
 from winhost.model.documents import write_document
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.files import write_whole

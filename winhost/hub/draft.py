@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_listing import listed_files
-from winhost.hub.hub_repository import HubRepository, not_listed
+from winhost.hub.hub_repository import HubRepository, listed_files, not_listed
 from winhost.hub.model_config import ModelConfig, model_config
 from winhost.hub.model_folder import ModelFolder
 from winhost.hub.weights import Tell, Weights, weights_of

@@ -15,8 +15,9 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     Worth,
+    text_at,
+    tree,
 )
-from winhost.imports.text import text_at, tree
 from winhost.model.units import MiB, size
 
 WINDOWS_MODELS = ("WDDM", "TCC", "MCDM")

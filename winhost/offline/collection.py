@@ -17,8 +17,7 @@ from winhost.hub.hub_repository import HubRepository
 from winhost.images.download import RemoteImage, download
 from winhost.images.guest_disk import Tell
 from winhost.images.image_archive import archive_name, archive_size, write_archive
-from winhost.images.image_names import ImageName
-from winhost.images.image_registry import Registry, Resolved, resolve
+from winhost.images.image_registry import ImageName, Registry, Resolved, resolve
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Offline, OfflineImage
 from winhost.model.secrets import SecretRef
