@@ -34,7 +34,7 @@ _DEEPEST = 40
 
 
 class Delivery(StrEnum):
-    """What the file is: one for the root of the medium, the same below a key of its own, or a cloud-config."""
+    """The form of the file: for the root of the medium, the same below a key of its own, or a cloud-config."""
 
     PLAIN = "plain"
     WRAPPED = "wrapped"
@@ -147,7 +147,7 @@ class KnownPartition:
 
 @dataclass(frozen=True)
 class KnownDisk:
-    """By the GUID of its table."""
+    """A disk with a GPT; guid: of its table."""
 
     guid: str
     partitions: tuple[KnownPartition, ...]
@@ -232,7 +232,7 @@ class AutoinstallContext:
         return [each for each in self.actions if each.type == type_]
 
     def keeps(self, partition: StorageAction) -> bool:
-        """Whether its disk keeps what is on it."""
+        """Its disk is preserved."""
         disk = self.by_id("disk", partition.data.get("device"))
         return disk is not None and disk.is_true("preserve")
 
@@ -248,7 +248,7 @@ class AutoinstallContext:
 
 
 def read_known_disks(path: Path) -> Sequence[KnownDisk]:
-    """Of a file of either kind. Raises UsageError."""
+    """Read a disk manifest or a facts file. Raises UsageError."""
     schema = str(load_json(path, dict[str, Any]).get("schema"))
     if schema.rpartition("/")[0] == SCHEMA.rpartition("/")[0]:
         return (of_manifest(read_manifest(path)),)
@@ -261,13 +261,12 @@ def read_known_disks(path: Path) -> Sequence[KnownDisk]:
 
 
 def of_manifest(manifest: DiskManifest) -> KnownDisk:
-    """Of the one disk that it is about."""
     parts = (KnownPartition(each.guid, each.offset, each.size, each.type) for each in manifest.partitions)
     return KnownDisk(manifest.guid, tuple(parts))
 
 
 def of_facts(facts: HostFacts) -> Sequence[KnownDisk]:
-    """Of the disks with a GPT. Raises MissingFact, WrongState."""
+    """Take only disks with a GPT. Raises MissingFact, WrongState."""
     found: defaultdict[str, list[KnownPartition]] = defaultdict(list)
     for each in facts.all(Partition):
         state = each.state

@@ -27,7 +27,7 @@ class DiskChoice:
 
 @dataclass(frozen=True)
 class Scheme:
-    """What whole disks become. raid: a level for all of them together; lvm: a volume group for the root."""
+    """The layout of whole disks. raid: a level for all of them together; lvm: a volume group for the root."""
 
     raid: int | None = None
     lvm: bool = False

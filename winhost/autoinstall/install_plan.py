@@ -230,7 +230,7 @@ class InstallPlan:
         return whole_disks([each.choice for each in self.whole], self.scheme)
 
     def order(self, wiped: Sequence[str] = (), report: str | None = None) -> dict[str, Any]:
-        """What the guard compares. wiped: names of the disks whose loss was consented to."""
+        """The order that the guard compares with the machine. wiped: names of the disks whose loss was consented to."""
         if self.beside is not None:
             return order_beside(self.beside, report, self.windows_esp)
         # A consent that stands in the file was typed by nobody.
@@ -239,7 +239,7 @@ class InstallPlan:
 
 
 def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = (), report: str | None = None) -> bytes:
-    """What the installer gets from the controller. Secret, for the key. Raises as `storage` does."""
+    """The document that the controller hands to the installer. Secret, for the key. Raises as `storage` does."""
     document = install_document(plan.settings(report), plan.storage(), key, FETCHED)
     return json.dumps({"autoinstall": document, "guard": plan.order(wiped, report)}).encode("ascii")
 
@@ -254,7 +254,7 @@ def written_install_plan(plan: InstallPlan) -> str:
 
 
 def afterwards(plan: InstallPlan) -> list[str]:
-    """What is done over SSH once the system has started, in its order; a driver that fails can be tried again there."""
+    """List in order what to do over SSH once the system has started, where a driver that fails can be tried again."""
     login = f"{plan.system.user}@{plan.system.hostname}"
     steps = [
         f"Add {plan.system.hostname} to fleet.yaml with kind: linux and the host key that was made for it",

@@ -34,7 +34,7 @@ Findings = Iterator[Finding]
 
 
 def sections(context: AutoinstallContext) -> Findings:
-    """What surrounds the section: only a cloud-config may have other keys beside it."""
+    """Only a cloud-config may have other keys beside the section."""
     file = context.file
     for loc in file.twice:
         yield context.found(loc[len(file.at) :], "key-twice", key=loc[-1])
@@ -80,7 +80,7 @@ def _can_log_on(context: AutoinstallContext) -> bool:
 
 
 def network(context: AutoinstallContext) -> Findings:
-    """What fails without a network."""
+    """Settings that fail without a network."""
     if context.get("drivers", "install") is True:
         yield context.found(("drivers", "install"), "drivers")
     if context.get("apt", "fallback") in (None, "abort"):
@@ -112,7 +112,7 @@ def storage(context: AutoinstallContext) -> Findings:
 
 
 def layout(context: AutoinstallContext) -> Findings:
-    """What the layout does to which disk."""
+    """A layout says what it does, but not always to which disk."""
     if not context.uses_layout:
         return
     found = context.mapping(*_LAYOUT)
@@ -222,7 +222,7 @@ def disks(context: AutoinstallContext) -> Findings:
 
 
 def partitions(context: AutoinstallContext) -> Findings:
-    """What is written down, and what is left to the installer on a disk that keeps something."""
+    """On a disk that keeps something, nothing is left to the installer."""
     every = context.of("partition")
     for at, each in enumerate(every):
         size, kept = storage_bytes(each.data.get("size")), context.keeps(each)
@@ -254,7 +254,7 @@ def _preserved(context: AutoinstallContext, each: StorageAction) -> Findings:
 
 
 def _foreign(partition: StorageAction) -> str | None:
-    """What somebody else has there; None for Linux' own."""
+    """The kind of a partition that is not Linux's own, or None."""
     kind = str(partition.data.get("partition_type", "")).lower()
     return _FOREIGN.get(kind) or (_FLAGS.get(str(partition.data.get("flag"))) if not kind else None)
 
@@ -283,7 +283,7 @@ def mounts(context: AutoinstallContext) -> Findings:
 
 
 def _mounted(each: StorageAction) -> Iterator[str]:
-    """Where an entry is mounted; of ZFS, pools and volumes mount themselves."""
+    """The paths at which an entry is mounted; pools and volumes of ZFS mount themselves."""
     settings = each.data.get({"zpool": "fs_properties", "zfs": "properties"}.get(each.type, ""))
     if each.type == "mount":
         yield str(each.data.get("path"))
@@ -309,7 +309,7 @@ def _for_bios(context: AutoinstallContext, disk: StorageAction) -> bool:
 
 
 def loaders(context: AutoinstallContext) -> Findings:
-    """What curtin does to the firmware's boot entries."""
+    """curtin reorders and removes the firmware's boot entries unless told otherwise."""
     grub = context.mapping("storage", "grub")
     if grub.get("reorder_uefi") is True:
         yield context.found(("storage", "grub", "reorder_uefi"), "reorder")

@@ -32,7 +32,7 @@ class _Fault:
 
 
 def shapes(context: AutoinstallContext) -> Iterator[Finding]:
-    """What stops the installer with `Malformed autoinstall`, or in its storage section."""
+    """Shapes that stop the installer with `Malformed autoinstall`, or in its storage section."""
     if not context.file.section:
         return
     for fault in _faults(context.file.section, schema()["sections"], ()):

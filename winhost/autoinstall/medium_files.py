@@ -54,7 +54,7 @@ def script(name: str) -> str:
 def with_settings(
     document: Mapping[str, Any], order: Mapping[str, Any], address: str | None = None
 ) -> dict[str, bytes]:
-    """What is added for settings that lie on the medium. Secret, for autoinstall.yaml."""
+    """The files to add for settings that lie on the medium. Secret, for autoinstall.yaml."""
     return {
         "autoinstall.yaml": written_install(dict(document)).encode("ascii"),
         "winhost/guard.json": json.dumps(order, indent=1).encode("ascii"),
@@ -65,7 +65,7 @@ def with_settings(
 
 
 def without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """What is added for settings that the controller hands out; nothing of it is secret but a token for one answer."""
+    """The files to add for settings that the controller hands out; only a token for one answer is secret."""
     return {**before_settings(address, esp), FETCH: fetch.encode("ascii")}
 
 
@@ -100,7 +100,7 @@ class MediumFile:
 
 
 def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
-    """What a FAT32 partition holds that stands in for these media. Raises RefusedError (NotStaged), OSError."""
+    """The files of a FAT32 partition that stands in for these media. Raises RefusedError (NotStaged), OSError."""
     found = {each.path: each for each in image_files(image)}
     for path, data in added.items():
         found[path] = MediumFile(path, len(data), hashlib.sha256(data).hexdigest())
@@ -118,7 +118,7 @@ def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
 
 
 def staging_size(listed: list[MediumFile]) -> Bytes:
-    """Of the partition. Raises RefusedError (NotStaged)."""
+    """The size of a partition for these files. Raises RefusedError (NotStaged)."""
     total = sum(each.size for each in listed)
     wanted = max(-(-(total * 5 // 4 + 128 * MiB) // (256 * MiB)) * 256 * MiB, 4 * GiB)
     if wanted > _FAT_VOLUME:
@@ -131,7 +131,7 @@ def _not_staged(what: str) -> RefusedError:
 
 
 def image_files(image: Path) -> Iterator[MediumFile]:
-    """Of an ISO with Rock Ridge; links are left out, as FAT32 has none and the installer does without them."""
+    """List an ISO with Rock Ridge, without links: FAT32 has none, and the installer does without them."""
     import pycdlib
 
     iso = pycdlib.PyCdlib()

@@ -58,7 +58,7 @@ class EnginePod:
 
     @property
     def shared_memory(self) -> Bytes:
-        """Of /dev/shm: with KV tiers their share besides what engines have of it without."""
+        """The size of /dev/shm: with KV tiers their share, besides what engines have without."""
         mirror = self.request.workload.kv_mirror
         tiers = mirror.staging * self.model.parallel.data if mirror else 0
         return max(self.served.shared_memory, _whole(SHM_LEAST + tiers))
@@ -156,7 +156,7 @@ class EnginePod:
 
     @property
     def _beside(self) -> list[Json]:
-        """What keeps the mirror of its KV cache within its size."""
+        """The container that keeps the mirror of its KV cache within its size."""
         mirror = self.request.workload.kv_mirror
         if mirror is None:
             return []
@@ -314,7 +314,6 @@ def _scripts(pod: EnginePod) -> Mapping[str, Json]:
 
 
 def _programs(pod: EnginePod) -> Iterator[tuple[str, str]]:
-    """What runs in its pods, by the room where it lies."""
     yield str(__package__), "fetch_model.py"
     if _several(pod) and pod.request.by_ray:
         yield str(__package__), "ray_group.sh"

@@ -58,7 +58,7 @@ class ClusterStack:
 
 
 def entry(resource: str, title: str, key: Mapping[str, str], desired: Mapping[str, Json], why: str) -> Json:
-    """Of a playbook."""
+    """An entry of `resources` in a playbook."""
     return {"resource": resource, "title": title, "key": dict(key), "desired": dict(desired), "why": why}
 
 

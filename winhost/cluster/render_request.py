@@ -25,12 +25,12 @@ _INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
 def engine_name(model: str) -> str:
-    """Of all that belongs to a model's engine; a name of DNS with at most 54 characters."""
+    """The name of all that belongs to a model's engine; for DNS, with at most 54 characters."""
     return f"engine-{slug(model)}"
 
 
 def labels(name: str) -> dict[str, Json]:
-    """Of everything that belongs to one part."""
+    """The labels of everything that belongs to one part."""
     return {
         "app.kubernetes.io/name": name,
         "app.kubernetes.io/part-of": "winhost",
@@ -39,7 +39,7 @@ def labels(name: str) -> dict[str, Json]:
 
 
 def selector(name: str) -> dict[str, Json]:
-    """By which pods of a part are found."""
+    """The labels by which pods of a part are found."""
     return {"app.kubernetes.io/name": name}
 
 
@@ -107,13 +107,13 @@ class ClusterRequest:
 
     @property
     def by_ray(self) -> bool:
-        """Whether Ray ties nodes together: images have none since vLLM 0.19, which does so by itself."""
+        """Ray ties nodes together: images have none since vLLM 0.19, which does so by itself."""
         version = self.workload.versions.get("vllm")
         return self.ray or (version is not None and version < _WITHOUT_RAY)
 
 
 def files_size(request: ClusterRequest, model: Model) -> Bytes:
-    """What its files take: as they are listed, else room for the weights twice, which many repositories have."""
+    """The bytes of its files: as listed, else room for the weights twice, which many repositories have."""
     listed = request.files[model.name]["files"]
     if listed is not None:
         return sum(int(line.split(" ")[1]) for line in listed)

@@ -109,7 +109,7 @@ def _served(facts: HostFacts, request: ClusterRequest) -> list[Serving]:
 
 
 def _judged(facts: HostFacts, request: ClusterRequest, variant: str) -> list[CapabilityVerdict]:
-    """What Kubernetes and video are on this machine. Raises RefusedError."""
+    """Judge Kubernetes and video on this machine. Raises RefusedError."""
     judged = assess(facts, stated=request.workload.versions).path(path_of(variant))
     here = next((each for each in judged.every_variant if each.path == variant), judged)
     pods = here.offers("kubernetes-per-gpu")

@@ -87,7 +87,7 @@ class HubRepository:
         return f"{self.hub}/{self.model}"
 
     def about(self) -> dict[str, Any]:
-        """What the hub says of it: `sha`, `id`, `gated`, `private`."""
+        """The hub's record of the model: `sha`, `id`, `gated`, `private`."""
         model, revision = f"{self.hub}/api/models/{quote(self.model)}", quote(self.revision, safe="")
         answer = self._answered(f"{model}/revision/{revision}", _MOST)
         if answer.status == 404:  # a hub may answer the same for a model that it does not have
@@ -211,7 +211,7 @@ def _seconds(answer: WebAnswer) -> str:
 
 
 def _next(link: str) -> str | None:
-    """Of a Link header: `<https://…>; rel="next"`."""
+    """The next page in a Link header: `<https://…>; rel="next"`."""
     found = re.search(r'<([^<>]{1,2000})>; rel="next"', link)
     return found[1] if found else None
 

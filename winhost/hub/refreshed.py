@@ -95,7 +95,7 @@ def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None,
 
 
 def _of_config(config: ModelConfig) -> Row:
-    """What config.json says, where it says all of it; the shape counts as one value."""
+    """The values in config.json; the shape counts as one, and only where all of it is there."""
     shape = {
         "layers": config.layers,
         "heads": config.heads,

@@ -29,7 +29,7 @@ Progress = Callable[[Bytes, Bytes], None]
 
 
 class Extent(NamedTuple):
-    """What the disk holds from an offset on."""
+    """A piece of the disk, from an offset on."""
 
     at: Bytes
     data: bytes
@@ -40,7 +40,7 @@ class DiskImage(Protocol):
 
     @property
     def size(self) -> Bytes:
-        """Of the disk, a whole number of sectors."""
+        """A whole number of sectors."""
 
     def pieces(self) -> Iterator[Extent]:
         """What the disk holds, in order and 2 MiB at most at a time; what is left out reads as zeros.
@@ -95,7 +95,7 @@ Inflate = Callable[[bytes, Bytes], bytes]
 
 
 class Broken(Exception):
-    """What cannot be inflated."""
+    """The data of a cluster cannot be inflated."""
 
 
 class _Header(NamedTuple):
@@ -141,7 +141,7 @@ class Qcow2Image:
         return 1 << self._header.cluster_bits
 
     def pieces(self) -> Iterator[Extent]:
-        """What the disk holds, a cluster at a time. Raises UsageError (ImageUnusable)."""
+        """The data of the disk, a cluster at a time. Raises UsageError (ImageUnusable)."""
         self._left = self._length
         per_table = self._cluster // 8
         for index, entry in enumerate(self._table(self._header.l1_at, 8 * self._l1_needed())):
@@ -190,7 +190,7 @@ class Qcow2Image:
         return (entry for (entry,) in struct.iter_unpack(">Q", self._read(at, length)))
 
     def _place(self, entry: int) -> Bytes:
-        """Where an entry of a table leads."""
+        """The offset that an entry of a table leads to."""
         at = entry & _OFFSET
         if entry & ~(_OFFSET | _COPIED) or at % self._cluster or at == 0:
             raise self._unusable(f"has an entry in a table that no qcow2 has ({entry:#018x})", _REPAIR)

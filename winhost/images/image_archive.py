@@ -63,7 +63,7 @@ class _Entry:
 
 
 def archive_name(resolved: Resolved) -> str:
-    """What the image is called once it is loaded: engines know what they loaded by a tag, not by its digest."""
+    """The name of the image once it is loaded: engines know a loaded image by a tag, not by its digest."""
     return f"{resolved.name.registry}/{resolved.name.repository}:sha256-{resolved.digest[7:23]}"
 
 
@@ -198,7 +198,7 @@ def read_saved(path: Path, platform: str) -> SavedImage:
 
 
 class _Files:
-    """Of an archive that somebody handed over: listed once, read by exact name and within bounds."""
+    """The members of an archive that somebody handed over: listed once, read by exact name and within bounds."""
 
     def __init__(self, archive: tarfile.TarFile) -> None:
         self._archive = archive

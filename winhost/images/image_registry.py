@@ -52,14 +52,14 @@ class ImageName:
 
     @property
     def address(self) -> str:
-        """Where its registry is asked."""
+        """The address at which its registry is asked."""
         host = "registry-1.docker.io" if self.registry == DOCKER_HUB else self.registry
         loopback = re.fullmatch(r"(localhost|127\.[0-9.]+|\[::1\])(:\d+)?", self.registry)
         return f"{'http' if loopback else 'https'}://{host}"
 
     @property
     def wanted(self) -> str:
-        """What names its manifest: the digest, or else the tag."""
+        """The name of its manifest: the digest, or else the tag."""
         return self.digest or str(self.tag)
 
     @property
@@ -89,12 +89,12 @@ MANIFESTS = (
 
 
 class Unusable(Exception):
-    """What is no manifest, or not the one that was wanted. The sentence goes on after its name."""
+    """Data that is no manifest, or not the one that was wanted. The sentence goes on after its name."""
 
 
 @dataclass(frozen=True)
 class Blob:
-    """What a manifest names: a layer, the configuration, another manifest."""
+    """An entry of a manifest: a layer, the configuration, another manifest."""
 
     kind: str
     digest: str
@@ -103,7 +103,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Of an image for one platform. data: as it came, whose hash is the digest."""
+    """The manifest of an image for one platform. data: as it came, whose hash is the digest."""
 
     digest: str
     kind: str
@@ -118,7 +118,7 @@ class Manifest:
 
     @property
     def bytes(self) -> Bytes:
-        """What is sent for it."""
+        """The bytes that are sent for the image."""
         return sum(blob.bytes for blob in self.blobs)
 
 
@@ -215,7 +215,7 @@ class Resolved:
 
     @property
     def digest(self) -> str:
-        """Of the manifest for the platform."""
+        """The digest of the manifest for the platform."""
         return self.manifest.digest
 
     @property
@@ -263,7 +263,7 @@ class Registry:
             raise not_resolved(self.name, str(unusable), _COMPARE) from None
 
     def _digest(self) -> str:
-        """By HEAD, which registries do not count as a download; the body is asked for by it, and checked."""
+        """Ask by HEAD, which registries count as no download; the body is asked for by the digest, and checked."""
         if self.name.digest:
             return self.name.digest
         answer = self.ask(f"manifests/{self.name.wanted}", 0, method="HEAD")
@@ -324,7 +324,7 @@ class Registry:
         return not_resolved(self.name, f"{self.name.registry} answers {status}", "Run the command again later")
 
     def _token(self, challenge: str) -> tuple[str, Secret]:
-        """What the registry's own authority gives for reading this repository, to anybody or to an account."""
+        """Ask the registry's own authority for a token to read this repository, for anybody or for an account."""
         scheme, _, rest = challenge.partition(" ")
         basic = ("Basic", _basic(self.entry)) if self.entry else None
         if scheme.lower() == "basic" and basic:

@@ -153,7 +153,7 @@ def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[SeenFu
 
 
 def _interchangeable(alike: list[SeenFunction]) -> list[SeenFunction]:
-    """Of several alike, only what is true of all of them can be said of each, and no place."""
+    """Where several are alike, only what is true of all of them is said of each, and no location."""
     if len(alike) == 1:
         return alike
     names = dict.fromkeys(name for function in alike for name in function.state)
@@ -178,7 +178,7 @@ IDENTITY = ("hostname", "machine_id")  # of these no two can be of one machine
 
 @dataclass
 class _Instance:
-    """What the files say of one instance: a value with the file that it is from, or the reason why there is none."""
+    """The values of one instance, each with its file, or the reason why there is none."""
 
     what: str
     values: dict[str, tuple[str, Observation]] = field(default_factory=dict)

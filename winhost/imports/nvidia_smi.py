@@ -128,7 +128,7 @@ def _base_class(gpu: Element) -> Value:
 
 
 def _not_told(*, wsl: bool) -> Unreported:
-    """What an nvidia-smi that did not run on Windows does not know of it."""
+    """Values of Windows, which an nvidia-smi elsewhere does not know."""
     if wsl:
         return Unreported("nvidia-smi ran in WSL, which does not show it")
     return Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")

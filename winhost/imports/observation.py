@@ -63,7 +63,7 @@ State: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class PciAddress:
-    """Where the bus has a function. Firmware and systems number buses, so it is no location path."""
+    """The position of a function on the bus. Firmware and systems number buses, so it is no location path."""
 
     domain: int
     bus: int
@@ -90,13 +90,11 @@ class SeenFunction:
 
     @property
     def name(self) -> str:
-        """What the file calls it."""
         value = self.state.get("name")
         return str(value.value) if isinstance(value, Observation) else ""
 
     @property
     def place(self) -> str | None:
-        """Where it is, as the file tells it."""
         return self.location or (self.address.location if self.address else None)
 
 

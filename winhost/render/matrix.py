@@ -64,7 +64,7 @@ class MatrixRow:
 
 
 def matrix(variants: Sequence[PathVerdict], needs: Needs) -> tuple[MatrixRow, ...]:
-    """What is wanted first, else in the order of the catalogue."""
+    """Required capabilities first, the others in the order of the catalogue."""
     rows = [_row(name, variants, needs) for name in CAPABILITIES]
     return tuple(sorted(rows, key=lambda row: ("must", "nice", "").index(row.wanted)))
 
