@@ -8,8 +8,8 @@ import pytest
 from tests.errors import raises
 from tests.images.mirror import Mirror, Signer, served, signed_release, signer
 from winhost.images import signed_sums as sums_module
+from winhost.images.cloud_images import CloudRelease, refuse_by_name, release_named
 from winhost.images.signed_sums import SIGNING_KEY, canonicals_key, signed_sums
-from winhost.images.ubuntu_images import CloudRelease, refuse_by_name, release_named
 from winhost.model.errors import RefusedError
 
 IMAGE = b"QFI\xfb and so on" * 10_000

@@ -135,6 +135,11 @@ def bare(shape: Mapping[str, Any]) -> list[str]:
     return [key.rstrip("!?") for key in shape if key not in ("*", "=")]
 
 
+def last_key(loc: Loc) -> str:
+    """The key that is nearest around this position."""
+    return next((part for part in reversed(loc) if isinstance(part, str)), "the file")
+
+
 @dataclass(frozen=True)
 class KnownPartition:
     """As the facts have it."""

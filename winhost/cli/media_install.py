@@ -36,7 +36,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.wait_install import Waiting
 from winhost.core.dataclass import dataclass
 from winhost.images.guest_disk import image_cache
-from winhost.images.ubuntu_images import MEDIA_MIRROR, InstallerRelease
+from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.documents import write_document
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.files import write_whole

@@ -9,8 +9,8 @@ import click
 
 from winhost.core.answers import Json
 from winhost.engine.disk_images import open_image, open_system
+from winhost.images.cloud_images import NAME, release_named
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
-from winhost.images.ubuntu_images import NAME, release_named
 from winhost.model.errors import visible
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_image import Pinned, VmImage, is_file

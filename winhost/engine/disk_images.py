@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.uploads import Find, beside
-from winhost.images.ubuntu_images import is_address
+from winhost.images.cloud_images import is_address
 from winhost.model.units import Bytes
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_image import Pinned, VmImage

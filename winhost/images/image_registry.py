@@ -169,11 +169,7 @@ def manifest_of(data: bytes, kind: str | None = None) -> Manifest:
     layers = document.get("layers")
     if not isinstance(layers, list) or not 0 < len(layers) <= _MOST_LAYERS:
         raise Unusable("has a manifest without layers")
-    return Manifest(digest_of(data), kind, _blob(document.get("config")), tuple(_blobs(layers)), data)
-
-
-def _blobs(entries: list[Any]) -> Iterator[Blob]:
-    yield from (_blob(entry) for entry in entries)
+    return Manifest(digest_of(data), kind, _blob(document.get("config")), tuple(map(_blob, layers)), data)
 
 
 def _blob(entry: Any, kinds: tuple[str, ...] = ()) -> Blob:

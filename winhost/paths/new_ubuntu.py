@@ -19,7 +19,8 @@ from winhost.autoinstall.facts_manifest import (
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem
 from winhost.autoinstall.medium_files import before_settings
 from winhost.core.answers import Json, MissingFact, Unavailable
-from winhost.images.ubuntu_images import MEDIA_MIRROR, InstallerRelease, is_address
+from winhost.images.cloud_images import is_address
+from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.once import once
 from winhost.model.refusal import Refusal
 from winhost.paths.containers_inside import ContainersInside

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
-from winhost.images.ubuntu_images import MIRROR, NAME, is_address, known_images, refuse_by_name
+from winhost.images.cloud_images import MIRROR, NAME, is_address, known_images, refuse_by_name
 from winhost.model.written import Closed
 from winhost.paths.setting_values import Sha256
 
