@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.autoinstall.layouts import MACHINE
-from winhost.autoinstall.guard_order import order_beside
+from winhost.autoinstall.guard_order import beside_windows, order_beside
 from winhost.autoinstall.installer_guard import InstallDisk, main
 from winhost.autoinstall.installer_storage import guard_commands
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity, PartitionRole
-from winhost.autoinstall.storage_section import beside_windows
 from winhost.model.units import Bytes, MiB
 
 Maker = Callable[[Path, DiskManifest], None]

@@ -6,13 +6,12 @@ import pytest
 
 from tests.engine.test_dual_boot import DATA, STAGED, TYPED, plan
 from tests.engine.world import world
+from winhost.autoinstall.autoinstall_file import of_facts
 from winhost.autoinstall.facts_manifest import manifest_of_facts
-from winhost.autoinstall.guard_order import order_beside
-from winhost.autoinstall.install_document import written_install
-from winhost.autoinstall.known_disks import of_facts
-from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.guard_order import beside_windows, order_beside
+from winhost.autoinstall.install_plan import written_install
+from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import LINUX_TYPE, PartitionRole
-from winhost.autoinstall.storage_section import beside_windows
 from winhost.model.units import GiB
 from winhost.resources.host import HostFacts
 

@@ -19,12 +19,11 @@ from tests.autoinstall.rig import Maker, Rig, bare_rig, digest, outside, rig_of,
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.autoinstall import fetch_settings, installer_boot, installer_guard, installer_storage
-from winhost.autoinstall.guard_order import order_beside
-from winhost.autoinstall.install_document import FETCHED, SCRIPTS
+from winhost.autoinstall.guard_order import beside_windows, order_beside
+from winhost.autoinstall.install_plan import FETCHED, SCRIPTS
 from winhost.autoinstall.installer_storage import AGAIN, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.autoinstall.medium_files import script
-from winhost.autoinstall.storage_section import beside_windows
 from winhost.lab.played_installer import writes_as_ordered
 
 needs_blkid = pytest.mark.skipif(bool(missing_tools(["blkid"])), reason="no blkid (Debian: util-linux)")

@@ -17,11 +17,11 @@ from jsonschema import Draft202012Validator
 
 from tests.autoinstall.layouts import WINDOWS_11, guid_of, manifest_of
 from tests.processes import PATIENCE_S
-from winhost.autoinstall.install_document import InstallSettings, install_document, new_host_key, written_install
+from winhost.autoinstall.guard_order import DiskChoice, Scheme, beside_windows, whole_disks
+from winhost.autoinstall.install_plan import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.installer_guard import InstallDisk, TableEntry, resolved
-from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, DiskManifest, PartitionRole
-from winhost.autoinstall.storage_section import DiskChoice, Scheme, beside_windows, whole_disks
 from winhost.images.seed import GuestSeed
 from winhost.model.units import Bytes, GiB
 

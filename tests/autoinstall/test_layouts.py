@@ -11,9 +11,10 @@ from tests.autoinstall.made_disk import made_by_hand
 from tests.autoinstall.mutations import DISK
 from tests.autoinstall.rig import digest, rig_of
 from tests.autoinstall.test_guard import needs_blkid
-from winhost.autoinstall.install_document import written_install
-from winhost.autoinstall.known_disks import of_manifest
-from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.autoinstall_file import of_manifest
+from winhost.autoinstall.guard_order import beside_windows
+from winhost.autoinstall.install_plan import written_install
+from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import (
     BASIC_DATA_TYPE,
     ESP_TYPE,
@@ -25,7 +26,6 @@ from winhost.autoinstall.manifest import (
     PartitionRecord,
     PartitionRole,
 )
-from winhost.autoinstall.storage_section import beside_windows
 from winhost.model.units import MiB
 
 OTHERS = (

@@ -11,10 +11,8 @@ from packaging.version import Version
 from tests.autoinstall.layouts import MANIFEST
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.autoinstall.autoinstall_file import Unreadable, parsed_autoinstall
-from winhost.autoinstall.known_disks import of_manifest
-from winhost.autoinstall.lint_autoinstall import lint_autoinstall
-from winhost.autoinstall.lint_document import ROWS
+from winhost.autoinstall.autoinstall_file import ROWS, Unreadable, of_manifest, parsed_autoinstall
+from winhost.autoinstall.lint import lint_autoinstall
 
 ROOT = Path(__file__).parents[2]
 CASES = read_cases(ROOT / "tests/data/autoinstall/lint.yaml")

@@ -12,7 +12,7 @@ from tests.autoinstall.made_disk import missing_tools
 from tests.autoinstall.made_media import FILES, made_image, signed_program
 from tests.errors import raises
 from tests.processes import PATIENCE_S
-from winhost.autoinstall.guard_order import order_beside
+from winhost.autoinstall.guard_order import beside_windows, order_beside
 from winhost.autoinstall.installer_guard import main as guard
 from winhost.autoinstall.installer_storage import PYTHON
 from winhost.autoinstall.medium_files import (
@@ -22,14 +22,13 @@ from winhost.autoinstall.medium_files import (
     image_files,
     menu,
     read_from_image,
+    remastered,
     staged,
     staging_size,
     with_settings,
     without_settings,
 )
-from winhost.autoinstall.remastered import remastered
 from winhost.autoinstall.shim_signers import check_starts, signers
-from winhost.autoinstall.storage_section import beside_windows
 from winhost.model.units import GiB
 
 OLD, NEW, WINDOWS = "Microsoft Corporation UEFI CA 2011", "Microsoft UEFI CA 2023", "Windows UEFI CA 2023"

@@ -21,15 +21,15 @@ from tests.autoinstall.layouts import MANIFEST
 from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.autoinstall import fetch_settings
+from winhost.autoinstall.autoinstall_file import of_manifest
 from winhost.autoinstall.fetch_settings import main as fetch
-from winhost.autoinstall.install_document import InstallSettings, install_document, new_host_key, written_install
+from winhost.autoinstall.guard_order import DiskChoice, Scheme, beside_windows, whole_disks
+from winhost.autoinstall.install_plan import InstallSettings, install_document, new_host_key, written_install
 from winhost.autoinstall.install_progress import InstallEvent, InstallPhase, InstallProgress, parsed_event
 from winhost.autoinstall.installer_storage import PYTHON
-from winhost.autoinstall.known_disks import of_manifest
-from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.medium_files import script
 from winhost.autoinstall.settings_server import OneTimeSettings, SettingsOffer, heard_progress, offered_settings
-from winhost.autoinstall.storage_section import DiskChoice, Scheme, beside_windows, whole_disks
 from winhost.images.seed import GuestSeed
 from winhost.model.units import GiB
 

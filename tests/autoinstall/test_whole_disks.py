@@ -20,11 +20,10 @@ from tests.autoinstall.rig import Rig, bare_rig, told
 from tests.autoinstall.test_guard import needs_blkid, stops
 from tests.errors import raises
 from tests.rows import each_row
-from winhost.autoinstall.guard_order import WholeDisk, order_whole
+from winhost.autoinstall.guard_order import DiskChoice, Scheme, WholeDisk, order_whole, whole_disks
 from winhost.autoinstall.installer_guard import END, GIB, SAMPLE, SAMPLES, InstallDisk, looked_at
 from winhost.autoinstall.installer_storage import section_of, whole_section
 from winhost.autoinstall.manifest import DiskManifest
-from winhost.autoinstall.storage_section import DiskChoice, Scheme, whole_disks
 from winhost.model.units import Bytes, GiB, KiB, MiB
 
 FULL = manifest_of(SMALL)

@@ -21,7 +21,7 @@ from tests.images.mirror import Mirror, served, signer
 from tests.images.stand_in_registry import StandInRegistry
 from tests.images.stand_in_registry import serving as serving_registry
 from tests.offline.test_package_archive import Archive, stanza
-from winhost.hub.hub_listing import model_files
+from winhost.hub.hub_repository import model_files
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.offline import package_archive

@@ -16,7 +16,7 @@ from tests.images.mirror import signer
 from tests.rows import each_row
 from tests.schemas import faults
 from winhost.autoinstall.install_plan import read_install_plan
-from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.medium_files import read_from_image
 from winhost.cli import wait_install
 from winhost.cli.formats import schema_of

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.autoinstall.layouts import MANIFEST
 from tests.cli.conftest import Line
+from winhost.autoinstall.guard_order import beside_windows
 from winhost.autoinstall.manifest import written_manifest
-from winhost.autoinstall.storage_section import beside_windows
 
 LVM = "version: 1\nstorage: {layout: {name: lvm}}\n"
 WRONG = "version: 1\nkeyboard: {layou: us}\nstorage: {layout: {name: lvm}}\n"

@@ -8,8 +8,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.serving.one_plan import workload
 from winhost.cli import stack_parts
-from winhost.images.image_names import ImageName
-from winhost.images.image_registry import not_resolved
+from winhost.images.image_registry import ImageName, not_resolved
 from winhost.model.shipped import shipped
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"

@@ -15,11 +15,9 @@ from packaging.version import Version
 from tests.cluster.clusters import FFMPEG, IMAGE, WORKLOADS, machine, made, of_kind, pods, request, the, wide
 from tests.serving.situations import model
 from tests.serving.stacks import FILES, KEY
-from winhost.cluster.cluster_names import engine_name, literal
-from winhost.cluster.engine_manifests import engine_manifests
-from winhost.cluster.engine_pod import ELSEWHERE, EnginePod
-from winhost.cluster.manifest_text import stream
-from winhost.cluster.render_request import ClusterRequest
+from winhost.cluster.engine_manifests import ELSEWHERE, EnginePod, engine_manifests
+from winhost.cluster.render_request import ClusterRequest, engine_name, literal
+from winhost.cluster.rendering import stream
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.errors import RefusedError
 from winhost.model.secrets import SecretRef

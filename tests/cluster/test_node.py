@@ -12,9 +12,17 @@ from tests.cases import FASTEST
 from tests.cluster.clusters import check, machine, request, wide
 from tests.engine.linux_world import CONSENTS, LinuxWorld, linux_world
 from tests.serving.situations import model
-from winhost.cluster.node_entries import cluster_stack
-from winhost.cluster.node_files import CONFIG, TOKEN, config_file, unit_file
-from winhost.cluster.node_request import ClusterStack, Join, NodeFile, NodeRequest
+from winhost.cluster.node import (
+    CONFIG,
+    TOKEN,
+    ClusterStack,
+    Join,
+    NodeFile,
+    NodeRequest,
+    cluster_stack,
+    config_file,
+    unit_file,
+)
 from winhost.core.answers import Record
 from winhost.engine.failures import EndOfRun
 from winhost.lab.linux.simulated_cluster import SimulatedCluster

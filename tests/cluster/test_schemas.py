@@ -10,7 +10,7 @@ import yaml
 
 from tests.cases import FASTEST
 from tests.cluster.clusters import MACHINES, VERSIONS, WORKLOADS, check, made, the
-from winhost.cluster.manifest_text import folder, stream
+from winhost.cluster.rendering import folder, stream
 from winhost.model.errors import RefusedError
 
 ALL = {

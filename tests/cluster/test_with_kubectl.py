@@ -18,7 +18,7 @@ from tests.cases import FASTEST
 from tests.cluster.clusters import WORKLOADS, made
 from tests.linux.test_cluster import CLAIM, ENGINE, PLUGIN, SPACE, listed
 from tests.processes import PATIENCE_S
-from winhost.cluster.manifest_text import folder
+from winhost.cluster.rendering import folder
 
 pytestmark = [
     pytest.mark.real,

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from winhost.autoinstall.lint_document import ROWS as INSTALLER
+from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
 from winhost.findings.finding import Rows
 from winhost.hardware.gpus import Gpu, catalogued
 from winhost.hardware.processors import generations

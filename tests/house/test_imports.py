@@ -176,7 +176,7 @@ def test_every_part_has_its_rule() -> None:
 # categories by one; `autoinstall` makes keys, and reads who signed a loader.
 OF_THE_LAB = {
     "cryptography": {
-        *(f"winhost.autoinstall.{name}" for name in ("install_document", "settings_server", "shim_signers")),
+        *(f"winhost.autoinstall.{name}" for name in ("install_plan", "settings_server", "shim_signers")),
         "winhost.connect.own_key",
         "winhost.engine.keys",
     },

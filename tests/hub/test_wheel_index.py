@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.errors import raises
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.rows import each_row
-from winhost.hub.locked_requirements import locked_packages
-from winhost.hub.wheel_index import PythonPlace, Wheel, wheels_of
+from winhost.hub.wheel_index import PythonPlace, Wheel, locked_packages, wheels_of
 from winhost.model.errors import UsageError
 
 NOBLE, BOOKWORM = PythonPlace("3.12", 39, "x86_64"), PythonPlace("3.11", 36, "x86_64")

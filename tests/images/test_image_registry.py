@@ -8,8 +8,7 @@ import pytest
 
 from tests.errors import raises
 from tests.images.stand_in_registry import INDEX, MANIFEST, OCI, TOKEN, StandInRegistry, blob, serving, sha256
-from winhost.images.image_names import ImageName
-from winhost.images.image_registry import resolve
+from winhost.images.image_registry import ImageName, resolve
 
 CANARY = "somebody:canary-of-the-registry"
 LAYERS = (b"a" * 1000, b"b" * 234)

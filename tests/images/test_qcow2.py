@@ -19,9 +19,7 @@ from tests.errors import raises, suppressed
 from tests.images.made_qcow2 import deflated, made
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.images.disk_image import DiskImage
-from winhost.images.image_file import RawImage, open_image
-from winhost.images.qcow2 import Qcow2Image
+from winhost.images.disk_image import DiskImage, Qcow2Image, RawImage, open_image
 from winhost.model.units import GiB, KiB, MiB
 
 CASES: dict[str, dict[str, Any]] = read_cases(Path(__file__).parent.parent / "data" / "images" / "refused.yaml")
@@ -231,7 +229,7 @@ def test_memory_is_bounded_whatever_the_image_is(tmp_path: Path) -> None:
         file.seek(64 * KiB)
         file.write(struct.pack(">Q", image.l2_at | 1 << 63) * (4 * MiB))
     code = (
-        "import resource, sys; from pathlib import Path; from winhost.images.image_file import open_image\n"
+        "import resource, sys; from pathlib import Path; from winhost.images.disk_image import open_image\n"
         "now = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (now + (72 << 20),) * 2)\n"
         "with open_image(Path(sys.argv[1])) as image: list(image.pieces())"

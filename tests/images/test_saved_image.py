@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from tests.errors import raises
 from tests.images.stand_in_registry import INDEX, MANIFEST, OCI, StandInRegistry, blob, serving, sha256
 from tests.rows import each_row
-from winhost.images.image_archive import archive_name, write_archive
+from winhost.images.image_archive import SavedImage, archive_name, read_saved, write_archive
 from winhost.images.image_registry import PLATFORM, Registry, resolve
-from winhost.images.saved_image import SavedImage, read_saved
 from winhost.model.errors import UsageError
 
 LAYERS = (b"a" * 1000, b"b" * 234)

@@ -14,9 +14,8 @@ import pytest
 
 from tests.images.stand_in_registry import MANIFEST, OCI, StandInRegistry, blob, serving, sha256
 from tests.processes import PATIENCE_S
-from winhost.images.image_archive import archive_name, archive_size, write_archive
+from winhost.images.image_archive import archive_name, archive_size, read_saved, write_archive
 from winhost.images.image_registry import PLATFORM, Registry, resolve
-from winhost.images.saved_image import read_saved
 
 PODMAN = shutil.which("podman")
 pytestmark = [pytest.mark.real, pytest.mark.skipif(PODMAN is None, reason="podman is not installed")]

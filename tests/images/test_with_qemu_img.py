@@ -10,7 +10,7 @@ import pytest
 
 from tests.errors import raises
 from tests.processes import PATIENCE_S
-from winhost.images.image_file import open_image
+from winhost.images.disk_image import open_image
 from winhost.images.vhdx import write_vhdx
 from winhost.model.units import GiB, MiB
 

@@ -19,7 +19,7 @@ from tests.cases import read_cases
 from tests.errors import raises
 from tests.rows import each_row
 from tests.symptoms.test_symptoms import is_fact
-from winhost.autoinstall.lint_document import ROWS as INSTALLER
+from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
 from winhost.compat.questions import OF_CARD, OF_HOST, OF_VM
 from winhost.compat.rule import TARGET, rules
 from winhost.compat.target import QUESTIONS

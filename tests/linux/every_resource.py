@@ -19,11 +19,10 @@ from tests.linux.test_agent import CTK
 from tests.linux.test_cluster import listed, thing
 from tests.linux.test_debian_stack import ENGINE, PROGRAM
 from tests.linux.test_debian_stack import made as serving_stack
-from winhost.cluster.node_files import CONFIG, UNIT_FILE, config_file, unit_file
-from winhost.cluster.node_files import PROGRAM as K3S_PROGRAM
-from winhost.cluster.node_files import TOKEN as K3S_TOKEN
-from winhost.cluster.node_files import UNIT as K3S_UNIT
-from winhost.cluster.node_request import NodeRequest
+from winhost.cluster.node import CONFIG, UNIT_FILE, NodeRequest, config_file, unit_file
+from winhost.cluster.node import PROGRAM as K3S_PROGRAM
+from winhost.cluster.node import TOKEN as K3S_TOKEN
+from winhost.cluster.node import UNIT as K3S_UNIT
 from winhost.cluster.render_request import ClusterRequest
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.workload import Workload

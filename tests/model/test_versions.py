@@ -8,8 +8,8 @@ from typing import NamedTuple
 from tests.autoinstall.layouts import MANIFEST
 from tests.engine.world import world
 from tests.errors import raises
+from winhost.autoinstall.autoinstall_file import read_known_disks
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem, read_install_plan, written_install_plan
-from winhost.autoinstall.known_disks import read_known_disks
 from winhost.autoinstall.manifest import read_manifest, written_manifest
 from winhost.engine.journal import read_journal
 from winhost.engine.planfile import read_plan

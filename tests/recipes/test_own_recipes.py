@@ -12,7 +12,7 @@ from tests.cluster import clusters
 from tests.serving.situations import ROOT, host_of, linux, workload_of
 from tests.serving.stacks import IMAGE
 from tests.serving.test_compose_project import asked, made
-from winhost.cluster.manifest_text import stream
+from winhost.cluster.rendering import stream
 from winhost.compat.target import Target
 from winhost.model.errors import WinhostError
 from winhost.model.path import path_of

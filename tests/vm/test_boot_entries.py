@@ -19,12 +19,11 @@ from tests.autoinstall.rig import digest
 from tests.linux.debian import sure
 from tests.vm.qemu_vm import CODE, FIRMWARE, FLASH, QEMU, WITHOUT_KEYS, NoQemu, accelerator
 from tests.vm.small_linux import NoLinux, make_linux
-from winhost.autoinstall.guard_order import order_beside
-from winhost.autoinstall.install_document import SCRIPTS
+from winhost.autoinstall.guard_order import beside_windows, order_beside
+from winhost.autoinstall.install_plan import SCRIPTS
 from winhost.autoinstall.installer_storage import guard_commands
 from winhost.autoinstall.manifest import PartitionRole
 from winhost.autoinstall.medium_files import script
-from winhost.autoinstall.storage_section import beside_windows
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 HERE = Path(__file__).parent

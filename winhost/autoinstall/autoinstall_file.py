@@ -1,12 +1,31 @@
-"""An autoinstall file as Ubuntu's installer reads it, with the place of everything in it."""
+"""An autoinstall file as one installer on one machine takes it, with the position of everything in it."""
 
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from enum import StrEnum
+from fractions import Fraction
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
+from packaging.version import Version
 
+from winhost.autoinstall.manifest import SCHEMA, DiskManifest, read_manifest
+from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
+from winhost.findings.finding import Finding, Found, Rows
+from winhost.model.catalogue_file import load_catalogue
+from winhost.model.errors import UsageError, did_you_mean, visible
+from winhost.model.once import once
+from winhost.model.units import Bytes
+from winhost.model.yamlfile import dotted, load_json
+from winhost.resources.factsfile import read_facts
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.partition import Partition
 
 Loc = tuple[str | int, ...]
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -15,7 +34,7 @@ _DEEPEST = 40
 
 
 class Delivery(StrEnum):
-    """What the file is: one for the root of the medium, the same below a key of its own, or a cloud-config."""
+    """The form of the file: for the root of the medium, the same below a key of its own, or a cloud-config."""
 
     PLAIN = "plain"
     WRAPPED = "wrapped"
@@ -99,3 +118,163 @@ def _with_section(
     taken = inner if wrapped else {} if is_cloud_config else whole
     section = taken if isinstance(taken, dict) else {}
     return AutoinstallFile(whole, section, at, delivery, places, twice)
+
+
+ROWS, PREFIX = Rows(__package__), "autoinstall"
+
+
+@once
+def schema() -> Mapping[str, Any]:
+    """See installer_schema.yaml."""
+    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("installer_schema.yaml"))
+    return read
+
+
+def bare(shape: Mapping[str, Any]) -> list[str]:
+    """The keys of a mapping in the schema."""
+    return [key.rstrip("!?") for key in shape if key not in ("*", "=")]
+
+
+def last_key(loc: Loc) -> str:
+    """The key that is nearest around this position."""
+    return next((part for part in reversed(loc) if isinstance(part, str)), "the file")
+
+
+@dataclass(frozen=True)
+class KnownPartition:
+    """As the facts have it."""
+
+    guid: str
+    offset: Bytes
+    size: Bytes
+    type: str
+
+
+@dataclass(frozen=True)
+class KnownDisk:
+    """A disk with a GPT; guid: of its table."""
+
+    guid: str
+    partitions: tuple[KnownPartition, ...]
+
+
+@dataclass(frozen=True)
+class StorageAction:
+    """One entry of storage.config, and where it stands."""
+
+    loc: Loc
+    data: dict[str, Any]
+
+    @property
+    def type(self) -> str:
+        return str(self.data.get("type"))
+
+    @property
+    def id(self) -> str:
+        return str(self.data.get("id", "without an id"))
+
+    def is_true(self, key: str) -> bool:
+        return self.data.get(key) is True
+
+    def number(self, key: str) -> int | None:
+        """A whole number of bytes, also where it is written as 1.5G; None for what the installer works out."""
+        found = storage_bytes(self.data.get(key))
+        return found if found is not None and found >= 0 else None
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([BKMGTP]?)", re.ASCII | re.IGNORECASE)
+
+
+def storage_bytes(value: object) -> int | None:
+    """A size as the installer's own `dehumanize_size` reads it (subiquity, models/filesystem.py), before curtin sees
+    it: one letter for the unit, whose case does not matter, so that 512MB is no size. -1 for a share of the disk and
+    for what is left of it; None for what the installer refuses.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(value, -1)
+    text = str(value)
+    if re.fullmatch(r"\d{1,9}%", text):
+        return -1
+    found = _SIZE.fullmatch(text) if len(text) < 40 else None
+    return int(Fraction(found[1]) * 1024 ** "BKMGTP".index(found[2].upper() or "B")) if found else None
+
+
+@dataclass(frozen=True)
+class AutoinstallContext:
+    """installer: its version, None where it is not known; disks: of the machine, none where no facts are given."""
+
+    file: AutoinstallFile
+    installer: Version | None = None
+    disks: Sequence[KnownDisk] = field(default=())
+
+    def found(self, loc: Loc, code: str, **words: object) -> Finding:
+        """A finding at this place of the section."""
+        return ROWS.tell(PREFIX, Found(code, 0, words), self.file.place(loc), dotted(loc) or "the file")
+
+    def get(self, *keys: str) -> Any:
+        """A value of the section; None where there is none."""
+        value: Any = self.file.section
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def mapping(self, *keys: str) -> dict[str, Any]:
+        value = self.get(*keys)
+        return value if isinstance(value, dict) else {}
+
+    @cached_property
+    def uses_layout(self) -> bool:
+        return "layout" in self.mapping("storage")
+
+    @cached_property
+    def actions(self) -> list[StorageAction]:
+        """None where a layout makes the installer ignore them."""
+        config = self.get("storage", "config")
+        rows = config if isinstance(config, list) and not self.uses_layout else []
+        return [StorageAction(("storage", "config", at), row) for at, row in enumerate(rows) if isinstance(row, dict)]
+
+    def of(self, type_: str) -> list[StorageAction]:
+        return [each for each in self.actions if each.type == type_]
+
+    def keeps(self, partition: StorageAction) -> bool:
+        """Its disk is preserved."""
+        disk = self.by_id("disk", partition.data.get("device"))
+        return disk is not None and disk.is_true("preserve")
+
+    def by_id(self, type_: str, name: object) -> StorageAction | None:
+        return next((each for each in self.of(type_) if each.data.get("id") == name), None)
+
+    def unknown(self, loc: Loc, value: dict[str, Any], shape: Mapping[str, Any]) -> Iterator[tuple[Loc, str, str]]:
+        """Keys that the installer does not know here, each with the known one that may be meant."""
+        known = bare(shape)
+        for key in value if "*" not in shape else ():
+            if key not in known:
+                yield (*loc, str(key)), str(key), did_you_mean(str(key), known) or "."
+
+
+def read_known_disks(path: Path) -> Sequence[KnownDisk]:
+    """Read a disk manifest or a facts file. Raises UsageError."""
+    schema = str(load_json(path, dict[str, Any]).get("schema"))
+    if schema.rpartition("/")[0] == SCHEMA.rpartition("/")[0]:
+        return (of_manifest(read_manifest(path)),)
+    try:
+        return of_facts(HostFacts(read_facts(path)))
+    except MissingFact as missing:
+        what = f"{visible(str(path))} does not say which partitions there are: {missing}"
+        hint = "Read the host again: winhost detect HOST -o facts"
+        raise UsageError("NoPartitions", what=what, hint=hint) from missing
+
+
+def of_manifest(manifest: DiskManifest) -> KnownDisk:
+    parts = (KnownPartition(each.guid, each.offset, each.size, each.type) for each in manifest.partitions)
+    return KnownDisk(manifest.guid, tuple(parts))
+
+
+def of_facts(facts: HostFacts) -> Sequence[KnownDisk]:
+    """Take only disks with a GPT. Raises MissingFact, WrongState."""
+    found: defaultdict[str, list[KnownPartition]] = defaultdict(list)
+    for each in facts.all(Partition):
+        state = each.state
+        if state.disk is not None:
+            found[state.disk].append(KnownPartition(each.key["partition"], state.offset, state.size, state.type))
+    return [KnownDisk(guid, tuple(parts)) for guid, parts in found.items()]

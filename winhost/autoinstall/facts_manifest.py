@@ -5,7 +5,7 @@ Read after Windows has made the partition for Ubuntu, or, where Ubuntu gets whol
 
 from collections.abc import Iterator, Sequence
 
-from winhost.autoinstall.guard_order import WholeDisk
+from winhost.autoinstall.guard_order import DiskChoice, WholeDisk
 from winhost.autoinstall.installer_storage import letters, says_nothing
 from winhost.autoinstall.manifest import (
     ESP_TYPE,
@@ -20,7 +20,6 @@ from winhost.autoinstall.manifest import (
     is_placeholder,
     normal_guid,
 )
-from winhost.autoinstall.storage_section import DiskChoice
 from winhost.core.answers import MissingFact
 from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Instance
@@ -61,7 +60,7 @@ def machine_of(facts: HostFacts) -> MachineIdentity:
 
 
 def manifest_of_facts(facts: HostFacts) -> DiskManifest:
-    """Of the disk with the partition that Windows made for Ubuntu. Raises RefusedError (NotPrepared), MissingFact."""
+    """The disk with the partition that Windows made for Ubuntu. Raises RefusedError (NotPrepared), MissingFact."""
     made = {name: _made(facts, name) for name in (LINUX_PARTITION, STAGING)}
     linux = made[LINUX_PARTITION]
     if linux is None or linux.disk is None or linux.label is None:
@@ -98,7 +97,7 @@ def windows_esp_of(facts: HostFacts) -> str:
 
 
 def keeps_local_time(facts: HostFacts, replaced: Sequence[str] = ()) -> bool:
-    """Whether Windows stays and has local time in the hardware clock. replaced: disks that Ubuntu gets whole."""
+    """Windows stays and keeps local time in the hardware clock. replaced: disks that Ubuntu gets whole."""
     gone = {_disk(facts, name).key["disk"] for name in replaced}
     if any(each.state.boot and each.key["disk"] in gone for each in facts.all(Disk)):
         return False
@@ -151,7 +150,7 @@ def _refuse_unfit(disk: Instance[Disk]) -> None:
 
 
 def _to_heed(disk: Instance[Disk], partitions: Sequence[PartitionRecord]) -> Iterator[str]:
-    """What the consent to the loss of this disk names."""
+    """Facts to heed before anybody consents to the loss of this disk."""
     state, types = disk.state, {each.type for each in partitions}
     bus = state.bus.casefold()
     if state.guid is None:
@@ -212,7 +211,7 @@ def _record(facts: HostFacts, each: Instance[Partition], role: PartitionRole | N
 
 
 def _file_system(facts: HostFacts, state: Partition) -> str | None:
-    """Where it is certain; what is not known is not compared."""
+    """Only what is certain: the guard does not compare what is unknown."""
     if state.type == ESP_TYPE:
         return "vfat"
     try:

@@ -1,27 +1,148 @@
-"""A plan to install Ubuntu on one machine: which disks, what the system becomes, and what is done afterwards.
+"""An installation of Ubuntu on one machine: its plan, and the autoinstall file that is made of it at the moment of use.
 
-It holds no secret and no consent. Keys are made, and a wipe is consented to, when media are made of it.
+The plan holds no secret and no consent: a wipe is consented to when media are made. The file holds the SSH host key by
+which winhost knows the machine. It is written as JSON, which YAML is, so that the guard can read and complete it with
+the standard library alone.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
 
-from winhost.autoinstall.guard_order import WholeDisk, order_beside, order_whole
-from winhost.autoinstall.install_document import FETCHED, HostKey, InstallSettings, install_document
+from winhost.autoinstall.guard_order import (
+    Action,
+    Scheme,
+    WholeDisk,
+    beside_windows,
+    order_beside,
+    order_whole,
+    whole_disks,
+)
+from winhost.autoinstall.installer_storage import PYTHON, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity
-from winhost.autoinstall.storage_section import Action, Scheme, beside_windows, whole_disks
 from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import known
 from winhost.images.installer_media import InstallerRelease
-from winhost.images.seed import GuestAddress, GuestSeed
+from winhost.images.seed import GuestAddress, GuestSeed, network_config, user_data
 from winhost.model.documents import write_document
+from winhost.model.errors import UsageError
 from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
+
+# The medium is mounted there; a file that is fetched comes to the other place.
+ON_MEDIUM, FETCHED = "/cdrom/winhost", "/run/winhost"
+# Each of modules of ours that become one text.
+SCRIPTS = {
+    "guard.py": ("installer_storage.py", "installer_guard.py"),
+    "boot.py": ("installer_boot.py",),
+    "fetch.py": ("fetch_settings.py",),
+}
+_KERNELS = ("generic", "hwe")
+# The installer leaves the key in these two, and cloud-init has it by then.
+_FORGET = (
+    "rm -f /var/log/installer/autoinstall-user-data /etc/cloud/cloud.cfg.d/99-installer.cfg",
+    "touch /etc/cloud/cloud-init.disabled",
+)
+
+
+@dataclass(frozen=True)
+class InstallSettings:
+    """What the new system is. seed: its name, user, keys and network; beside: in a partition that Windows made, so that
+    the boot entry of Windows stays first; report: where the installer says how far it is; local_time: a Windows that
+    stays has it in the hardware clock.
+    """
+
+    seed: GuestSeed
+    beside: bool
+    kernel: str = "generic"
+    timezone: str = "Etc/UTC"
+    report: str | None = None
+    local_time: bool = True
+
+    def __post_init__(self) -> None:
+        if self.kernel not in _KERNELS:
+            raise UsageError("NoSuchKernel", what=f"there is no kernel '{self.kernel}': {' or '.join(_KERNELS)}")
+
+
+@dataclass(frozen=True, repr=False)
+class HostKey:
+    """An SSH key of the machine, made here; private: OpenSSH's text, secret. It has no repr."""
+
+    private: str
+    public: str
+
+
+def new_host_key() -> HostKey:
+    """An Ed25519 key that no machine has had."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return HostKey(private.decode("ascii"), public.decode("ascii"))
+
+
+def install_document(settings: InstallSettings, storage: Action, key: HostKey, scripts: str = ON_MEDIUM) -> Action:
+    """Secret, for the key. scripts: the folder that the guard is in."""
+    return {
+        **installer_part(settings, storage, scripts),
+        "user-data": _user_data(settings.seed, key),
+        "network": _network(settings.seed),
+    }
+
+
+def installer_part(settings: InstallSettings, storage: Action, scripts: str) -> Action:
+    """All but what is secret or of the site."""
+    document: Action = {
+        "version": 1,
+        "refresh-installer": {"update": False},
+        "early-commands": guard_commands(scripts),
+        "locale": "en_US.UTF-8",
+        "keyboard": {"layout": "us"},
+        "timezone": settings.timezone,
+        "source": {"id": "ubuntu-server", "search_drivers": False},
+        "kernel": {"flavor": settings.kernel},
+        "drivers": {"install": False},
+        "apt": {"fallback": "offline-install", "geoip": False},
+        "updates": "security",
+        "ssh": {"install-server": True, "allow-pw": False, "authorized-keys": list(settings.seed.admin_keys)},
+        "storage": storage,
+        "shutdown": "reboot",
+    }
+    late = [f"{PYTHON} {scripts}/boot.py order"] if settings.beside else []
+    late += ["printf '0.0 0 0.0\\n0\\nLOCAL\\n' > /target/etc/adjtime"] if settings.local_time else []
+    if late:
+        document["late-commands"] = late
+    if settings.beside:
+        document["error-commands"] = [f"{PYTHON} {scripts}/boot.py windows"]
+    if settings.report:
+        document["reporting"] = {"winhost": {"type": "webhook", "endpoint": settings.report, "level": "INFO"}}
+    return document
+
+
+def _user_data(seed: GuestSeed, key: HostKey) -> Mapping[str, Any]:
+    data = user_data(seed)
+    keys = {"ed25519_private": key.private, "ed25519_public": key.public}
+    return {**data, "runcmd": [*data["runcmd"], *_FORGET], "hostname": seed.hostname, "ssh_keys": keys}
+
+
+def _network(seed: GuestSeed) -> Mapping[str, Any]:
+    """A card of metal keeps its name: the installer is running on it already."""
+    network = network_config(seed)
+    for card in network["ethernets"].values():
+        del card["set-name"]
+    return network
+
+
+def written_install(document: Action) -> str:
+    """The text of autoinstall.yaml."""
+    return json.dumps(document, indent=1) + "\n"
+
 
 SCHEMA = "winhost.install-plan/1"
 EXTRAS = ("criu", "cuda-checkpoint")
@@ -109,7 +230,7 @@ class InstallPlan:
         return whole_disks([each.choice for each in self.whole], self.scheme)
 
     def order(self, wiped: Sequence[str] = (), report: str | None = None) -> dict[str, Any]:
-        """What the guard compares. wiped: names of the disks whose loss was consented to."""
+        """The order that the guard compares with the machine. wiped: names of the disks whose loss was consented to."""
         if self.beside is not None:
             return order_beside(self.beside, report, self.windows_esp)
         # A consent that stands in the file was typed by nobody.
@@ -118,7 +239,7 @@ class InstallPlan:
 
 
 def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = (), report: str | None = None) -> bytes:
-    """What the installer gets from the controller. Secret, for the key. Raises as `storage` does."""
+    """The document that the controller hands to the installer. Secret, for the key. Raises as `storage` does."""
     document = install_document(plan.settings(report), plan.storage(), key, FETCHED)
     return json.dumps({"autoinstall": document, "guard": plan.order(wiped, report)}).encode("ascii")
 
@@ -133,7 +254,7 @@ def written_install_plan(plan: InstallPlan) -> str:
 
 
 def afterwards(plan: InstallPlan) -> list[str]:
-    """What is done over SSH once the system has started, in its order; a driver that fails can be tried again there."""
+    """List in order what to do over SSH once the system has started, where a driver that fails can be tried again."""
     login = f"{plan.system.user}@{plan.system.hostname}"
     steps = [
         f"Add {plan.system.hostname} to fleet.yaml with kind: linux and the host key that was made for it",

@@ -70,7 +70,7 @@ class InstallProgress:
     heard: int = field(default=0)
 
     def hear(self, event: InstallEvent) -> bool:
-        """Whether it is further, or has failed."""
+        """Take in an event; true where the installation is further, or has failed."""
         self.heard += 1
         before = (self.phase, self.failure)
         self.phase = max(self.phase, _phase(event), key=_ORDER.index)

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from winhost.autoinstall.autoinstall_file import Loc
-from winhost.autoinstall.lint_document import AutoinstallContext
+from winhost.autoinstall.autoinstall_file import AutoinstallContext, Loc, last_key
 from winhost.findings.finding import Finding
 
 _HASH = re.compile(r"(?:\$(?:1|2[abxy]|5|6|7|y|gy)\$.+|[!*x]*)")
@@ -44,7 +43,7 @@ def secrets(context: AutoinstallContext) -> Iterator[Finding]:
         if found:
             what, mend = found
             code = "secret-of-install" if _by_key(loc, text) and mend == _TAKE_OUT else "secret"
-            yield context.found(loc, code, key=_last(loc), what=what, mend=mend)
+            yield context.found(loc, code, key=last_key(loc), what=what, mend=mend)
 
 
 def _texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
@@ -75,7 +74,3 @@ def _by_text(text: str) -> tuple[str, str] | None:
         if pattern.search(text):
             return what, _KEPT if what == "a private key" else _TAKE_OUT
     return None
-
-
-def _last(loc: Loc) -> str:
-    return str(next((part for part in reversed(loc) if isinstance(part, str)), "the file"))

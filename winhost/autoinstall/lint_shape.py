@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from winhost.autoinstall.autoinstall_file import Loc
-from winhost.autoinstall.lint_document import AutoinstallContext, bare, schema, storage_bytes
+from winhost.autoinstall.autoinstall_file import AutoinstallContext, Loc, bare, last_key, schema, storage_bytes
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Finding
 from winhost.model.errors import did_you_mean
@@ -33,7 +32,7 @@ class _Fault:
 
 
 def shapes(context: AutoinstallContext) -> Iterator[Finding]:
-    """What stops the installer with `Malformed autoinstall`, or in its storage section."""
+    """Shapes that stop the installer with `Malformed autoinstall`, or in its storage section."""
     if not context.file.section:
         return
     for fault in _faults(context.file.section, schema()["sections"], ()):
@@ -51,8 +50,7 @@ def shapes(context: AutoinstallContext) -> Iterator[Finding]:
 
 
 def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Finding:
-    key = next((str(part) for part in reversed(fault.loc) if isinstance(part, str)), "the file")
-    return context.found(fault.loc, fault.code, key=key, word=fault.word, near=fault.near, at=at)
+    return context.found(fault.loc, fault.code, key=last_key(fault.loc), word=fault.word, near=fault.near, at=at)
 
 
 def _faults(value: Any, shape: Any, loc: Loc) -> list[_Fault]:

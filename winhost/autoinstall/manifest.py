@@ -44,7 +44,7 @@ _RUN = re.compile(r"[0-9a-f]{8}")
 
 
 class PartitionRole(StrEnum):
-    """What a partition is to the install. ESP and TARGET are what it uses; all others it only lists, and keeps."""
+    """The part that a partition has in the install, which uses ESP and TARGET, and only lists and keeps all others."""
 
     ESP = "esp"
     MSR = "msr"
@@ -80,12 +80,12 @@ class MachineIdentity:
 
     @property
     def is_unique(self) -> bool:
-        """Whether it tells this machine from all others, not only from those of other models."""
+        """It tells this machine from all others, not only from those of other models."""
         return self.uuid not in _NOBODYS_UUIDS
 
 
 def is_placeholder(serial: str) -> bool:
-    """Whether this serial number is what a vendor leaves where none was set."""
+    """A vendor leaves this serial number where none was set."""
     text = " ".join(serial.lower().split())
     return text in _NOBODYS_SERIALS or "o.e.m" in text or not any(char.isalnum() for char in text)
 
@@ -149,7 +149,7 @@ class DiskManifest:
 
     @property
     def label(self) -> str:
-        """Of the file system that Windows puts on the target, so that the guard knows it again."""
+        """The label of the file system that Windows puts on the target, by which the guard knows it again."""
         return f"WINHOST-{self.run}"
 
     def one(self, role: PartitionRole) -> PartitionRecord:

@@ -1,4 +1,4 @@
-"""What lies on installation media: what winhost adds to Canonical's image, and what a copy on a FAT32 partition holds.
+"""Installation media with our settings: what winhost adds to Canonical's image, by xorriso or on a FAT32 partition.
 
 The loader, shim and GRUB stay Canonical's, as their signatures are what Secure Boot takes; only the menu, which is not
 signed, becomes ours.
@@ -6,15 +6,20 @@ signed, becomes ours.
 
 import hashlib
 import json
+import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from winhost.autoinstall.install_document import FETCHED, SCRIPTS, written_install
+from winhost.autoinstall.install_plan import FETCHED, SCRIPTS, written_install
 from winhost.autoinstall.installer_storage import FETCHING, PYTHON, UNRESOLVED, guard_commands
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import RefusedError, visible
+from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
+from winhost.model.files import write_whole
 from winhost.model.one_text import one_text
 from winhost.model.units import Bytes, GiB, MiB, size
 
@@ -49,7 +54,7 @@ def script(name: str) -> str:
 def with_settings(
     document: Mapping[str, Any], order: Mapping[str, Any], address: str | None = None
 ) -> dict[str, bytes]:
-    """What is added for settings that lie on the medium. Secret, for autoinstall.yaml."""
+    """The files to add for settings that lie on the medium. Secret, for autoinstall.yaml."""
     return {
         "autoinstall.yaml": written_install(dict(document)).encode("ascii"),
         "winhost/guard.json": json.dumps(order, indent=1).encode("ascii"),
@@ -60,7 +65,7 @@ def with_settings(
 
 
 def without_settings(fetch: str, address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """What is added for settings that the controller hands out; nothing of it is secret but a token for one answer."""
+    """The files to add for settings that the controller hands out; only a token for one answer is secret."""
     return {**before_settings(address, esp), FETCH: fetch.encode("ascii")}
 
 
@@ -95,7 +100,7 @@ class MediumFile:
 
 
 def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
-    """What a FAT32 partition holds that stands in for these media. Raises RefusedError (NotStaged), OSError."""
+    """The files of a FAT32 partition that stands in for these media. Raises RefusedError (NotStaged), OSError."""
     found = {each.path: each for each in image_files(image)}
     for path, data in added.items():
         found[path] = MediumFile(path, len(data), hashlib.sha256(data).hexdigest())
@@ -113,7 +118,7 @@ def staged(image: Path, added: Mapping[str, bytes]) -> list[MediumFile]:
 
 
 def staging_size(listed: list[MediumFile]) -> Bytes:
-    """Of the partition. Raises RefusedError (NotStaged)."""
+    """The size of a partition for these files. Raises RefusedError (NotStaged)."""
     total = sum(each.size for each in listed)
     wanted = max(-(-(total * 5 // 4 + 128 * MiB) // (256 * MiB)) * 256 * MiB, 4 * GiB)
     if wanted > _FAT_VOLUME:
@@ -126,7 +131,7 @@ def _not_staged(what: str) -> RefusedError:
 
 
 def image_files(image: Path) -> Iterator[MediumFile]:
-    """Of an ISO with Rock Ridge; links are left out, as FAT32 has none and the installer does without them."""
+    """List an ISO with Rock Ridge, without links: FAT32 has none, and the installer does without them."""
     import pycdlib
 
     iso = pycdlib.PyCdlib()
@@ -183,3 +188,43 @@ def read_from_image(image: Path, path: str, most: Bytes = 16 * MiB) -> bytes:
         ) from None
     finally:
         iso.close()
+
+
+_LONGEST_S = 1800
+
+
+def remastered(image: Path, added: Mapping[str, bytes], out: Path) -> None:
+    """Secret where the settings are. Raises UsageError (NoXorriso), WinhostError (NotRemastered) and OSError."""
+    program = shutil.which("xorriso")
+    if program is None:
+        hint = "Debian and Ubuntu: apt-get install xorriso. Or stage the media on the disk, which needs none"
+        raise UsageError("NoXorriso", what="there is no xorriso on this computer, which makes the image", hint=hint)
+    whole = {**added, SUMS: _sums(read_from_image(image, SUMS), added)}
+    with tempfile.TemporaryDirectory() as folder:
+        # As files, also below /dev, where it would take them for drives.
+        words = [program, "-abort_on", "FAILURE", "-indev", f"stdio:{image}", "-outdev", f"stdio:{out}"]
+        words += ["-boot_image", "any", "replay", "-overwrite", "on"]
+        for number, (path, data) in enumerate(whole.items()):
+            file = Path(folder) / str(number)
+            write_whole(file, [data], mode=0o600)
+            words += ["-map", str(file), f"/{path}"]
+        os.close(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        _run(words, out)
+
+
+def _run(words: list[str], out: Path) -> None:
+    ran = subprocess.run(words, capture_output=True, timeout=_LONGEST_S)  # noqa: S603 - paths, and words of ours
+    if ran.returncode:
+        out.unlink(missing_ok=True)
+        last = [
+            line for line in ran.stderr.decode("utf-8", "replace").splitlines() if "FAILURE" in line or "FATAL" in line
+        ]
+        what = f"xorriso ended with {ran.returncode}: {visible(last[-1] if last else 'without a word')[:300]}"
+        raise WinhostError("NotRemastered", what=what, hint="Is there room for the image, and is the other one whole?")
+
+
+def _sums(text: bytes, added: Mapping[str, bytes]) -> bytes:
+    """With those of the files that become others, which the installer's own check of the medium reads."""
+    ours = {f"./{path}": hashlib.md5(data, usedforsecurity=False).hexdigest() for path, data in added.items()}
+    lines = [line for line in text.decode("utf-8", "replace").splitlines() if line.partition("  ")[2] not in ours]
+    return ("\n".join([*lines, *(f"{sum_}  {path}" for path, sum_ in sorted(ours.items()))]) + "\n").encode()

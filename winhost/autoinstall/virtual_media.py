@@ -83,7 +83,7 @@ def _failed(url: str, why: str) -> WinhostError:
 
 
 class BmcSession:
-    """What is asked of a BMC. All of it raises WinhostError (BmcFailed)."""
+    """Requests to a BMC. All of them raise WinhostError (BmcFailed)."""
 
     def __init__(self, url: str, client: Any) -> None:
         self._url, self._client = url, client
@@ -150,7 +150,7 @@ class BmcSession:
             raise _failed(self._url, "did not keep what to start from")
 
     def restart(self, system: BmcSystem) -> None:
-        """By force: Windows is asked to restart by itself before, where it runs."""
+        """Force a restart. Where Windows runs, it was asked to restart by itself before."""
         self._act(system.place, "ComputerSystem.Reset", {"ResetType": "ForceRestart"})
 
     def take_back(self, system: BmcSystem) -> None:
@@ -168,7 +168,7 @@ class BmcSession:
 
 
 def _place(link: object) -> str | None:
-    """Of a link in an answer; only what is on the same BMC."""
+    """The path of a link in an answer, which must be on the same BMC."""
     place = link.get("@odata.id") if isinstance(link, dict) else None
     return place if isinstance(place, str) and place.startswith("/") and not place.startswith("//") else None
 

@@ -5,12 +5,10 @@ from functools import partial
 from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.foreign_errors import Faults
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, pinned_image
-from winhost.cluster.cluster_names import KEYS
-from winhost.cluster.node_files import PROGRAM
-from winhost.cluster.node_request import Join, NodeFile, NodeRequest
-from winhost.cluster.render_request import ClusterRequest
+from winhost.cluster.node import PROGRAM, Join, NodeFile, NodeRequest
+from winhost.cluster.render_request import KEYS, ClusterRequest
 from winhost.images import k3s_release
-from winhost.images.image_names import ImageName
+from winhost.images.image_registry import ImageName
 from winhost.knowledge.versions import newer_line
 from winhost.model.secrets import SecretRef
 from winhost.model.workload import Deploy, Exposure

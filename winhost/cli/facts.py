@@ -11,11 +11,9 @@ from winhost.cli.envelope import show_results
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
-from winhost.imports.import_errors import unreadable
 from winhost.imports.merge import merged
-from winhost.imports.observation import FileObservations
+from winhost.imports.observation import LARGEST, FileObservations, unreadable
 from winhost.imports.sources import read
-from winhost.imports.text import LARGEST
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from winhost.autoinstall.known_disks import read_known_disks
-from winhost.autoinstall.lint_autoinstall import lint_autoinstall
+from winhost.autoinstall.autoinstall_file import read_known_disks
+from winhost.autoinstall.lint import lint_autoinstall
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.outputs import Output
 from winhost.cli.show_findings import content, show_linted, version

@@ -7,19 +7,25 @@ from pathlib import Path
 
 import click
 
-from winhost.autoinstall.install_document import ON_MEDIUM, install_document, new_host_key
-from winhost.autoinstall.install_plan import InstallPlan, read_install_plan, settings_to_fetch
+from winhost.autoinstall.install_plan import (
+    ON_MEDIUM,
+    InstallPlan,
+    install_document,
+    new_host_key,
+    read_install_plan,
+    settings_to_fetch,
+)
 from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
     copy_out,
     read_from_image,
+    remastered,
     staged,
     staging_size,
     with_settings,
     without_settings,
 )
-from winhost.autoinstall.remastered import remastered
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.cli.disk_consent import consented

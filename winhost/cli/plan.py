@@ -38,7 +38,7 @@ from winhost.resources.host import HostFacts
 
 if TYPE_CHECKING:
     from winhost.cli.planned_stack import PlannedStack
-    from winhost.cluster.node_request import ClusterStack
+    from winhost.cluster.node import ClusterStack
     from winhost.compat.needs import Fit
     from winhost.compat.stated import Statement
     from winhost.serving.stack import Stack

@@ -13,8 +13,8 @@ from winhost.autoinstall.facts_manifest import (
     whole_disks_of,
     windows_esp_of,
 )
+from winhost.autoinstall.guard_order import Scheme
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem, afterwards, written_install_plan
-from winhost.autoinstall.storage_section import Scheme
 from winhost.cli.disk_consent import lost_on
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import the_file

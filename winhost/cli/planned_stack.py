@@ -17,8 +17,7 @@ from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, show_made_k
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cli.stack_watchers import desktop_watchers
 from winhost.cli.stack_wheels import engine_wheels, lock_text, nvcomp_wheels
-from winhost.cluster.node_entries import cluster_stack
-from winhost.cluster.node_request import ClusterStack
+from winhost.cluster.node import ClusterStack, cluster_stack
 from winhost.compat.target import Target
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass

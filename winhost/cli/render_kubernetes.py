@@ -11,8 +11,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.render_compose import Rendered, machine, show_rendered, write_folder
 from winhost.cli.stack_options import StackWords, stack_words
 from winhost.cli.stack_parts import StackParts, show_made_keys
-from winhost.cluster.manifest_text import folder, stream
-from winhost.cluster.rendering import rendered
+from winhost.cluster.rendering import folder, rendered, stream
 from winhost.model.units import Bytes
 
 

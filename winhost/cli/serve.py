@@ -13,7 +13,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.show_profile import show_serving
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_listing import model_files
+from winhost.hub.hub_repository import model_files
 from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Verdict
 from winhost.model.secrets import SecretRef

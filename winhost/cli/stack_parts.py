@@ -18,11 +18,9 @@ from winhost.cli.shells import line_to_see, own_shell
 from winhost.cli.stack_options import StackWords
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_listing import model_files
-from winhost.hub.hub_repository import HUB, NotListed
-from winhost.images.image_names import ImageName
-from winhost.images.image_registry import PLATFORM, resolve
-from winhost.images.saved_image import SavedImage, read_saved
+from winhost.hub.hub_repository import HUB, NotListed, model_files
+from winhost.images.image_archive import SavedImage, read_saved
+from winhost.images.image_registry import PLATFORM, ImageName, resolve
 from winhost.model.errors import visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, Model, Workload, is_folder

@@ -6,8 +6,7 @@ from typing import Any
 
 from winhost.cli.foreign_errors import from_os_error
 from winhost.cli.stack_options import StackWords
-from winhost.hub.locked_requirements import locked_packages
-from winhost.hub.wheel_index import PYPI, PythonPlace, wheels_of
+from winhost.hub.wheel_index import PYPI, PythonPlace, locked_packages, wheels_of
 from winhost.model.errors import UsageError, visible
 from winhost.model.workload import LoadFormat, Workload
 from winhost.paths.linux_python import python_of

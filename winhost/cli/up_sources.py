@@ -11,7 +11,7 @@ from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import catalogue
 from winhost.hub.hub_repository import HUB, HubRepository, NotListed
 from winhost.images.cloud_images import NAME, release_named
-from winhost.images.image_names import ImageName
+from winhost.images.image_registry import ImageName
 from winhost.model.errors import WinhostError, visible
 from winhost.model.path import path_of
 from winhost.model.workload import is_folder

@@ -1,25 +1,219 @@
-"""An engine in a cluster: what starts it, its Service, who reaches it, its volume, and what it fetches."""
+"""Engines in a cluster: their pods, and the workloads and services around them."""
 
 import json
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
-from winhost.cluster.cluster_names import (
+from winhost.cluster.isolation import container_security, dns, pod_basics, policy, to_hub, to_media
+from winhost.cluster.render_request import (
     ENGINE_PORT,
     GATEWAY,
+    GPU,
+    HUB_TOKEN,
+    RUNTIME_CLASS,
+    ClusterRequest,
+    engine_name,
+    files_size,
     group_selector,
     labels,
     leader_selector,
+    literal,
     manifest,
     selector,
 )
-from winhost.cluster.engine_pod import PRUNE, EnginePod
-from winhost.cluster.network_policies import dns, policy, to_hub, to_media
-from winhost.cluster.render_request import files_size
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB
+from winhost.model.workload import Model
+from winhost.serving.choice import Served
+from winhost.serving.computed import SHM_LEAST
 from winhost.serving.engine_files import START_SECONDS
+from winhost.serving.engine_names import MODEL, kv_folder
+from winhost.serving.profile_lines import ProfileLine
+from winhost.sizing.host_memory import engine_ram
+
+_CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108
+_EVERY_S, _PRUNED_EVERY_S = 10, 600
+PRUNE = "prune_kv.py"
+# What a profile says of a machine's own containers, and what stands in its place in a pod. The network, because a
+# NetworkPolicy shuts the port; the socket, because the gateway is another pod; the GPUs, which the device plugin gives.
+ELSEWHERE = ("--network", "--volume", "--device", "--gpus", "--shm-size", "--ipc", "--uds", "--stop-timeout")
+_OF_ONE_MACHINE = ("VLLM_HOST_IP", "NCCL_IB_DISABLE")
+_DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
+
+
+@dataclass(frozen=True)
+class EnginePod:
+    """shared: in WSL all GPUs are one device, which the pod gets whole."""
+
+    request: ClusterRequest
+    model: Model
+    served: Served
+    shared: bool
+
+    @property
+    def name(self) -> str:
+        return engine_name(self.model.name)
+
+    @property
+    def shared_memory(self) -> Bytes:
+        """The size of /dev/shm: with KV tiers their share, besides what engines have without."""
+        mirror = self.request.workload.kv_mirror
+        tiers = mirror.staging * self.model.parallel.data if mirror else 0
+        return max(self.served.shared_memory, _whole(SHM_LEAST + tiers))
+
+    @property
+    def memory(self) -> Bytes:
+        """The limit of its pod: /dev/shm is counted there as what is in it, so it may be full."""
+        return self.shared_memory + _whole(engine_ram(self.model))
+
+    @property
+    def command(self) -> list[str]:
+        """`vllm serve`, its model and its arguments."""
+        lines = [line for line in self._lines("engine") if line.name not in (*ELSEWHERE, *_DEV_MODE)]
+        arguments = [literal(word) for line in lines for word in line.words]
+        remote = ["--trust-remote-code"] * self.model.trust_remote_code
+        several = self._over_nodes if self.model.parallel.nodes > 1 else []
+        listen = ["--host=0.0.0.0", f"--port={ENGINE_PORT}"]
+        serve = ["vllm", "serve", MODEL, f"--served-model-name={self.model.name}"]
+        return [*serve, *listen, *arguments, *several, *remote]
+
+    @property
+    def _over_nodes(self) -> list[str]:
+        if self.request.by_ray:
+            return ["--distributed-executor-backend=ray"]
+        group = ["--nnodes=$(LWS_GROUP_SIZE)", "--node-rank=$(LWS_WORKER_INDEX)", "--master-addr=$(LWS_LEADER_ADDRESS)"]
+        return ["--distributed-executor-backend=mp", *group]
+
+    def spec(self, command: list[str], *, serves: bool = True) -> dict[str, Json]:
+        """serves: it answers requests, which of a group only the leader does."""
+        container: dict[str, Json] = {
+            "name": "vllm",
+            "image": self.request.image,
+            "command": [*command],
+            "env": [*self._environment()],
+            "resources": self._resources,
+            "securityContext": container_security(),
+            "volumeMounts": [*self._mounts()],
+        }
+        if serves:
+            container |= {"ports": [{"name": "http", "containerPort": ENGINE_PORT}], **_probes()}
+        return {
+            **pod_basics(),
+            "runtimeClassName": RUNTIME_CLASS,
+            "terminationGracePeriodSeconds": self._grace,
+            "initContainers": [self._fetch("fetch" if serves else "wait")],
+            "containers": [container, *self._beside] if serves else [container],
+            "volumes": [*self._volumes()],
+        }
+
+    def _lines(self, kind: str) -> Iterator[ProfileLine]:
+        return (line for line in self.served.lines if line.kind == kind)
+
+    @property
+    def _grace(self) -> int:
+        return next(int(str(line.value)) for line in self._lines("container") if line.name == "--stop-timeout")
+
+    def _environment(self) -> Iterator[Json]:
+        several = self.model.parallel.nodes > 1
+        for line in self._lines("env"):
+            # The plugin shows a container its own GPUs alone, and they count from 0 there; in WSL it shows all.
+            apart = line.name == "CUDA_VISIBLE_DEVICES" and not self.shared
+            if not (apart or line.name in _DEV_MODE or (several and line.name in _OF_ONE_MACHINE)):
+                yield {"name": line.name, "value": literal(str(line.value))}
+        if several:
+            yield {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        yield {"name": "HOME", "value": _CACHE}
+        yield {"name": "VLLM_CACHE_ROOT", "value": f"{_CACHE}/vllm"}
+
+    @property
+    def _resources(self) -> dict[str, Json]:
+        memory = f"{self.memory // GiB}Gi"
+        return {
+            "requests": {"cpu": str(self.model.parallel.data + self.model.gpus), "memory": memory},
+            "limits": {GPU: "1" if self.shared else str(self.model.gpus), "memory": memory},
+        }
+
+    def _fetch(self, role: str) -> dict[str, Json]:
+        """Before the engine: it has no GPU, and alone knows the hub's token. Of a group one fetches for all."""
+        token: list[Json] = []
+        if self.model.token is not None:
+            key = {"name": HUB_TOKEN, "key": "token"}
+            token = [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": key}}]
+        return {
+            "name": "model",
+            "image": self.request.image,
+            "command": ["python3", f"{_SCRIPTS}/fetch_model.py", f"{_SCRIPTS}/model.json", f"{_VOLUME}/model", role],
+            "env": [{"name": "HOME", "value": f"{_VOLUME}/cache"}, *token],
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
+            "securityContext": container_security(),
+            "volumeMounts": [
+                {"name": "model", "mountPath": _VOLUME},
+                {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True},
+            ],
+        }
+
+    @property
+    def _beside(self) -> list[Json]:
+        """The container that keeps the mirror of its KV cache within its size."""
+        mirror = self.request.workload.kv_mirror
+        if mirror is None:
+            return []
+        prune = f'while sleep {_PRUNED_EVERY_S}; do python3 -I {_SCRIPTS}/{PRUNE} "$0" "$1"; done'
+        container: dict[str, Json] = {
+            "name": "kv-prune",
+            "image": self.request.image,
+            "command": ["/bin/sh", "-c", prune, str(mirror.kept), self._kv],
+            "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+            "securityContext": container_security(writes=False),
+            "volumeMounts": [
+                {"name": "model", "mountPath": self._kv, "subPath": "kv"},
+                {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True},
+            ],
+        }
+        return [container]
+
+    @property
+    def _kv(self) -> str:
+        return kv_folder(self.model.name)
+
+    def _mounts(self) -> Iterator[Json]:
+        yield {"name": "shm", "mountPath": _SHM}
+        yield {"name": "model", "mountPath": MODEL, "subPath": "model", "readOnly": True}
+        yield {"name": "model", "mountPath": _CACHE, "subPath": "cache"}
+        if self.request.workload.kv_mirror is not None:
+            yield {"name": "model", "mountPath": self._kv, "subPath": "kv"}
+        yield {"name": "scripts", "mountPath": _SCRIPTS, "readOnly": True}
+
+    def _volumes(self) -> Iterator[Json]:
+        size = f"{self.shared_memory // GiB}Gi"
+        yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
+        yield {"name": "model", "persistentVolumeClaim": {"claimName": self.name}}
+        yield {"name": "scripts", "configMap": {"name": self.name}}
+
+
+def _whole(size: Bytes) -> Bytes:
+    """A multiple of 1 GiB."""
+    return -(-size // GiB) * GiB
+
+
+def _probes() -> Mapping[str, Json]:
+    """/health answers once the model is loaded, and 503 where the engine is dead. Until the first answer, for as long
+    as an engine may take to start, nothing else is asked, so that none is killed while it loads.
+    """
+    health: dict[str, Json] = {"httpGet": {"path": "/health", "port": "http"}}
+    return {
+        "startupProbe": {
+            **health,
+            "periodSeconds": _EVERY_S,
+            "timeoutSeconds": 5,
+            "failureThreshold": START_SECONDS // _EVERY_S,
+        },
+        "readinessProbe": {**health, "periodSeconds": _EVERY_S, "timeoutSeconds": 5, "failureThreshold": 3},
+        "livenessProbe": {**health, "periodSeconds": 30, "timeoutSeconds": 20, "failureThreshold": 6},
+    }
+
 
 _COMPILED: Bytes = 16 * GiB  # graphs of all versions that were ever tried, beside the model
 _FETCHING_S = 6 * 3600  # a large model by a slow line
@@ -120,7 +314,6 @@ def _scripts(pod: EnginePod) -> Mapping[str, Json]:
 
 
 def _programs(pod: EnginePod) -> Iterator[tuple[str, str]]:
-    """What runs in its pods, by the room where it lies."""
     yield str(__package__), "fetch_model.py"
     if _several(pod) and pod.request.by_ray:
         yield str(__package__), "ray_group.sh"

@@ -5,10 +5,17 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from winhost.cluster.cluster_names import ENGINE_PORT, GATEWAY, GATEWAY_PORT, engine_name, labels, manifest, selector
-from winhost.cluster.network_policies import dns, policy, to_engines
-from winhost.cluster.pod_security import container_security, pod_basics
-from winhost.cluster.render_request import ClusterRequest
+from winhost.cluster.isolation import container_security, dns, pod_basics, policy, to_engines
+from winhost.cluster.render_request import (
+    ENGINE_PORT,
+    GATEWAY,
+    GATEWAY_PORT,
+    ClusterRequest,
+    engine_name,
+    labels,
+    manifest,
+    selector,
+)
 from winhost.core.answers import Json
 from winhost.gateway import gateway_settings
 from winhost.gateway.gateway_settings import parse_settings

@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 
-from winhost.cluster.cluster_names import GPU, GPU_NODE, PLUGIN, RUNTIME_CLASS, VIDEO, labels, manifest, selector
-from winhost.cluster.network_policies import policy
-from winhost.cluster.pod_security import container_security, pod_basics
-from winhost.cluster.render_request import ClusterRequest
+from winhost.cluster.isolation import container_security, pod_basics, policy
+from winhost.cluster.render_request import (
+    GPU,
+    GPU_NODE,
+    PLUGIN,
+    RUNTIME_CLASS,
+    VIDEO,
+    ClusterRequest,
+    labels,
+    manifest,
+    selector,
+)
 from winhost.core.answers import Json
 
 _PLUGINS = "/var/lib/kubelet/device-plugins"

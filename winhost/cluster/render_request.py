@@ -1,15 +1,79 @@
-"""What is to be rendered for a cluster, and what comes of it."""
+"""What is rendered for a cluster: the request, the result, and the names and labels that both use."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from packaging.version import Version
 
-from winhost.cluster.cluster_names import KEYS, NAMESPACE
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Workload
+from winhost.serving.engine_names import slug
+
+NAMESPACE = "winhost"
+GATEWAY, VIDEO, KEYS, PLUGIN = "gateway", "ffmpeg", "gateway-keys", "nvidia-device-plugin"
+RUNTIME_CLASS = "nvidia"
+HUB_TOKEN = "hub-token"  # noqa: S105 - the name of a Secret
+GPU = "nvidia.com/gpu"
+GPU_NODE = "nvidia.com/gpu.present"
+"""The label by which NVIDIA's own feature discovery marks a node with a GPU."""
+ENGINE_PORT = 8000
+GATEWAY_PORT = 8443
+_GROUP = "leaderworkerset.sigs.k8s.io/name"
+_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+
+
+def engine_name(model: str) -> str:
+    """The name of all that belongs to a model's engine; for DNS, with at most 54 characters."""
+    return f"engine-{slug(model)}"
+
+
+def labels(name: str) -> dict[str, Json]:
+    """The labels of everything that belongs to one part."""
+    return {
+        "app.kubernetes.io/name": name,
+        "app.kubernetes.io/part-of": "winhost",
+        "app.kubernetes.io/managed-by": "winhost",
+    }
+
+
+def selector(name: str) -> dict[str, Json]:
+    """The labels by which pods of a part are found."""
+    return {"app.kubernetes.io/name": name}
+
+
+def leader_selector(name: str) -> dict[str, Json]:
+    """The pod of a group that serves."""
+    return {_GROUP: name, _INDEX: "0"}
+
+
+def group_selector(name: str) -> dict[str, Json]:
+    """All pods of a group."""
+    return {_GROUP: name}
+
+
+def manifest(
+    kind: str,
+    api: str,
+    name: str,
+    namespace: str | None,
+    body: Mapping[str, Json],
+    part: str | None = None,
+    marked: Mapping[str, Json] | None = None,
+) -> dict[str, Json]:
+    """part: whose label it has, by default its own name; marked: labels besides."""
+    metadata: dict[str, Json] = {"name": name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    metadata["labels"] = {**labels(part or name), **(marked or {})}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **body}
+
+
+def literal(text: str) -> str:
+    """As a container gets it: Kubernetes would put a variable in the place of `$(NAME)`."""
+    return text.replace("$(", "$$(")
+
 
 _WITHOUT_RAY = Version("0.19.0")  # kubernetes-sigs/lws #835
 
@@ -43,13 +107,13 @@ class ClusterRequest:
 
     @property
     def by_ray(self) -> bool:
-        """Whether Ray ties nodes together: images have none since vLLM 0.19, which does so by itself."""
+        """Ray ties nodes together: images have none since vLLM 0.19, which does so by itself."""
         version = self.workload.versions.get("vllm")
         return self.ray or (version is not None and version < _WITHOUT_RAY)
 
 
 def files_size(request: ClusterRequest, model: Model) -> Bytes:
-    """What its files take: as they are listed, else room for the weights twice, which many repositories have."""
+    """The bytes of its files: as listed, else room for the weights twice, which many repositories have."""
     listed = request.files[model.name]["files"]
     if listed is not None:
         return sum(int(line.split(" ")[1]) for line in listed)

@@ -1,15 +1,23 @@
-"""A workload as manifests of Kubernetes, by the profiles of the machine that is to be its node. Pure."""
+"""All that serves a workload in a cluster, as manifests and as their text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
-from winhost.cluster.cluster_names import GATEWAY, GPU_NODE, HUB_TOKEN, VIDEO, manifest
-from winhost.cluster.engine_manifests import engine_manifests
-from winhost.cluster.engine_pod import EnginePod
+from winhost.cluster.engine_manifests import EnginePod, engine_manifests
 from winhost.cluster.gateway_manifests import gateway_manifests
 from winhost.cluster.gpu_manifests import device_plugin, runtime_class, video_manifests
-from winhost.cluster.network_policies import policy
-from winhost.cluster.render_request import ClusterRequest, ManifestSet, files_size
+from winhost.cluster.isolation import policy
+from winhost.cluster.render_request import (
+    GATEWAY,
+    GPU_NODE,
+    HUB_TOKEN,
+    VIDEO,
+    ClusterRequest,
+    ManifestSet,
+    files_size,
+    manifest,
+)
 from winhost.compat.assess import assess
 from winhost.core.answers import Json
 from winhost.model.errors import RefusedError, visible
@@ -19,6 +27,51 @@ from winhost.model.units import gib
 from winhost.model.workload import Deploy, Exposure, Model
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Serving, serving
+
+
+def stream(rendered: ManifestSet) -> str:
+    """All of it, for `kubectl apply -f -`; what there is to know stands above as comments."""
+    return _comments(rendered.notes) + documents(rendered.manifests)
+
+
+def folder(rendered: ManifestSet) -> dict[str, str]:
+    """Texts by the names of files, one of them for `kubectl apply -k`."""
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(rendered.files),
+    }
+    written = {name: _comments(()) + documents(manifests) for name, manifests in rendered.files.items()}
+    return {"kustomization.yaml": _comments(rendered.notes) + _yaml(kustomization), **written}
+
+
+def documents(manifests: Iterable[Mapping[str, Json]]) -> str:
+    """One after the other."""
+    return "---\n".join(map(_yaml, manifests))
+
+
+def _comments(notes: Iterable[str]) -> str:
+    lines = (line for note in notes for line in note.splitlines())
+    printable = ("".join(c if c.isprintable() else "?" for c in line) for line in lines)
+    return "".join(f"# {line}\n" for line in ("Written by winhost render kubernetes.", *printable))
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    import yaml
+
+    class Readable(yaml.SafeDumper):
+        """Texts of several lines stand as they are, and nothing is said by reference."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, "|" if "\n" in value else None)
+
+    Readable.add_representer(str, text)
+    found: str = yaml.dump(dict(document), Dumper=Readable, sort_keys=False, width=1000, allow_unicode=False)
+    return found
+
 
 _NOT_SEEN = "unverified: these manifests fit the published schemas; winhost has not seen them in a real cluster"
 _NO_ENCODER = "video-codec.no-encoder"
@@ -56,7 +109,7 @@ def _served(facts: HostFacts, request: ClusterRequest) -> list[Serving]:
 
 
 def _judged(facts: HostFacts, request: ClusterRequest, variant: str) -> list[CapabilityVerdict]:
-    """What Kubernetes and video are on this machine. Raises RefusedError."""
+    """Judge Kubernetes and video on this machine. Raises RefusedError."""
     judged = assess(facts, stated=request.workload.versions).path(path_of(variant))
     here = next((each for each in judged.every_variant if each.path == variant), judged)
     pods = here.offers("kubernetes-per-gpu")

@@ -5,8 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from hashlib import sha256
 
-from winhost.autoinstall.install_document import new_host_key
-from winhost.autoinstall.install_plan import settings_to_fetch
+from winhost.autoinstall.install_plan import new_host_key, settings_to_fetch
 from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.connect.way_there import own_address

@@ -77,7 +77,7 @@ class Entry:
         )
 
     def splits_over(self, tensor: int) -> bool:
-        """Whether vLLM can share each layer among so many GPUs: whole heads, and whole groups of quantized weights."""
+        """vLLM can share each layer among so many GPUs: whole heads, and whole groups of quantized weights."""
         heads, kv_heads = self.heads, self.shape.kv_heads or 1
         whole = heads % tensor == 0 and (kv_heads % tensor == 0 or tensor % kv_heads == 0)
         return whole and self.intermediate % (tensor * GROUPS.get(self.quantization, 1)) == 0
@@ -101,7 +101,7 @@ def data_folder() -> Path:
 
 
 def refreshed_file() -> Path:
-    """Where `winhost models refresh` writes."""
+    """The file that `winhost models refresh` writes."""
     return data_folder() / "models.yaml"
 
 
@@ -143,7 +143,7 @@ def catalogue_of(document: Mapping[str, Any]) -> Catalogue:
 
 
 def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[str, Any]) -> Entry:
-    """What the repository says for itself comes before what all repositories of the model share."""
+    """Values of the repository itself come before those that all repositories of the model share."""
     said = {**model, **repository}
     shape = said["shape"]
     return Entry(

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_listing import listed_files
-from winhost.hub.hub_repository import HubRepository, not_listed
+from winhost.hub.hub_repository import HubRepository, listed_files, not_listed
 from winhost.hub.model_config import ModelConfig, model_config
 from winhost.hub.model_folder import ModelFolder
 from winhost.hub.weights import Tell, Weights, weights_of
@@ -37,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Planned:
-    """What is decided already, mostly for a host. gpus: over which each layer is spread."""
+    """Values that are decided already, mostly for a host. gpus: over which each layer is spread."""
 
     context: int
     sequences: int = SEQUENCES
@@ -169,7 +168,7 @@ def served_name(model: str) -> str:
 
 
 def _size(config: ModelConfig, weights: Weights | None, pickles: Bytes) -> Iterator[Line]:
-    """Of what is quantized the bytes are known better than by counting."""
+    """For quantized weights the bytes are known better than by counting."""
     if weights is None:
         yield Line("weights", pickles, "size of its pickles; how many parameters they have is not known")
         return
@@ -226,7 +225,7 @@ def _shape(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
 
 
 def _is_smaller(config: ModelConfig, weights: Weights | None, tied: bool) -> bool:
-    """What is larger than the whole model is not believed."""
+    """A value that is larger than the whole model is not believed."""
     tables = (config.hidden or 0) * (config.vocabulary or 0) * (1 if tied else 2)
     return weights is None or config.quantized is not None or tables < weights.total
 

@@ -182,7 +182,7 @@ def _quantization(said: Mapping[str, Any]) -> Quantization | None:
 
 
 def _packed(said: Mapping[str, Any], form: str) -> Quantization | None:
-    """Of compressed-tensors, where all groups have one width."""
+    """The width in compressed-tensors, where all groups have one."""
     groups = said.get("config_groups")
     if form != "pack-quantized" or not isinstance(groups, dict):
         return None

@@ -2,8 +2,7 @@
 
 from winhost.hub.catalogue import Entry
 from winhost.hub.draft import config_of, served_name
-from winhost.hub.hub_listing import listed_files, without_copies
-from winhost.hub.hub_repository import HubRepository, not_listed
+from winhost.hub.hub_repository import HubRepository, listed_files, not_listed, without_copies
 from winhost.hub.model_folder import ModelFolder
 from winhost.hub.weights import Tell, weights_of
 from winhost.model.workload import Shape

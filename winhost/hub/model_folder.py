@@ -64,7 +64,7 @@ class ModelFolder:
         return self
 
     def sizes(self) -> dict[str, Bytes]:
-        """By path below the folder; without hidden files, and folders of hubs' own records."""
+        """Files by path below the folder, without hidden ones and folders of hubs' own records."""
         try:
             found = dict(self._sizes())
         except OSError as error:

@@ -7,8 +7,7 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import shipped_document
 from winhost.hub.draft import config_of
-from winhost.hub.hub_listing import listed_files, without_copies
-from winhost.hub.hub_repository import HubRepository, not_listed
+from winhost.hub.hub_repository import HubRepository, listed_files, not_listed, without_copies
 from winhost.hub.model_config import ModelConfig
 from winhost.hub.weights import weight_files
 from winhost.model.errors import WinhostError
@@ -96,7 +95,7 @@ def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None,
 
 
 def _of_config(config: ModelConfig) -> Row:
-    """What config.json says, where it says all of it; the shape counts as one value."""
+    """The values in config.json; the shape counts as one, and only where all of it is there."""
     shape = {
         "layers": config.layers,
         "heads": config.heads,

@@ -45,11 +45,11 @@ class CloudRelease:
         return f"ubuntu-{self.version}-server-cloudimg-amd64.img"
 
     def place(self, name: str) -> str:
-        """Of a file of this release: its address, or its path."""
+        """The address or path of a file of this release."""
         return f"{self.mirror.rstrip('/')}/{SERIES[self.version]}/release-{self.date}/{name}"
 
     def signed_sha256(self) -> str:
-        """Of the image, as Canonical signed it. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
+        """The image's SHA-256, as Canonical signed it. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
         from winhost.images.signed_sums import signed_sums  # most plans download no image
 
         sums = signed_sums(*(text_at(self.place(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")))
@@ -59,7 +59,7 @@ class CloudRelease:
 
 
 def release_named(name: str, mirror: str = MIRROR) -> CloudRelease:
-    """By `ubuntu-24.04@20260814`; without a day the newest that the mirror lists. Raises UsageError (NoSuchImage)."""
+    """Find `ubuntu-24.04@20260814`; without a day the newest that the mirror lists. Raises UsageError (NoSuchImage)."""
     found = NAME.fullmatch(name)
     if found is None:
         raise _no_such(f"winhost knows no image '{visible(name)}'", f"There are: {known_images()}")
@@ -75,7 +75,7 @@ def is_address(place: str) -> bool:
 
 
 def _newest(version: str, mirror: str) -> str:
-    """What lies below `release` and `current` is replaced in place; only a dated one stays what it is."""
+    """Files below `release` and `current` are replaced in place; only those of a dated folder never change."""
     place = f"{mirror.rstrip('/')}/{SERIES[version]}/"
     listed = text_at(place).decode("utf-8", "replace") if is_address(place) else "/\n".join(_folders(Path(place)))
     dates: list[str] = _DATED.findall(listed)
@@ -106,7 +106,7 @@ def _no_such(what: str, hint: str) -> UsageError:
 
 
 def refuse_by_name(name: str) -> None:
-    """Of a file or a URL. Raises RefusedError (ImageRefused) for images that would not start, or not listen."""
+    """Raises RefusedError (ImageRefused) for images that would not start, or not listen."""
     last = name.rstrip("/").replace("\\", "/").rpartition("/")[2].lower()
     for pattern, why in _REFUSED.items():
         if re.search(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])", last):

@@ -34,7 +34,7 @@ _RANGE = re.compile(r"bytes (?:(\d{1,15})-\d{1,15}|\*)/(\d{1,15})")
 
 @dataclass(frozen=True)
 class RemoteImage:
-    """What is downloaded. bytes: its size, where it is known before."""
+    """A file to download. bytes: its size, where it is known before."""
 
     url: str
     sha256: str
@@ -151,7 +151,7 @@ def _attempt(image: RemoteImage, part: Path, progress: Progress) -> None:
 
 
 def _span(image: RemoteImage, response: "Response") -> tuple[Bytes, Bytes]:
-    """Where what it sends begins, and how long the whole is."""
+    """The first byte that the server sends, and the length of the whole file."""
     if response.status_code == 200:
         begin, told = 0, response.headers.get("Content-Length", "")
         total = int(told) if re.fullmatch(r"\d{1,15}", told) else -1

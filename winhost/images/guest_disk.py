@@ -11,8 +11,8 @@ from pathlib import Path
 
 from winhost.core.dataclass import dataclass
 from winhost.images.cloud_images import is_address
+from winhost.images.disk_image import open_image
 from winhost.images.download import RemoteImage, check_file, download
-from winhost.images.image_file import open_image
 from winhost.images.vhdx import write_vhdx
 from winhost.model.catalogue_file import cache_folder
 from winhost.model.errors import UsageError

@@ -1,35 +1,192 @@
-"""What a registry has under the name of an image: the digest for a platform, and how much is sent for it.
+"""Container images: their names, their manifests, and what a registry has of them.
 
 The distribution API: https://github.com/opencontainers/distribution-spec. Nothing is believed that does not have the
 hash by which it was asked for.
 """
 
 import base64
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from winhost.core.dataclass import dataclass
-from winhost.images.image_names import DIGEST, ImageName
-from winhost.images.manifests import (
-    INDEXES,
-    MANIFESTS,
-    MOST_OF_MANIFEST,
-    Manifest,
-    Unusable,
-    digest_of,
-    for_platform,
-    is_index,
-    manifest_document,
-    manifest_of,
-)
-from winhost.model.errors import WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.secrets import Secret, SecretRef
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered, OpenAnswer, WebAnswer, ask, is_this_machine, opened, place_of
+from winhost.web.asking import NotAnswered, OpenAnswer, WebAnswer, ask, is_this_machine, opened, parsed, place_of
+
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_HOST = r"localhost(?::\d{1,5})?|\[[0-9a-f:]+\]:\d{1,5}|[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d{1,5})?|[a-z0-9-]+:\d{1,5}"
+_NAME = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:({_HOST})/)?({_NAME}(?:/{_NAME})*)(?::([A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}))?(?:@(sha256:[0-9a-f]{{64}}))?"
+)
+_LONGEST = 512
+DOCKER_HUB = "docker.io"
+
+
+@dataclass(frozen=True)
+class ImageName:
+    """registry: its host, and port; repository: the rest before the tag."""
+
+    registry: str
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "ImageName":
+        """Raises UsageError (NoImageName)."""
+        found = _IMAGE.fullmatch(text) if len(text) <= _LONGEST else None
+        if found is None:
+            hint = "Write REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…, for example docker.io/vllm/vllm-openai:v0.33.0"
+            raise UsageError("NoImageName", what=f"'{visible(text[:_LONGEST])}' is not the name of an image", hint=hint)
+        registry, repository, tag, digest = found.groups()
+        if registry in (None, "index.docker.io", "registry-1.docker.io"):
+            registry, repository = DOCKER_HUB, repository if "/" in repository else f"library/{repository}"
+        return cls(registry, repository, tag or (None if digest else "latest"), digest)
+
+    @property
+    def address(self) -> str:
+        """The address at which its registry is asked."""
+        host = "registry-1.docker.io" if self.registry == DOCKER_HUB else self.registry
+        loopback = re.fullmatch(r"(localhost|127\.[0-9.]+|\[::1\])(:\d+)?", self.registry)
+        return f"{'http' if loopback else 'https'}://{host}"
+
+    @property
+    def wanted(self) -> str:
+        """The name of its manifest: the digest, or else the tag."""
+        return self.digest or str(self.tag)
+
+    @property
+    def pinned(self) -> str:
+        """As engines pull it, without a tag that may move."""
+        return f"{self.registry}/{self.repository}@{self.digest}"
+
+    def at(self, digest: str) -> "ImageName":
+        return replace(self, digest=digest)
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        return f"{self.registry}/{self.repository}{tag}" + (f"@{self.digest}" if self.digest else "")
+
+
+MOST_OF_MANIFEST: Bytes = 4 * MiB  # what registries accept at most
+_MOST_LAYERS = 1000
+_LARGEST = 1 << 44
+INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+
+
+class Unusable(Exception):
+    """Data that is no manifest, or not the one that was wanted. The sentence goes on after its name."""
+
+
+@dataclass(frozen=True)
+class Blob:
+    """An entry of a manifest: a layer, the configuration, another manifest."""
+
+    kind: str
+    digest: str
+    bytes: Bytes
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The manifest of an image for one platform. data: as it came, whose hash is the digest."""
+
+    digest: str
+    kind: str
+    config: Blob
+    layers: tuple[Blob, ...]
+    data: bytes
+
+    @property
+    def blobs(self) -> tuple[Blob, ...]:
+        """Each once, the configuration first."""
+        return tuple(dict.fromkeys((self.config, *self.layers)))
+
+    @property
+    def bytes(self) -> Bytes:
+        """The bytes that are sent for the image."""
+        return sum(blob.bytes for blob in self.blobs)
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def manifest_document(data: bytes) -> dict[str, Any]:
+    """Raises Unusable."""
+    try:
+        document = parsed(data)
+    except ValueError:
+        raise Unusable("is no JSON") from None
+    if not isinstance(document, dict):
+        raise Unusable("is no manifest")
+    return document
+
+
+def is_index(document: dict[str, Any], kind: str | None) -> bool:
+    """A list of manifests, one for each platform."""
+    return (document.get("mediaType") or kind) in INDEXES or ("manifests" in document and "config" not in document)
+
+
+def for_platform(document: dict[str, Any], platform: str) -> Blob:
+    """The manifest of a list that is for a platform, as linux/amd64. Raises Unusable."""
+    listed = document.get("manifests")
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise Unusable("is no list of manifests")
+    there = {_platform(each): each for each in reversed(listed)}
+    if platform not in there:
+        shown = ", ".join(sorted(name for name in there if "unknown" not in name)) or "none that is named"
+        raise Unusable(f"is not made for {platform}, but for: {shown[:300]}")
+    return _blob(there[platform], (*MANIFESTS, *INDEXES))
+
+
+def _platform(entry: dict[str, Any]) -> str:
+    platform = entry.get("platform")
+    parts = [platform.get("os"), platform.get("architecture")] if isinstance(platform, dict) else ["unknown"]
+    return "/".join(str(part) if str(part).isprintable() else "unknown" for part in parts)
+
+
+def manifest_of(data: bytes, kind: str | None = None) -> Manifest:
+    """Raises Unusable."""
+    document = manifest_document(data)
+    kind = document.get("mediaType") or kind or MANIFESTS[0]
+    if kind not in MANIFESTS or document.get("schemaVersion") != 2:
+        raise Unusable("has a manifest of a kind that winhost does not read")
+    layers = document.get("layers")
+    if not isinstance(layers, list) or not 0 < len(layers) <= _MOST_LAYERS:
+        raise Unusable("has a manifest without layers")
+    return Manifest(digest_of(data), kind, _blob(document.get("config")), tuple(map(_blob, layers)), data)
+
+
+def _blob(entry: Any, kinds: tuple[str, ...] = ()) -> Blob:
+    if not isinstance(entry, dict) or entry.get("urls"):
+        raise Unusable("has a manifest that names what lies elsewhere")
+    kind, digest, length = (entry.get(name) for name in ("mediaType", "digest", "size"))
+    if (
+        not isinstance(kind, str)
+        or not isinstance(digest, str)
+        or DIGEST.fullmatch(digest) is None
+        or type(length) is not int
+        or not 0 <= length <= _LARGEST
+        or (kinds and kind not in kinds)
+    ):
+        raise Unusable("has a manifest with parts that cannot be read")
+    return Blob(kind, digest, length)
+
 
 PLATFORM = "linux/amd64"
 _ACCEPT = ", ".join((*INDEXES, *MANIFESTS))
@@ -54,7 +211,7 @@ class Resolved:
 
     @property
     def digest(self) -> str:
-        """Of the manifest for the platform."""
+        """The digest of the manifest for the platform."""
         return self.manifest.digest
 
     @property
@@ -102,7 +259,7 @@ class Registry:
             raise not_resolved(self.name, str(unusable), _COMPARE) from None
 
     def _digest(self) -> str:
-        """By HEAD, which registries do not count as a download; the body is asked for by it, and checked."""
+        """Ask by HEAD, which registries count as no download; the body is asked for by the digest, and checked."""
         if self.name.digest:
             return self.name.digest
         answer = self.ask(f"manifests/{self.name.wanted}", 0, method="HEAD")
@@ -163,7 +320,7 @@ class Registry:
         return not_resolved(self.name, f"{self.name.registry} answers {status}", "Run the command again later")
 
     def _token(self, challenge: str) -> tuple[str, Secret]:
-        """What the registry's own authority gives for reading this repository, to anybody or to an account."""
+        """Ask the registry's own authority for a token to read this repository, for anybody or for an account."""
         scheme, _, rest = challenge.partition(" ")
         basic = ("Basic", _basic(self.entry)) if self.entry else None
         if scheme.lower() == "basic" and basic:

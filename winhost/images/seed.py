@@ -148,7 +148,7 @@ def _yaml(document: dict[str, Any]) -> bytes:
 
 
 def user_data(seed: GuestSeed) -> dict[str, Any]:
-    """What cloud-init is told, without keys of the host."""
+    """The user data for cloud-init, without keys of the host."""
     admin = {
         "name": seed.admin,
         "gecos": "winhost",

@@ -57,7 +57,7 @@ def _signatures(text: bytes) -> Iterator[bytes]:
 
 
 def signed_text(data: bytes, keys: Sequence[bytes]) -> bytes | None:
-    """What stands in a text with its signature around it, where that is good and by one of these keys, armoured."""
+    """The content of a signed text, where the signature is good and by one of these armoured keys."""
     import pysequoia
 
     try:

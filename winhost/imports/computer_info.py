@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value
-from winhost.imports.text import MOST_ELEMENTS
+from winhost.imports.observation import MOST_ELEMENTS, FileObservations, Misread, Observation, State, Unreported, Value
 from winhost.model.units import KiB
 
 _TOO_LARGE = 1 << 63  # Windows counts in 64 bits at most

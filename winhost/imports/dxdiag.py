@@ -14,8 +14,9 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     Worth,
+    text_at,
+    tree,
 )
-from winhost.imports.text import text_at, tree
 from winhost.model.units import MiB
 
 _KEY = re.compile(r"(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)(?:&REV_[0-9A-F]{2})?", re.IGNORECASE)

@@ -87,7 +87,7 @@ def _processors(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
 
 
 def _memory(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
-    """What is built in comes first, then what Windows can use, which is what facts mean; in tenths of GB."""
+    """First the memory that is built in, then what Windows can use, which facts mean; in tenths of GB."""
     amounts = [found for value in values if (found := _AMOUNT.fullmatch(value))]
     if len(amounts) < 2:
         return {}

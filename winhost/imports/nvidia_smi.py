@@ -15,8 +15,9 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     Worth,
+    text_at,
+    tree,
 )
-from winhost.imports.text import text_at, tree
 from winhost.model.units import MiB, size
 
 WINDOWS_MODELS = ("WDDM", "TCC", "MCDM")
@@ -60,7 +61,7 @@ def _gpu_of_row(row: re.Match[str], driver: str, *, wsl: bool) -> SeenFunction:
         "ranges": Unreported("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
         "vram": Observation(int(row["memory"]) * MiB, Worth.ROUGH),
     }
-    return SeenFunction(ids="", state=state, address=_address_in(row["address"]))
+    return SeenFunction(ids="", state=state, address=_address(row["address"]))
 
 
 def _of_log(text: str) -> FileObservations:
@@ -76,7 +77,11 @@ def _gpu(gpu: Element, driver: str | None) -> SeenFunction:
     if device is None:
         raise Misread(f"has a GPU without its PCI ids ({gpu.get('id', 'unnamed')})")
     name = text_at(gpu, "product_name")
-    return SeenFunction(ids=_ids(gpu, device), state=_state(gpu, name or "NVIDIA GPU", driver), address=_address(gpu))
+    return SeenFunction(
+        ids=_ids(gpu, device),
+        state=_state(gpu, name or "NVIDIA GPU", driver),
+        address=_address(text_at(gpu, "pci/pci_bus_id") or gpu.get("id") or ""),
+    )
 
 
 def _ids(gpu: Element, device: re.Match[str]) -> str:
@@ -86,11 +91,7 @@ def _ids(gpu: Element, device: re.Match[str]) -> str:
     return known + (f"&SUBSYS_{subsystem[1]}{subsystem[2]}".upper() if subsystem else "")
 
 
-def _address(gpu: Element) -> PciAddress:
-    return _address_in(text_at(gpu, "pci/pci_bus_id") or gpu.get("id") or "")
-
-
-def _address_in(written: str) -> PciAddress:
+def _address(written: str) -> PciAddress:
     found = _ADDRESS.fullmatch(written)
     if found is None:
         raise Misread(f"has a GPU at '{written}', which is no bus address")
@@ -127,7 +128,7 @@ def _base_class(gpu: Element) -> Value:
 
 
 def _not_told(*, wsl: bool) -> Unreported:
-    """What an nvidia-smi that did not run on Windows does not know of it."""
+    """Values of Windows, which an nvidia-smi elsewhere does not know."""
     if wsl:
         return Unreported("nvidia-smi ran in WSL, which does not show it")
     return Unreported("nvidia-smi ran on Linux, and Windows has a driver of its own")

@@ -16,9 +16,7 @@ from winhost.imports import (
     survey_dda,
     systeminfo,
 )
-from winhost.imports.import_errors import unreadable
-from winhost.imports.observation import FileObservations, Misread
-from winhost.imports.text import decoded
+from winhost.imports.observation import FileObservations, Misread, decoded, unreadable
 
 _BEGINNING = 1 << 20  # characters in which a file shows what it is
 

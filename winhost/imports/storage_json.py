@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from winhost.core.answers import Json
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value
-from winhost.imports.text import MOST_ELEMENTS
+from winhost.imports.observation import MOST_ELEMENTS, FileObservations, Misread, Observation, State, Unreported, Value
 
 DISK_NUMBER = "disk number "
 """What stands for the GUID of a partition's disk until the disks are known, before the number."""

@@ -81,7 +81,6 @@ def _is_gpu(block: list[str]) -> bool:
 
 
 def is_gpu(name: str, ids: str) -> bool:
-    """By what Windows calls it, and where its PCI id stands."""
     name = name[:_LONGEST_NAME]
     return bool((_OF_NVIDIA.search(ids) or _GPU.search(name)) and not _NO_GPU.search(name))
 

@@ -78,7 +78,7 @@ def read(text: str) -> FileObservations:
 
 
 def _elsewhere(text: str) -> FileObservations:
-    """By order and by values that no language changes. Raises Misread."""
+    """Tell fields apart by order and by values that no language changes. Raises Misread."""
     values = _values(text)
     version = next((at for at, value in enumerate(values) if _VERSION.match(value)), None)
     kind = next((at for at, value in enumerate(values) if _TYPE.match(value)), None)
@@ -102,7 +102,7 @@ def _elsewhere(text: str) -> FileObservations:
 
 
 def system_by_name(name: str, host: str, build: int | None) -> State:
-    """What the name of Windows tells in any language. Whether a server is a domain controller stands in words."""
+    """Read the name of Windows in any language; only words say that a server is a domain controller."""
     edition = _NAME.fullmatch(name)
     sku, edition_id = _EDITIONS.get(edition[1] if edition else "", (None, None))
     client = 1 if _CLIENT.match(name) else None
@@ -132,7 +132,7 @@ def _amount(written: str) -> Value:
 
 
 def _list(text: str) -> Mapping[str, str]:
-    """By name; what goes on in the next lines belongs to the name before it."""
+    """Values by name; lines that continue belong to the name before them."""
     info: dict[str, list[str]] = {}
     name = ""
     for line in text.splitlines():

@@ -7,7 +7,7 @@ from http.client import HTTPException
 from typing import Any
 
 from winhost.autoinstall.fetch_settings import NotHandedOut, fetched
-from winhost.autoinstall.install_document import FETCHED
+from winhost.autoinstall.install_plan import FETCHED
 from winhost.autoinstall.installer_storage import GuardStop, check_commands, check_storage, section_of
 from winhost.lab.physics.found.disks import Disks
 from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart

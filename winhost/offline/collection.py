@@ -17,8 +17,7 @@ from winhost.hub.hub_repository import HubRepository
 from winhost.images.download import RemoteImage, download
 from winhost.images.guest_disk import Tell
 from winhost.images.image_archive import archive_name, archive_size, write_archive
-from winhost.images.image_names import ImageName
-from winhost.images.image_registry import Registry, Resolved, resolve
+from winhost.images.image_registry import ImageName, Registry, Resolved, resolve
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Offline, OfflineImage
 from winhost.model.secrets import SecretRef
@@ -75,7 +74,6 @@ class Collection:
 
     @property
     def offline(self) -> Offline:
-        """What a plan takes from there."""
         return Offline(self._images, self._models, self._sources)
 
     def collect(
@@ -103,7 +101,7 @@ class Collection:
             raise UsageError("NoRoom", what=what, hint="Free some, or name a folder on another disk with -o")
 
     def _lacking(self, path: Path, size: Bytes) -> Bytes:
-        """Of a file, beside what has come of it."""
+        """The bytes that are still to come, beside those that are there."""
         there = [each.stat().st_size for each in (path, _part(path)) if each.is_file()]
         return max(0, size - max(there, default=0))
 
@@ -233,7 +231,6 @@ class Collection:
     # ---- the guest
 
     def _guest(self, guest: RemoteImage) -> None:
-        """By the name under which winhost looks for it beside a plan."""
         path = download(
             guest, self._folder / "images", lambda done, whole: self._tell("image of the guest", done, whole)
         )
@@ -275,7 +272,6 @@ def _files(model: WantedModel) -> Iterator[_File]:
 
 
 def _opener(model: WantedModel) -> tuple[str, FromByte]:
-    """What it is called, and what opens a file of it from a byte on."""
     if model.revision is None:
         return urlsplit(model.source).netloc, lambda path, at: opened(
             f"{model.source}/{quote(path)}", headers={"Range": f"bytes={at}-"} if at else {}

@@ -40,7 +40,7 @@ class PackageSource:
 
     @property
     def folder(self) -> str:
-        """Where its Release is."""
+        """The folder of its Release file."""
         base = self.base.rstrip("/")
         return base + (f"/{self.suite.strip('/')}".rstrip("/") if self.suite.endswith("/") else f"/dists/{self.suite}")
 
@@ -94,7 +94,6 @@ RELEASES: dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = 
 
 
 def known_keys() -> tuple[bytes, ...]:
-    """Of Ubuntu's and Debian's archives, as winhost brings them."""
     return tuple(_KEYS.findall(files(__package__).joinpath("distribution_keys.asc").read_bytes()))
 
 
@@ -157,7 +156,7 @@ def _packages(source: PackageSource, path: str, data: bytes) -> Iterator[Package
 
 
 def _is_usable(found: dict[str, str]) -> bool:
-    """What becomes the name of a file is one."""
+    """The parts that become the name of a file have the usual form."""
     return all(
         re.fullmatch(form, found[name])
         for name, form in (

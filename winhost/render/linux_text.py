@@ -24,7 +24,6 @@ def system_line(host: HostFacts) -> str:
 
 
 def machine_line(host: HostFacts) -> str:
-    """Where it runs, and on what."""
     system = host.the(LinuxSystem)
     where = (
         f"WSL ({system.wsl_networking})"
@@ -49,7 +48,6 @@ def driver_line(host: HostFacts) -> str:
 
 
 def engines_line(host: HostFacts) -> str:
-    """What runs containers."""
     found = [
         f"{each.key['engine']} {each.state.version}{f' ({each.state.socket})' if each.state.socket else ''}"
         for each in host.all(ContainerEngine)
@@ -58,7 +56,7 @@ def engines_line(host: HostFacts) -> str:
 
 
 def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """By GPU_COLUMNS and then GPU_COLUMNS_WIDE."""
+    """Cells in the order of GPU_COLUMNS, then GPU_COLUMNS_WIDE."""
     return [_gpu_row(each) for each in host.all(LinuxGpu)]
 
 
@@ -74,7 +72,7 @@ def _gpu_row(each: Instance[LinuxGpu]) -> tuple[str, ...]:
 
 
 def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """By DISK_COLUMNS."""
+    """Cells in the order of DISK_COLUMNS."""
     return [
         (
             each.key["disk"],
@@ -91,7 +89,7 @@ def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
 
 
 def port_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """By PORT_COLUMNS."""
+    """Cells in the order of PORT_COLUMNS."""
     ports = sorted(host.all(ListeningPort), key=lambda each: (int(each.key["port"]), each.key["address"]))
     return [
         (

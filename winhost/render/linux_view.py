@@ -81,7 +81,7 @@ def _card(gpu: Instance[LinuxGpu], number: int) -> ShownCard:
 
 
 def _named(device: str | None) -> str:
-    """By the catalogue, as long as no driver tells."""
+    """The catalogue's value, as long as no driver tells."""
     card = known(device or "")
     return card.name if card else f"GPU {device}"
 

@@ -64,7 +64,7 @@ class MatrixRow:
 
 
 def matrix(variants: Sequence[PathVerdict], needs: Needs) -> tuple[MatrixRow, ...]:
-    """What is wanted first, else in the order of the catalogue."""
+    """Required capabilities first, the others in the order of the catalogue."""
     rows = [_row(name, variants, needs) for name in CAPABILITIES]
     return tuple(sorted(rows, key=lambda row: ("must", "nice", "").index(row.wanted)))
 
@@ -78,15 +78,13 @@ def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
         title=topic.title,
         means=topic.means,
         wanted="must" if name in needs.must else "nice" if name in needs.nice else "",
-        cells=tuple(_cell(each, name) for each in variants),
+        cells=tuple(
+            Cell(each.path, each.offers(name).verdict, each.verdict is Verdict.UNSUPPORTED) for each in variants
+        ),
         groups=_groups(offered),
         reasons=_observed_reasons(offered),
         grounds=_grounds(offered),
     )
-
-
-def _cell(variant: PathVerdict, capability: str) -> Cell:
-    return Cell(variant.path, variant.offers(capability).verdict, variant.verdict is Verdict.UNSUPPORTED)
 
 
 def named(variants: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ def _standing(fit: Fit, needs: Needs) -> str:
 
 
 def settling(answer: Evaluation) -> tuple[str, ...]:
-    """What to run there, where nothing can be recommended, or facts of an import lack what verdicts wait for."""
+    """The command to run where nothing can be recommended, or imported facts lack what verdicts wait for."""
     if not answer.settle or (answer.assessment.recommended is not None and answer.assessment.origin != "imported"):
         return ()
     lines = (line for number, each in enumerate(answer.settle, 1) for line in (f"{number}. {each.run}", _settled(each)))
@@ -78,7 +78,7 @@ def supposed(what: Supposed) -> str:
 
 
 def changes(best: Fit, cheapest: Mended | None, path: str | None = None) -> str | None:
-    """What heads the cheapest changes, or says that there are none; None where the best fit needs no change."""
+    """The heading of the cheapest changes, or that there are none; None where the best fit needs no change."""
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
     if cheapest is None:
@@ -100,7 +100,7 @@ def heaviest_first(reasons: Iterable[Reason]) -> list[Reason]:
 
 
 def remedy(reason: Reason) -> str | None:
-    """What to do about it, and whether anybody has seen it help."""
+    """The remedy, and whether anybody has seen it help."""
     if reason.remedy is None:
         return None
     mend = catalogue.remedies()[reason.remedy]

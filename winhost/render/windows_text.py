@@ -33,7 +33,7 @@ _KINDS = {
 
 
 def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """By GPU_COLUMNS and then GPU_COLUMNS_WIDE. Raises MissingFact."""
+    """Cells in the order of GPU_COLUMNS, then GPU_COLUMNS_WIDE. Raises MissingFact."""
     return [_gpu_row(host, card) for card in host.cards]
 
 
@@ -59,7 +59,7 @@ def _memory(card: Card) -> str:
 
 
 def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:
-    """By DISK_COLUMNS. A disk is named by the GUID of its table, which Linux knows too, or else by its unique id."""
+    """Cells in the order of DISK_COLUMNS. The GUID of its table names a disk, as in Linux, or else its unique id."""
     return [_disk_row(host, each) for each in host.all(Disk)]
 
 

@@ -1,15 +1,42 @@
-"""Who reaches the pods of a workload, and what these reach: nothing but what the workload names.
-
-A NetworkPolicy knows pods, addresses and ports, and no names of hosts. It takes a network plugin that enforces them.
-"""
+"""What pods of a workload may do and whom they reach: no more than serving takes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from winhost.cluster.cluster_names import ENGINE_PORT, engine_name, manifest, selector
+from winhost.cluster.render_request import ENGINE_PORT, engine_name, manifest, selector
 from winhost.core.answers import Json
 from winhost.model.workload import Model
+
+USER = 2000
+"""`vllm` in vLLM's image; its files belong to the group 0."""
+
+
+def pod_security() -> dict[str, Json]:
+    """As Kubernetes' own standard `restricted` asks. The group of the image's user owns volumes."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": 0,
+        "fsGroup": 0,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container_security(*, writes: bool = True) -> dict[str, Json]:
+    """writes: into the file system of its image."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        **({} if writes else {"readOnlyRootFilesystem": True}),
+    }
+
+
+def pod_basics() -> dict[str, Json]:
+    """Nothing of the API, and no variables of Services: one called vllm would set VLLM_PORT, which vLLM reads."""
+    return {"automountServiceAccountToken": False, "enableServiceLinks": False, "securityContext": pod_security()}
+
 
 # Its files come from addresses that change, and all of them are public.
 _PUBLIC_HUB = "huggingface.co"

@@ -1,17 +1,119 @@
-"""What makes a Linux a node, as entries of a playbook: k3s by its hash, its files and unit, what its cluster runs."""
+"""A Linux as a node of a cluster: what is asked, the files of k3s, and the resources of its plan."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from winhost.cluster.node_files import CONFIG, TOKEN, UNIT, UNIT_FILE, config_file, unit_file
-from winhost.cluster.node_request import ClusterStack, NodeRequest, entry
+from winhost.cluster.render_request import GPU_NODE, ClusterRequest
 from winhost.cluster.rendering import rendered
 from winhost.core.answers import Json, MissingFact
+from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
+from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.listening_port import ListeningPort
 from winhost.resources.linux.release_file import ReleaseFile
+
+
+@dataclass(frozen=True)
+class NodeFile:
+    """A file of a release of k3s, and where it is to be. source: an address, or a path on that Linux."""
+
+    path: str
+    source: str
+    sha256: str
+    bytes: Bytes
+
+
+@dataclass(frozen=True)
+class Join:
+    """server: the address of the cluster's API, https://…:6443; token: a secret reference."""
+
+    server: str
+    token: str
+
+
+@dataclass(frozen=True)
+class NodeRequest:
+    """release: the version of k3s; files: its program, and images for a Linux without a network; join: None where k3s
+    starts a cluster, in which the workload is then put; wsl: the network mode of WSL, where it is a distro; newer: what
+    is said of a release that is newer than winhost knows.
+    """
+
+    node: str
+    release: str
+    files: tuple[NodeFile, ...]
+    cluster: ClusterRequest
+    join: Join | None = None
+    wsl: str | None = None
+    newer: str | None = None
+
+
+@dataclass(frozen=True)
+class ClusterStack:
+    """entries: resources of a playbook; notes: sentences for the plan."""
+
+    entries: tuple[Json, ...]
+    notes: tuple[str, ...]
+
+
+def entry(resource: str, title: str, key: Mapping[str, str], desired: Mapping[str, Json], why: str) -> Json:
+    """An entry of `resources` in a playbook."""
+    return {"resource": resource, "title": title, "key": dict(key), "desired": dict(desired), "why": why}
+
+
+CONFIG, TOKEN, UNIT = "/etc/rancher/k3s/config.yaml", "/etc/rancher/k3s/join-token", "winhost-k3s.service"
+UNIT_FILE = f"/usr/local/lib/systemd/system/{UNIT}"
+PROGRAM = "/usr/local/bin/k3s"
+
+
+def config_file(request: NodeRequest) -> str:
+    """The token of a cluster that is joined is in a file of its own, which root alone reads."""
+    lines = ["# Written by winhost.", f"node-name: {request.node}", "node-label:", f"- {GPU_NODE}=true"]
+    if request.wsl is not None:
+        # All distros share one network, whose adapter this is.
+        lines.append("flannel-iface: eth0")
+    if request.join is not None:
+        lines += [f"server: {request.join.server}", f"token-file: {TOKEN}"]
+    else:
+        # Nobody but root reads what leads to the API; Secrets are encrypted on disk. Ports 80 and 443 stay free.
+        lines += ['write-kubeconfig-mode: "0600"', "secrets-encryption: true", "disable:", "- traefik"]
+    return "\n".join([*lines, ""])
+
+
+def unit_file(request: NodeRequest) -> str:
+    """Pods outlive a restart of k3s, as its own installer has it."""
+    shared = ["# Pods see what is mounted later.", "ExecStartPre=-/bin/mount --make-rshared /"] if request.wsl else []
+    return "\n".join(
+        [
+            "# Written by winhost: a node of a Kubernetes cluster.",
+            "[Unit]",
+            "Description=k3s, a node of a Kubernetes cluster",
+            "Wants=network-online.target",
+            "After=network-online.target",
+            "",
+            "[Service]",
+            "Type=notify",
+            *shared,
+            "ExecStartPre=-/sbin/modprobe br_netfilter",
+            "ExecStartPre=-/sbin/modprobe overlay",
+            f"ExecStart={PROGRAM} {'agent' if request.join else 'server'}",
+            "KillMode=process",
+            "Delegate=yes",
+            "LimitNOFILE=1048576",
+            "LimitNPROC=infinity",
+            "LimitCORE=0",
+            "TasksMax=infinity",
+            "TimeoutStartSec=600",
+            "Restart=always",
+            "RestartSec=5",
+            "",
+            "[Install]",
+            "WantedBy=multi-user.target",
+            "",
+        ]
+    )
+
 
 _OF_NODES = ("6443", "10250")  # of the API, and of the kubelet
 _PORTS = "nodes reach each other at TCP 6443 and 10250 and UDP 8472: winhost opens none of these in a firewall"

@@ -1,0 +1,407 @@
+"""Lint an autoinstall file: what the installer accepts, and what then wipes disks, stops, waits or tells secrets.
+
+The shape of the file comes first (lint_shape.py). The installer's own schema ends there: it says of `storage` that it
+is an object, and allows any other key.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from packaging.version import Version
+
+from winhost.autoinstall import lint_secrets, lint_shape
+from winhost.autoinstall.autoinstall_file import (
+    PREFIX,
+    ROWS,
+    AutoinstallContext,
+    Delivery,
+    KnownDisk,
+    KnownPartition,
+    Loc,
+    StorageAction,
+    Unreadable,
+    bare,
+    parsed_autoinstall,
+    schema,
+    storage_bytes,
+)
+from winhost.autoinstall.installer_storage import UNRESOLVED
+from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
+from winhost.findings.finding import Finding, Found
+from winhost.model.errors import did_you_mean
+
+Findings = Iterator[Finding]
+
+
+def sections(context: AutoinstallContext) -> Findings:
+    """Only a cloud-config may have other keys beside the section."""
+    file = context.file
+    for loc in file.twice:
+        yield context.found(loc[len(file.at) :], "key-twice", key=loc[-1])
+    if file.delivery is Delivery.CLOUD_CONFIG and not file.section:
+        yield context.found((), "no-section")
+    elif file.delivery is Delivery.WRAPPED:
+        for key in file.whole:
+            if key != "autoinstall":
+                yield context.found((), "beside-section", key=key)
+
+
+def top_keys(context: AutoinstallContext) -> Findings:
+    """A misspelt key is passed over, where the installer does not refuse it."""
+    sections = schema()["sections"]
+    for keys, shape in (((), sections), (("storage",), sections["storage"]), (("ssh",), sections["ssh?"])):
+        for loc, key, near in context.unknown(keys, context.mapping(*keys), shape):
+            yield context.found(loc, "unknown-key", key=key, near=near)
+
+
+def interactive(context: AutoinstallContext) -> Findings:
+    """Screens that wait."""
+    names = context.get("interactive-sections")
+    if names:
+        listed = names if isinstance(names, list) else [names]
+        yield context.found(("interactive-sections",), "interactive", sections=", ".join(map(str, listed)))
+
+
+def account(context: AutoinstallContext) -> Findings:
+    """Somebody must be able to log on."""
+    asked = context.get("interactive-sections") or []
+    told = {"identity", "user-data", "active-directory"} & set(context.file.section) or {"identity", "*"} & set(asked)
+    server = "server" in str(context.get("source", "id") or "server")
+    if not told and server and context.get("storage", "layout", "reset-partition-only") is not True:
+        yield context.found((), "no-account")
+    if not _can_log_on(context):
+        yield context.found(("ssh",), "locked-out")
+
+
+def _can_log_on(context: AutoinstallContext) -> bool:
+    ssh, users = context.mapping("ssh"), str(context.get("user-data"))
+    keys = bool(ssh.get("authorized-keys")) or "ssh_authorized_keys" in users or "ssh_import_id" in users
+    return ssh.get("install-server") is True and (keys or ssh.get("allow-pw") is True)
+
+
+def network(context: AutoinstallContext) -> Findings:
+    """Settings that fail without a network."""
+    if context.get("drivers", "install") is True:
+        yield context.found(("drivers", "install"), "drivers")
+    if context.get("apt", "fallback") in (None, "abort"):
+        yield context.found(("apt",), "no-mirror")
+
+
+MATCHES = Version("24.04.2")  # of the media; use_gap heeds `match` from there on (LP #2080608)
+_NAMES = ("direct", "lvm", "zfs", "hybrid")
+_LAYOUT = ("storage", "layout")
+
+
+def storage(context: AutoinstallContext) -> Findings:
+    """Without a section the largest disk goes."""
+    section, asked = context.file.section, context.get("interactive-sections") or []
+    if not section:
+        return
+    if "storage" not in section:
+        asks = "storage" in asked or "*" in asked
+        others = [str(key) for key in section if key not in bare(schema()["sections"])]
+        wrong = next((key for key in others if did_you_mean(key, ["storage"])), None)
+        near = f"; '{wrong}' is not it." if wrong else "."
+        yield context.found((), "no-storage-asks" if asks else "no-storage", near=near)
+        return
+    content = context.mapping("storage")
+    if "config" not in content and "layout" not in content:
+        yield context.found(("storage",), "storage-empty")
+    elif "config" in content and "layout" in content:
+        yield context.found(("storage", "config"), "layout-and-config")
+
+
+def layout(context: AutoinstallContext) -> Findings:
+    """A layout says what it does, but not always to which disk."""
+    if not context.uses_layout:
+        return
+    found = context.mapping(*_LAYOUT)
+    for loc, key, near in context.unknown(_LAYOUT, found, schema()["layout"]):
+        yield context.found(loc, "unknown-key", key=key, near=near)
+    yield from _name(context, found)
+    mode = found.get("mode")
+    if mode == "use_gap":
+        yield from _gap(context, found)
+    elif mode is None:
+        yield context.found(_LAYOUT, "layout-no-mode", which=_which(found))
+    elif mode == "reformat_disk":
+        yield context.found((*_LAYOUT, "mode"), "layout-reformat", which=_which(found))
+    yield from _match(context, (*_LAYOUT, "match"), found.get("match"))
+
+
+def _which(layout: dict[str, Any]) -> str:
+    match = layout.get("match")
+    return "the largest disk" if not match else f"the first disk that matches {match}"
+
+
+def _name(context: AutoinstallContext, layout: dict[str, Any]) -> Findings:
+    name = layout.get("name")
+    if name is not None and name not in _NAMES:
+        yield context.found((*_LAYOUT, "name"), "layout-name", found=name)
+    if name == "lvm" and layout.get("sizing-policy") != "all":
+        yield context.found((*_LAYOUT, "name"), "layout-scaled")
+
+
+def _gap(context: AutoinstallContext, layout: dict[str, Any]) -> Findings:
+    loc = (*_LAYOUT, "mode")
+    yield context.found(loc, "gap-version")
+    if not layout.get("match"):
+        yield context.found(loc, "gap-anywhere")
+    elif context.installer is None:
+        yield context.found(loc, "gap-may-ignore-match")
+    elif context.installer < MATCHES:
+        yield context.found(loc, "gap-ignores-match")
+
+
+def disk_matches(context: AutoinstallContext) -> Findings:
+    """The match of each disk in `config`."""
+    for each in context.of("disk"):
+        if "serial" not in each.data and "path" not in each.data:
+            yield from _match(context, (*each.loc, "match"), each.data.get("match"), kept=each.is_true("preserve"))
+
+
+def _match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bool = False) -> Findings:
+    if isinstance(match, list):
+        if context.installer is not None and context.installer < MATCHES:
+            yield context.found(loc, "match-list")
+        for at, each in enumerate(match):
+            yield from _one_match(context, (*loc, at), each, kept=kept)
+    elif match is not None:
+        yield from _one_match(context, loc, match, kept=kept)
+
+
+def _one_match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bool) -> Findings:
+    if not isinstance(match, dict):
+        return
+    for place, key, near in context.unknown(loc, match, schema()["match"]):
+        yield context.found(place, "match-key", key=key, near=near)
+    if not kept:
+        return
+    named = [key for key in ("serial", "path", "id_path", "devpath") if key in match]
+    for key in (*named, *(key for key in ("model", "vendor") if key in match)):
+        if any(char in str(match[key]) for char in "*?["):
+            yield context.found((*loc, key), "match-wildcard", key=key, value=match[key])
+    if not named:
+        how = ", ".join(f"{key}: {value}" for key, value in match.items()) or "left"
+        yield context.found(loc, "match-any", how=how)
+
+
+_FOREIGN = {
+    ESP_TYPE: "an ESP",
+    MSR_TYPE: "of Microsoft, reserved",
+    BASIC_DATA_TYPE: "of Windows' data",
+    RECOVERY_TYPE: "of Windows' recovery",
+    SPACES_TYPE: "of Storage Spaces",
+    **dict.fromkeys(LDM_TYPES, "of a dynamic disk"),
+}
+_FLAGS = {"boot": "an ESP", "msftres": "of Microsoft, reserved"}
+
+
+def action_keys(context: AutoinstallContext) -> Findings:
+    """`preserv: true` preserves nothing."""
+    for each in context.actions:
+        for loc, key, near in context.unknown(each.loc, each.data, schema()["actions"].get(each.type, {"*": "any"})):
+            yield context.found(loc, "misspelt", type=each.type, id=each.id, key=key, near=near)
+
+
+def disks(context: AutoinstallContext) -> Findings:
+    """Which disk it is, and what becomes of its table."""
+    for each in context.of("disk"):
+        kept, given = each.is_true("preserve"), each.data.keys()
+        if each.data.get("serial") == UNRESOLVED:
+            if "guard.py" not in str(context.get("early-commands")):
+                yield context.found((*each.loc, "serial"), "unresolved")
+        elif "path" in given and "serial" not in given:
+            yield context.found((*each.loc, "path"), "disk-path", path=each.data["path"])
+        elif "serial" not in given and not each.data.get("match") and (kept or "wwn" in given):
+            yield context.found(each.loc, "disk-unnamed", id=each.id)
+        if not kept and each.data.get("serial") != UNRESOLVED:
+            yield context.found(each.loc, "disk-anew", id=each.id)
+        elif kept and each.data.get("wipe"):
+            yield context.found((*each.loc, "wipe"), "disk-wipe", id=each.id, wipe=each.data["wipe"])
+
+
+def partitions(context: AutoinstallContext) -> Findings:
+    """On a disk that keeps something, nothing is left to the installer."""
+    every = context.of("partition")
+    for at, each in enumerate(every):
+        size, kept = storage_bytes(each.data.get("size")), context.keeps(each)
+        if kept and "offset" not in each.data:
+            yield context.found(each.loc, "no-offset", id=each.id)
+        if kept and size == -1:
+            yield context.found((*each.loc, "size"), "size-rest", size=each.data["size"])
+        later = [other for other in every[at + 1 :] if other.data.get("device") == each.data.get("device")]
+        extended = each.data.get("flag") == "extended"
+        if size == -1 and "%" not in str(each.data["size"]) and later and not extended:
+            yield context.found((*each.loc, "size"), "rest-not-last", id=each.id, later=later[0].id)
+        if each.is_true("resize"):
+            yield context.found((*each.loc, "resize"), "resize", id=each.id)
+        if each.is_true("preserve"):
+            yield from _preserved(context, each)
+
+
+def _preserved(context: AutoinstallContext, each: StorageAction) -> Findings:
+    if not each.data.get("partition_type"):
+        yield context.found(each.loc, "no-type", id=each.id)
+    if each.data.get("number") is None:
+        yield context.found(each.loc, "no-number", id=each.id)
+    disk = context.by_id("disk", each.data.get("device"))
+    if disk is not None and not disk.is_true("preserve"):
+        yield context.found(each.loc, "keeps-some", id=each.id)
+    kind = _foreign(each)
+    if kind and each.data.get("wipe"):
+        yield context.found((*each.loc, "wipe"), "wipes-foreign", id=each.id, kind=kind)
+
+
+def _foreign(partition: StorageAction) -> str | None:
+    """The kind of a partition that is not Linux's own, or None."""
+    kind = str(partition.data.get("partition_type", "")).lower()
+    return _FOREIGN.get(kind) or (_FLAGS.get(str(partition.data.get("flag"))) if not kind else None)
+
+
+def formats(context: AutoinstallContext) -> Findings:
+    """A new file system on what was preserved."""
+    for each in context.of("format"):
+        volume = context.by_id("partition", each.data.get("volume"))
+        if volume is None or not volume.is_true("preserve") or each.is_true("preserve"):
+            continue
+        kind = _foreign(volume)
+        if kind:
+            yield context.found(each.loc, "formats-foreign", id=volume.id, kind=kind)
+
+
+def mounts(context: AutoinstallContext) -> Findings:
+    """A root, and a place for the boot loader of the firmware that the file is for."""
+    if not context.actions:
+        return
+    if "/" not in [path for each in context.actions for path in _mounted(each)]:
+        yield context.found(("storage", "config"), "no-root")
+    if not any(_for_uefi(context, each) or each.data.get("flag") == "prep" for each in context.of("partition")):
+        bios = [each for each in context.of("disk") if each.is_true("grub_device") and _for_bios(context, each)]
+        if not context.of("dasd"):
+            yield context.found(bios[0].loc if bios else ("storage", "config"), "bios-only" if bios else "no-loader")
+
+
+def _mounted(each: StorageAction) -> Iterator[str]:
+    """The paths at which an entry is mounted; pools and volumes of ZFS mount themselves."""
+    settings = each.data.get({"zpool": "fs_properties", "zfs": "properties"}.get(each.type, ""))
+    if each.type == "mount":
+        yield str(each.data.get("path"))
+    elif isinstance(settings, dict) and settings.get("canmount", True) in (True, "on"):
+        yield str(settings.get("mountpoint", each.data.get("mountpoint", each.data.get("volume"))))
+
+
+def _for_uefi(context: AutoinstallContext, each: StorageAction) -> bool:
+    """An ESP that GRUB goes to."""
+    formats = [it.data.get("id") for it in context.of("format") if it.data.get("volume") == each.data.get("id")]
+    mounted = [
+        it for it in context.of("mount") if it.data.get("path") == "/boot/efi" and it.data.get("device") in formats
+    ]
+    return each.is_true("grub_device") and bool(mounted)
+
+
+def _for_bios(context: AutoinstallContext, disk: StorageAction) -> bool:
+    """A disk that GRUB can go to without UEFI: without GPT, or with a partition for GRUB's core."""
+    if disk.data.get("ptable") in ("msdos", "dos") or "ptable" not in disk.data:
+        return True
+    mine = [each for each in context.of("partition") if each.data.get("device") == disk.data.get("id")]
+    return any(each.data.get("flag") == "bios_grub" for each in mine)
+
+
+def loaders(context: AutoinstallContext) -> Findings:
+    """curtin reorders and removes the firmware's boot entries unless told otherwise."""
+    grub = context.mapping("storage", "grub")
+    if grub.get("reorder_uefi") is True:
+        yield context.found(("storage", "grub", "reorder_uefi"), "reorder")
+    keeps = any(each.is_true("preserve") for each in context.of("partition"))
+    if keeps and grub.get("remove_duplicate_entries") is not False:
+        yield context.found(("storage",), "duplicates")
+
+
+def against_facts(context: AutoinstallContext) -> Findings:
+    """Every partition is listed where it is, and nothing new lies on one."""
+    whole = context.get("storage", "layout", "mode") in (None, "reformat_disk")
+    asked = context.get("interactive-sections") or []
+    if context.disks and all(disk.partitions for disk in context.disks):
+        holds = sum(len(disk.partitions) for disk in context.disks)
+        if context.file.section and not context.actions and whole and not {"storage", "*"} & set(asked):
+            yield context.found(("storage",), "wipes-what-is-there", what="This file", holds=holds)
+        for disk in context.of("disk"):
+            if not disk.is_true("preserve") and disk.data.get("serial") != UNRESOLVED:
+                yield context.found(disk.loc, "wipes-what-is-there", what=f"The disk {disk.id}", holds=holds)
+    for disk in context.of("disk") if context.disks else ():
+        listed = [each for each in context.of("partition") if each.data.get("device") == disk.data.get("id")]
+        kept = [each for each in listed if each.is_true("preserve")]
+        if not disk.is_true("preserve"):
+            continue
+        known = _meant(context, kept)
+        if known is None:
+            yield context.found(disk.loc, "other-disk", id=disk.id)
+            continue
+        yield from _compared(context, disk, kept, known)
+        yield from _new_ones(context, [each for each in listed if each not in kept], known)
+
+
+def _meant(context: AutoinstallContext, kept: list[StorageAction]) -> KnownDisk | None:
+    """The disk that has most of these partitions."""
+    offsets = {each.number("offset") for each in kept}
+    hits = {disk.guid: sum(each.offset in offsets for each in disk.partitions) for disk in context.disks}
+    best = max(context.disks, key=lambda disk: hits[disk.guid])
+    return best if hits[best.guid] else None
+
+
+def _compared(
+    context: AutoinstallContext, disk: StorageAction, kept: list[StorageAction], known: KnownDisk
+) -> Findings:
+    there = {each.offset: each for each in known.partitions}
+    listed = {each.number("offset"): each for each in kept}
+    for offset, partition in there.items():
+        if offset not in listed:
+            yield context.found(disk.loc, "unlisted", guid=partition.guid, offset=offset)
+    for each in kept:
+        found = there.get(each.number("offset") or -1)
+        if found is None:
+            yield context.found(each.loc, "elsewhere", id=each.id, offset=each.data.get("offset"))
+        else:
+            yield from _one(context, each, found)
+
+
+def _one(context: AutoinstallContext, each: StorageAction, known: KnownPartition) -> Findings:
+    if each.number("size") != known.size:
+        words = {"id": each.id, "size": each.data.get("size"), "known": known.size}
+        yield context.found((*each.loc, "size"), "other-size", **words)
+    kind = str(each.data.get("partition_type", "")).lower()
+    if kind and kind != known.type:
+        yield context.found((*each.loc, "partition_type"), "other-type", id=each.id, kind=kind, known=known.type)
+
+
+def _new_ones(context: AutoinstallContext, new: list[StorageAction], known: KnownDisk) -> Findings:
+    for each in new:
+        begin, length = each.number("offset"), each.number("size")
+        if begin is None or length is None:
+            continue
+        for other in known.partitions:
+            if begin < other.offset + other.size and other.offset < begin + length:
+                yield context.found(each.loc, "overlaps", id=each.id, guid=other.guid)
+
+
+RULES = (
+    *(lint_shape.shapes, lint_shape.ids, sections, top_keys, interactive, account, network),
+    *(storage, layout, disk_matches),
+    *(action_keys, disks, partitions, formats, mounts, loaders),
+    *(against_facts, lint_secrets.secrets),
+)
+
+
+def lint_autoinstall(
+    data: bytes, *, installer: Version | None = None, disks: Sequence[KnownDisk] = ()
+) -> list[Finding]:
+    """All findings, by line and column. installer: the version of the media; disks: of the machine."""
+    text = data.decode("utf-8-sig", "replace")
+    try:
+        file = parsed_autoinstall(text)
+    except Unreadable as error:
+        return [ROWS.tell(PREFIX, Found("unreadable", 0, {"why": error.why}), error.place, "the file")]
+    context = AutoinstallContext(file, installer, disks)
+    found = [each for rule in RULES for each in rule(context)]
+    return sorted(found, key=lambda each: (each.line, each.column))
