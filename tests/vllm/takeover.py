@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.vllm import two_models as two  # noqa: E402 - beside it, and not as a package, where nobody installed it
+from tests.vllm import two_models as two
 
 STREAMS, TOKENS, FAULT_AFTER = 4, 600, 150
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if not loop.last %}[/]{% endif %}{% endfor %}"
