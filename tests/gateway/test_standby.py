@@ -220,6 +220,17 @@ def test_requests_wait_for_an_engine_until_hold_is_over(short: Path) -> None:
     run(short, test, hold=20)
 
 
+def test_a_model_is_ready_while_one_of_its_engines_answers(short: Path) -> None:
+    async def test(pair: Twins) -> None:
+        for engine in (pair.first, pair.second):
+            assert (await pair.ask("/ready"))[0] == 200
+            await engine.kill()
+            pair.door._engines._ready.clear()  # it holds for some seconds of the real clock
+        assert (await pair.ask("/ready"))[0] == 503
+
+    run(short, test)
+
+
 def test_what_is_kept_has_a_bound(short: Path) -> None:
     async def test(pair: Twins) -> None:
         held = pair.door._pairs[MODEL]

@@ -22,7 +22,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import two_models as two
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.vllm import two_models as two
 
 STREAMS, TOKENS, FAULT_AFTER = 4, 600, 150
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if not loop.last %}[/]{% endif %}{% endfor %}"

@@ -139,7 +139,11 @@ class Pair:
 
     async def ready(self) -> bool:
         """Whether one of them answers with a completion."""
-        return any([await self.engines.ready(side.model) for side in (self.side, *self.sides)])
+        others = [side for side in self.sides if side is not self.side]
+        for side in (self.side, *others):
+            if await self.engines.ready(side.model):
+                return True
+        return False
 
 
 class Relayed:
