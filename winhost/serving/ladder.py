@@ -49,7 +49,8 @@ ON_DISK = Rung(
 )  # fmt: skip
 RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _ASLEEP, "dense bf16, no adapters, files cached")
 RELOADED_PACKED = Rung(
-    "level 2, packed", (0.6, 1.04), "0.05 s", 0.05, PACKED_PERCENT / 100, _ASLEEP, "load_format packed, dense bf16, files cached",
+    "level 2, packed", (0.6, 1.04), "0.05 s", 0.05, PACKED_PERCENT / 100, _ASLEEP,
+    "load_format packed, dense bf16, files cached",
     measured_with=10.24,
 )  # fmt: skip
 UNPINNED = Rung(

@@ -16,8 +16,8 @@ from winhost.model.workload import (
 )
 from winhost.serving.causes import Because, causes_of
 from winhost.serving.ladder import (
-    PACKED_PERCENT,
     ON_DISK,
+    PACKED_PERCENT,
     PINNED,
     RELOADED,
     RELOADED_PACKED,
