@@ -11,10 +11,13 @@ from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.serving.one_plan import KEY, hub_of_model, workload
+from winhost.cli import stack_wheels
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts
+from winhost.hub.locked_requirements import locked_packages
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.running_lab import Lab
+from winhost.serving.packed_weights import NVCOMP_LOCK
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
 NAME = "vllm-0.33.0-cp38-abi3-manylinux_2_31_x86_64.whl"
@@ -73,6 +76,40 @@ def test_vllm_comes_as_wheels_starts_from_there_and_goes(
     (run,) = line("runs", "--json").results
     assert line("rollback", run["run"], "--yes", "--accept", "packages,containers,data").code == 0
     assert linux.disk.names("/opt/winhost") == []
+
+
+NVCOMP = "nvidia_nvcomp_cu13-6.0.0.12-py3-none-manylinux_2_28_x86_64.whl"
+
+
+@pytest.mark.costly
+def test_packed_weights_come_with_their_loader_also_offline_and_go(
+    line: Line, linux: Any, hub: StandInHub, index: StandInIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.files[NVCOMP] = made_wheel({"nvidia/nvcomp/__init__.py": ""})
+    monkeypatch.setattr(stack_wheels, "NVCOMP_LOCK", index.lock(("nvidia-nvcomp-cu13", "6.0.0.12")))
+    file = workload(line.folder)
+    file.write_text(file.read_text("utf-8").replace("    id:", "    load_format: packed\n    id:", 1), "utf-8")
+    serves = ("--workload", file, "--api-key", "alice=env:ALICE", "--hub", hub.url, "--index", index.index)
+    said = line("plan", "llm-01", *serves, "--engine-lock", tmp_path / "vllm.txt", "-o", "plan.json")
+    assert said.code == 0, said.err
+    assert "for packed weights of" in " ".join(said.out.split())
+    assert line("fetch", "plan.json", "-o", "offline").code == 0
+    assert {each.name for each in Path("offline/python").rglob("*.whl")} == {NAME, NVCOMP}
+    linux.online = False
+    said = line("apply", "offline/plan.json", "--accept", "packages,containers", "--yes")
+    assert said.code == 0, said.err + said.out
+    (packed,) = (name for name in linux.disk.names("/srv/winhost/models") if name.endswith("--packed"))
+    assert linux.disk.names(f"/srv/winhost/models/{packed}")
+    (run,) = line("runs", "--json").results
+    assert line("rollback", run["run"], "--yes", "--accept", "packages,containers,data").code == 0
+    assert linux.disk.names("/opt/winhost") == []
+    assert not [name for name in linux.disk.names("/srv/winhost/models") if "packed" in name]
+
+
+def test_the_lock_of_nvcomp_names_each_wheel_by_its_hash() -> None:
+    packages = locked_packages(NVCOMP_LOCK, "nvCOMP", "3.12", "x86_64")
+    assert [each.name for each in packages] == ["nvidia-nvcomp-cu13", "nvidia-libnvcomp-cu13"]
+    assert all(len(each.hashes) == 1 and str(each.version) == "6.0.0.12" for each in packages)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_every_resource_is_read_at_once_and_fits_its_state(agent: Agent) -> None
                 "ContainerImage",
                 "ClusterNode",
                 "ClusterObjects",
+                "PackedModel",
             )
             continue
         assert isinstance(answer, tuple), answer

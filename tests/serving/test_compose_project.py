@@ -18,6 +18,7 @@ from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
 from winhost.model.workload import (
     KvMirror,
+    LoadFormat,
     Mirror,
     ModelState,
     Parallel,
@@ -78,6 +79,11 @@ def test_mirrors_are_volumes_of_their_engines_and_kept_within_their_size() -> No
     assert "os.unlink" in document["configs"]["kv-prune"]["content"]
     with pytest.raises(ValueError, match="lmcache takes a server beside each engine"):
         made(mirrored(Mirror.LMCACHE))
+
+
+def test_packed_weights_take_a_plan() -> None:
+    with pytest.raises(ValueError, match="load_format: packed takes a step that packs"):
+        made(asked("chat", load_format=LoadFormat.PACKED))
 
 
 def test_engines_do_not_reach_each_other() -> None:

@@ -1,6 +1,7 @@
 """A workload with load_format packed on a simulated Linux: what a plan adds, in which order, and what it takes back."""
 
 from dataclasses import replace
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from tests.rows import each_row
 from tests.serving.stacks import FILES, request, stack_on
 from winhost.engine.rollback import rollback
 from winhost.lab.linux.served_engines import ServedEngines
-from winhost.model.workload import LoadFormat, Workload
+from winhost.model.workload import LoadFormat, ModelState, Workload
 from winhost.resources.host import HostFacts
+from winhost.serving.choice import serving
 from winhost.serving.packed_entries import loader_folder
 from winhost.serving.packed_weights import package_texts
 from winhost.serving.python_entries import PythonWheels
@@ -124,3 +126,27 @@ def test_a_workload_without_it_brings_nothing_of_it(tmp_path: Path) -> None:
     assert isinstance(request().workload, Workload)
     assert not entries(found, "PackedModel")
     assert not [each for each in entries(found, "LinuxFile") if "weights" in each["key"]["path"]]
+
+
+def test_python_finds_the_loader_in_its_folder(tmp_path: Path) -> None:
+    _, found = made(tmp_path, packed())
+    for each in entries(found, "LinuxFile"):
+        if each["key"]["path"].startswith(loader_folder()):
+            file = tmp_path / "loader" / each["key"]["path"].removeprefix(f"{loader_folder()}/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(each["desired"]["text"], "utf-8")
+    (package,) = distributions(path=[str(tmp_path / "loader")])
+    (entry,) = package.entry_points
+    assert (entry.group, entry.module) == ("vllm.general_plugins", "winhost_weights.vllm_loader")
+
+
+def test_a_swap_to_packed_weights_is_estimated_by_what_was_measured_of_them(tmp_path: Path) -> None:
+    seconds = {}
+    for asked in (request(vllm="0.24.0"), packed()):
+        models = [replace(each, state=ModelState.SLEEPING, sleep_level=2) for each in asked.workload.models]
+        turns = replace(asked.workload, models=(*models, replace(models[0], name="other")))
+        (served, _) = serving(HostFacts(linux_world(tmp_path).facts(())), turns).models
+        assert served.rest is not None
+        seconds[served.rest.rung] = served.rest.seconds
+    assert [*seconds] == ["level 2", "level 2, packed"]
+    assert seconds["level 2, packed"] < seconds["level 2"]  # type: ignore[operator]

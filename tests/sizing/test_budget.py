@@ -16,6 +16,7 @@ from winhost.model.units import GiB, MiB, parse_size
 from winhost.model.workload import (
     DType,
     KvMirror,
+    LoadFormat,
     Lora,
     Mirror,
     Model,
@@ -33,7 +34,7 @@ from winhost.sizing.budget import Budget, budget
 from winhost.sizing.fit import applied, what_would_fit
 from winhost.sizing.fit_changes import STEP
 from winhost.sizing.fit_fixes import Fix
-from winhost.sizing.host_memory import wsl_default_ram
+from winhost.sizing.host_memory import PACKED_LOADER, wsl_default_ram
 from winhost.sizing.memory_places import PINNED, SHARED_WITH_WINDOWS
 from winhost.sizing.placement import Claim, place_on_cards
 
@@ -416,3 +417,15 @@ def test_the_numbers_of_the_documented_example_are_those_that_are_computed() -> 
     ]
     assert rows_of_the_example(5) == lines
     assert rows_of_the_example(4) == places
+
+
+def test_the_pinned_buffers_of_the_loader_of_packed_weights_are_counted_for_each_gpu() -> None:
+    room = AvailableMemory(variant="dda", cards=(48 * GiB,) * 2, ram=64 * GiB, host_ram=128 * GiB, shm=GiB, pinned=GiB)
+    plain = Model("chat", "chat", parameters=10**9, shape=Shape(28, 4, 128), context=4096, parallel=Parallel(tensor=2))
+    found = {}
+    for form in (LoadFormat.AUTO, LoadFormat.PACKED):
+        lines = budget(Workload((replace(plain, load_format=form),)), room).lines
+        found[form] = {(each.what, each.where): each.bytes for each in lines}
+    more = found[LoadFormat.PACKED].items() - found[LoadFormat.AUTO].items()
+    assert {(what, size) for (what, _), size in more} == {("packed loader", 2 * PACKED_LOADER)}
+    assert len(more) == 2, "in memory, and of what may be pinned"

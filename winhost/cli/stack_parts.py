@@ -23,7 +23,7 @@ from winhost.images.image_archive import SavedImage, read_saved
 from winhost.images.image_registry import PLATFORM, ImageName, resolve
 from winhost.model.errors import visible
 from winhost.model.plan import OfflineImage
-from winhost.model.workload import Deploy, Exposure, Model, Workload, is_folder
+from winhost.model.workload import Deploy, Exposure, LoadFormat, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
@@ -153,6 +153,8 @@ class StackParts:
         if is_folder(model.id) and self.workload.deploy is not Deploy.KUBERNETES:
             from winhost.hub.model_folder import folder_files  # most models come from a hub
 
+            if model.load_format is LoadFormat.PACKED:
+                _refuse_packed(model)
             return folder_files(model.id)
         reference, hub = model.token.written if model.token else None, (self.words.hub or HUB).rstrip("/")
         revision = revision_of(model)
@@ -297,6 +299,18 @@ class StackParts:
         if not found:
             raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
         return found
+
+
+def _refuse_packed(model: Model) -> None:
+    from winhost_weights.container import BadContainer, is_packed  # few models are packed
+
+    for path in sorted(Path(model.id).expanduser().glob("*.safetensors")):
+        with suppress(BadContainer, OSError):  # what cannot be read is told where it is hashed
+            if is_packed(path):
+                raise click.UsageError(
+                    f"{visible(path.name)} of {visible(model.name)} is packed already, and a plan packs the original: "
+                    "winhost weights unpack writes it"
+                )
 
 
 def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:

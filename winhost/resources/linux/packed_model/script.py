@@ -131,7 +131,11 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
 
 def pack_weights(command: list[str], within: float) -> None:
     """What is packed already stays, so that it can be run again. It says what is wrong in a line of JSON."""
-    done = run(*command, within=within)
+    program, *words = command
+    if program == "systemd-run":
+        done = run("systemd-run", *words, within=within)
+    else:
+        done = run("docker" if program == "docker" else "podman", *words, within=within)
     if done.code == 0:
         return
     why = (done.errors.strip() or done.output.strip())[-2000:]
