@@ -47,8 +47,8 @@ _TIME = 1_795_443_982  # of the first line
 class SimulatedServing:
     """Part of a Linux. fails: what an engine says instead, and then fails, by unit; looks: at the start of each unit;
     starts: of each; rest: units of engines that take turns and were up once; turns: what the gateway says of these, if
-    not that they rest: what its metric is called, model and value; yields: what `winhost yield` said; boot_test: what it
-    found of its endpoint after its start.
+    not that they rest: what its metric is called, model and value; yields: what `winhost yield` said; boot_test: what
+    it found of its endpoint after its start.
     """
 
     linux: Linux
