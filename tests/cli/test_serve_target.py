@@ -148,7 +148,7 @@ def test_what_the_machine_found_of_its_endpoint_after_its_start_is_shown(
     assert line("status", host, "--json").result["boot_test"] is None
     found = {"at": "2026-11-28T06:02:00+00:00", "ready": True, "seconds": 125, "why": ""}
     for told, says in (
-        (found, "each model answered, 2m5s after"),
+        (found, "each model answered, 2 minutes after"),
         ({**found, "ready": False, "why": "not-ready"}, "(not-ready)"),
     ):
         serving.boot_test = told
