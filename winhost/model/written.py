@@ -1,14 +1,12 @@
-"""What the files that people write are declared with: dataclasses whose fields are the keys of a mapping.
+"""The classes of files that people write: dataclasses whose fields are the keys of a mapping.
 
-A field has its type, its default, and below it a docstring, which `winhost schema` shows. Unknown keys are refused, and
-so is null: omit a key to leave it unset.
+A field has its type, its default, and a description, which `winhost schema` shows. Unknown keys are refused, and so is
+null: omit a key to leave it unset.
 """
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass as eager
-from inspect import cleandoc, getsource
-from itertools import pairwise
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, StringConstraints, WithJsonSchema
@@ -29,7 +27,7 @@ class Closed(BaseModel):
 
 
 class Written:
-    """A mapping in a file. `winhost schema` shows the docstrings of the class and its fields, which tell defaults."""
+    """A mapping in a file. `winhost schema` shows its docstring and its fields' descriptions, which tell defaults."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -38,32 +36,9 @@ class Written:
         reference = handler(schema)
         found = handler.resolve_ref_schema(reference)
         found["description"] = cleandoc(cls.__doc__ or "")
-        described = _descriptions(cls)
-        for name, entry in found["properties"].items():
+        for entry in found["properties"].values():
             entry.pop("default", None)
-            if name in described:
-                entry["description"] = described[name]
         return reference
-
-
-def _descriptions(cls: type[Any]) -> dict[str, str]:
-    """The docstrings of its fields. Only a schema needs them, so they are read from the source then, if it is there."""
-    found: dict[str, str] = {}
-    for base in (base for base in reversed(cls.__mro__) if issubclass(base, Written) and base is not Written):
-        try:
-            source = getsource(base)
-        except OSError:  # only compiled files are installed: the schema checks the same without descriptions
-            continue
-        (tree,) = ast.parse(source).body
-        assert isinstance(tree, ast.ClassDef)
-        for field, below in pairwise(tree.body):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-            ):
-                found[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
-    return found
 
 
 class _Omittable:
