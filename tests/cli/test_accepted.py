@@ -30,9 +30,8 @@ def network(file: str) -> object:
 @each_row(
     ("words", "says"),
     [
-        (("--path", "wsl2", "--vm", "x", "--card", "y"), "--vm belongs to dda, and not to wsl2"),
-        (("--path", "wsl2", "--card", "y"), "--card belongs to dda, and not to wsl2"),
-        (("--path", "wsl2", "--gpu", "y"), "--card belongs to dda, and not to wsl2"),
+        (("--path", "wsl2", "--vm", "x", "--gpu", "y"), "--vm belongs to dda, and not to wsl2"),
+        (("--path", "wsl2", "--gpu", "y"), "--gpu belongs to dda, and not to wsl2"),
         (("--path", "wsl2/nat", "--high", "64GiB"), "--high belongs to dda, and not to wsl2"),
         (("--path", "wsl2", "--low", "64MiB"), "--low belongs to dda, and not to wsl2"),
         (("--path", "wsl2", "--power", "off"), "--power belongs to dda, and not to wsl2"),

@@ -174,14 +174,14 @@ def test_what_is_another_version_than_when_it_was_tested_is_shown(there: Line, s
     assert there("status", "--json").result["since_verified"] is None
     try:
         serving.versions |= {"boot": "a"}
-        assert there("serve", "test", "llm-01", "--key", "env:ALICE").code == 0
+        assert there("serve", "test", "llm-01", "--api-key", "env:ALICE").code == 0
         assert "since winhost serve test" not in there("status").out
         serving.versions |= {"boot": "b", "driver": "580.105.08", "toolkit": "1.18.0"}  # the last was not known before
         said = there("status").out
         assert "driver 580.95.05 → 580.105.08; the machine was started again" in " ".join(said.split())
         assert "toolkit" not in said
-        assert "Next: winhost serve test llm-01 --key env:API_KEY" in said
-        assert there("serve", "test", "llm-01", "--key", "env:ALICE").code == 0
+        assert "Next: winhost serve test llm-01 --api-key env:API_KEY" in said
+        assert there("serve", "test", "llm-01", "--api-key", "env:ALICE").code == 0
         assert there("status", "--json").result["since_verified"]["changed"] == []
     finally:
         serving.versions = before
@@ -204,8 +204,8 @@ def test_what_serves_is_tested_once_after_each_change(
     monkeypatch.setattr("winhost.cli.status.time", SimpleNamespace(sleep=sleep))
     serving.versions |= {"boot": "a"}
     try:
-        assert there("serve", "test", "llm-01", "--key", "env:ALICE").code == 0
-        said = there("status", "--watch", "--test", "--key", "env:ALICE")
+        assert there("serve", "test", "llm-01", "--api-key", "env:ALICE").code == 0
+        said = there("status", "--watch", "--test", "--api-key", "env:ALICE")
         assert [re.sub(r"^[0-9-]+ [0-9:]+Z llm-01: ", "", each) for each in said.out.splitlines()] == [
             "serves chat=serving",
             f"serves chat=serving; since winhost serve test passed on {said.out[:10]}: the machine was started again",

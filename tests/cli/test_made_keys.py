@@ -71,7 +71,7 @@ def test_a_plan_and_its_run_need_no_key_of_anybody(line: Line, lab: Lab, hub: St
     done = line("apply", "plan.json", *ACCEPT)
     assert done.code == 0, done.err
     assert SAID in done.err.splitlines()[-1]
-    assert line("serve", "test", host, "--key", f"file:{api}").code == line("serve", "test", host).code == 0
+    assert line("serve", "test", host, "--api-key", f"file:{api}").code == line("serve", "test", host).code == 0
     told = [said.out, said.err, done.out, done.err, Path("plan.json").read_text("utf-8")]
     told += [file.read_text("utf-8") for file in (line.folder / "state").rglob("*.json*")]
     told += [file.read_text("utf-8") for file in (line.folder / "state").rglob("*.log")]
@@ -252,7 +252,7 @@ def test_on_windows_the_folder_is_closed_to_other_accounts(tmp_path: Path, monke
 
 def test_an_endpoint_whose_key_winhost_has_not_is_tested_with_one_that_is_named(line: Line, lab: Lab) -> None:
     said = line("serve", "test", "desk-01")
-    assert (said.code, "name yours, as --key env:API_KEY" in " ".join(said.err.split())) == (2, True)
+    assert (said.code, "name yours, as --api-key env:API_KEY" in " ".join(said.err.split())) == (2, True)
     assert not (line.folder / "state/keys").exists(), "a look-up makes nothing"
     api_key("desk-01")
     assert "no key" not in line("serve", "test", "desk-01").err

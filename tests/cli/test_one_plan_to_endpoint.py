@@ -76,7 +76,7 @@ def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub
     assert said.code == 0, said.err
     assert SAID in said.err.splitlines()[-1]
     assert f"winhost serve status {host}" in said.out.splitlines()[-1]
-    assert line("serve", "test", host, "--key", "env:ALICE").code == 0
+    assert line("serve", "test", host, "--api-key", "env:ALICE").code == 0
     assert line("verify", plan).code == 0
     found = line("detect", host).out
     assert ("Its Linux runs now. What is shown of Windows" in found) == (path == "dual-boot")

@@ -15,7 +15,7 @@ from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 
 CONSENTS = ("--accept", "vm-stop,force-dismount", "--yes")
-L40S = ("--card", "NVIDIA L40S")
+L40S = ("--gpu", "NVIDIA L40S")
 
 
 def playbook(folder: Path, resource: str, desired: dict[str, Any]) -> Path:

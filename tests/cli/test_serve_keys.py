@@ -97,7 +97,7 @@ def test_a_key_is_added_limited_and_revoked_and_the_plan_stays_as_it_is(keys: An
         "carol": ("active", 8, True),
         "prometheus": ("active", None, True),
     }
-    said = keys("add", "dave", "--key", "env:DAVE", "--expires", "30d", "--tokens-per-minute", 1000, "--json")
+    said = keys("add", "dave", "--api-key", "env:DAVE", "--expires", "30d", "--tokens-per-minute", 1000, "--json")
     dave = by_name(said)["dave"]
     assert (said.result["changed"], said.result["in_force"], said.result["saved"]) == ("dave", True, None)
     assert (dave["planned"], dave["concurrent"], dave["tokens_per_minute"], dave["models"]) == (False, 32, 1000, None)
@@ -131,7 +131,7 @@ def test_a_new_key_is_kept_in_a_file_for_its_owner_alone(keys: Any, serving: Sim
     assert (added.name, added.sha256) == ("erin", sha256(made.encode()).hexdigest())
     told = said.out + said.err + "".join(each.read_text() for each in (line.folder / "state").rglob("*.log"))
     assert made not in told
-    assert by_name(keys("add", "erin", "--key", f"file:{file.absolute()}", "--json"))["erin"]["state"] == "active"
+    assert by_name(keys("add", "erin", "--api-key", f"file:{file.absolute()}", "--json"))["erin"]["state"] == "active"
     again = keys("add", "frank", "--save", "erin.key")
     assert (again.code, "erin.key is there already" in again.err) == (2, True)
     assert file.read_text() == made
@@ -146,8 +146,8 @@ def test_without_a_terminal_a_new_key_needs_a_place(keys: Any, serving: Simulate
 
 @pytest.mark.usefixtures("serving")
 def test_what_cannot_be_is_refused_with_the_next_command(keys: Any, host: str) -> None:
-    assert keys("add", "dave", "--key", "env:DAVE").code == 0
-    add = ("add", "--key", "env:DAVE", "--json")
+    assert keys("add", "dave", "--api-key", "env:DAVE").code == 0
+    add = ("add", "--api-key", "env:DAVE", "--json")
     for words, code in (
         ((*add, "carol"), "KeyExists"),
         ((*add, "other"), "KeyExists"),
@@ -174,8 +174,8 @@ def test_what_cannot_be_is_refused_with_the_next_command(keys: Any, host: str) -
     "words",
     [
         ("add", "two words", "--save", "x"), ("add", "a/b", "--save", "x"), ("add", "a" * 65, "--save", "x"),
-        ("add", "a", "--key", "env:PATH_THAT_IS_NOT"), ("add", "a", "--key", "wh-verysecretkeyitself"),
-        ("add", "a", "--key", "env:DAVE", "--save", "x"), ("add", "a", "--save", "x", "--expires", "2020-01-01"),
+        ("add", "a", "--api-key", "env:PATH_THAT_IS_NOT"), ("add", "a", "--api-key", "wh-verysecretkeyitself"),
+        ("add", "a", "--api-key", "env:DAVE", "--save", "x"), ("add", "a", "--save", "x", "--expires", "2020-01-01"),
         ("add", "a", "--save", "x", "--expires", "soon"), ("add", "a", "--save", "x", "--expires", "0d"),
         ("add", "a", "--save", "x", "--concurrent", "0"), ("add", "a", "--save", "x", "--concurrent", "1.5"),
         ("add", "a", "--save", "x", "--metrics", "--concurrent", "1"), ("add", "a", "--save", "no/where/x"),
@@ -225,7 +225,7 @@ def test_use_is_shown(keys: Any, serving: SimulatedServing) -> None:
 
 def test_a_gateway_that_does_not_run_reads_it_later(keys: Any, serving: SimulatedServing) -> None:
     serving.linux.systemd.units[str(GATEWAY["unit"])] = Unit("enabled", active=False)
-    said = keys("add", "dave", "--key", "env:DAVE", "--json")
+    said = keys("add", "dave", "--api-key", "env:DAVE", "--json")
     assert (said.code, said.result["in_force"]) == (0, False)
     assert "has not read this yet" in keys("list").out
 
@@ -253,7 +253,7 @@ def test_an_answer_that_is_lost_is_asked_for_again_and_changes_nothing_twice(
         return answer
 
     monkeypatch.setattr(ServingSession, "_invoke", once)
-    assert by_name(keys("add", "dave", "--key", "env:DAVE", "--json"))["dave"]["state"] == "active"
+    assert by_name(keys("add", "dave", "--api-key", "env:DAVE", "--json"))["dave"]["state"] == "active"
     assert not lost
 
 
@@ -285,7 +285,7 @@ def test_two_at_once_lose_nothing(lab: Lab, host: str, serving: SimulatedServing
 @pytest.mark.usefixtures("serving")
 def test_its_answers_have_their_schema(keys: Any, line: Line) -> None:
     schema = line("schema", "serving-keys").json
-    for words in (("list",), ("add", "dave", "--key", "env:DAVE"), ("limit", "dave", "--expires", "1d"),
+    for words in (("list",), ("add", "dave", "--api-key", "env:DAVE"), ("limit", "dave", "--expires", "1d"),
                   ("revoke", "dave", "--yes")):  # fmt: skip
         said = keys(*words, "--json")
         assert list(faults(said.json, schema, schema)) == [], said.out

@@ -73,7 +73,7 @@ def serving(lab: Lab, host: str) -> SimulatedServing:
 
 @pytest.mark.usefixtures("lab")
 def test_where_nothing_is_installed_it_says_what_to_do(line: Line, host: str) -> None:
-    for words in (("status",), ("up",), ("down", "--yes"), ("logs",), ("test", "--key", "env:CAROL")):
+    for words in (("status",), ("up",), ("down", "--yes"), ("logs",), ("test", "--api-key", "env:CAROL")):
         said = line("serve", words[0], host, *words[1:], "--json")
         assert (said.code, said.result["error"]["kind"]) == (1, "NothingServed")
         assert f"winhost up --on {host}" in said.result["error"]["hint"]
@@ -104,7 +104,7 @@ def test_what_is_stopped_is_started_one_after_the_other_and_tested_and_stopped(
     with_key = line("serve", "status", host, "--metrics-key", "env:CAROL", "--json")
     assert with_key.result["gateway"]["answered"] is None
 
-    said = line("serve", "test", host, "--key", "env:CAROL", "--json")
+    said = line("serve", "test", host, "--api-key", "env:CAROL", "--json")
     assert said.code == 0, said.out
     checks = [(each["check"], each["status"]) for each in said.result["requests"]]
     of_model = [("completion", 200), ("stream", 200), ("too-long", 400)]
@@ -258,7 +258,7 @@ def test_the_gateway_starts_models_that_take_turns(line: Line, host: str, by_tur
     assert (said.code, said.result["serves"]) == (0, True)
     assert [(each["state"], each["takes_turns"]) for each in said.result["models"]] == [("stopped", True)] * 2
     assert "asleep" in line("serve", "status", host, "--metrics-key", "env:METRICS").out
-    assert line("serve", "test", host, "--key", "env:CAROL").code == 0
+    assert line("serve", "test", host, "--api-key", "env:CAROL").code == 0
 
     assert line("serve", "down", host, "--yes").code == 0
     assert line("serve", "status", host).code == 4
@@ -268,7 +268,7 @@ def test_a_gateway_that_a_plan_started_has_had_each_of_them_up(
     line: Line, host: str, by_turns: SimulatedServing
 ) -> None:
     by_turns.linux.systemd.start(GATEWAY["unit"])
-    assert line("serve", "test", host, "--key", "env:CAROL").code == 0
+    assert line("serve", "test", host, "--api-key", "env:CAROL").code == 0
 
 
 def test_one_that_takes_turns_and_fails_is_told(line: Line, host: str, by_turns: SimulatedServing) -> None:
@@ -283,7 +283,7 @@ def test_a_test_ends_where_an_engine_fails_for_good(line: Line, host: str, by_tu
     assert line("serve", "up", host).code == 0
     by_turns.fails[UNITS[1]] = ("loading", "ValueError: No available memory for the cache blocks.")
     before = by_turns.starts[UNITS[1]]
-    said = line("serve", "test", host, "--key", "env:CAROL", "--json")
+    said = line("serve", "test", host, "--api-key", "env:CAROL", "--json")
     error = said.result["error"]
     assert (said.code, error["kind"]) == (1, "StartFailed")
     assert "org/second did not start: " in error["what"]
@@ -291,14 +291,14 @@ def test_a_test_ends_where_an_engine_fails_for_good(line: Line, host: str, by_tu
     assert f"winhost serve logs {host} --model org/second" in error["hint"]
     assert by_turns.starts[UNITS[1]] == before + 2  # the second failure is enough
     by_turns.fails[UNITS[1]] = ("it broke",)
-    assert "its engine failed again and again" in line("serve", "test", host, "--key", "env:CAROL").err
+    assert "its engine failed again and again" in line("serve", "test", host, "--api-key", "env:CAROL").err
 
 
 def test_one_that_nobody_starts_again_is_not_waited_for(line: Line, host: str, serving: SimulatedServing) -> None:
     assert line("serve", "up", host).code == 0
     serving.fails[UNITS[0]] = ("it broke",)
     serving.linux.part(ServedEngines).put(UNITS[0], active=False, failed=True)
-    said = line("serve", "test", host, "--key", "env:CAROL")
+    said = line("serve", "test", host, "--api-key", "env:CAROL")
     assert (said.code, "org/model did not start: its engine failed, and" in said.err) == (1, True)
 
 
@@ -414,12 +414,12 @@ def test_wrong_names_and_keys_are_told(line: Line, host: str, serving: Simulated
     said = line("serve", "up", host, "--model", "org/modle", "--json")
     assert (said.code, said.result["error"]["kind"]) == (2, "NoSuchModel")
     assert "did you mean 'org/model'?" in said.result["error"]["what"]
-    assert line("serve", "test", host, "--key", "no-reference").code == 2
+    assert line("serve", "test", host, "--api-key", "no-reference").code == 2
     assert line("serve", "status", "nobody").code == 2
     line("serve", "up", host)
-    said = line("serve", "test", host, "--key", f"env:{'PATH'}", "--json")  # a secret, and not the key
+    said = line("serve", "test", host, "--api-key", f"env:{'PATH'}", "--json")  # a secret, and not the key
     assert (said.code, {each["status"] for each in said.result["requests"]}) == (1, {401})
-    said = line("serve", "test", host, "--key", "env:CAROL")
+    said = line("serve", "test", host, "--api-key", "env:CAROL")
     assert KEY not in said.out + said.err
     assert STAND_IN not in said.err
 
@@ -436,7 +436,7 @@ def test_answers_have_their_schemas(line: Line, host: str) -> None:
     for kind, words in (
         ("serving-change", ("up",)),
         ("serving", ("status",)),
-        ("serving-test", ("test", "--key", "env:CAROL")),
+        ("serving-test", ("test", "--api-key", "env:CAROL")),
     ):
         schema = line("schema", kind).json
         said = line("serve", words[0], host, *words[1:], "--json")

@@ -78,7 +78,7 @@ def test_a_card_that_nobody_named_stays_where_it_would_spoil_the_plan(name: str,
     taken = [step.key["location"] for step in made.steps if step.resource == "AssignableDevice"]
     assert taken
     assert not any(location.startswith(stays) for location in taken)
-    assert any(stays in note and "--card" in note for note in made.notes)
+    assert any(stays in note and "--gpu" in note for note in made.notes)
 
 
 def refusal(name: str, **request: Any) -> str:
@@ -90,7 +90,7 @@ def refusal(name: str, **request: Any) -> str:
 def test_a_refusal_names_the_cards_that_would_go_and_they_go() -> None:
     hint = refusal("server2025-8gpu", vm="infer-01")
     words = hint.partition("--path dda ")[2].splitlines()[0].replace("'", "").split()
-    assert words[::2] == ["--vm", "--card", "--card"]
+    assert words[::2] == ["--vm", "--gpu", "--gpu"]
     assert plan(host("server2025-8gpu"), "dda", words[1], tuple(words[3::2]))
 
 

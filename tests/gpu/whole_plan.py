@@ -270,7 +270,7 @@ class WholePlan:
 
     def serve(self, suffix: str) -> None:
         self.winhost(f"serve status{suffix}", "serve", "status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}")
-        self.winhost(f"serve test{suffix}", "serve", "test", NAME, "--key", f"env:{KEY_VARIABLE}")
+        self.winhost(f"serve test{suffix}", "serve", "test", NAME, "--api-key", f"env:{KEY_VARIABLE}")
 
     def upgrade(self) -> None:
         self.plan("upgrade", "newer.txt", "newer.json")
@@ -278,7 +278,7 @@ class WholePlan:
         self.serve(" of the newer")
         self.winhost("way back", "rollback", str(self.runs()[-1]["run"]), "--yes", "--accept", "network")
         # The gateway starts them one after the other, when their turn comes.
-        self.winhost("serve test after the way back", "serve", "test", NAME, "--key", f"env:{KEY_VARIABLE}")
+        self.winhost("serve test after the way back", "serve", "test", NAME, "--api-key", f"env:{KEY_VARIABLE}")
         self.winhost("serve status after it", "serve", "status", NAME, "--metrics-key", f"env:{METRICS_VARIABLE}")
 
     # ---- clients

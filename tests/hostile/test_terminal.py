@@ -113,7 +113,7 @@ def test_commands_on_hostile_files_show_them_and_obey_none_of_it(line: Line, fil
         (("plan", "--facts", facts, "--vm", "llm-01" + MARK, "--allow-unverified"), {0, 3}),
         (("plan", "--facts", facts, "--path", "dda"), {2}),
         (("plan", "--facts", facts, "--vm", "llm-1" + MARK), {2}),
-        (("plan", "--facts", facts, "--vm", "llm-01", "--card", MARK), {2}),
+        (("plan", "--facts", facts, "--vm", "llm-01", "--gpu", MARK), {2}),
         (("verify", plan, "--facts", facts), {0, 4}),
         (("apply", plan, "--yes"), {2}),
         (("detect", MARK), {2}),

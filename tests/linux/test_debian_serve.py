@@ -110,7 +110,7 @@ def test_status_has_what_engine_and_gateway_say(serve: Serving) -> None:
 
 
 def test_requests_are_tested_and_timed(serve: Serving) -> None:
-    said = serve("test", NAME, "--key", f"env:{KEY_VARIABLE}", "--json")
+    said = serve("test", NAME, "--api-key", f"env:{KEY_VARIABLE}", "--json")
     assert said.code == 0, said.out
     found = {each["check"]: each for each in said.result["requests"]}
     assert {name: each["status"] for name, each in found.items()} == {
@@ -134,7 +134,7 @@ def test_the_key_goes_to_nobody_but_the_gateway(serve: Serving) -> None:
     serve.debian.run("systemd-run", "--quiet", "--collect", "--unit=thief", "-pUser=engine", "python3", "-c", listen)
     time.sleep(1)
     try:
-        said = serve("test", NAME, "--key", f"env:{KEY_VARIABLE}", "--json")
+        said = serve("test", NAME, "--api-key", f"env:{KEY_VARIABLE}", "--json")
         assert (said.code, said.result["error"]["kind"]) == (1, "RemoteError")
         assert "does not listen there, or not alone" in said.result["error"]["what"]
         assert serve("status", NAME, "--json").result["gateway"]["ready"] is None
@@ -170,7 +170,7 @@ def test_following_ends_with_ctrl_c_and_a_whole_document(serve: Serving) -> None
     command = [*serve.command, "logs", NAME, "--follow", "-n", "1", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=serve.environ)
     time.sleep(4)
-    serve("test", NAME, "--key", f"env:{KEY_VARIABLE}")  # the gateway writes a line for each
+    serve("test", NAME, "--api-key", f"env:{KEY_VARIABLE}")  # the gateway writes a line for each
     time.sleep(2)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=PATIENCE_S)

@@ -21,7 +21,7 @@ from winhost.resources.registry import RESOURCE_TYPES, RULES
 
 KEY = "canary-of-a-key-that-is-long-enough"
 MODEL = ("--model", "org/tiny=/run/engine/engine.sock")
-ALICE = ("--key", "alice=env:ALICE_KEY")
+ALICE = ("--api-key", "alice=env:ALICE_KEY")
 Asked = Callable[..., Result]
 
 
@@ -132,9 +132,9 @@ def test_plain_http_beyond_the_machine_takes_a_word_and_an_approval(asked: Asked
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((*MODEL, "--key", "alice"), "is not NAME=VALUE"),
-        ((*MODEL, "--key", "alice=plain"), "env:NAME"),
-        ((*MODEL, "--key", "a b=env:ALICE_KEY"), "line 1"),
+        ((*MODEL, "--api-key", "alice"), "is not NAME=VALUE"),
+        ((*MODEL, "--api-key", "alice=plain"), "env:NAME"),
+        ((*MODEL, "--api-key", "a b=env:ALICE_KEY"), "line 1"),
         ((*MODEL, *ALICE, *ALICE), "there already"),
         (("--model", "m=8.8.8.8:80", *ALICE), "no internal address"),
         (("--model", "m=localhost:80", *ALICE), "an IP address is expected"),
@@ -200,7 +200,7 @@ def test_keys_that_were_changed_outlive_another_plan_and_go_with_the_gateway(
     assert keys(verb="revoke", name="alice") == {"alice": "revoked", "carol": "active"}
     assert here.apply(here.plan()).changed == 0, "nothing drifts"
 
-    here.resources = tuple(entries(asked(*MODEL, *ALICE, "--key", "bob=env:BOB_KEY")))
+    here.resources = tuple(entries(asked(*MODEL, *ALICE, "--api-key", "bob=env:BOB_KEY")))
     assert here.apply(here.plan()).holds
     assert keys() == {"alice": "revoked", "bob": "active", "carol": "active"}
     assert here.rollback().outcome == "rolled back"

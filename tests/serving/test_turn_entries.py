@@ -46,7 +46,7 @@ def test_the_keeper_is_applied_and_taken_back(tmp_path: Path) -> None:
 
 def test_the_command_gives_settings_that_the_gateway_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALICE", "k" * 30)
-    words = ["gateway", "--model", "org/a=/run/a.sock", "--model", "b=/run/b.sock", "--key", "alice=env:ALICE"]
+    words = ["gateway", "--model", "org/a=/run/a.sock", "--model", "b=/run/b.sock", "--api-key", "alice=env:ALICE"]
     assert "--shares" in CliRunner().invoke(serve, [*words, "--idle", "10m"]).output
     words += ["--idle", "10m"]
     done = CliRunner().invoke(serve, [*words, "--shares", "org/a=0,1", "--shares", "b=1", "--vllm", "0.24.0"])

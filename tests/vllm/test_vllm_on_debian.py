@@ -87,7 +87,7 @@ def test_a_real_vllm_is_started_tested_told_of_and_stopped(serve: Serving) -> No
     assert model["version"].partition("+")[0] == VERSION
     assert found.result["gateway"]["ready"] is True
 
-    said = serve("test", NAME, "--key", f"env:{KEY_VARIABLE}", "--json")
+    said = serve("test", NAME, "--api-key", f"env:{KEY_VARIABLE}", "--json")
     assert said.code == 0, said.out
     tested = {each["check"]: each for each in said.result["requests"]}
     assert [each["status"] for each in tested.values()] == [200, 200, 400, 404, 401, 404]

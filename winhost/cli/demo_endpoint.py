@@ -51,7 +51,7 @@ class ServedDemo:
         if self.real is not None:
             say("The completion above is by a real vLLM on this computer's processor, through a real gateway.")
             return
-        run("serve", "test", host, "--key", f"env:{KEY}")
+        run("serve", "test", host, "--api-key", f"env:{KEY}")
         say("A stand-in of the simulator answered, not a model: make demo-vllm has a real vLLM answer.")
 
 

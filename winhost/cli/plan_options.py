@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from winhost.images.guest_disk import Tell
 
 # What of a Request each option fills in.
-OPTIONS = {"vm": "--vm", "cards": "--card", "high": "--high", "low": "--low", "power": "--power"}
+OPTIONS = {"vm": "--vm", "cards": "--gpu", "high": "--high", "low": "--low", "power": "--power"}
 
 Power = Literal["as-found", "running", "off"]
 

@@ -40,7 +40,7 @@ def resume(
         nonlocal amendment
         if not (vm or cards or settings):
             return given
-        words = [*(("--vm", vm) if vm else ()), *_repeated("--card", cards), *_repeated("--set", settings)]
+        words = [*(("--vm", vm) if vm else ()), *_repeated("--gpu", cards), *_repeated("--set", settings)]
         request = requested(request_of(record.plan), vm, cards, settings)
         for told in FleetKeys(options.fleet_file).check(record.host, given_keys(request)):
             say(f"{record.host}: {told}")
@@ -76,7 +76,7 @@ def requested(request: PathRequest, vm: str | None, cards: tuple[str, ...], sett
     """The request with other values. Raises click.UsageError for what the path does not have, and as an image does."""
     options = _OPTIONS.get(request.path, {})
     if not options and (vm or cards):
-        raise click.UsageError(f"--vm and --card do not belong to {request.path}; its settings are chosen with --set")
+        raise click.UsageError(f"--vm and --gpu do not belong to {request.path}; its settings are chosen with --set")
     named = [*(setting for setting in settings if setting.partition("=")[0] in options)]
     others = tuple(setting for setting in settings if setting not in named)
     if others:

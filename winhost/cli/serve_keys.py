@@ -221,18 +221,18 @@ def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secr
         if save is None and (output.shape != "table" or not sys.stderr.isatty()):
             raise click.UsageError(
                 "a new key is shown once, on a terminal, and this is none: name a new file for it, as --save FILE, or "
-                "a key of your own, as --key REF"
+                "a key of your own, as --api-key REF"
             )
         return Secret(f"wh-{secrets.token_urlsafe(32)}"), True
     if save is not None:
-        raise click.UsageError("--key names a key that you have, and --save a file for a new one: choose one")
+        raise click.UsageError("--api-key names a key that you have, and --save a file for a new one: choose one")
     try:
         found = SecretRef.parse(reference).resolve()
     except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--key'") from None
+        raise click.BadParameter(str(wrong), param_hint="'--api-key'") from None
     if not re.fullmatch(rf"[!-~]{{{SHORTEST},{LONGEST}}}", found.reveal()):
         why = f"the key has to have {SHORTEST} to {LONGEST} characters of ASCII without blanks: openssl rand -hex 32"
-        raise click.BadParameter(why, param_hint="'--key'")
+        raise click.BadParameter(why, param_hint="'--api-key'")
     return found, False
 
 

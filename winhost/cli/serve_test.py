@@ -91,7 +91,7 @@ def test_again(host: str, key: str | None, fleet_file: Path | None) -> str:
 def _own_key(target: str) -> str:
     found = kept_api_key(target)
     if found is None:
-        raise click.UsageError(f"winhost made no key for {visible(target)}: name yours, as --key env:API_KEY")
+        raise click.UsageError(f"winhost made no key for {visible(target)}: name yours, as --api-key env:API_KEY")
     return found.key.resolve().reveal()
 
 

@@ -33,7 +33,7 @@ def up(target: str, models: tuple[str, ...], within: float, fleet_file: Path | N
         found = Starting(served, watch, within).all(served.chosen(models))
     show_results("serving-change", output.shape, [(found.host, found)], show_change)
     if output.shape == "table":
-        key = "" if kept_api_key(found.host) else " --key REF"
+        key = "" if kept_api_key(found.host) else " --api-key REF"
         say(f"Next: winhost serve test {found.host}{key}")
     return 0
 

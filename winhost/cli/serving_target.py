@@ -127,7 +127,7 @@ def parse_deployed(host: str, text: str | None) -> Deployed:
         ) from None
 
 
-def secret_key(reference: str | None, option: str = "--key") -> str | None:
+def secret_key(reference: str | None, option: str = "--api-key") -> str | None:
     """What a reference refers to. Raises BadParameter, UsageError: SecretUnreadable."""
     if reference is None:
         return None

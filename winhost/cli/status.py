@@ -115,7 +115,7 @@ def status(
 def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | None, output: Output) -> int:
     """Once."""
     if tests:
-        raise click.UsageError("--test and --key are for --watch; winhost serve test HOST tests it now")
+        raise click.UsageError("--test and --api-key are for --watch; winhost serve test HOST tests it now")
     targets = Targets.read(fleet_file)
     held, names = _busy(targets), _names(targets, hosts)
     codes = [0]
@@ -320,7 +320,7 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
     since = since_verified(name, found.versions) if found else None
     words = _next(name, _way_on(held, records[0], targets) if records else None, found, troubled, error, bool(models))
     if since and since.changed and found and found.serves and not records:
-        words = ("serve", "test", name, *(() if kept_api_key(name) else ("--key", "env:API_KEY")))
+        words = ("serve", "test", name, *(() if kept_api_key(name) else ("--api-key", "env:API_KEY")))
     return HostNow(
         name,
         told.run if told else None,

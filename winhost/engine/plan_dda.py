@@ -72,7 +72,7 @@ class DdaPlanner:
                 continue
             asked = self._request.vm if vm is self._vm else vm.key["vm"]
             words = [f"--vm {quote(asked)}"] if asked else []
-            words += [f"--card {quote(card.location)}" for card in cards if cards != self.cards]
+            words += [f"--gpu {quote(card.location)}" for card in cards if cards != self.cards]
             return " ".join(words)
         return None
 
@@ -167,5 +167,5 @@ def _staying(card: SubjectVerdict) -> Caution:
     return Caution(
         heaviest.code if heaviest else "dda.assigned-elsewhere",
         Severity.NOTE,
-        f"{card.name} ({card.verdict}) stays where it is; to have it in the plan, name the cards with --card.",
+        f"{card.name} ({card.verdict}) stays where it is; to have it in the plan, name the GPUs with --gpu.",
     )

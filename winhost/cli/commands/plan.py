@@ -29,7 +29,6 @@ from winhost.cli.stack_options import stack_options
 @click.option("--vm", help="dda: the VM that gets the GPUs, by name or GUID. Required if there are several.")
 @click.option(
     "--gpu",
-    "--card",
     "cards",
     multiple=True,
     help="dda: a GPU, by name or location path. Default: all that can be used.",

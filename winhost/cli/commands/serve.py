@@ -81,7 +81,7 @@ def files(**options: Any) -> int:
     help="A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT. Repeat it.",
 )
 @click.option(
-    "--key",
+    "--api-key",
     "keys",
     metavar="NAME=REF",
     multiple=True,
@@ -250,7 +250,7 @@ def logs(**options: Any) -> int:
 
 @serve.command()
 @target_argument
-@click.option("--key", metavar="REF", help=f"{_KEY}. Default: the one that winhost made for TARGET.")
+@click.option("--api-key", "key", metavar="REF", help=f"{_KEY}. Default: the one that winhost made for TARGET.")
 @models_option
 @fleet_option
 @answers()
@@ -324,7 +324,9 @@ def list_(**options: Any) -> int:
 @keys.command()
 @target_argument
 @key_argument
-@click.option("--key", metavar="REF", help="A secret reference to a key that you have. Default: a new one is made.")
+@click.option(
+    "--api-key", "key", metavar="REF", help="A secret reference to a key that you have. Default: a new one is made."
+)
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="A new file for the new key.")
 @click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
 @click.option("--metrics", is_flag=True, help="It reads /metrics and nothing else.")

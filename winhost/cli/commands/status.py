@@ -26,7 +26,10 @@ from winhost.cli.outputs import answers
     "change of a version since it passed last.",
 )
 @click.option(
-    "--key", metavar="REF", help="With --test: an API key, such as env:API_KEY. Default: one that winhost made."
+    "--api-key",
+    "key",
+    metavar="REF",
+    help="With --test: an API key, such as env:API_KEY. Default: one that winhost made.",
 )
 @at_once_option
 @fleet_option
