@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import median, quantiles
@@ -39,7 +39,7 @@ BUSY = 21  # processes that compute, for a load of some 23 with what is measured
 _PYTHON = "/usr/bin/python3"
 _SOURCE = Path(__file__).parents[1] / "winhost/gateway"
 _FIRST_MS, _LATE, _SHARE, _CPU_MS, _MIB = 1.0, 2.0, 0.99, 50.0, 60.0
-_DIRECT, _HAPROXY, _GATEWAY = "direct", "HAProxy", "gateway"
+_DIRECT, _HAPROXY, _GATEWAY, _OTHER = "direct", "HAProxy", "gateway", "other gateway"
 _HAPROXY_CONFIG = """global
   nbthread 1
   maxconn 4096
@@ -170,9 +170,9 @@ def python() -> str:
     return _PYTHON if there else sys.executable
 
 
-def gateway_in(folder: Path, port: int | None = None) -> list[str]:
+def gateway_in(folder: Path, port: int | None = None, source: Path = _SOURCE) -> list[str]:
     """Its command. port: where it listens with TLS and the limits of a deployment; None: on a socket."""
-    shutil.copytree(_SOURCE, folder / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, folder / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
     engines = {"tiny": "engine.sock", "sink": "sink.sock"}
     models = [{"name": name, "engine": {"socket": str(folder / each)}} for name, each in engines.items()]
     settings: dict[str, Any] = {"models": models, "limits": {"drain": 1}}
@@ -197,8 +197,8 @@ def haproxy_in(folder: Path) -> list[str] | None:
 
 
 @contextmanager
-def ways(folder: Path) -> Iterator[list[Way]]:
-    """To a stand-in for an engine, all at the same time."""
+def ways(folder: Path, other: Path | None = None) -> Iterator[list[Way]]:
+    """To a stand-in for an engine, all at the same time. other: the source of another gateway."""
     root = Path(__file__).parents[1]
     engine = folder / "engine.sock"
     stub = [sys.executable, "-m", "bench.streams", "stub", str(engine), str(TOKENS), str(TICK_S)]
@@ -208,6 +208,12 @@ def ways(folder: Path) -> Iterator[list[Way]]:
         if words := haproxy_in(folder):
             found.append(opened.enter_context(listening(words, folder, folder / "haproxy.sock")))
         found.append(opened.enter_context(listening(gateway_in(folder), folder, folder / "door.sock")))
+        if other:
+            beside = folder / "other"
+            beside.mkdir()
+            (beside / engine.name).symlink_to(engine)
+            words = gateway_in(beside, source=other)
+            found.append(replace(opened.enter_context(listening(words, beside, beside / "door.sock")), name=_OTHER))
         yield found
 
 
@@ -240,10 +246,10 @@ def busy(processes: int) -> Iterator[None]:
             each.wait(300)
 
 
-def show(rounds: int) -> None:
-    """The table, with how much of the machine it was taken."""
+def show(rounds: int, other: Path | None = None) -> None:
+    """The table, with how much of the machine it was taken. other: as of `ways`."""
     rows = []
-    with TemporaryDirectory(prefix="bench-") as name, ways(Path(name)) as found:
+    with TemporaryDirectory(prefix="bench-") as name, ways(Path(name), other) as found:
         for way in found:
             turn(way, 32, 32)  # what is loaded at the first request does not count
         for streams, beside in ((32, 0), (256, 0), (256, BUSY)):
@@ -297,9 +303,14 @@ def _row(streams: int, beside: int, way: Way, taken: Sequence[Taken], direct: Se
 
 @click.command()
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Rounds per row.")
-def main(rounds: int) -> None:
+@click.option(
+    "--other",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder with another gateway's source, such as one of before, to measure turn about.",
+)
+def main(rounds: int, other: Path | None) -> None:
     """What the gateway adds, held against the same streams without it and through HAProxy, and attacks on it."""
-    show(rounds)
+    show(rounds, other)
     neighbours.show()
 
 

@@ -5,13 +5,14 @@ import gc
 import selectors
 import socket
 import ssl
+import time
 from asyncio import sslproto
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 from tests.gateway.test_gateway_start import certificate
 from winhost.gateway.connections import Accepted, ClientConnection, Clients, Request
-from winhost.gateway.fair_selector import WITH_KEY, WITHOUT_KEY, FairSelector
+from winhost.gateway.fair_selector import DONE, NOTHING, QUIET, WITH_KEY, WITHOUT_KEY, FairSelector
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
 
@@ -127,9 +128,9 @@ def test_what_failed_handshakes_leave_is_freed_without_the_garbage_collector(tmp
 def test_a_socket_may_have_a_reader_of_its_own_while_it_is_registered() -> None:
     read: list[int] = []
 
-    def reads() -> bool:
+    def reads() -> int:
         read.append(1)
-        return len(read) < 2
+        return DONE if len(read) < 2 else NOTHING
 
     with ExitStack() as opened, closing(FairSelector()) as selector:
         [(ours, _)] = pairs(opened, 1)
@@ -145,3 +146,24 @@ def test_a_socket_may_have_a_reader_of_its_own_while_it_is_registered() -> None:
         selector.read_by(ours.fileno(), reads)
         selector.read_by(ours.fileno(), None)
         assert (len(selector.select(0)), read) == (1, [1, 1])
+
+
+def test_what_leaves_nothing_to_do_costs_no_turn_of_the_event_loop() -> None:
+    read: list[bytes] = []
+
+    with ExitStack() as opened, closing(FairSelector()) as selector:
+        [(ours, theirs)] = pairs(opened, 1)
+
+        def reads() -> int:
+            read.append(ours.recv(1))
+            if len(read) < 3:
+                theirs.sendall(b"y")
+            return QUIET if len(read) < 4 else DONE
+
+        selector.register(ours, READ)
+        selector.read_by(ours.fileno(), reads)
+        began = time.monotonic()
+        assert (selector.select(0.2), len(read)) == ([], 3)
+        assert time.monotonic() - began >= 0.2  # as long as it was asked to wait, and no timer waits longer
+        theirs.sendall(b"y")
+        assert (selector.select(300), len(read)) == ([], 4)

@@ -54,6 +54,9 @@ class AnswerFraming:
             self.kept = self.kept and not data  # nobody asked for that
             return b""
         if self._chunked:
+            begins = CHUNKS.get(len(data)) if self.between else None
+            if begins and data.startswith(begins) and data.endswith(_END):
+                return data[len(begins) : -2]
             return self._chunks(self._rest + data)
         if self._until_close:
             return data
@@ -109,7 +112,7 @@ class AnswerFraming:
             raise EngineFault(error.code) from None
         self._rest, self.status = b"", int(found[2])
         self.headers = {name.decode("ascii"): value.decode("latin-1") for name, value in headers.items()}
-        self._chunked = length is None and self.status != 204
+        self._chunked = self.between = length is None and self.status != 204
         self._until_close = not (self._chunked or self.status == 204 or b"content-length" in headers)
         self.kept = found[1] == b"1" and b"close" not in headers.get(b"connection", b"").lower()
         if not (self._chunked or self._until_close):

@@ -47,7 +47,7 @@ class PlainTransport(asyncio.Transport):
 
     def _ready(self, mask: int) -> None:
         try:
-            if mask & ~_OUT and self._reads:
+            if mask & ~_OUT and self.is_reading():
                 self._read(READ_BYTES)
             if mask & ~_IN and self._buffer:
                 self._flush()
