@@ -28,8 +28,9 @@ from winhost.cli.stack_options import stack_options
 def up(**options: Any) -> int:
     """Serve a MODEL on this machine, or on another.
 
-    MODEL is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B. Default: the one that fits the GPUs best. Shows
-    on one screen what would change, then asks once. `winhost down` undoes it. After a restart or Ctrl-C, type it again.
+    MODEL is ORG/NAME on Hugging Face, a name that `winhost models` shows, or a folder such as ./Qwen3-8B. Default: the
+    one that fits the GPUs best. Shows on one screen what would change, then asks once. `winhost down` undoes it. After
+    a restart or Ctrl-C, type it again.
     """
     from winhost.cli.up import up as run
 
