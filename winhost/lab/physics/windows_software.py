@@ -152,7 +152,7 @@ class Software(Part):
                 self._keep(path, self.read_hash(source), physics)
                 return self.read_hash(path)
             if not physics.there:
-                raise own_error("NotFetched", "ReadError", "It could not be fetched: there is nothing.")
+                raise own_error("NotFetched", "ReadError", "There is nothing.")
             asked = re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
             self._keep(path, physics.sha256 or (asked[1] if asked else ""), physics)
             return self.read_hash(path)
@@ -272,7 +272,7 @@ class Software(Part):
         physics, asked = self._source(source), re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
         with self.host.changing("Receive-WinhostSlice"):
             if not physics.there:
-                raise own_error("NotFetched", "ReadError", "It could not be fetched: there is nothing.")
+                raise own_error("NotFetched", "ReadError", "There is nothing.")
             content = _SUM + (physics.sha256 or (asked[1] if asked else "")).encode()
             told = f"{len(content)} {physics.etag}"
             at = self.host.files.length(path) if version == told else 0
