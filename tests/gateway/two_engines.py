@@ -125,7 +125,7 @@ class TwinEngine:
         """The prompt, and the text from which it is to go on."""
         if "prompt" in asked:
             prompt, _, said = asked["prompt"].partition("|")
-            return prompt, said
+            return "1/1" if prompt == "1" else prompt, said  # as the gateway asks whether it is ready
         *before, last = asked["messages"]
         if last["role"] == "user":
             assert not asked.get("continue_final_message")

@@ -17,6 +17,7 @@ from winhost.model.measured import AllReduce, Measurement, PartOutcome, ProbeAns
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB
 from winhost.model.workload import (
+    Availability,
     KvMirror,
     LoadFormat,
     Mirror,
@@ -84,6 +85,13 @@ def test_mirrors_are_volumes_of_their_engines_and_kept_within_their_size() -> No
 def test_packed_weights_take_a_plan() -> None:
     with pytest.raises(ValueError, match="load_format: packed takes a step that packs"):
         made(asked("chat", load_format=LoadFormat.PACKED))
+
+
+def test_a_second_engine_is_refused_by_name() -> None:
+    plain = asked()
+    second = replace(plain.workload, availability=Availability(standby=("chat",)))
+    with pytest.raises(ValueError, match=r"availability\.standby: a plan sets up the second engine"):
+        made(replace(plain, workload=second))
 
 
 def test_engines_do_not_reach_each_other() -> None:

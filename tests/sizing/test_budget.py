@@ -233,6 +233,17 @@ def test_larger_and_more_cards_never_make_it_worse(
     assert RANK[better.fits] >= RANK[budget(workload, available_memory).fits]
 
 
+def test_engines_of_one_model_share_no_card() -> None:
+    claims = [Claim("a", 1, 10, apart="a"), Claim("b", 1, 30), Claim("a-standby", 1, 10, apart="a")]
+    found = place_on_cards(claims, [100, 100])
+    assert found.fits
+    assert {*found.cards["a"]}.isdisjoint(found.cards["a-standby"])
+    full = place_on_cards(claims, [100])  # there is room for all of them, on one card
+    assert (full.fits, full.homeless) == (False, ("a-standby",))
+    short = place_on_cards([*claims, Claim("c", 1, 200)], [100, 100])
+    assert {*short.cards["a"]}.isdisjoint(short.cards["a-standby"])
+
+
 def test_what_is_suspended_leaves_its_gpu_to_the_others() -> None:
     names = "abcdefgh"
     one = Model("a", "a", memory=60 * GiB, state=ModelState.SLEEPING, sleep_level=2)
