@@ -103,6 +103,7 @@ def test_the_loader_is_the_package_of_winhost(tmp_path: Path) -> None:
 def test_room_for_both_is_told(tmp_path: Path) -> None:
     notes = "\n".join(made(tmp_path, packed(image=None, by="/opt/vllm/bin/vllm"))[1].notes)
     assert "for packed weights of chat; the originals stay beside them" in notes
+    assert "nvCOMP, 1 bytes, NVIDIA's under a licence of its own" in notes
     assert "--packed" not in "\n".join(map(str, made(tmp_path, request())[1].entries))
 
 

@@ -9,10 +9,11 @@ from winhost.cli.line_breaks import wrapped
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
+from winhost.model.workload import LoadFormat
 from winhost.serving.causes import Because
 from winhost.serving.choice import Served, Serving
 from winhost.serving.command import DEV_MODE, command
-from winhost.serving.engine_names import model_folder
+from winhost.serving.engine_names import model_folder, packed_folder
 from winhost.serving.ladder import format_rest
 from winhost.serving.lost import Lost
 from winhost.serving.profile_lines import UNKNOWN_WORD, ProfileLine
@@ -43,10 +44,12 @@ def _show(served: Served, vllm: str | None, everything: bool) -> None:
 
 
 def _files(served: Served) -> str:
+    packed = any(line.text == f"--load-format={LoadFormat.PACKED}" for line in served.lines)
+    folder = (packed_folder if packed else model_folder)(served.served_name)
+    how = ", packed, with winhost's loader beside vLLM" if packed else ""
     return (
-        f"The files of {served.id} are expected in {model_folder(served.served_name)}, and the gateway at "
-        f"{served.socket}, in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets "
-        "up all of this"
+        f"The files of {served.id} are expected in {folder}{how}, and the gateway at {served.socket}, "
+        "in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
     )
 
 

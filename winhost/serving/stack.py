@@ -329,6 +329,8 @@ def _sizes(request: StackRequest) -> Iterator[str]:
     yield f"to be kept on its disk: about {kept}, the image unpacked at three times what is sent"
     if packed:
         yield f"of these {gib(packs)} for packed weights of {', '.join(packed)}; the originals stay beside them"
+    if nvcomp := request.nvcomp:
+        yield f"to download there for packed weights: nvCOMP, {gib(nvcomp.bytes)}, NVIDIA's under a licence of its own"
     if wheels := request.engine_wheels:
         what = f"{len(wheels.files)} wheels of {gib(wheels.bytes)} from {wheels.server}, for Python {wheels.python}"
         yield f"to download there for vLLM as well: {what}; newer ones come with another plan"
