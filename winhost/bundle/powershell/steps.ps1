@@ -229,7 +229,7 @@ function Invoke-WinhostStep {
         Show-WinhostLine "  the host warns: $warning"
     }
     if (-not $answer.ok) {
-        Write-WinhostEntry $Run 'failed' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = Read-WinhostLeft $answer; answer = $answer })
+        Write-WinhostEntry $Run 'failed' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = Read-WinhostLeft $answer $found; answer = $answer })
         Stop-WinhostStep $Run $Step $answer
     }
     Write-WinhostEntry $Run 'end' ([ordered]@{ resource = $Step.resource; key = $Step.key; after = $answer.after; restart = @($answer.restart).Count -gt 0 })
@@ -274,10 +274,11 @@ function Select-WinhostBrought {
 }
 
 function Read-WinhostLeft {
-    param($Answer)
-    # Nothing was changed where the host drifted; after an error the agent has read again.
+    param($Answer, $Found)
+    # Where the host drifted, all is as it was found, and what somebody did meanwhile is not the run's. After an error
+    # the agent has read again.
     if ($null -ne (Read-WinhostField $Answer 'drift')) {
-        return $Answer.before
+        return $Found
     }
     Read-WinhostField $Answer 'after'
 }
