@@ -128,7 +128,7 @@ def test_its_loop_runs_in_powershell(tmp_path: Path) -> None:
             time.sleep(0.2)
     finally:
         process.kill()
-        process.wait()
+        process.wait(PATIENCE_S)
 
 
 @pytest.mark.real
