@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from winhost.hub.locked_requirements import locked_packages
 
 from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
@@ -15,6 +14,7 @@ from tests.serving.one_plan import KEY, hub_of_model, workload
 from winhost.cli import stack_wheels
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts
+from winhost.hub.wheel_index import locked_packages
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.lab.running_lab import Lab
 from winhost.serving.packed_weights import NVCOMP_LOCK

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.errors import raises
-from winhost.bundle import linux_doing, linux_run
+from winhost.bundle import linux_host, linux_run
 from winhost.connect.agent import Agent
 from winhost.connect.patience import Patience
 from winhost.core.steps import Step
@@ -69,8 +69,8 @@ def test_a_pull_gets_the_time_that_it_takes() -> None:
 def test_by_hand_it_is_read_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGISTRY", CANARY)
     (tmp_path / "secret").write_text(f"{CANARY}\n")
-    assert linux_doing.secret("env:REGISTRY") == linux_doing.secret(f"file:{tmp_path}/secret") == CANARY
+    assert linux_host.secret("env:REGISTRY") == linux_host.secret(f"file:{tmp_path}/secret") == CANARY
     for reference in ("env:NOT_THERE", f"file:{tmp_path}/nothing", "cmd:pass show registry"):
         with pytest.raises(linux_run.BundleRefusal) as caught:
-            linux_doing.secret(reference)
+            linux_host.secret(reference)
         assert (caught.value.result.code, caught.value.result.document["error"]["kind"]) == (2, "SecretUnreadable")

@@ -18,7 +18,7 @@ RUNTIME = [Requirement(line) for line in PROJECT["project"]["dependencies"]]
 EXTRAS = [Requirement(line) for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
 DEV = [Requirement(line) for line in PROJECT["dependency-groups"]["dev"]]
 OF_THE_IMAGE = {"huggingface_hub"}  # what runs in pods finds it in vLLM's image
-OF_VLLM = {"openai", "tokenizers", "torch", "transformers", "vllm"}  # in the environment that tests/vllm makes
+OF_VLLM = {"openai", "safetensors", "tokenizers", "torch", "transformers", "vllm"}  # of tests/vllm
 LOCK = (ROOT / "requirements-dev.txt").read_text("utf-8").splitlines()
 
 

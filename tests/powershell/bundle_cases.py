@@ -21,7 +21,7 @@ from tests.powershell.bundles import (
 from tests.powershell.twins import machine
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.powershell import loopback
+from winhost.lab.powershell import powershell_engine
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
@@ -34,7 +34,7 @@ INSTALLED = "server2025-role-installed"
 @pytest.fixture(scope="module")
 def person() -> Iterator[Person]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loopback, "CmdletProcess", WatchedCmdlets)
+        patch.setattr(powershell_engine, "CmdletProcess", WatchedCmdlets)
         with a_person(machine(INSTALLED)) as one:
             yield one
 

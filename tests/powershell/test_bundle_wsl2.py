@@ -20,7 +20,7 @@ from winhost.engine.planning import make_plan
 from winhost.lab.physics.scheduled_tasks import script_path
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_firewall import ANY
-from winhost.lab.powershell import loopback
+from winhost.lab.powershell import powershell_engine
 from winhost.model.plan import Plan, PlanRequest
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
@@ -33,7 +33,7 @@ SECOND = ["WslConfig", "WslVm", "WslDistro", "WslConf", "WslAccess"]
 @pytest.fixture(scope="module")
 def person() -> Iterator[Person]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loopback, "CmdletProcess", WatchedCmdlets)
+        patch.setattr(powershell_engine, "CmdletProcess", WatchedCmdlets)
         with a_person(machine(HOST)) as one:
             yield one
 
