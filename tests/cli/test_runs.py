@@ -65,6 +65,7 @@ def test_a_journal_that_cannot_be_read_hides_no_other(
         assert (said.code, told in said.err) == (2, True), words
 
 
+@pytest.mark.costly
 def test_a_run_that_is_under_way_is_not_called_interrupted(line: Line, lab: Lab) -> None:
     journal = applied(line)
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:4]))

@@ -199,6 +199,7 @@ def test_files_of_an_up_that_was_killed_while_it_planned_go_with_the_next(line: 
     assert made_keys(line) == set()
 
 
+@pytest.mark.costly
 @each_row("words", [(), ("status",), ("runs",)])
 def test_files_of_an_up_that_was_killed_while_it_planned_go_with_whatever_comes_next(
     words: tuple[str, ...], line: Line

@@ -244,6 +244,7 @@ def test_a_broken_file_changes_nothing_and_is_told_of(changing: Any, short: Path
         assert asked(door, CAROL)[0] == 403
 
 
+@pytest.mark.costly
 def test_what_runs_by_a_revoked_key_is_broken_off_and_nothing_else(changing: Any) -> None:
     body = {"model": MODEL, "prompt": "slow 600", "stream": True}
     with changing() as (door, change), door.connected() as stream, door.connected() as waits, door.connected() as other:
@@ -324,6 +325,7 @@ def test_counts_that_cannot_be_read_begin_anew_and_stop_nothing(short: Path, pyt
         assert door.complete("hello")[0] == 200
 
 
+@pytest.mark.costly
 def test_changes_under_load_lose_no_request_of_others(changing: Any) -> None:
     """Some clients have a key that stays, others one that comes and goes: the former never notice."""
     outcomes: dict[str, Counter[int]] = {OTHER_KEY: Counter(), CAROL: Counter()}

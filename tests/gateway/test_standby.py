@@ -248,6 +248,7 @@ def test_what_is_kept_has_a_bound(short: Path) -> None:
     run(short, test)
 
 
+@pytest.mark.costly
 def test_the_program_goes_on_with_a_large_request_of_a_real_client(short: Path) -> None:
     first, second = TwinEngine(short / "a.sock", "a"), TwinEngine(short / "b.sock", "b")
     standby = {"engine": {"socket": str(second.socket)}, "within": 600}

@@ -47,6 +47,7 @@ def watcher(here: Wsl2World) -> object:
     )
 
 
+@pytest.mark.costly
 def test_it_is_installed_with_its_key_and_goes_with_rollback(tmp_path: Path, key: str, hub: StandInHub) -> None:
     here = windows(tmp_path, "wsl2")
     assert isinstance(here, Wsl2World)

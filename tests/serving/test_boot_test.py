@@ -25,6 +25,7 @@ def outcome(
     return found
 
 
+@pytest.mark.costly
 def test_it_says_whether_each_model_answers_and_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
