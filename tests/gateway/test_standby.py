@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.gateway.running import Gateway, gateway
 from tests.gateway.two_engines import CHAT, COMPLETION, MODEL, STEP_S, TwinEngine, Twins, tokens_of, twins
 from tests.gateway.virtual_time import in_virtual_time
