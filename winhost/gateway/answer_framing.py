@@ -1,5 +1,5 @@
-"""Where an engine's answer begins and ends, read as strictly as what clients send: what one side could take for the end
-of an answer, the other side must not take for its middle, least of all on a connection that is used again.
+"""Find the beginning and end of an engine's answer, as strictly as those of requests: what one side could take for the
+end of an answer, the other side must not take for its middle, least of all on a connection that is used again.
 """
 
 import re
@@ -23,9 +23,9 @@ def in_chunk(part: bytes) -> bytes:
 
 
 class AnswerFraming:
-    """Of one answer. status: 0 before the head has come; headers: by names in lower case; length: of the body, where
-    the head says it; ended: the body has come whole; kept: another answer may follow on this connection; between:
-    nothing has come of the next chunk.
+    """The framing of one answer. status: 0 before the head has come; headers: by names in lower case; length: of the
+    body, where the head says it; ended: the body has come whole; kept: another answer may follow on this connection;
+    between: nothing has come of the next chunk.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class AnswerFraming:
         self.between = False
 
     def feed(self, data: bytes) -> bytes:
-        """What is in it of the body. Raises EngineFault."""
+        """The bytes of the body in this data. Raises EngineFault."""
         if not self.status:
             data = self._head(self._rest + data)
             if not self.status:
@@ -94,7 +94,7 @@ class AnswerFraming:
             raise EngineFault("closed")
 
     def _head(self, data: bytes) -> bytes:
-        """What comes after it."""
+        """Read the head, and return what comes after it."""
         end = data.find(b"\r\n\r\n")
         if max(end, 0) > HEAD_BYTES or (end < 0 and len(data) > HEAD_BYTES):
             raise EngineFault("head")
@@ -140,7 +140,7 @@ class AnswerFraming:
         return b"".join(parts)
 
     def _line(self, data: bytes, at: int) -> int:
-        """How long the line with the size of the next chunk is; 0 where it has not come, or the body has ended."""
+        """The length of the line with the size of the next chunk; 0 where it has not come, or the body has ended."""
         end = data.find(_END, at, at + CHUNK_LINE_BYTES)
         if self.ended or (end < 0 and len(data) < at + CHUNK_LINE_BYTES):
             return 0

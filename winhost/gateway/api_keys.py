@@ -1,4 +1,4 @@
-"""Who may ask: the keys of a plan and what was changed since, read anew when their files change."""
+"""The API keys: those of a plan and what was changed since, read anew when their files change."""
 
 import hashlib
 import hmac
@@ -107,7 +107,7 @@ class KeyFiles:
         return found
 
     def _marks(self) -> list[tuple[int, ...] | None]:
-        """By which a change is seen: of a file that was replaced, and of one that was written."""
+        """The marks by which a change is seen: of a file that was replaced, and of one that was written."""
         found: list[tuple[int, ...] | None] = []
         for file in self._files:
             try:

@@ -99,7 +99,7 @@ class Body:
             self._bodies.shrink(self._room, self.size)
 
     async def _more(self, request: Request, most: int) -> bool:
-        """Whether there is more than that."""
+        """Wait for more than so many bytes, and tell whether they came."""
         size = self.size
 
         async def received() -> bool:

@@ -57,8 +57,8 @@ class BodyProcess:
         self._idle: asyncio.TimerHandle | None = None
 
     async def read(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
-        """As `written_for_engine`; no part is left in the body then. until: a time of the event loop. Raises WrongBody,
-        NotRead, WaitedTooLong.
+        """Read a body as `written_for_engine` does; no part is left in the body then. until: a time of the event loop.
+        Raises WrongBody, NotRead, WaitedTooLong.
         """
         size = sum(map(len, body))
         if size > SMALL_BYTES:
@@ -165,7 +165,7 @@ def _message(words: "dict[str, Any]", size: int) -> bytes:
 
 
 async def _received(channel: socket.socket, size: int) -> "list[bytes]":
-    """In parts: to allocate and copy megabytes at once would stop everybody's streams as well."""
+    """Receive in parts: to allocate and copy megabytes at once would stop everybody's streams as well."""
     parts = []
     while size:
         part = await asyncio.get_running_loop().sock_recv(channel, min(size, _PART_BYTES))
@@ -180,7 +180,7 @@ async def _received(channel: socket.socket, size: int) -> "list[bytes]":
 
 
 def serve(channel: socket.socket) -> None:
-    """Until the gateway ends, or has no more bodies."""
+    """Read bodies until the gateway ends, or has no more."""
     take = _taker(channel)
     _, size = _HEAD.unpack(take(_HEAD.size))
     settings: GatewaySettings = pickle.loads(take(size))  # noqa: S301 - of the gateway that started it

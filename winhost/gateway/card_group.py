@@ -119,7 +119,7 @@ class CardGroup:
                 await self._pause(max(_LEAST_S, pause))
 
     async def _pause(self, seconds: float) -> None:
-        """Until something changes."""  # not by wait_for, which before Python 3.12 can swallow a cancellation
+        """Wait until something changes, for so many seconds at most."""
         timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
         try:
             await self._changed.wait()
@@ -162,7 +162,7 @@ class CardGroup:
         return min(asked, key=lambda each: (self._chose.get(each.key, float("-inf")), each.since), default=None)
 
     def _in_the_way(self, target: Member) -> "list[Member]":
-        """As few as make room, those first whose time is over and that were not used for longest."""
+        """The fewest members that make room, those first whose time is over and that were not used for longest."""
         everyone = list(self.members.values())
         staying = [member for member in everyone if member.on_the_card and member is not target]
         now, leaving = _now(), []
@@ -225,7 +225,7 @@ class CardGroup:
     # ---- while nobody waits
 
     async def _idle(self) -> "float | None":
-        """As _step."""
+        """A step while nobody waits for a model."""
         now = _now()
         waiting = [m.not_before - now for m in self.members.values() if m.waiting and m.state is not TurnState.AWAKE]
         if waiting:  # for a model that failed just now
@@ -249,7 +249,7 @@ class CardGroup:
         return None
 
     async def _give_way(self) -> "float | None":
-        """As _step, while the GPUs are wanted for something else: all leave them, and none comes back."""
+        """A step while the GPUs are wanted for something else: all models leave them, and none comes back."""
         now = _now()
         look = now - self._watched >= _WATCH_S  # somebody else may start one
         for member in self.members.values():

@@ -32,7 +32,7 @@ _FIRST_BYTES = 16_384
 
 @dataclass
 class Clients:
-    """Who may be connected.
+    """The clients that may be connected.
 
     most: connections in total, of which a quarter is kept for those that have sent a valid key; per_address: from one
     address, unless it has sent one; first: seconds for a handshake, and as many again for the head of a request;
@@ -55,8 +55,8 @@ class Clients:
         return len(self._open)
 
     def enter(self, connection: "ClientConnection", address: str) -> bool:
-        """Whether it may stay. address: empty where there is none. Where all places are taken, the connection that has
-        sent no key for longest makes room.
+        """Tell whether a connection may stay. address: empty where there is none. Where all places are taken, the
+        connection that has sent no key for longest makes room.
         """
         if address and self._from.get(address, 0) >= self.per_address and address not in self._known:
             return False
@@ -230,7 +230,7 @@ def _forget_frames(error: "BaseException | None") -> None:
 
 
 class Source(Protocol):
-    """Where an answer comes from."""
+    """The source of an answer."""
 
     def pause(self) -> None: ...
 
@@ -266,7 +266,7 @@ class Request:
 
     @property
     def kept(self) -> bool:
-        """Whether its client wants to send another request on this connection."""
+        """Its client wants to send another request on this connection."""
         return self._head is not None and self._head.kept
 
     def receive(self, part: bytes, last: bool) -> None:
@@ -277,14 +277,14 @@ class Request:
             self._wakes.set_result(None)
 
     def take(self) -> bytes:
-        """What has come of its body by now."""
+        """Take what has come of its body by now."""
         part = b"".join(self._held)
         self._held.clear()
         self.client.took(len(part))
         return part
 
     async def more(self) -> bytes:
-        """What comes next of its body; empty at its end."""
+        """The next part of its body; empty at its end."""
         while not self._held and not self.whole:
             self._wakes = asyncio.get_running_loop().create_future()
             await self._wakes
@@ -292,8 +292,9 @@ class Request:
 
 
 class ClientConnection(asyncio.Protocol):
-    """What a client sends becomes requests, which are answered one after another. address: of the client, or of a proxy
-    that does not say for whom it asks; empty where there is none; number: of its socket; gone: nobody reads an answer.
+    """Turns what a client sends into requests, which are answered one after another. address: of the client, or of a
+    proxy that does not say for whom it asks; empty where there is none; number: of its socket; gone: nobody reads an
+    answer.
     """
 
     __slots__ = (
@@ -354,7 +355,9 @@ class ClientConnection(asyncio.Protocol):
     # ---- what comes in
 
     def read_now(self) -> None:
-        """What is there when it is accepted, as most requests are, a turn of the event loop before asyncio looks."""
+        """Read what is there when the connection is accepted, as most requests are, a turn of the event loop before
+        asyncio looks.
+        """
         try:
             data = os.read(self.number, _FIRST_BYTES)
         except OSError:  # nothing yet, or an error for asyncio to find
@@ -416,7 +419,7 @@ class ClientConnection(asyncio.Protocol):
             self._work = asyncio.get_running_loop().create_task(self._work_on(self._requests[0]))
 
     async def _work_on(self, request: Request) -> None:
-        """Until it is answered and most of the answer is read; then the next one begins."""
+        """Answer a request and wait until most of the answer is read; then the next one begins."""
         ended = False
         try:
             kept = await self._answer(request)

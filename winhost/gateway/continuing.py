@@ -68,7 +68,7 @@ class NotContinued(EngineFault):
 
 @dataclass(frozen=True)
 class Again:
-    """What is known of a request so that the rest of its answer can be asked for.
+    """A request whose answer may be continued by another engine.
 
     why: it cannot be; empty: it can. insert, numbers: where in its body the text so far goes, and where the limits
     begin; limits: of tokens; usage, always: its client asked for what it took, at the end or with each event.
@@ -91,7 +91,7 @@ class Again:
 
 
 def why_not(found: "Mapping[str, Any]", route: str) -> str:
-    """Why the answer to this request cannot be continued; empty where it can."""
+    """Say why the answer to this request cannot be continued; empty where it can."""
     if route not in (CHAT, COMPLETION) or found.get("stream") is not True:
         return "it is no stream of a chat or a completion"
     for name, value in found.items():
@@ -143,7 +143,7 @@ _WRITE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Continued:
-    """What a client was told of one answer, by one engine after another.
+    """One answer as its client gets it, by one engine after another.
 
     size: of its text, in bytes; finished: its last token came; done: so did the event after which nothing comes; given,
     taken: tokens of the answer, and of the prompt; broken: why no engine can go on with it, empty: one can; fault: with
@@ -201,7 +201,7 @@ class Continued:
         return b"".join((begin, added.encode("utf-8"), middle, numbers.encode("ascii"), b"}"))
 
     def ends_here(self) -> "bytes | None":
-        """What is left to say where its engine broke off after the last token; None: the rest has to be asked for."""
+        """The last events, where an engine broke off after its last token; None: the rest has to be asked for."""
         if not self.finished and not (self._is_full and self._head):
             return None
         events = b""
@@ -217,7 +217,9 @@ class Continued:
     # ---- what an engine says
 
     def take(self, part: bytes) -> bytes:
-        """What its client is told of this. fault is set where it does not go on after that."""
+        """Turn a part of an engine's answer into what the client gets. fault is set where it does not go on
+        after that.
+        """
         *events, self._rest = (self._rest + part).split(b"\n\n")
         told = []
         try:
@@ -275,7 +277,7 @@ class Continued:
         return most is not None and self.given >= most
 
     def _choice(self, choice: "dict[str, Any]") -> "tuple[bool, bool]":
-        """Whether its client is told of it, and whether it says something new."""
+        """Tell whether the client gets this choice, and whether it says something new."""
         delta, name = (choice["delta"], "content") if self._again.chat else (choice, "text")
         self._look_at(delta)
         said = delta.get(name) or ""
@@ -293,7 +295,7 @@ class Continued:
         return new or not self._later or self.finished, new or not self._later
 
     def _look_at(self, delta: "dict[str, Any]") -> None:
-        """What it says besides text, no engine can go on from."""
+        """Give up where an engine says something besides text: no engine can go on from that."""
         for name in _BESIDES:
             if delta.get(name):
                 self.give_up(_BESIDES[name])

@@ -76,13 +76,13 @@ class EngineConnection(asyncio.Protocol):
     # ---- between requests
 
     def rest(self, forget: Callable[[], object]) -> None:
-        """Without a request, for `KEPT_S` at most. forget: is called when it is lost before."""
+        """Keep the connection without a request, for `KEPT_S` at most. forget: is called when it is lost before."""
         self._begin()
         self.resume()  # its last client may have been slow to the end
         self._rests_until, self._forget = time.monotonic() + KEPT_S, forget
 
     def wake(self) -> bool:
-        """Whether it can take a request: the engine has not closed it, nor said anything that nobody asked for."""
+        """Tell whether it can take a request: the engine has not closed it, nor said anything that nobody asked for."""
         self._forget = None
         if self._lost or self._transport.is_closing():
             return False
@@ -92,12 +92,12 @@ class EngineConnection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether the request was sent whole, and its answer ended as its framing says, with no byte after it."""
+        """The request was sent whole, and its answer ended as its framing says, with no byte after it."""
         sent = not self._unsent and not self._transport.get_write_buffer_size()
         return self.answer.ended and self.answer.kept and sent and not self._held and self._lost is None
 
     def close(self) -> None:
-        """At once: an engine that was not done stops, because its client is gone."""
+        """Close at once: an engine that is not done stops then, because its client is gone."""
         self._fail(EngineFault("closed"))
 
     # ---- a request
@@ -120,7 +120,7 @@ class EngineConnection(asyncio.Protocol):
             await self._changed()
 
     async def part(self) -> bytes:
-        """What has come of the body; empty at its end. Raises EngineFault."""
+        """The next part of the body; empty at its end. Raises EngineFault."""
         await self.begins()
         part = b"".join(self._held)
         self._held.clear()
@@ -189,7 +189,9 @@ class EngineConnection(asyncio.Protocol):
             self._transport.write(self._unsent.popleft())
 
     def _pass_held(self) -> None:
-        """In one write, with the head before and the end after it: each write costs more than what is in it."""
+        """Pass on what is held in one write, with the head before and the end after it: each write costs more than its
+        content.
+        """
         if not self._write:
             return
         part = b"".join(self._held)
@@ -270,7 +272,7 @@ class EngineConnection(asyncio.Protocol):
         self._wake()
 
     def _not_begun(self, error: Exception | None) -> bool:
-        """Whether the engine cannot have read the request to its end. That it is silent says nothing."""
+        """Tell whether the engine cannot have read the request to its end. Its silence says nothing."""
         if self._came or not self._asked:
             return False
         if self._unsent or self._transport.get_write_buffer_size() or isinstance(error, BrokenPipeError):

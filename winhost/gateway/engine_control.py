@@ -71,14 +71,16 @@ class EngineControl:
         return found
 
     async def healthy(self) -> bool:
-        """Whether it listens and does not say that it is dead. A sleeper is, and so is one whose waking failed."""
+        """Tell whether it listens and does not say that it is dead. A sleeper is healthy, and so is one whose waking
+        failed.
+        """
         try:
             return (await self._call("GET", "/health", None, _SHORT_S))[0] == 200
         except FAULTS:
             return False
 
     async def canary(self) -> str:
-        """What it answers to a fixed request, for comparison. Cached and uncached answers differ, so nothing is cached.
+        """The answer to a fixed request, for comparison. Cached and uncached answers differ, so nothing is cached.
 
         Nobody else may be asking: an answer also depends on what is computed beside it. Needs development mode.
         """
@@ -89,7 +91,7 @@ class EngineControl:
         return await self.answers()
 
     async def answers(self) -> str:
-        """What it answers to that request as it is now."""
+        """The answer to that request as the engine is now."""
         path, request = _CANARY[self._model.ready]
         return _answered(await self._ok("POST", path, _CANARY_S, {"model": self._model.served_as, **_greedy(request)}))
 

@@ -66,8 +66,8 @@ class EngineMetrics:
         self._understanding = asyncio.Lock()  # one text at a time: those of several engines would be in one step
 
     async def text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
-        """Of these models. states: by model, of those that take turns. However many ask, it is there once: a crowd that
-        does not read would else have as many of them in memory.
+        """The metrics of these models. states: by model, of those that take turns. However many ask, it is there once:
+        a crowd that does not read would else have as many of them in memory.
         """
         names = tuple(model.name for model in models)
         async with self._writing[names]:
@@ -129,7 +129,7 @@ def _parts_of(samples: "list[str]") -> Iterable[str]:
 
 
 async def _families(text: str, model: str) -> "dict[str, _Family]":
-    """By name, with the label of this model. Other lines than those of the format are left out."""
+    """Parse metrics by name, and label them with this model. Lines that do not fit the format are left out."""
     found: defaultdict[str, _Family] = defaultdict(_Family)
     current = ""
     for number, each in enumerate(text.split("\n")):

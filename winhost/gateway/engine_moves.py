@@ -38,14 +38,14 @@ class NotNow(KeeperFault):
 
 @dataclass(frozen=True)
 class Image:
-    """Of an engine's process, on disk. there: one is; used: this start of the engine was from it."""
+    """The image of an engine's process on disk. there: one is; used: this start of the engine was from it."""
 
     there: bool = False
     used: bool = False
 
 
 class Keeper(Protocol):
-    """Who may start and stop units, and sees the GPUs. Raises KeeperFault."""
+    """The program that may start and stop units, and sees the GPUs. Raises KeeperFault."""
 
     async def start(self, unit: str) -> None: ...
 
@@ -116,7 +116,9 @@ class EngineMoves:
             _LOG.warning("%s sleeps and is not suspended: %s", member.name, error)
 
     async def take_image(self, member: Member) -> None:
-        """Of a suspended engine, which ends with it: DOWN. Where it cannot be taken, the engine stays SUSPENDED."""
+        """Take an image of a suspended engine, which ends with that: DOWN. Where none can be taken, the engine stays
+        SUSPENDED.
+        """
         keeper, unit = self._unit(member)
         began = _now()
         try:
@@ -171,7 +173,7 @@ class EngineMoves:
     # ---- onto the GPU
 
     async def can_rise(self, member: Member) -> bool:
-        """Whether others need make room for it: not for one that is down, and that nobody here can start."""
+        """Tell whether others need make room for it: not for one that is down, and that nobody here can start."""
         if member.turns.unit is None and member.state in (TurnState.DOWN, TurnState.FAILED):
             await self.look(member)
             if member.state in (TurnState.DOWN, TurnState.FAILED):
@@ -180,7 +182,9 @@ class EngineMoves:
         return True
 
     async def rise(self, member: Member, resting: Collection[Member]) -> bool:
-        """Whether it is AWAKE then, and answers as before. resting: the others of its group that keep a process."""
+        """Start or wake it; True if it is AWAKE then, and answers as before. resting: the others of its group that keep
+        a process.
+        """
         what = "start"
         if member.state not in (TurnState.ASLEEP, TurnState.SUSPENDED):
             await self.look(member)
@@ -289,7 +293,7 @@ class EngineMoves:
         raise WrongAnswer("it answers otherwise than before it slept")
 
     async def alive(self, member: Member) -> bool:
-        """Whether one that let down a request still answers another. If not, it is stopped."""
+        """Tell whether an engine that failed a request still answers another. If not, it is stopped."""
         member.doubted = False
         try:
             await member.control.answers()

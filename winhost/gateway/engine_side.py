@@ -64,7 +64,7 @@ class Engines:
         return Answer(self, model.engine, head, body, until, begun)
 
     def hung_up(self, engine: SocketOrPort) -> int:
-        """How often its connections were hung up."""
+        """The number of times that its connections were hung up."""
         return self._hung_up[engine]
 
     async def ask(
@@ -145,7 +145,7 @@ class Engines:
         return connection
 
     def control(self, model: PublishedModel) -> EngineControl:
-        """Of the engine of a model that takes turns."""
+        """The control of the engine of a model that takes turns."""
 
         async def call(method: str, path: str, body: "bytes | None", seconds: float) -> "tuple[int, bytes]":
             return await asyncio.wait_for(self._called(model.engine, method, path, body), seconds)
@@ -153,7 +153,7 @@ class Engines:
         return EngineControl(model, call, lambda: self.hang_up(model.engine))
 
     async def _called(self, engine: SocketOrPort, method: str, path: str, body: "bytes | None") -> "tuple[int, bytes]":
-        """By a connection of its own: what moves an engine is never sent twice."""
+        """Call an engine on a connection of its own: what moves an engine is never sent twice."""
         parts = [body] if body else []
         connection = await self._connected(engine)
         try:
@@ -163,8 +163,8 @@ class Engines:
             connection.close()
 
     async def metrics(self, model: PublishedModel, most: int) -> bytes:
-        """What it tells Prometheus, in at most so many bytes. Where the engine is hung up meanwhile, because it is to
-        sleep, this ends. Raises NotUp, EngineFault, TooLong.
+        """The engine's metrics for Prometheus, in at most so many bytes. Where the engine is hung up meanwhile, because
+        it is to sleep, this ends. Raises NotUp, EngineFault, TooLong.
         """
         connection = await self._connected(model.engine)
         self._aside[model.engine].add(connection)
@@ -181,7 +181,9 @@ class Engines:
         return text
 
     async def ready(self, model: PublishedModel) -> bool:
-        """Whether it answers a request with a completion. Asked for anew only once in a while, whoever asks."""
+        """Tell whether it answers a request with a completion. It is asked anew only once in a while, whoever wants to
+        know.
+        """
         async with self._asking:
             asked, found = self._ready.get(model.name, (float("-inf"), False))
             if time.monotonic() - asked > _READY_HOLDS_S[found]:
@@ -209,7 +211,7 @@ class Engines:
 
 
 class Answer:
-    """As a context manager it costs a request less than a generator would."""
+    """An answer as a context manager, which costs a request less than a generator would."""
 
     def __init__(
         self,
@@ -268,7 +270,7 @@ def _head(engine: SocketOrPort, method: str, path: str, body: "Sequence[bytes]",
 
 
 async def _whole(connection: EngineConnection, most: int = _MOST_OF_AN_ANSWER) -> bytes:
-    """Of what engines are asked by the gateway itself."""
+    """Read the whole answer to one of the gateway's own questions."""
     answer = bytearray()
     while len(answer) < most and (part := await connection.part()):
         answer += part

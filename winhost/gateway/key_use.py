@@ -32,8 +32,8 @@ class Used:
 
 
 class KeyUse:
-    """By the names of keys. Another key under the same name begins anew. had_changes: the file of changed keys had
-    something in it when this was last written.
+    """The use of API keys, by their names. Another key under the same name begins anew. had_changes: the file of
+    changed keys had something in it when this was last written.
     """
 
     def __init__(self, file: "Path | None" = None) -> None:
@@ -57,7 +57,7 @@ class KeyUse:
         return found
 
     def used(self, key: KeyLine, count: TokenCount) -> None:
-        """By one request, if an engine answered it."""
+        """Count one request, if an engine answered it."""
         if not count.answered:
             return
         found = self._of(key)
@@ -71,7 +71,7 @@ class KeyUse:
         self._of(key).refused += 1
 
     def write(self, files: KeyFiles) -> None:
-        """With what is read of the files of keys. Does nothing where nothing changed."""
+        """Write the counts, and what was read of the files of keys. Does nothing where nothing changed."""
         if self._file is None:
             return
         read = {"changes": files.digest, "problem": files.problem, "at": time_text(files.at)}
@@ -90,7 +90,7 @@ class KeyUse:
                 beside.unlink()
 
     def lines(self, problem: bool) -> Iterable[str]:
-        """For Prometheus. problem: files of keys have changed, and cannot be read."""
+        """The metrics for Prometheus. problem: files of keys have changed, and cannot be read."""
         for name, meaning, values in (
             ("key_requests_total", "Requests that an engine answered, by key.", {"": "requests"}),
             ("key_refused_total", "Requests beyond the limits of their key.", {"": "refused"}),

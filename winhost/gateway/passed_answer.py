@@ -49,7 +49,9 @@ class OwnAnswer:
         return cls(status, text, {"Content-Type": "application/json; charset=utf-8", **headers})
 
     async def write_to(self, request: Request) -> bool:
-        """Whether its connection stays. A long body goes in parts, so that no stream waits for all of it."""
+        """Write the answer; True if its connection stays. A long body goes in parts, so that no stream waits for all of
+        it.
+        """
         kept = self.kept and request.kept
         headers = {**self.headers, "Content-Length": str(len(self.body))}
         body = b"" if request.method == "HEAD" else self.body

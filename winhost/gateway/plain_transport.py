@@ -68,7 +68,7 @@ class PlainTransport(asyncio.Transport):
             self.close()
 
     def _look(self) -> None:
-        """For what matters now."""
+        """Watch the socket for the events that matter now."""
         if self._ended:
             return
         events = (_IN if self._reads and not self._closing else 0) | (_OUT if self._buffer else 0)
@@ -93,7 +93,7 @@ class PlainTransport(asyncio.Transport):
         self.send(data)
 
     def send(self, data: "bytes | bytearray | memoryview") -> bool:
-        """Whether the kernel has all of it, and so nothing else happened."""
+        """Send; True if the kernel has all of it, and so nothing else happened."""
         if self._ended:
             return False
         sent = 0

@@ -77,7 +77,7 @@ def main(words: list[str]) -> int:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What the gateway starts with."""
+    """The settings and keys that the gateway starts with."""
 
     settings: GatewaySettings
     files: KeyFiles
@@ -137,7 +137,7 @@ def _context(tls: Tls, folder: Path) -> ssl.SSLContext:
 
 
 def _run(prepared: _Prepared) -> None:
-    """As asyncio.run, which takes no event loop before Python 3.12. Raises CannotStart."""
+    """Run the gateway. asyncio.run takes no event loop before Python 3.12. Raises CannotStart."""
     selector = FairSelector()
     loop = asyncio.SelectorEventLoop(selector)
     asyncio.set_event_loop(loop)
@@ -298,7 +298,7 @@ class _Listening:
 
 
 def tell_systemd(state: str) -> None:
-    """Where systemd started it: whether it starts, or failed with the settings, `systemctl start` says."""
+    """Tell systemd, if it started the gateway: `systemctl start` says whether it runs, or failed with the settings."""
     to = os.environ.get("NOTIFY_SOCKET", "")
     if to:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:

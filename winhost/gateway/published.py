@@ -1,4 +1,4 @@
-"""What the gateway publishes: an allow-list, compared with the target of a request as it came, byte for byte.
+"""The paths that the gateway publishes: an allow-list, compared with the target of a request as it came, byte for byte.
 
 Nothing is decoded or normalised, and no path of a client is handed on: a target is one of these, or it is none.
 """
@@ -50,7 +50,7 @@ def method_of(route: str) -> str:
 
 
 def needs_key(route: str | None) -> bool:
-    """Who has no key is not told either what is not there."""
+    """Tell whether a route needs a key. Without a key nobody learns which routes exist."""
     return route not in _OPEN
 
 

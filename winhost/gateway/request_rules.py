@@ -1,8 +1,8 @@
-"""What the body of a request may contain: fields by route, bounds, and from where media may come.
+"""The rules for the body of a request: fields by route, bounds, and hosts of media.
 
-vLLM takes any field, and acts on many that are for its operator. The lists name what clients send: the fields of
-vLLM's request models (0.11.0, 0.17.0, 0.24.0, 0.32.0 and 0.33.0 were read) and of the openai client, without RESERVED.
-A model's settings may allow more.
+vLLM takes any field, and acts on many that are for its operator. The lists name what clients send: the fields of vLLM's
+request models (0.11.0, 0.17.0, 0.24.0, 0.32.0 and 0.33.0 were read) and of the openai client, without RESERVED. A
+model's settings may allow more.
 """
 
 import re
@@ -172,8 +172,8 @@ class NotAllowed(Exception):
 
 @dataclass(frozen=True)
 class BodyRules:
-    """Of one model. fields: allowed besides the lists; media: hosts, with a port where it is not the usual one, that
-    media may be fetched from; most: bounds in place of BOUNDS and COUNTS.
+    """The rules of one model. fields: allowed besides the lists; media: hosts, with a port where it is not the usual
+    one, that media may be fetched from; most: bounds in place of BOUNDS and COUNTS.
     """
 
     fields: frozenset[str] = frozenset()
@@ -314,7 +314,7 @@ def _check_media(value: Any, rules: BodyRules, route: str) -> None:
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Without recursion: how deep a body is, its client says."""
+    """All objects in a body, without recursion: its client decides how deep it is."""
     ahead = [value]
     while ahead:
         now = ahead.pop()

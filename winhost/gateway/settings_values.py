@@ -17,7 +17,9 @@ class WrongSettings(ValueError):
 
 @dataclass(frozen=True)
 class SocketOrPort:
-    """Where something listens: a Unix socket, an address and a port, or a Service of the cluster and a port."""
+    """An address to listen at or to connect to: a Unix socket, an address and a port, or a Service of the cluster and a
+    port.
+    """
 
     socket: str | None = None
     address: str | None = None
@@ -61,7 +63,7 @@ def number(given: dict[str, Any], where: str, name: str, most: int, least: int =
 
 
 def engine_place(value: Any, where: str) -> SocketOrPort:
-    """As `place`, or a Service."""
+    """Parse the address of an engine: like `place`, or a Service."""
     if not (isinstance(value, dict) and "service" in value):
         return place(value, where)
     given = table(value, where, ("service", "port"))

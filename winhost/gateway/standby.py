@@ -29,13 +29,13 @@ _EVENTS = "text/event-stream"
 
 
 class Room:
-    """For what is kept so that streams can be continued."""
+    """The memory for what is kept so that streams can be continued."""
 
     def __init__(self, most: int = _MOST_KEPT) -> None:
         self._left = most
 
     def take(self, size: int) -> bool:
-        """Whether there is so much."""
+        """Take so many bytes; False where they are not there."""
         if size > self._left:
             return False
         self._left -= size
@@ -83,7 +83,7 @@ class _Side:
         return {each: each.received for each in self.open}
 
     async def lives(self) -> bool:
-        """Whether it says in time that it is well, or any more of an answer. While this program itself is stopped,
+        """Tell whether it says in time that it is well, or any more of an answer. While this program itself is stopped,
         that time does not run.
         """
         step, left, before = self._within / 10, self._within * 0.7, self._received()
@@ -108,7 +108,7 @@ def _grown(before: "Mapping[EngineConnection, int]", now: "Mapping[EngineConnect
 
 
 class Pair:
-    """Of one model. The engine that answers does so until it fails; then the other one does."""
+    """The two engines of one model. The one that answers does so until it fails; then the other one does."""
 
     def __init__(self, model: PublishedModel, engines: Engines, room: Room, hold: float) -> None:
         standby = model.standby
@@ -138,7 +138,7 @@ class Pair:
         self.turn_from(side)
 
     async def ready(self) -> bool:
-        """Whether one of them answers with a completion."""
+        """Tell whether one of them answers with a completion."""
         others = [side for side in self.sides if side is not self.side]
         for side in (self.side, *others):
             if await self.engines.ready(side.model):
@@ -240,7 +240,7 @@ class Relayed:
     # ---- passing on
 
     async def pass_on(self, client: ClientConnection, head: bytes, framed: bool, count: "TokenCount | None") -> None:
-        """As EngineConnection.pass_on. Raises EngineFault, whose message says why nobody goes on."""
+        """Like EngineConnection.pass_on. Raises EngineFault, whose message says why nobody goes on."""
         if not self._body:
             await self._pass_as_it_is(client, head, framed, count)
             return
@@ -276,7 +276,7 @@ class Relayed:
             self.passed = self._connection.passed
 
     async def _events(self) -> "AsyncIterator[bytes]":
-        """What the client is told, until nothing comes after it. Raises EngineFault."""
+        """The events for the client, until the last one. Raises EngineFault."""
         story = self._story
         while not story.done:
             assert self._connection
@@ -322,7 +322,7 @@ class Relayed:
         return b""
 
     def _keep(self) -> None:
-        """What is needed to ask for the rest. Where there is no room for it, nothing is kept."""
+        """Keep what is needed to ask for the rest. Where there is no room for it, nothing is kept."""
         story, size = self._story, len(self._body[0]) + self._story.size if self._body else 0
         if story.broken or not self._pair.room.take(size - self._kept):
             story.give_up("too much is kept for other streams")
@@ -334,7 +334,7 @@ class Relayed:
 
 
 def pairs_of(settings: GatewaySettings, engines: Engines) -> "dict[str, Pair]":
-    """By the names of models."""
+    """The pairs by the names of models."""
     room = Room()
     return {
         name: Pair(model, engines, room, settings.limits.hold)
@@ -351,7 +351,7 @@ _RESULTS: Mapping[str, str] = {
 
 
 def lines(pairs: "Mapping[str, Pair]") -> Iterable[str]:
-    """For Prometheus. Nothing where no model has two engines."""
+    """The metrics for Prometheus; none where no model has two engines."""
     if not pairs:
         return
     each: list[tuple[Any, ...]] = [(name, pair, side) for name, pair in pairs.items() for side in pair.sides]

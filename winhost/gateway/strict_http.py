@@ -89,7 +89,7 @@ def parse_head(lines: list[bytes], body_limit: int) -> Head:
 
 
 def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
-    """Of a request or an answer, by names in lower case. Raises Refused."""
+    """Parse the headers of a request or an answer, by names in lower case. Raises Refused."""
     found: dict[bytes, bytes] = {}
     for line in lines:
         if not _HEADER.fullmatch(line):
@@ -122,7 +122,7 @@ def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | 
 
 
 class Framing:
-    """Where requests of one connection begin and end.
+    """Find the beginning and end of each request of one connection.
 
     forwarded: is told the `X-Forwarded-For` of each head, and may raise Refused; in_head: whether a head has begun and
     not ended; in_body: likewise for a body.

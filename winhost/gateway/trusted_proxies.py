@@ -25,7 +25,7 @@ _V2_SOURCES = {0x11: (4, 12), 0x21: (16, 36)}  # TCP over IPv4, IPv6: bytes of t
 
 
 class WrongHeader(ValueError):
-    """What the proxy sent first is no header of the PROXY protocol."""
+    """The first bytes of the proxy are no header of the PROXY protocol."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ProxyHeader:
         self._read += data
 
     def missing(self) -> int:
-        """How many bytes of it are still to come, at least; 0: it is whole. Raises WrongHeader."""
+        """The least number of bytes that are still to come; 0: the header is whole. Raises WrongHeader."""
         read = self._read
         if not any(read[: len(each)] == each[: len(read)] for each in (_SIGNATURE, b"PROXY ")):
             raise WrongHeader("it begins otherwise")
@@ -89,8 +89,8 @@ class ProxyHeader:
         return _V2_HEAD + more - len(self._read)
 
     def client(self) -> str:
-        """For whom the proxy connects, once the header is whole. Empty: for itself, or it does not know. Raises
-        WrongHeader.
+        """The client for whom the proxy connects, once the header is whole. Empty: for itself, or it does not know.
+        Raises WrongHeader.
         """
         read = bytes(self._read)
         try:

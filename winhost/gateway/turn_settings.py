@@ -19,7 +19,7 @@ IMAGES = "/var/lib/winhost-images"
 
 @dataclass(frozen=True)
 class ModelTurns:
-    """What one model does between its turns.
+    """The behaviour of one model between its turns.
 
     cards: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; suspend: while it sleeps
     its process leaves its GPU; image: that process is written to disk once, and started from there; unit: of systemd,
@@ -115,7 +115,7 @@ def parse_turn_limits(value: Any) -> TurnLimits:
 
 
 def check_turns(models: Mapping[str, ModelTurns], limits: TurnLimits) -> None:
-    """What one model's settings do not show. Raises WrongSettings."""
+    """Check what one model's settings alone do not show. Raises WrongSettings."""
     units: dict[str, str] = {}
     for name, turns in models.items():
         if turns.unit and limits.keeper is None:

@@ -1,4 +1,4 @@
-"""What is known of an engine that takes turns, and of the requests that it has and that wait for it."""
+"""The state of an engine that takes turns, and the requests that it has and that wait for it."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -12,8 +12,8 @@ from .turn_settings import SLEEP, ModelTurns
 
 
 class TurnState(Enum):
-    """Of an engine. CHECKING: it is up, and whether it answers is to be seen; FAILED: it does not do what it says, and
-    nobody can stop it.
+    """The state of an engine. CHECKING: it is up, and whether it answers is to be seen; FAILED: it does not do what it
+    says, and nobody can stop it.
     """
 
     UNKNOWN = "unknown"
@@ -119,12 +119,12 @@ class Member:
         return {card: max(stated, found.get(card, 0)) for card in self.turns.cards}
 
     def remains_mib(self) -> int:
-        """What it keeps of each of its GPUs between its turns."""
+        """The memory that it keeps of each of its GPUs between its turns."""
         return self.turns.asleep_mib if self.state is not TurnState.DOWN else 0
 
 
 def fits(awake: Collection[Member], group: Collection[Member], memory: Mapping[int, int]) -> bool:
-    """Whether these may be awake at a time. Where it is not known what they take, one at a time may."""
+    """Tell whether these may be awake at the same time. Where it is not known what they take, only one may."""
     for card in {card for member in awake for card in member.turns.cards}:
         here = [member for member in group if card in member.turns.cards]
         up = [member.turns.awake_mib for member in here if member in awake]

@@ -39,7 +39,9 @@ class Busy(Exception):
 
 
 class Turns:
-    """Of all models. running: how many requests are with engines; yielding: whether something else wants the GPUs."""
+    """The turns of all models. running: how many requests are with engines; yielding: whether something else wants the
+    GPUs.
+    """
 
     def __init__(
         self, settings: GatewaySettings, control: Callable[[PublishedModel], EngineControl], keeper: "Keeper | None"
@@ -62,7 +64,7 @@ class Turns:
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """From now on engines are moved."""
+        """Begin to move engines."""
         self._running = [asyncio.ensure_future(group.run()) for group in self._all_groups]
         self._running.append(asyncio.ensure_future(self.yielding.follow_file()))
 
@@ -75,7 +77,7 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """How many requests send their body, or wait to be with an engine."""
+        """The number of requests that send their body, or wait to be with an engine."""
         return sum(not seat.running for seat in self._seats)
 
     def until(self) -> float:
@@ -93,7 +95,7 @@ class Turns:
     # ---- requests
 
     def seat(self, key: str) -> "_Seated":
-        """For one request of this key, before its body is read. Raises Busy."""
+        """A seat for one request of this key, before its body is read. Raises Busy."""
         return _Seated(self, key)
 
     def take_seat(self, key: str) -> Seat:
@@ -122,7 +124,7 @@ class Turns:
         newest.put_out_of_line()
 
     def turn(self, seat: Seat, model: str, until: float) -> "_Turn":
-        """With this model's engine. Raises Busy, TurnEnded."""
+        """A turn with this model's engine. Raises Busy, TurnEnded."""
         return _Turn(self, seat, model, until)
 
     async def take_turn(self, seat: Seat, model: str, until: float) -> Waiter:
@@ -185,7 +187,7 @@ class Turns:
         return model in self._groups
 
     def ready(self, model: str) -> bool:
-        """Whether it is awake, or is by its turn not."""
+        """Tell whether it is awake, or rightly asleep by its turn."""
         member = self._members()[model]
         at_rest = member.state is TurnState.DOWN and not member.sleeps and not member.failures
         return at_rest or member.state in _READY
@@ -199,7 +201,7 @@ class Turns:
         return {name: group.members[name] for name, group in self._groups.items()}
 
     def metrics(self) -> Iterable[str]:
-        """For Prometheus. Nothing where no model takes turns."""
+        """The metrics for Prometheus; none where no model takes turns."""
         members = self._members()
         if not members:
             return ()

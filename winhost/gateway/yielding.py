@@ -1,4 +1,4 @@
-"""Whether the GPUs are wanted for something else, such as the desktop of a Windows that has this Linux in WSL.
+"""Yield the GPUs to something else, such as the desktop of a Windows that has this Linux in WSL.
 
 A key of the kind `yield` asks for so many seconds and asks again before they are over, so that nothing that died keeps
 the models off their GPUs. A file, which the administrator of this Linux writes, can decide otherwise.
@@ -85,14 +85,14 @@ class Yielding:
         return max(1, math.ceil(min(_LATER_S, self.left)))
 
     def ask(self, key: str, seconds: float) -> None:
-        """For so long from now. Each key asks for itself."""
+        """Ask for the GPUs for so long from now. Each key asks for itself."""
         self._change(lambda: self._until.update({key: _now() + min(seconds, self.settings.longest)}))
 
     def resume(self, key: str) -> None:
         self._change(lambda: self._until.pop(key, None))
 
     def only(self, keys: Set[str]) -> None:
-        """What others asked for is over."""
+        """End what other keys asked for."""
         for key in self._until.keys() - keys:
             self.resume(key)
 
@@ -110,7 +110,7 @@ class Yielding:
         self.changed()
 
     async def follow_file(self) -> None:
-        """For as long as the gateway runs."""
+        """Follow the file of modes for as long as the gateway runs."""
         told = ""
         while self.settings.mode is not None:
             try:
