@@ -108,7 +108,7 @@ def winhost(context: click.Context) -> int | None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
-    """Of an input that others can write; warnings of libraries are no business of users."""
+    """Show a warning about an input that others can write; warnings of libraries are not for users."""
     from winhost.model.files import SharedInputWarning  # most commands warn of nothing
 
     if issubclass(category, SharedInputWarning):

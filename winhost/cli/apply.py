@@ -49,8 +49,8 @@ from winhost.paths.setting_values import refuse_shared
 
 @dataclass(frozen=True)
 class Checked:
-    """What `apply --check` found: the steps that are left of a plan's first stage, what is planned only after it, and
-    which consents they ask for, surely and perhaps.
+    """The result of `apply --check`: the steps that are left of a plan's first stage, what is planned only after it,
+    and which consents they ask for, surely and perhaps.
     """
 
     host: str
@@ -131,7 +131,7 @@ def apply(
 
 
 def _changed(shown: tuple[str, EndedHost | WinhostError]) -> bool:
-    """Whether something was done on a host: then 2 is not said of all of them, which says that nothing was."""
+    """Tell whether something was done on a host: then the exit code is not 2, which says that nothing was."""
     _, ended = shown
     if isinstance(ended, WinhostError):
         return isinstance(ended, EndOfRun) and ended.run is not None and ended.exit_code != Exit.USAGE
@@ -154,11 +154,11 @@ def _with_code(outcome: Outcome) -> tuple[Outcome, int]:
 
 
 def _unseen(event: object) -> None:
-    """Of a check there is no progress to show."""
+    """Ignore progress: a check shows none."""
 
 
 def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
-    """On a terminal the plan is shown, and every consent that lacks is asked for. Raises ConsentNeeded."""
+    """Show the plan on a terminal, and ask for every missing consent. Raises ConsentNeeded."""
     if not options.yes and sys.stdin.isatty():
         with shown_on(options.document):
             show_short(plan)
@@ -167,7 +167,7 @@ def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
 
 
 def _check(plans_with_files: Sequence[tuple[CheckedPlan, RunContext]], at_once: int, shape: Shape) -> int:
-    """What each plan would do now, one after the other."""
+    """Show the steps that each plan would take now, one after the other."""
     results = each(plans_with_files, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
     shown = [(result.item[0].host, result.error or Checked.of(result.item[0].plan, result.given)) for result in results]
     show_results("check", shape, shown, _show_checked)
@@ -201,7 +201,7 @@ def _say_age(plan: Plan, max_age: int | None) -> None:
 
 
 def _age(plan: Plan) -> float | None:
-    """In seconds, of the older of the plan and of the facts that it was made from; None where neither tells."""
+    """The age in seconds of the older of the plan and its facts; None where neither tells."""
     times = []
     for text in filter(None, (plan.made_at, plan.facts_read_at)):
         with suppress(ValueError):

@@ -75,7 +75,7 @@ def _show_next(
     many: bool,
     in_full: bool,
 ) -> None:
-    """Of several hosts for the first one, where that can be read by its name alone."""
+    """Show the next command for the first of the hosts, if that can be read by its name alone."""
     files = [word for file in facts_files for word in ("--facts", str(file))]
     by_name = not files and not any(Path(word).exists() for word in words)
     named = [host] if many and by_name else [*words, *files]

@@ -99,8 +99,8 @@ def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: f
 
 
 def _order_after(there: AnyHost, switched: Switched) -> bool:
-    """Whether Windows is first, read again: some firmware has an order of its own. On Linux this is who its timer
-    waits for.
+    """Read again whether Windows is first: some firmware has an order of its own. On Linux this is who its timer waits
+    for.
     """
     try:
         linux = target_of(there) if isinstance(there, LinuxHost) else linux_beside(there)

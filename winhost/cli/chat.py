@@ -99,7 +99,7 @@ def _meant(words: Sequence[str], targets: Targets) -> tuple[str | None, str | No
 
 
 class _Talk:
-    """With one model of an endpoint. Raises UsageError, WinhostError."""
+    """A talk with one model of an endpoint. Raises UsageError, WinhostError."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _Talk:
             say("The answer ends here because it may have no more tokens.", err=True)
 
     def conversation(self) -> int:
-        """Until Ctrl-D. Ctrl-C stops an answer; what came of it counts."""
+        """Talk until Ctrl-D. Ctrl-C stops an answer; its text so far counts."""
         with suppress(ImportError):
             import readline  # noqa: F401  # lines are edited with it, where there is one
         say(f"{self.model} on {self._endpoint.host}. Ctrl-C stops an answer, Ctrl-D ends.", err=True)

@@ -79,7 +79,7 @@ _OF_NODES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class ClusterWords:
-    """What was said on the command line."""
+    """The options of clusters as they were given."""
 
     namespace: str = NAMESPACE
     keys_secret: str | None = None
@@ -108,7 +108,7 @@ def cluster_options(command: F) -> F:
 
 
 def node_options(command: F) -> F:
-    """For a Linux that becomes a node: these as well."""
+    """Add the options of a Linux that becomes a node."""
     return _added(command, {**_OF_NODES, **_OPTIONS})
 
 
@@ -123,6 +123,6 @@ def _added(command: F, options: Mapping[str, Mapping[str, Any]]) -> F:
 
 
 def cluster_words() -> ClusterWords:
-    """What was said."""
+    """The options of clusters as they were given."""
     context = click.get_current_context(silent=True)
     return ClusterWords(**(context.meta.get(_ASKED, {}) if context else {}))

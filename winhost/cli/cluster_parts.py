@@ -1,4 +1,4 @@
-"""What options say of a workload in a cluster, printed as manifests or planned on a node."""
+"""The parts of a workload in a cluster that options name, for manifests or for a node."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ _NOT_THERE = ("listen", "certificate", "certificate_key", "engine_program", "eng
 
 
 def check_cluster_words(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
-    """What of them does not fit the workload."""
+    """Find options that do not fit the workload."""
     workload = faults.of(lambda: parts.written)
     if workload is None:
         return
@@ -78,7 +78,7 @@ def _image(name: str) -> str:
 
 
 def check_node_words(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
-    """What is wrong with them, before anything is asked."""
+    """Find faults of the options of a node, before anything is asked."""
     workload = faults.of(lambda: parts.written)
     if workload is None:
         return
@@ -105,7 +105,7 @@ def _check_join(words: ClusterWords, faults: Faults) -> None:
 
 
 def with_cluster_key(parts: StackParts, words: ClusterWords, host: str) -> StackParts:
-    """As `with_key_of`, where no Secret of the cluster has the keys."""
+    """Like `with_key_of`, if no Secret of the cluster has the keys."""
     return parts if words.keys_secret else parts.with_key_of(host)
 
 

@@ -1,4 +1,4 @@
-"""What shells offer behind our commands and options when the tab key is pressed.
+"""Complete commands and options in shells when the tab key is pressed.
 
 Each press starts a new winhost, which reads as little as it can. Where something cannot be read, nothing is offered,
 because there is nobody to tell.
@@ -37,7 +37,7 @@ def _offering(words: Words, *, files: bool = False) -> Offer:
 
 
 def _offering_list(words: Words) -> Offer:
-    """For options that take several words with commas between them: the one behind the last comma."""
+    """Complete the word after the last comma, for options that take several words with commas between them."""
 
     def offer(context: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem

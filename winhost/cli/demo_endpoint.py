@@ -1,4 +1,4 @@
-"""What the demos serve: a workload, a hub that lists its model, a key, and who answers."""
+"""The endpoint of the demos: a workload, a hub that lists its model, a key, and a server that answers."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""What demos are told with: commands as a user types them, chapters, and claims that are checked."""
+"""The steps of demos: commands as a user types them, chapters, and claims that are checked."""
 
 import io
 import os
@@ -179,7 +179,7 @@ class _Into(io.RawIOBase):
 
 @contextmanager
 def briefly() -> Iterator[None]:
-    """What commands print goes through one `Brief`, progress too, as lines: it is drawn on no terminal."""
+    """Shorten what commands print, progress included, which comes as lines: no terminal is drawn on."""
     brief = Brief(sys.stdout)
     out, err = (
         io.TextIOWrapper(io.BufferedWriter(_Into(brief, terminal=each)), "utf-8", write_through=True)

@@ -58,7 +58,7 @@ class Wsl2Demo(Demo):
         served.ask(HOST)
 
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
-        """To the very state found, but for what the plan said would stay."""
+        """Roll back to the very state found, except for what the plan said would stay."""
         chapter("6. Roll the host back")
         run("rollback", self.run_of(HOST), "--accept", CONSENTS, "--yes")
         now = lab.hosts[HOST].machine.settled_state()

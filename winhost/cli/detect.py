@@ -51,7 +51,7 @@ def _show(found: Detected, output: Output) -> None:
 
 
 def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
-    """Why a host's facts could not be written: the others' can still be."""
+    """Write a host's facts, and return the error if that fails: those of other hosts can still be written."""
     if folder is None:
         return None
     try:

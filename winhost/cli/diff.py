@@ -46,7 +46,7 @@ def _counted(compared: Comparison, everything: bool) -> bool:
 
 
 def _show(found: Diff, compared: Comparison, everything: bool, wide: bool, many: bool) -> None:
-    """Of many hosts one without a difference is a line."""
+    """Show the differences; of many hosts one without any is a line."""
     if many and not _counted(compared, everything) and not compared.two_machines:
         say(f"{found.after.host}: nothing changed.")
         return
@@ -56,9 +56,8 @@ def _show(found: Diff, compared: Comparison, everything: bool, wide: bool, many:
 
 
 def _readings(before: Path, after: Path) -> Iterator[tuple[str, tuple[Facts, Facts] | WinhostError]]:
-    """What is compared, by host.
-
-    Raises UsageError (NothingOfTheKind, SameHost), and for two files what reading them raises.
+    """The pairs of facts to compare, by host. Raises UsageError (NothingOfTheKind, SameHost), and for two files what
+    reading them raises.
     """
     if not (before.is_dir() or after.is_dir()):
         readings = read_facts(before), read_facts(after)

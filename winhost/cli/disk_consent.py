@@ -30,7 +30,7 @@ def consented(host: str, disks: Sequence[WholeDisk], file: Path | None) -> list[
 
 
 def lost_on(disk: WholeDisk) -> tuple[str, ...]:
-    """What is on a disk that Ubuntu gets, for people."""
+    """The content of a disk that Ubuntu gets, in words."""
     return tuple(f"{each.role} partition {each.guid}, {size(each.size)}" for each in disk.partitions)
 
 
@@ -50,7 +50,7 @@ def _ask(disk: WholeDisk) -> None:
 
 
 def _quotes(text: str, disk: WholeDisk) -> bool:
-    """As it is shown."""
+    """Tell whether a text names the disk as it is shown."""
     return text.strip() in (visible(disk.name), visible(disk.line))
 
 

@@ -62,7 +62,9 @@ def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Ite
 
 
 def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
-    """Without a word this machine, or the only host on which a run of `up` stands. Raises UsageError: SeveralHosts."""
+    """The host of a word; without one this machine, or the only host with a run of `up`. Raises UsageError:
+    SeveralHosts.
+    """
     if word is not None:
         return host_of(word, fleet_file)
     here, made = local_host(fleet_file), hosts_of_ours(store)
@@ -83,7 +85,7 @@ def _nothing(host: AnyHost, options: RunOptions) -> int:
 
 
 class _Down:
-    """What is shown and asked before one run is undone."""
+    """The screen and the questions before one run is undone."""
 
     def __init__(self, run: UpRun, options: RunOptions, word: str | None) -> None:
         self._run, self._yes, self._word, self._fleet = run, options.yes, word, options.fleet_file
@@ -131,7 +133,7 @@ class _Down:
 
 
 def _needed(record: RunState, steps: Sequence[Step]) -> tuple[str, ...]:
-    """With the restart that takes the Hyper-V role away."""
+    """The consents that are needed, including the restart that removes the Hyper-V role."""
     later = (RESTART,) if _waiting_role(record, steps) else ()
     return in_order((*(risk for step in steps for risk in step.risks), *later))
 
@@ -153,7 +155,7 @@ def _keeps_export() -> bool:
 
 
 def what_goes(record: RunState, steps: Sequence[Step], host: HostFacts) -> Iterator[str]:
-    """What goes with all that is in it, and how much that is."""
+    """The things that are deleted with all their content, and its size."""
     held = _models(record)
     inside = f", with {gb(held)} of models that winhost downloaded" if held else ""
     for step in steps:

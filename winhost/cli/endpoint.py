@@ -28,7 +28,7 @@ _TRIES, _PAUSE_S = 3, 2
 
 @dataclass(frozen=True)
 class Targets:
-    """What words on the command line may name: hosts that serve by the journals, and those of the fleet."""
+    """The targets that words on the command line may name: hosts that serve by the journals, and those of the fleet."""
 
     fleet: Fleet | None
     journals: Journals
@@ -204,7 +204,9 @@ def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
 
 
 def _asked(name: str, tunnel: SshTunnel) -> Deployed:
-    """Of an endpoint that another computer set up. The session shares the wire, which the tunnel closes."""
+    """The deployment of an endpoint that another computer set up. The session shares the connection, which the tunnel
+    closes.
+    """
     return parse_deployed(name, ServingSession(tunnel.wire).deployed())
 
 

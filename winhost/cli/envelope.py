@@ -1,4 +1,4 @@
-"""What every command answers programs with: `{"schema": "winhost.<kind>/<n>", "results": [...]}`, result by result."""
+"""The answer of every command to programs: `{"schema": "winhost.<kind>/<n>", "results": [...]}`, result by result."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ def answer(kind: str, results: Iterable[object], form: Form = "json") -> None:
 def show_results(
     kind: str, shape: str, results: "Iterable[tuple[str, T | WinhostError]]", human: Callable[[T], None]
 ) -> None:
-    """What came of each host or file, by name, as it comes: for programs, or for people with errors on stderr.
+    """Show the result of each host or file, by name, as it comes: for programs, or for people with errors on stderr.
 
     shape: json, yaml, name, or anything else for people.
     """
@@ -114,7 +114,9 @@ class _Yaml:
 
     @staticmethod
     def text(value: Any) -> str:
-        """In every language, but where something in it would move a cursor, or stdout lacks a character."""
+        """Write YAML with the characters of every language, except those that would move a cursor, or that stdout
+        lacks.
+        """
         how: dict[str, Any] = {"sort_keys": False, "width": _NEVER_FOLDED}
         try:
             text: str = yaml.dump(

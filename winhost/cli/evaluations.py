@@ -38,7 +38,7 @@ def requirements(
     remedies: tuple[str, ...],
     assumed: tuple[str, ...],
 ) -> Requirements:
-    """What hosts are evaluated for. Raises as reading the workload does, and for unknown words."""
+    """The requirements that hosts are evaluated for. Raises as reading the workload does, and for unknown words."""
     check(needed)
     workload = None
     if workload_file:
@@ -50,7 +50,7 @@ def requirements(
 
 
 def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
-    """What `--assume` states. Raises BadParameter."""
+    """Parse the statements of `--assume`. Raises BadParameter."""
     try:
         return tuple(statement for text in texts for statement in parse(text))
     except ValueError as wrong:

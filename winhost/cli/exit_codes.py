@@ -1,4 +1,6 @@
-"""What exit codes mean: the one table that `--help` shows, whole for winhost and of each command that has its own."""
+"""The meaning of exit codes: the one table that `--help` shows, whole for winhost and of each command that has
+its own.
+"""
 
 from collections.abc import Mapping
 

@@ -63,9 +63,8 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosis]:
-    """Of each file, or of the words together: a shell makes many of one line that was not quoted.
-
-    Raises UsageError: UnknownCode, NoSuchFile.
+    """The diagnosis of each file, or of the words together: a shell makes many of one line that was not quoted. Raises
+    UsageError: UnknownCode, NoSuchFile.
     """
     if all(word == STDIN or _is_file(word) for word in words):
         with watching(reads=True) as watch:

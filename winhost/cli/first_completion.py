@@ -42,7 +42,7 @@ def check_key(plan: Plan) -> None:
 def completions(
     tell: Callable[[ProgressEvent], None], stop: Callable[[], bool], reached: str | None = None
 ) -> Callable[[RunState, HostSession], tuple[Check, ...]]:
-    """What a run tries in the end: nothing where its plan makes no endpoint or names no key. stop: whether to wait no
+    """The tests at the end of a run: nothing where its plan makes no endpoint or names no key. stop: whether to wait no
     more for the turn of a model; reached: the address of the host.
     """
 
@@ -62,7 +62,7 @@ def completions(
 
 
 def _place_of(record: RunState, deployed: Deployed, session: HostSession, reached: str | None) -> Iterator[Check]:
-    """Where the endpoint is reached, and how SSH leads to its machine: `show_served` prints it."""
+    """The address of the endpoint, and how SSH leads to its machine: `show_served` prints it."""
     try:
         way = session.way()
     except WinhostError:
@@ -110,7 +110,7 @@ def _at_its_address(
     tell: Callable[[ProgressEvent], None],
     reached: str | None,
 ) -> Iterator[Check]:
-    """As other machines come, of the first model, where this computer may come there at all."""
+    """Ask the first model at its address as other machines do, if this computer may."""
     endpoint = lan_endpoint(record, deployed.gateway, session, reached)
     if endpoint is None:
         return
@@ -132,7 +132,7 @@ def _at_its_address(
 
 
 def deployed_by(record: RunState) -> Deployed | None:
-    """What the plan wrote into the file that says what is served."""
+    """The deployment that the plan wrote into the serving file."""
     texts = [
         desired.desired.get("text")
         for stage in record.stages

@@ -1,12 +1,11 @@
-"""Which models of the catalogue a host's GPUs can serve, best first.
+"""Choose the models of the catalogue that a host's GPUs can serve, best first.
 
-The order, which docs/models.md states as well:
-1. models that can be downloaded without a token come before gated ones, unless there is a token;
-2. models that fit by the upper end of what engines were seen to take, before those that fit by the lower end alone;
-3. the better verdict first, as `assess` judges the way with this workload;
-4. models with room for at least 8,192 tokens in each of 4 sequences before those that have to be cut to one;
-5. the larger size class first: by parameters, in steps of two (20 to 40 billion are one class);
-6. in one class the newer model first, then less quantization, then fewer parameters.
+The order, which docs/models.md states as well: 1. models that can be downloaded without a token come before gated ones,
+unless there is a token; 2. models that fit by the upper end of what engines were seen to take, before those that fit by
+the lower end alone; 3. the better verdict first, as `assess` judges the way with this workload; 4. models with room for
+at least 8,192 tokens in each of 4 sequences before those that have to be cut to one; 5. the larger size class first: by
+parameters, in steps of two (20 to 40 billion are one class); 6. in one class the newer model first, then less
+quantization, then fewer parameters.
 
 No benchmark scores: a number of parameters and a date are facts, a rank is an opinion. Memory is what `assess
 --workload` computes. More memory never takes a candidate away, so it never gives a smaller class; but from 70 GiB on
@@ -117,7 +116,7 @@ class Candidate:
         return workload_of(self.model)
 
     def workload_document(self, revision: str | None = None, token: SecretRef | None = None) -> dict[str, Any]:
-        """What a workload file says. revision: the commit that the hub named just now."""
+        """The content of a workload file. revision: the commit that the hub named just now."""
         return workload_document(self.model, revision, token)
 
     def workload_text(self, revision: str | None = None, token: SecretRef | None = None) -> str:
@@ -138,7 +137,7 @@ def size_class(parameters: int) -> int:
 
 
 def weight_bytes(entry: Entry) -> Bytes:
-    """As a source tells them, or computed from parameters and how they are stored."""
+    """The bytes of the weights by a source, or computed from parameters and how they are stored."""
     found = weights(entry.model)
     assert isinstance(found, MemoryPart)
     return found.bytes
@@ -187,7 +186,7 @@ def _rank(each: Candidate, token: bool) -> tuple[Any, ...]:
 
 
 def ways(facts: Facts, path: str | None = None) -> Iterator["Way"]:
-    """What can serve on this host, as `assess` ranks it without a workload."""
+    """The ways to serve on this host, as `assess` ranks them without a workload."""
     host = HostFacts(facts)
     assessment = assess(host)
     for fit in fits(assessment, BASE, None, path):
@@ -238,7 +237,7 @@ class Way:
         return fit_as_it_is(self.variant, needs_of(workload), workload)
 
     def _kernel(self, entry: Entry) -> str:
-        """Why these GPUs have no kernels for how it is stored; empty where they have, or are not known."""
+        """Say why these GPUs have no kernels for the way it is stored; empty where they have, or are not known."""
         needed = LEAST_CAPABILITY[entry.quantization] if entry.quantization else (0, 0)
         if entry.dtype is DType.BFLOAT16 and entry.quantization is None:
             needed = BF16_CAPABILITY

@@ -116,7 +116,7 @@ def _hosts(text: str) -> tuple[ScalarNode, Node] | None:
 
 
 def _last_line(node: Node) -> int:
-    """Of what is written of it: the end of a block is where the next thing begins."""
+    """The last line of a node: a block ends where the next thing begins."""
     if isinstance(node, MappingNode) and node.value and not node.flow_style:
         return max(_last_line(node.value[-1][1]), int(node.value[-1][0].end_mark.line))
     if isinstance(node, SequenceNode) and node.value and not node.flow_style:

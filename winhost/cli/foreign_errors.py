@@ -101,7 +101,9 @@ class Faults:
         self._found.setdefault(text, click.UsageError(text))
 
     def of(self, ask: Callable[[], T], also: str = "") -> T | None:
-        """What was asked for; None where that raises an error that users see. also: of what is beyond these words."""
+        """Call it and return its result; None where it raises an error that users see. also: about things beyond these
+        words.
+        """
         try:
             return ask()
         except (click.UsageError, WinhostError) as error:

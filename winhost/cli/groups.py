@@ -32,7 +32,7 @@ def log_options(variable: str | None = None) -> Callable[[F], F]:
 
 
 def is_verbose() -> bool:
-    """Whether `-v` or `--debug` was given: then hashes are shown, and values are whole."""
+    """Tell whether `-v` or `--debug` was given: then hashes are shown, and values are whole."""
     context = click.get_current_context(silent=True)
     return context is not None and _VERBOSE_ASKED in context.meta
 
@@ -67,6 +67,6 @@ class WinhostGroup(click.Group):
             formatter.write_dl([(name, self.line(ctx, name)) for name in self.list_commands(ctx)])
 
     def line(self, ctx: click.Context, name: str) -> str:
-        """What the overview says of a command."""
+        """The line of a command in the overview."""
         command = self.get_command(ctx, name)
         return command.get_short_help_str(limit=1000) if command else ""

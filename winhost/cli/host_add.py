@@ -37,8 +37,8 @@ _KEYRING = "winhost"  # the service under which passwords of hosts are kept
 
 @dataclass(frozen=True)
 class NewHost:
-    """What is said of a host on the command line. password: a reference to it; key: file of a private key; host_key:
-    the fingerprint that a Linux has to show; ca: file with the CA of a Windows host's certificate.
+    """A host as the command line describes it. password: a reference to it; key: file of a private key; host_key: the
+    fingerprint that a Linux has to show; ca: file with the CA of a Windows host's certificate.
     """
 
     account: str
@@ -154,7 +154,7 @@ def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost,
 
 
 def _goes_elsewhere(tested: HostCheck, other_port: bool) -> bool:
-    """Whether the next way may lead there: nothing was sent on this one."""
+    """Tell whether the next way may lead there: nothing was sent on this one."""
     failed = next((each.step for each in tested.told.steps if each.works is False), None)
     if failed == PORT:
         return other_port
@@ -322,7 +322,7 @@ def _kept(secret: TypedSecret, name: str) -> str:
 
 
 def _no_keyring() -> str | None:
-    """Why there is none that could keep it."""
+    """Say why there is no keyring that could keep it."""
     try:
         keyring = import_module("keyring").get_keyring()
     except ImportError:

@@ -1,4 +1,4 @@
-"""Whether a host can be reached and managed: each step with what was found, and what to do where it fails."""
+"""Check that a host can be reached and managed: each step with what was found, and what to do where it fails."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -66,7 +66,6 @@ def check_host(host: AnyHost, *, new: bool = False) -> HostCheck:
 
 
 def show_check(checked: CheckedHost) -> None:
-    """For people."""
     good = "can be managed" if checked.ready else "cannot be managed yet"
     address = "" if checked.address == checked.host else f" ({checked.address})"
     say(f"{checked.host}{address}: {good}", fg="green" if checked.ready else "red", bold=True)
@@ -87,7 +86,7 @@ def _planned(host: AnyHost) -> tuple[str, ...]:
 
 
 def _ended(host: AnyHost, error: WinhostError, done: set[str], new: bool) -> Iterator[TriedStep]:
-    """What came before the step at which it ended works; what comes behind it was not tried."""
+    """The steps up to the one that failed; those after it were not tried."""
     failed = _step_of(error)
     planned = [each for each in _planned(host) if each not in done]
     at = planned.index(failed) if failed in planned else 0

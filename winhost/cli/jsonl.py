@@ -15,7 +15,7 @@ from winhost.model.errors import ErrorDocument, WinhostError
 
 @dataclass(frozen=True)
 class Resource:
-    """What a step is about."""
+    """The resource of a step."""
 
     resource: str
     key: Key
@@ -43,7 +43,7 @@ class EventLine:
 
 @dataclass(frozen=True)
 class EndLine:
-    """How it ended on a host: with an outcome or with an error."""
+    """The end on a host: an outcome or an error."""
 
     event: Literal["end"]
     time: str

@@ -86,7 +86,7 @@ def _known(subject: Subject) -> KnownSubject:
 
 
 def _statements(subject: Subject) -> Iterator[KnownStatement]:
-    """Of the catalogue, in its order."""
+    """The statements of the catalogue, in its order."""
     named = re.compile(_WORDS.get(subject.name, re.escape(subject.what) + r"\b"))
     catalogue.entries()  # which brings the evidence that stands in rows
     for key, piece in sorted(catalogue.evidence().items()):

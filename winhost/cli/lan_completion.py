@@ -28,7 +28,7 @@ def closed_where_it_fails(connection: http.client.HTTPConnection) -> Iterator[No
 
 
 class NotForUs(Exception):
-    """Why this computer cannot ask an endpoint that may serve others well."""
+    """This computer cannot ask an endpoint that may serve others well; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LanEndpoint:
 
     @property
     def not_from_here(self) -> str | None:
-        """Why this computer cannot ask there, as a sentence."""
+        """Say in a sentence why this computer cannot ask there."""
         try:
             here = own_address(self.address)
         except OSError:
@@ -90,7 +90,7 @@ def allowed_networks(record: RunState, port: str) -> tuple[str, ...]:
 
 
 def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway) -> socket.socket:
-    """To a gateway on the machine that SSH leads to, wherever it listens. tunnel: of an open connection.
+    """Connect to a gateway on the machine that SSH leads to, wherever it listens. tunnel: of an open connection.
 
     Its certificate is for the names of clients; which machine this is, SSH has shown. Raises WinhostError, OSError.
     """
@@ -111,9 +111,8 @@ def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: Dep
 def reached_address(
     record: RunState, gateway: DeployedGateway, host: str | None, way: Callable[[], SshWay | None]
 ) -> str | None:
-    """Where this computer reaches an endpoint that listens beyond its own machine; None behind a jump host.
-
-    host: as in `lan_endpoint`; way: to the Linux that serves.
+    """The address at which this computer reaches an endpoint that listens beyond its own machine; None behind a jump
+    host. host: as in `lan_endpoint`; way: to the Linux that serves.
     """
     address, _, port = gateway.listen.rpartition(":")
     bare = address.strip("[]")

@@ -1,4 +1,4 @@
-"""Where text may break in a terminal: between words, and in nothing that people copy or read as one thing."""
+"""Break text for a terminal: between words, and in nothing that people copy or read as one thing."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _WHOLE = re.compile(rf"(?<![^\s(\[`'])(?:{_OURS}|{_THEIRS}|{_OPTION}|{_TIME})")
 
 
 def columns(stream: TextIO) -> int | None:
-    """How wide the terminal behind a stream is; None where it is none, but a file or a pipe."""
+    """The width of the terminal behind a stream; None where it is none, but a file or a pipe."""
     if not stream.isatty():
         return None
     columns_set = os.environ.get("COLUMNS", "")
@@ -48,7 +48,7 @@ def glued(text: str, longest: int = sys.maxsize) -> str:
 
 
 def unglued(text: str) -> str:
-    """As it was."""
+    """The text as it was."""
     return text.replace(_GLUE, " ")
 
 
@@ -93,6 +93,6 @@ class HelpFormatter(click.HelpFormatter):
 
 
 def help_width() -> int | None:
-    """Of help in a terminal that is narrower than click thinks any to be; None for click's own choice."""
+    """The width of help in a terminal that is narrower than click expects; None for click's own choice."""
     width = columns(sys.stdout)
     return width - 1 if width and width < _USUAL else None

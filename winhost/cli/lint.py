@@ -35,7 +35,7 @@ def _version(text: str | None) -> Version | None:
 
 
 def _limits_of(facts_file: Path) -> HostLimits:
-    """Of a Windows host. Raises UsageError (OtherSystem)."""
+    """The limits of a Windows host. Raises UsageError (OtherSystem)."""
     facts = HostFacts(read_facts(facts_file))
     if facts.is_linux:
         raise of_other_system(facts, ".wslconfig")

@@ -38,7 +38,7 @@ _MOST = 512 * KiB  # a rendered project with its gateway has half of it
 
 @dataclass(frozen=True)
 class LintedFile:
-    """What was found in a file. form: how it is written; path: where it is to run, None where nobody says; vllm: by
+    """The findings in a file. form: how it is written; path: where it is to run, None where nobody says; vllm: by
     engine, None where not known; written: the file with what could be mended; text: the same of what is no file.
     """
 
@@ -53,7 +53,7 @@ class LintedFile:
 
 @dataclass(frozen=True)
 class Mending:
-    """Whether and where to. place: None for beside the file."""
+    """The request to mend a file, and where to write it. place: None for beside the file."""
 
     wanted: bool
     in_place: bool = False
@@ -63,7 +63,7 @@ class Mending:
 
 @dataclass(frozen=True)
 class Given:
-    """What was given: its name for people, the file where it is one, and what is in it."""
+    """A file or text to lint: its name for people, the file where it is one, and its content."""
 
     name: str
     file: Path | None

@@ -35,7 +35,7 @@ from winhost.resources.windows.parts import WindowsScripts
 
 
 def connector_for(host: AnyHost) -> Connector:
-    """How to reach it and its Linux, with the agents that go there."""
+    """The connector to a host and its Linux, with the agents that go there."""
     if isinstance(host, LinuxHost):
         return SshConnector(target_of(host), linux_scripts.session_text(), misfit)
     windows = WindowsConnector(host, WindowsScripts(), misfit)
@@ -60,7 +60,7 @@ def linux_beside(host: Host) -> SshTarget | None:
 
 
 def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
-    """What a host says of itself, with what its Linux was measured to do. Raises as `linux_targets` and `probe` do."""
+    """The facts of a host, with the measurements of its Linux. Raises as `linux_targets` and `probe` do."""
     facts = read_live(host, watch)
     program = linux_scripts.probe_text()
     with watch.at(host.name, "probing"):
@@ -83,7 +83,9 @@ def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
 
 
 def serving_wire(host: AnyHost) -> SshWire:
-    """To the Linux of a host, with the program that looks after what it serves. Raises as `linux_targets` does."""
+    """A connection to the Linux of a host, with the program that looks after what it serves. Raises as `linux_targets`
+    does.
+    """
     program = linux_scripts.serving_text()
     if isinstance(host, LinuxHost):
         return SshWire(target_of(host), program)
@@ -99,7 +101,7 @@ def serving_wire(host: AnyHost) -> SshWire:
 
 
 def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> SshWire:
-    """At the first place where the host's Linux is found. Raises as SshWire does."""
+    """Connect at the first address where the host's Linux is found. Raises as SshWire does."""
     lost: WinhostError | None = None
     for target in targets:  # what else has an address that was its own once shows another key
         try:
@@ -125,6 +127,6 @@ def check_reach(host: AnyHost, plan: Plan) -> None:
 
 
 def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:
-    """What a host says of itself and its Linux, and of what it lists only if it is named."""
+    """The facts of a host and its Linux, with instances that are listed only if they are named."""
     with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), tell=watch)) as session:
         return session.facts(named)

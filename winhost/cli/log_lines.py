@@ -27,7 +27,7 @@ class LogLines(logging.Handler):
 
 
 class PlainLines(logging.Formatter):
-    """What a host has named moves no cursor, and begins no line of its own."""
+    """Formats lines so that names of a host move no cursor, and begin no line of their own."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
         record.message = visible(record.message)

@@ -58,8 +58,8 @@ class OfferedModel:
 
 @dataclass(frozen=True)
 class OfferedModels:
-    """What is offered for a host, best first. host, path: None for the catalogue itself; read: the day on which the
-    catalogue's sources were read; catalogue: the user's file, if it was refreshed.
+    """The models that are offered for a host, best first. host, path: None for the catalogue itself; read: the day on
+    which the catalogue's sources were read; catalogue: the user's file, if it was refreshed.
     """
 
     host: str | None
@@ -219,7 +219,7 @@ def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: P
 
 
 def _best_of_each(models: Sequence[OfferedModel]) -> list[OfferedModel]:
-    """Of the repositories of one model the first."""
+    """The first of the repositories of each model."""
     first: dict[str, OfferedModel] = {}
     for each in models:
         first.setdefault(each.name, each)

@@ -45,7 +45,7 @@ def refresh(hub: str, token: str | None, output: Output) -> int:
 
 
 def _earlier(file: Path) -> dict[str, object] | None:
-    """What an earlier refresh wrote; a file that cannot be used is written over."""
+    """The result of an earlier refresh; a file that cannot be used is overwritten."""
     try:
         document = load_catalogue(file)
     except Exception:  # noqa: BLE001 - it is not there, or no YAML

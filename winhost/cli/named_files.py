@@ -1,4 +1,4 @@
-"""From words to the files that they mean: files themselves, and folders that one command wrote for another."""
+"""Find the files that words mean: files themselves, and folders that one command wrote for another."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,7 +85,7 @@ def by_host(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def holds(path: Path, kind: type[Any]) -> bool:
-    """Whether a file is of this kind, or a folder has one that is."""
+    """Tell whether a file is of this kind, or a folder contains one that is."""
     return bool(_inside(path, kind)) if path.is_dir() else path.is_file() and is_document(path, kind)
 
 

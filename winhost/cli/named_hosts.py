@@ -101,7 +101,7 @@ def nothing_named(*, offline: bool) -> UsageError:
 
 
 def _warn_of_unverified(hosts: Iterable[AnyHost]) -> None:
-    """On every command, once for each host."""
+    """Warn on every command, once for each host."""
     context = click.get_current_context(silent=True)
     warned: set[str] = context.meta.setdefault("winhost.unverified", set()) if context else set()
     for host in hosts:

@@ -1,5 +1,5 @@
-"""Which image a new Linux comes from, exactly: that of a VM found, checked and made into a disk while `winhost plan`
-waits, and that of an installer by its signed sum.
+"""Pin the image of a new Linux: that of a VM found, checked and made into a disk while `winhost plan` waits, and that
+of an installer by its signed sum.
 """
 
 from hashlib import file_digest
@@ -26,7 +26,7 @@ _HAVE_IMAGES = ("new_vm", "system")  # settings
 
 
 def with_image(request: PathRequest, tell: Tell) -> PathRequest:
-    """With the image pinned, and the disk of it. Raises WinhostError and BadParameter."""
+    """Pin the image, and make the disk from it. Raises WinhostError and BadParameter."""
     if (system := open_system(request)) is not None:
         return _with_setting(request, "system", "sha256", system.release.signed_sha256())
     asked = open_image(request)

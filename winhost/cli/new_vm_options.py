@@ -62,7 +62,7 @@ KEY_SETTINGS: Mapping[str, str] = {
 
 
 def with_public_key(settings: tuple[str, ...]) -> tuple[str, ...]:
-    """With the key itself in place of the file that has it. Raises BadParameter, which shows nothing of that."""
+    """Replace the file of a public key by the key itself. Raises BadParameter, which shows nothing of the file."""
     return tuple(map(_with_key, settings))
 
 
@@ -115,7 +115,7 @@ def with_new_vm(context: click.Context, option: click.Parameter, settings: tuple
 
 
 def fault_of_options(findings: Iterable[Finding]) -> click.UsageError | None:
-    """What is wrong with the settings in the words of the options; None where none of them was given."""
+    """Say what is wrong with the settings in the words of the options; None where none of them was given."""
     context = click.get_current_context(silent=True)
     asked: Mapping[str, str] = context.meta.get(_MADE, {}) if context else {}
     if not asked:

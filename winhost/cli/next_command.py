@@ -13,8 +13,9 @@ NEEDS_SETTINGS = ("dual-boot.bitlocker",)
 
 
 def after_assess(answer: Evaluation, asked: Requirements, named: Sequence[str], live: bool) -> Sequence[str] | None:
-    """What leads on from a host: the plan of its best option, or why there is none. named: the words that name the host
-    or its facts. None after a hypothesis that the plan does not share: a live host is asked, and is told nothing.
+    """The command that leads on from a host: the plan of its best option, or why there is none. named: the words that
+    name the host or its facts. None after a hypothesis that the plan does not share: a live host is asked, and is told
+    nothing.
     """
     if asked.remedies or (asked.assumed and live):
         return None

@@ -49,7 +49,7 @@ def _show(endpoint: Endpoint, url: str) -> None:
 
 
 def _listening(port: int | None, gateway: DeployedGateway) -> socket.socket:
-    """At the port that was named, else at that of the gateway, else at any. Raises UsageError: PortTaken."""
+    """Listen at the port that was named, else at that of the gateway, else at any. Raises UsageError: PortTaken."""
     own = int(gateway.listen.rpartition(":")[2])
     for each in (port,) if port else (own, 0):
         try:

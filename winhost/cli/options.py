@@ -211,8 +211,8 @@ class AddressPort(click.ParamType[tuple[str, int]]):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What `run_options` declares, of everything that changes hosts. guest_deadline, restart_deadline: seconds to wait
-    for a guest to shut down and for a host to be back.
+    """The options of `run_options`, for every command that changes hosts. guest_deadline, restart_deadline: seconds to
+    wait for a guest to shut down and for a host to be back.
     """
 
     accepted: tuple[str, ...]
@@ -225,7 +225,7 @@ class RunOptions:
 
     @property
     def document(self) -> bool:
-        """Whether stdout is for programs."""
+        """Tell whether stdout is for programs."""
         return self.output.shape != "table" or self.as_jsonl
 
 

@@ -39,13 +39,15 @@ def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
 
 
 def show_error_text(error: WinhostError, host: str = "", fleet: str | None = None) -> None:
-    """On stderr, in the width of its terminal. host: whose it is, of several; fleet: see `with_fleet`."""
+    """Print an error on stderr, in the width of its terminal. host: whose it is, of several; fleet: see
+    `with_fleet`.
+    """
     for line in with_fleet(error_text(error, host), fleet).split("\n"):
         say(line, hang=2 if line.startswith("  ") else 0, err=True)
 
 
 def with_fleet(text: str, fleet: str | None = None) -> str:
-    """With the fleet file that was typed in each command of a text: they name hosts and runs of it. fleet: that file,
+    """Add the fleet file that was typed to each command in a text: they name hosts and runs of it. fleet: that file,
     where no command is under way any more that knows it.
     """
     if (running := click.get_current_context(silent=True)) is not None:
@@ -67,7 +69,7 @@ def error_text(error: WinhostError, host: str = "") -> str:
 
 
 def what_happened(error: WinhostError) -> str:
-    """What happened, with resources called by their titles."""
+    """Describe what happened, with resources called by their titles."""
     if error.code not in _NAMING:
         return error.what
     from winhost.engine.failures import in_words  # loads every resource, which other errors do not name

@@ -1,4 +1,4 @@
-"""What `-o` means, the same on every command: a word for the form of the answer, or a place to write to.
+"""The option `-o`, the same on every command: a word for the form of the answer, or a place to write to.
 
 `wide`, `json`, `yaml` and `name` are forms. Anything else is the file or folder that a command writes, if it writes
 one; a file of such a name is `./json`.
@@ -26,7 +26,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Output:
-    """How a command answers, and where it writes. folder: the place is said to be one, by a `/` at its end."""
+    """The form of a command's answer, and the path that it writes to. folder: a `/` at the end says that the path is
+    one.
+    """
 
     shape: Shape = "table"
     path: Path | None = None
@@ -34,12 +36,12 @@ class Output:
 
     @property
     def form(self) -> Form | None:
-        """Of a document for programs."""
+        """The form of a document for programs."""
         return self.shape if self.shape in ("json", "yaml") else None
 
     @property
     def required_path(self) -> Path:
-        """Of a command that needs one."""
+        """The path, for a command that needs one."""
         assert self.path is not None
         return self.path
 
@@ -96,7 +98,7 @@ def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
 
 
 def asked_form(words: Sequence[str]) -> Form | None:
-    """What errors are written as, also where the words make no command."""
+    """The form of errors, also where the words make no command."""
     found = _ASKED.search("\0".join(words))
     if found is None:
         return None

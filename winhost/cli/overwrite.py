@@ -1,4 +1,4 @@
-"""What -o may write over: a file of the same kind, and with --force any."""
+"""The files that -o may overwrite: those of the same kind, and with --force any."""
 
 import json
 import re

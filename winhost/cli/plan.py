@@ -103,7 +103,7 @@ def _only(words: tuple[str, ...], facts_files: tuple[Path, ...]) -> str:
 
 
 def _stated(assumed: tuple[str, ...], words: tuple[str, ...], facts_files: tuple[Path, ...]) -> "tuple[Statement, ...]":
-    """What is assumed of facts files. Raises BadParameter where a host is asked, which knows better."""
+    """The assumptions about facts files. Raises BadParameter where a host is asked, which knows better."""
     if not assumed:
         return ()
     from winhost.cli.evaluations import statements  # with all rules, which a plan of one path does without
@@ -155,7 +155,7 @@ def _asked_of(
 
 
 def named_with(asked: PlanOptions, joining: "PlannedStack", keys: FleetKeys, facts: Facts) -> frozenset[Id]:
-    """What its plan has to know and a host lists only when it is named."""
+    """The resources that a plan has to know and a host lists only when they are named."""
     known = HostFacts(facts)
     return _joined(known, _asked_of(asked, known, keys, joining)[0], joining)[0].playbook.named
 
@@ -223,7 +223,7 @@ def _joined(
 
 @dataclass(frozen=True)
 class Into:
-    """Where plans go: a file, or a folder of several hosts or where one is named, such as `plans/`."""
+    """The destination of plans: a file, or a folder for several hosts or where one is named, such as `plans/`."""
 
     place: Path
     many: bool

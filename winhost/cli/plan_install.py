@@ -115,7 +115,7 @@ def plan(
 
 
 def _judged(facts: HostFacts, path: str, allow_unverified: bool) -> tuple[str, ...]:
-    """What is to be heeded. Raises RefusedError (NotForThisHost) where a rule speaks against the path."""
+    """The reasons to heed. Raises RefusedError (NotForThisHost) where a rule speaks against the path."""
     found = judge(facts, path)
     grave = [each for each in found.every_reason if each.severity.rank >= Severity.UNVERIFIED.rank]
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
@@ -144,7 +144,7 @@ def _key(file: Path) -> str:
 
 
 def written_to(plan: InstallPlan) -> tuple[str, ...]:
-    """Where the installer writes, for people."""
+    """The places that the installer writes to, in words."""
     if plan.beside is not None:
         target = next(each for each in plan.beside.partitions if each.role == "target")
         return (f"partition {target.guid}, {size(target.size)} of {plan.beside.model} ({plan.beside.guid})",)
