@@ -1,4 +1,4 @@
-"""From the options of `winhost plan` to what is asked for: which path, its playbook and its settings."""
+"""Turn the options of `winhost plan` into a request: the path, its playbook and its settings."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,8 +37,8 @@ Power = Literal["as-found", "running", "off"]
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What was said on the command line. way: a path or one of its variants; power: None where nothing was said;
-    host: for whom, where that is one host or file.
+    """The options of `winhost plan` as they were given. way: a path or one of its variants; power: None where nothing
+    was said; host: for whom, where that is one host or file.
     """
 
     variant: str | None
@@ -89,7 +89,7 @@ class PlanOptions:
         return self._parsed.setdefault(path, PathRequest(document, playbook))
 
     def of_one_host(self, listen: str | None) -> Iterator[OwnValue]:
-        """What only one host can have. listen: where an endpoint listens. Raises as `request` does."""
+        """The values that only one host can have. listen: where an endpoint listens. Raises as `request` does."""
         if self.vm:
             yield OwnValue("VM", OPTIONS["vm"], self.vm)
         for card in self.cards:
@@ -101,7 +101,7 @@ class PlanOptions:
             yield from own_values(self.request(self.path).playbook.parsed_settings)
 
     def pinned(self, request: PathRequest, tell: "Tell") -> PathRequest:
-        """With the image of a new VM, got once for all hosts. Raises as `with_image` does."""
+        """Pin the image of a new VM, once for all hosts. Raises as `with_image` does."""
         from winhost.cli.new_vm_image import with_image  # with all that finds images
 
         self._parsed[request.path] = with_image(request, tell)
@@ -160,7 +160,7 @@ class PlanOptions:
 
 
 def default_request(path: str, host: str = "HOST") -> PathRequest:
-    """As `winhost plan HOST --path PATH` asks without any other option."""
+    """The request of `winhost plan HOST --path PATH` without any other option."""
     return PlanOptions(path, None, (), None, None, None, None, (), False, host).request(path)
 
 
@@ -178,7 +178,7 @@ def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
-    """With the SHA-256 of a disk image that lies beside the plan, as it is now. Raises BadParameter."""
+    """Add the present SHA-256 of a disk image that lies beside the plan. Raises BadParameter."""
     source, given = "new_vm.vhdx.source=./", "new_vm.vhdx.sha256="
     names = [each[len(source) - 2 :] for each in settings if each.startswith(source)]
     if not names or any(each.startswith(given) for each in settings):

@@ -1,4 +1,4 @@
-"""What `winhost plan` made for one host."""
+"""The plan that `winhost plan` made for one host."""
 
 from winhost.core.dataclass import dataclass
 from winhost.model.plan import Plan

@@ -1,4 +1,4 @@
-"""What a workload is served by, joined to the playbook of a host's path."""
+"""Join the stack that serves a workload to the playbook of a host's path."""
 
 from collections.abc import Sequence
 from dataclasses import field, replace
@@ -56,7 +56,7 @@ class PlannedStack:
         faults.refuse()
 
     def check_with(self, path: str | None, faults: Faults) -> None:
-        """As `check`, with other faults of the same command."""
+        """Like `check`, with other faults of the same command."""
         parts = self.parts
         parts.check(faults)
         check_node_words(parts, self.cluster, faults)

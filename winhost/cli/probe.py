@@ -24,7 +24,7 @@ from winhost.model.measured import Measurement
 
 @dataclass(frozen=True)
 class Probed:
-    """What was measured on a host, and its facts with that."""
+    """The measurements on a host, and its facts with them."""
 
     host: str
     measured: Measurement

@@ -76,7 +76,7 @@ def report(
 
 
 def _with_plan(facts: Facts, evaluation: Evaluation) -> ReadHost:
-    """Of a Linux of its own, which has one path, what a plan would do by default."""
+    """Add what a plan would do by default, for a Linux of its own, which has one path."""
     if not is_linux(facts):
         return ReadHost(facts, evaluation)
     try:

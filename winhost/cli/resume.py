@@ -85,7 +85,7 @@ def requested(request: PathRequest, vm: str | None, cards: tuple[str, ...], sett
 
 
 def _with_settings(request: PathRequest, settings: tuple[str, ...]) -> PathRequest:
-    """What was pinned for an image is pinned anew for another one."""
+    """Replace settings. The pin of an image is dropped with the image."""
     kept = copy.deepcopy(request.playbook.settings)
     for begin, group, pin in _PINS:
         if any(setting.startswith(begin) for setting in settings):

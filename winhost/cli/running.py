@@ -1,4 +1,4 @@
-"""What apply, resume and rollback share: consents on a terminal, Ctrl-C, progress, and how outcomes are shown."""
+"""The common part of apply, resume and rollback: consents on a terminal, Ctrl-C, progress, and outcomes."""
 
 import signal
 import sys
@@ -39,7 +39,7 @@ from winhost.model.plan import RISKS, Plan, Stage, in_order
 
 @dataclass(frozen=True)
 class EndedHost:
-    """How a run ended: of apply, resume or rollback."""
+    """The outcome of apply, resume or rollback on a host."""
 
     host: str
     outcome: Outcome
@@ -86,7 +86,7 @@ class Asking:
 
 
 def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
-    """What these stages of a plan ask for, and what is deferred in them."""
+    """The consents that these stages of a plan ask for, and what is deferred in them."""
     needed: dict[str, list[str]] = {}
     maybe: dict[str, list[str]] = {}
     for stage in stages:
@@ -99,7 +99,7 @@ def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
 
 
 def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
-    """What steps ask for."""
+    """The consents that steps ask for."""
     needed: dict[str, list[str]] = {}
     for step in steps:
         _noted(needed, step.risks, step.title)
@@ -136,7 +136,7 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
 
 
 def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
-    """What is asked for, on which host, and what of it needs that."""
+    """The question for a consent: the host, and the steps that need it."""
     where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
     when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
     named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
@@ -144,8 +144,8 @@ def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
 
 
 class Stop:
-    """Whether a run is to stop after its step in flight, and why; what asks first counts. say: tells people of it, from
-    within a signal's handler.
+    """A request to stop a run after its step in flight, and why; the first request counts. say: tells people of it,
+    from within a signal's handler.
     """
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ _SIGNALS = {
 
 @contextmanager
 def shown_on(document: bool) -> Iterator[None]:
-    """What is shown before questions goes to stderr where stdout is for a document."""
+    """Print what comes before questions on stderr where stdout is for a document."""
     with redirect_stdout(sys.stderr if document else sys.stdout):
         yield
 
@@ -265,7 +265,7 @@ def run_context(
     watch: Callable[[Any], None],
     plan_file: Path | None = None,
 ) -> RunContext:
-    """What a run of this host works with. plan_file: beside which files may lie; a run that has begun knows it."""
+    """The context of a run of this host. plan_file: beside which files may lie; a run that has begun knows it."""
     return RunContext(
         connector_for(host),
         Store(),
@@ -282,7 +282,7 @@ def run_context(
 
 
 def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
-    """Of the machine that winhost runs on, which ends winhost as well."""
+    """Tell of a restart of the machine that winhost runs on, which ends winhost as well."""
     if event.kind == "restart":
         event = replace(
             event, text="restarting, which ends winhost. Log on again and type winhost: it says how to go on"
@@ -329,7 +329,7 @@ def carried_through(
     accepted: tuple[str, ...],
     yes: bool,
 ) -> Outcome:
-    """What a run comes to. On a terminal each consent that turns out to be needed is asked for once, and the run goes
+    """Carry a run through. On a terminal each consent that turns out to be needed is asked for once, and the run goes
     on with it, by its name where it has begun. Raises ConsentNeeded where nobody gives it.
     """
     work = begin_it
@@ -362,7 +362,7 @@ def resume_or_roll_back(
 
 
 def show_ends(outcomes: Iterable[Outcome], options: RunOptions, *, brief: bool = False) -> int:
-    """As they come, in one document. Returns the exit code."""
+    """Show the outcomes as they come, in one document. Returns the exit code."""
     codes = [0]
 
     def ends() -> Iterator[tuple[str, EndedHost]]:

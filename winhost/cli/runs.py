@@ -106,7 +106,7 @@ def state_of(held: Held, record: RunState) -> str:
 
 
 def _why(held: Held, record: RunState) -> str:
-    """Why it went no further by itself; nothing of one that did, or is under way."""
+    """The reason why a run stopped by itself; empty where it did not, or is under way."""
     if record.stopped:
         return record.stopped.why
     if record.outcome == "partly rolled back":

@@ -38,7 +38,7 @@ class Commanded(Served):
 
 @dataclass(frozen=True)
 class Profiled:
-    """How the models of a workload are served on a host: see Serving."""
+    """The models of a workload as they are served on a host: see Serving."""
 
     host: str
     origin: str
@@ -51,7 +51,7 @@ class Profiled:
 
     @classmethod
     def of(cls, found: Serving) -> "Profiled":
-        """With the command of each model."""
+        """Add the command of each model."""
         models = tuple(
             Commanded(**vars(served), command=" ".join(command(served, found.vllm))) for served in found.models
         )

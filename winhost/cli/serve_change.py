@@ -1,4 +1,4 @@
-"""What `winhost serve up` and `down` answer: what became of each unit."""
+"""The answer of `winhost serve up` and `down`: the outcome for each unit."""
 
 from typing import Literal, TypeAlias
 
@@ -30,7 +30,6 @@ class ServingChange:
 
 
 def show_change(found: ServingChange) -> None:
-    """For people."""
     for each in found.units:
         took = f" after {each.seconds:.0f} s" if each.outcome in ("serving", "stopped") else ""
         say(f"{found.host}: {each.source}: {each.outcome.replace('-', ' ')}{took}", hang=2)

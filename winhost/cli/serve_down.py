@@ -41,7 +41,7 @@ def down(
 
 
 def _question(found: ServingStatus, models: Sequence[str], restarted: Sequence[str]) -> str:
-    """With how many requests are open. restarted: models that the gateway starts again."""
+    """The question, with the number of open requests. restarted: models that the gateway starts again."""
     running = sum(each.running or 0 for each in found.models if each.model in models)
     requests = f" {running} requests are open; they may end first." if running else ""
     again = f" The gateway starts {', '.join(restarted)} again when its turn comes." if restarted else ""

@@ -52,8 +52,8 @@ class KeysOfHost:
 
 @dataclass(frozen=True)
 class KeyRules:
-    """What options say of a key; None: nothing. expires: as it was typed; all_models: that none is named any more;
-    limits: in the order of KEY_LIMITS.
+    """The rules for a key that options give; None: nothing. expires: as it was typed; all_models: that none is named
+    any more; limits: in the order of KEY_LIMITS.
     """
 
     models: tuple[str, ...]
@@ -62,7 +62,7 @@ class KeyRules:
     limits: tuple[Limit | None, ...]
 
     def change(self) -> dict[str, Json]:
-        """As the program there takes it. Raises BadParameter, UsageError."""
+        """The change in the form that the program there takes. Raises BadParameter, UsageError."""
         found: dict[str, Json] = {}
         if self.models and self.all_models:
             raise click.UsageError("--model and --all-models contradict each other: choose one")
@@ -331,7 +331,6 @@ def _show(output: Output, found: KeysOfHost, human: Callable[[KeysOfHost], None]
 
 
 def show_keys(found: KeysOfHost) -> None:
-    """For people."""
     table(_COLUMNS, map(_row, found.keys))
     _show_state(found)
 

@@ -62,7 +62,7 @@ def logs(
 
 
 def _sources(served: ServingTarget, models: Sequence[str], gateway: bool) -> dict[str, str]:
-    """By unit: all, or what was named."""
+    """The titles of units: of all, or of those that were named."""
     engines = served.chosen(models) if models or not gateway else ()
     found = {each.unit: each.model for each in engines}
     return found if models and not gateway else {**found, served.deployed.gateway.unit: "gateway"}

@@ -35,7 +35,6 @@ def status(target: str, metrics_key: str | None, fleet_file: Path | None, output
 
 
 def show_status(found: ServingStatus) -> None:
-    """For people."""
     count = sum(each.serves for each in found.models)
     starting = sum(each.starts for each in found.models)
     says = f"{count} of {len(found.models)} models serve{f', {starting} starting' if starting else ''}"

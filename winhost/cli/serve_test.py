@@ -78,7 +78,7 @@ def _tested(served: ServingTarget, watch: Watch, key: str, models: tuple[str, ..
 
 
 def test_again(host: str, key: str | None, fleet_file: Path | None) -> str:
-    """What came of it, in a line. Raises click.UsageError, WinhostError as `test` does."""
+    """Test again, and return the result in a line. Raises click.UsageError, WinhostError as `test` does."""
     secret = secret_key(key) or _own_key(host)
     with watching(reads=True) as watch, serving_target(host, fleet_file, watch) as served:
         found = _tested(served, watch, secret, ())

@@ -1,4 +1,4 @@
-"""What is served where, as the journals of this computer tell it, and the lines that a user pastes to ask it."""
+"""The endpoints by the journals of this computer, and the lines that a user pastes to ask them."""
 
 import http.client
 import json
@@ -69,7 +69,9 @@ class ServingRun:
         )
 
     def _url(self) -> str | None:
-        """By what needs no logon: a distro or a guest with an address of its own is asked for it elsewhere."""
+        """The URL, as far as it is known without logging on: a distro or a guest with an address of its own is asked
+        for it elsewhere.
+        """
         listens, _, port = self.deployed.gateway.listen.rpartition(":")
         bare = listens.strip("[]")
         if bare in LOOPBACK:
@@ -83,8 +85,8 @@ class ServingRun:
         return f"{'https' if self.deployed.gateway.tls else 'http'}://{shown}:{port}"
 
     def _is_passed_on(self, address: str, port: int) -> bool:
-        """Whether the loopback of the Windows below us leads to its distro. .wslconfig decides that, with exceptions
-        for ports, so the gateway is asked there, without a key.
+        """Tell whether the loopback of the Windows below us leads to its distro. .wslconfig decides that, with
+        exceptions for ports, so the gateway is asked there, without a key.
         """
         wsl = path_of(self.record.plan.request.path) == "wsl2" and not self.deployed.gateway.tls
         if not wsl or self.host is None or not this_machine.is_local(self.host):
@@ -98,8 +100,8 @@ class ServingRun:
 
 
 def is_this_linux(host: AnyHost | None) -> bool:
-    """Whether its loopback is ours. Another port than 22 may be forwarded to another machine, and .wslconfig decides
-    about that of a WSL distro.
+    """Tell whether a host's loopback is ours. Another port than 22 may be forwarded to another machine, and .wslconfig
+    decides about that of a WSL distro.
     """
     ours = isinstance(host, LinuxHost) and host.jump is None and host.address.lower() in LOOPBACK
     return ours and isinstance(host, LinuxHost) and host.login.port == _SSH
@@ -124,9 +126,9 @@ def known_fleet(fleet_file: Path | None) -> Fleet | None:
 
 @dataclass(frozen=True)
 class Journals:
-    """What the journals of this computer tell of now. serving: by host, the newest one that left an endpoint and was
-    not rolled back, the latest first; unfinished: runs that ended neither by themselves nor by a rollback; unreadable:
-    why a journal tells nothing, though what its run changed may stand.
+    """The present state by the journals of this computer. serving: by host, the newest one that left an endpoint and
+    was not rolled back, the latest first; unfinished: runs that ended neither by themselves nor by a rollback;
+    unreadable: why a journal tells nothing, though what its run changed may stand.
     """
 
     serving: Mapping[str, ServingRun]
@@ -160,7 +162,7 @@ def read_journals(store: Store, fleet: Fleet | None) -> Journals:
 
 
 def _left(record: RunState) -> bool:
-    """Whether what a run deployed is still there, by its journal."""
+    """Tell by its journal whether the deployment of a run is still there."""
     if record.outcome in ("applied", "differs"):
         return True
     file = record.touched.get(identity("LinuxFile", {"path": PATH}))
@@ -169,7 +171,7 @@ def _left(record: RunState) -> bool:
 
 
 def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = None) -> Iterator[str]:
-    """What to put into a client, and a request for the user's shell. url: as this computer reaches the gateway."""
+    """The values for a client, and a request for the user's shell. url: as this computer reaches the gateway."""
     shell = shell or own_shell()
     reference = SecretRef.parse(key) if key else None
     read = str(reference) if reference else "the one that you named with --api-key; put it into API_KEY"

@@ -39,14 +39,14 @@ class ServingTarget:
 
     @property
     def gateway(self) -> Mapping[str, Json]:
-        """As the program there takes it."""
+        """The gateway in the form that the program there takes."""
         planned = self.deployed.gateway
         address, _, port = planned.listen.rpartition(":")
         return {"unit": planned.unit, "address": address.strip("[]"), "port": int(port), "tls": planned.tls}
 
     @property
     def units(self) -> list[str]:
-        """Of engines, then that of the gateway."""
+        """The units of engines, then that of the gateway."""
         return [*(each.unit for each in self.deployed.engines), self.deployed.gateway.unit]
 
     def state(self, key: str | None = None, *, ready: bool = False) -> ServingState:
@@ -96,7 +96,7 @@ def serving_target(word: str, fleet_file: Path | None, watch: Watch) -> Iterator
 
 
 def nothing_served(host: str, why: str) -> WinhostError:
-    """On a host that can be reached."""
+    """The error for a reachable host on which nothing is served."""
     return WinhostError(
         "NothingServed",
         what=f"{host}: {why}",
@@ -128,7 +128,7 @@ def parse_deployed(host: str, text: str | None) -> Deployed:
 
 
 def secret_key(reference: str | None, option: str = "--api-key") -> str | None:
-    """What a reference refers to. Raises BadParameter, UsageError: SecretUnreadable."""
+    """Resolve a reference. Raises BadParameter, UsageError: SecretUnreadable."""
     if reference is None:
         return None
     try:

@@ -10,7 +10,7 @@ from winhost.model.secrets import SecretRef
 
 
 class Shell(Enum):
-    """Which of them runs winhost."""
+    """The kind of shell that runs winhost."""
 
     POSIX = "sh"
     POWERSHELL = "powershell"
@@ -72,7 +72,9 @@ def post_with_key(url: str, body: str, shell: Shell, key: SecretRef | None = Non
 
 
 def _read_in(shell: Shell, key: SecretRef) -> str:
-    """What reads a secret within double quotes, so that no line has its value. cmd.exe reads only its environment."""
+    """The expression that reads a secret within double quotes, so that no line has its value. cmd.exe reads only its
+    environment.
+    """
     if shell is Shell.CMD:
         return f"%{key.target if key.scheme == 'env' else 'API_KEY'}%"
     powershell = shell is Shell.POWERSHELL

@@ -11,7 +11,7 @@ from winhost.sizing.memory_places import MemoryPlace
 
 
 def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
-    """Of the way that fits best."""
+    """Show the budget of the path that fits best."""
     click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
     rows = ((place.where, gib_range(place.least, place.used), _given(place), _left(place)) for place in budget.places)
     table(("memory", "used", "available", "free"), rows)

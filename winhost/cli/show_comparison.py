@@ -1,4 +1,4 @@
-"""What changed between two readings, for people."""
+"""Show the changes between two readings."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What is known of a pasted text, for people: each symptom with its causes, the likeliest first."""
+"""Show the diagnosis of a pasted text: each symptom with its causes, the likeliest first."""
 
 import click
 
@@ -13,7 +13,7 @@ _ADDS = {
 
 
 def show_diagnosis(answer: Diagnosis) -> None:
-    """Of one file, of stdin, or of a text."""
+    """Show the diagnosis of one file, of stdin, or of a text."""
     whole = answer.lines > 0 and (answer.source != "text" or len(answer.found) > 1)
     lines = f"{answer.lines:,} {'line' if answer.lines == 1 else 'lines'}"
     if not answer.found:

@@ -14,7 +14,7 @@ from winhost.model.errors import WinhostError
 
 
 def show_failure(error: Exception, words: Sequence[str]) -> int:
-    """In the form that the command line asks for. Returns the exit code; raises what is a defect of winhost."""
+    """Show an error in the form that the command line asks for. Returns the exit code; raises a defect of winhost."""
     form = asked_form(words)
     if isinstance(error, click.ClickException):
         _show(from_click(error), form, words)
@@ -36,7 +36,7 @@ def _fleet(words: Sequence[str]) -> str | None:
 
 
 def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
-    """Where nobody listens any more, the exit code is said all the same."""
+    """Show an error. If nobody listens any more, only the exit code tells of it."""
     try:
         if form:
             from winhost.cli.envelope import answer  # loads pydantic, which a misspelt word need not wait for

@@ -19,7 +19,7 @@ from winhost.model.units import Bytes, KiB
 
 @dataclass(frozen=True)
 class Linted:
-    """What was found in a file."""
+    """The findings in a file."""
 
     file: str
     findings: tuple[Finding, ...]
@@ -102,7 +102,7 @@ def _count(findings: Sequence[Finding], category: Category) -> int:
 
 
 def content(file: Path, most: Bytes = 64 * KiB) -> bytes:
-    """Of a file that is to be linted. Raises UsageError (FileFaults)."""
+    """Read a file that is to be linted. Raises UsageError (FileFaults)."""
     try:
         return read_within(file, most)
     except TooLarge as large:
@@ -111,7 +111,7 @@ def content(file: Path, most: Bytes = 64 * KiB) -> bytes:
 
 
 def version(text: str | None, example: str, option: str) -> Version | None:
-    """Of an option, which should be written as the example is."""
+    """Parse the version of an option, which should be written as the example is."""
     try:
         return None if text is None else Version(text)
     except InvalidVersion:

@@ -48,8 +48,8 @@ def show_groups(plan: Plan) -> None:
 
 
 def show_notes(notes: Iterable[str]) -> None:
-    """What limits the host, once for all that it is said of. Notes are among the details, but for what moves in the
-    host's network.
+    """Show the limits of a host, each once for all that it applies to. Notes are among the details, but for what moves
+    in the host's network.
     """
     said: dict[tuple[str, str], list[str]] = {}
     for note in notes:
@@ -140,7 +140,7 @@ def _listed(shown: Sequence[str], least: int = 0) -> str:
 
 
 def _on_a_line(head: str, titles: Sequence[str]) -> str:
-    """As many titles as a line of the terminal has, and how many more there are."""
+    """As many titles as fit on a line of the terminal, and how many more there are."""
     most = len(titles)
     room = (columns(sys.stdout) or WIDE) - len(head)
     while most > 1 and len(_cut(titles, most)) > room:

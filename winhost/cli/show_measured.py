@@ -1,4 +1,4 @@
-"""What a probe found, for people: a line per part, with the numbers."""
+"""Show the results of a probe: a line per part, with the numbers."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

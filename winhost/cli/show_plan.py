@@ -37,7 +37,7 @@ def show_plan(plan: Plan, written_to: Path | None, details: bool = False, wide: 
 
 
 def show_short(plan: Plan) -> None:
-    """What a plan does in groups, and all that it asks for."""
+    """Show a plan in groups, and all that it asks for."""
     _show_head(plan)
     show_groups(plan)
     _show_sent(plan, is_verbose())
@@ -65,7 +65,7 @@ def _show_head(plan: Plan) -> None:
 
 
 def _option(plan: Plan) -> str:
-    """As `assess` calls it."""
+    """The option's name in `assess`."""
     return f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
 
 
@@ -131,7 +131,7 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
 
 
 def _show_deferred(deferred: Sequence[Deferred]) -> None:
-    """By what they wait for, in the order of the playbook; of many for one reason the first."""
+    """Show deferred entries by what they wait for, in the order of the playbook; of many for one reason the first."""
     by_until = {each.until: [other for other in deferred if other.until == each.until] for each in deferred}
     for until, waiting in by_until.items():
         if len(by_until) > 1:
@@ -224,7 +224,7 @@ def _how_sent(plan: Plan, pinned: Pinned) -> str:
 
 
 def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:
-    """What has to be allowed, and what may have to be later, in the words that it is asked with."""
+    """Show what has to be allowed, and what may have to be later, in the words that it is asked with."""
     for title, risks in (
         ("Approvals needed:", tuple(needed)),
         ("Approvals that may be needed later:", tuple(maybe)),

@@ -118,6 +118,6 @@ def _doubt(cause: Because) -> str:
 
 
 def _comment(text: str, *, bold: bool = False) -> None:
-    """In each of its lines a comment: else what follows a line break would be a command."""
+    """Print a text with each of its lines as a comment: else what follows a line break would be a command."""
     lines = wrapped(visible(text), 2, sys.stdout, lead="# ")
     click.echo(click.style(lines, bold=True) if bold else lines)

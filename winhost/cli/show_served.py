@@ -1,4 +1,4 @@
-"""What to do next where an endpoint serves: its address, where the key is, a request, and how to look after it."""
+"""Show what to do next where an endpoint serves: its address, where the key is, a request, and how to look after it."""
 
 import json
 import socket
@@ -51,7 +51,7 @@ def _of_this_computer(address: str) -> str:
 
 
 def _deployed(check: Check) -> Deployed | None:
-    """What stands in the file that says what is served, by its own form."""
+    """The deployment in the serving file, by its own form."""
     if check.resource != "LinuxFile" or check.property != "text" or not check.holds:
         return None
     try:

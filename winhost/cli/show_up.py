@@ -29,8 +29,8 @@ _NOTICED = ("restart", "headless", "network", "vm-stop", "vm-turn-off", "contain
 
 @dataclass(frozen=True)
 class Screen:
-    """What is known beside the plan. downloads: bytes by what they are; None: not known; used, idle: GPUs; here: the
-    host is the machine that winhost runs on; details: the command that shows every step.
+    """The screen of `up`, besides the plan. downloads: bytes by what they are; None: not known; used, idle: GPUs; here:
+    the host is the machine that winhost runs on; details: the command that shows every step.
     """
 
     plan: Plan
@@ -44,7 +44,7 @@ class Screen:
 
 
 def show_up(screen: Screen) -> None:
-    """At most LINES lines where the terminal has 80 columns or more, with one left for the question."""
+    """Show at most LINES lines where the terminal has 80 columns or more, with one left for the question."""
     width = max(columns(sys.stdout) or _COLUMNS, _COLUMNS) if sys.stdout.isatty() else None
     lines = [*_lines(screen, width)]
     for head, text in lines:
@@ -62,7 +62,7 @@ def _cut(text: str, room: int | None) -> str:
 
 
 def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
-    """What somebody agrees to is told in full; the groups of changes get the lines that are left."""
+    """The lines. What somebody agrees to is told in full; the groups of changes get the lines that are left."""
     before, after = [*_served(screen, width)], [*_consequences(screen, width)]
     yield from before
     yield from _changes(screen, max(1, LINES - 1 - len(before) - len(after)))
@@ -172,7 +172,7 @@ def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def resources_of(plan: Plan) -> set[str]:
-    """Of the steps that are planned, and of those that are planned later."""
+    """The resources of planned steps, and of those that are planned later."""
     return {step.resource for step in plan.steps} | {deferred.resource for deferred in plan.deferred}
 
 
@@ -184,7 +184,7 @@ def likely_risks(plan: Plan) -> tuple[str, ...]:
 
 
 def verdict_sentence(plan: Plan, model: str, option: str) -> str:
-    """From the heaviest note of the plan."""
+    """The verdict in a sentence, from the heaviest note of the plan."""
     found = next(filter(None, map(NOTE.fullmatch, plan.notes)), None)
     head = f"can serve {model} by {option}"
     if found is None or found["severity"] == "note":

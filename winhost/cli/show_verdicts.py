@@ -22,7 +22,7 @@ COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", 
 
 
 def possible(found: Sequence[Fit], path: str | None) -> bool:
-    """Whether the path, or any, is not ruled out."""
+    """Tell whether the path, or any, is not ruled out."""
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.variant))
 
 

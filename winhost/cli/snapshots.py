@@ -39,7 +39,7 @@ class Snapshot:
 
     @property
     def failure(self) -> WinhostError:
-        """Why there are none."""
+        """The error because of which there are no facts."""
         assert self.error is not None
         return self.error
 
@@ -96,7 +96,7 @@ def read_each(
 
 
 def several(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> bool:
-    """Whether more than one host is meant. Raises what `read_each` does."""
+    """Tell whether more than one host is meant. Raises what `read_each` does."""
     hosts, files = _sorted(words, facts_files)
     return len(files) + (len(_named(hosts, fleet_file)) if hosts else 0) > 1
 
@@ -111,7 +111,7 @@ def check_each_once(words: Sequence[str], facts_files: Sequence[Path], fleet_fil
 
 
 def any_host(words: Sequence[str], facts_files: Sequence[Path]) -> bool:
-    """Whether a host is to be asked. Raises what `read_each` does."""
+    """Tell whether a host is to be asked. Raises what `read_each` does."""
     return bool(_sorted(words, facts_files)[0])
 
 

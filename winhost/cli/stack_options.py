@@ -99,7 +99,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class StackWords:
-    """What was said on the command line."""
+    """The options of a workload as they were given."""
 
     workload: Path
     api_key: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What options say of a workload that is to be served, wherever: its image, keys, address and certificate."""
+"""The parts of a workload that options name, wherever it is served: its image, keys, address and certificate."""
 
 import re
 import sys
@@ -60,13 +60,15 @@ class StackParts:
 
     @property
     def written(self) -> Workload:
-        """As the file has it. Raises UsageError: FileFaults."""
+        """The workload of the file. Raises UsageError: FileFaults."""
         found: Workload = self.once("workload", lambda: load_workload(self.words.workload, in_cluster=self.in_cluster))
         return found
 
     @property
     def workload(self) -> Workload:
-        """With the version of vLLM that its image has: stated, or of the tag, or the newest that is known."""
+        """The workload with the version of vLLM that its image has: stated, or of the tag, or the newest that
+        is known.
+        """
         found, named, said = self.written, self._named, self._said_version
         tagged = _TAG.fullmatch(named.tag or "") if named else None
         told = {
@@ -111,7 +113,7 @@ class StackParts:
 
     @property
     def own_program(self) -> bool:
-        """Whether vLLM is a program of the machine itself, and no container. Raises click's UsageError."""
+        """Tell whether vLLM is a program of the machine itself, and no container. Raises click's UsageError."""
         if self.words.engine_lock and (self.words.engine_program or self.words.engine_image):
             other = "program" if self.words.engine_program else "image"
             raise click.UsageError(f"--engine-{other} names vLLM's {other}, and --engine-lock brings one: choose")
@@ -224,7 +226,7 @@ class StackParts:
         return (certificate, key) if certificate and key else None
 
     def with_key_of(self, host: str) -> "StackParts":
-        """With the API key that winhost keeps for a host, where none is named: `show_made_keys` tells of it.
+        """Add the API key that winhost keeps for a host, where none is named: `show_made_keys` tells of it.
 
         Raises UsageError: NoStore, NotPrivate, KeyLost.
         """
@@ -239,7 +241,7 @@ class StackParts:
         return replace(self, words=words)
 
     def check(self, faults: Faults) -> None:
-        """What is wrong with the file and the options, before any hub, registry or host is asked."""
+        """Find faults of the file and the options, before any hub, registry or host is asked."""
         workload = faults.of(lambda: self.workload) or faults.of(lambda: self.written)
         for model in workload.models if workload else ():
             if not is_folder(model.id):  # its files are pinned by their hashes, where it may be one
@@ -282,7 +284,7 @@ class StackParts:
         return tuple(self._checked_key(option, each) for option, named in self._named_keys for each in named)
 
     def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
-        """Whether it is known who reaches an endpoint of the local network. facts: None, where nobody has them."""
+        """Check that it is known who reaches an endpoint of the local network. facts: None, where nobody has them."""
         workload = faults.of(lambda: self.written)
         if workload and workload.exposure is Exposure.LAN:
             faults.of(lambda: self.allowed(facts))
@@ -314,7 +316,7 @@ def _refuse_packed(model: Model) -> None:
 
 
 def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
-    """On stderr, after all else: where each is, and once, on a terminal, a key that was made now."""
+    """Print on stderr, after all else, where each key is, and once, on a terminal, a key that was made now."""
     shell = own_shell()
     for host, each in keys.items():
         whose = f"API key of {each.name} for {host}"
@@ -332,7 +334,7 @@ def show_new_key(whose: str, made: "Secret") -> None:
 
 
 def pinned_image(name: ImageName) -> EngineImage:
-    """By its digest, which its registry is asked for where the name has none."""
+    """The image by its digest, which its registry is asked for where the name has none."""
     if name.digest:
         return EngineImage(ImageName.parse(str(name)).pinned)
     found = resolve(str(name))

@@ -46,13 +46,13 @@ class StackTarget:
 
     @property
     def networking_mode(self) -> str | None:
-        """Of WSL; None elsewhere. Raises MissingFact."""
+        """The networking mode of WSL; None elsewhere. Raises MissingFact."""
         if not isinstance(self.request.playbook.parsed_settings, Wsl2Settings):
             return None
         return str(Wsl2Planner(self.facts, self.request).decisions.network)
 
     def with_watchers(self, watchers: Sequence[Mapping[str, Json]]) -> "StackTarget":
-        """With those that ask for the GPUs of a Windows desktop."""
+        """Add the watchers that ask for the GPUs of a Windows desktop."""
         book = self.request.playbook
         made: Json = [dict(each) for each in watchers]
         return replace(
@@ -60,7 +60,7 @@ class StackTarget:
         )
 
     def published(self, port: int, allow: Sequence[str]) -> "StackTarget":
-        """With what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
+        """Add what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
         book = self.request.playbook
         if not isinstance(book.parsed_settings, Wsl2Settings | DdaSettings):
             return self
@@ -92,8 +92,8 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
 
 
 def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
-    """For a node of a cluster: nothing but k3s runs containers there, and in WSL no memory is swapped. Raises
-    UsageError (NoSshAccess, NoGuest, SwapInCluster), MissingFact.
+    """The target for a node of a cluster: nothing but k3s runs containers there, and in WSL no memory is swapped.
+    Raises UsageError (NoSshAccess, NoGuest, SwapInCluster), MissingFact.
     """
     book, settings = request.playbook, request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
@@ -148,7 +148,7 @@ def _beside_windows(
 def _with_engine(
     facts: HostFacts, request: PathRequest, containers: LinuxSettings | None, program: str | None
 ) -> tuple[PathRequest, str]:
-    """For a Linux that is still to come: what runs containers there, unless a program serves. Raises UsageError."""
+    """Choose the container engine of a Linux that is still to come, unless a program serves. Raises UsageError."""
     if containers is None and program is None:
         default: Json = default_request("linux").playbook.settings
         request = _with(request, {**request.playbook.settings, "containers": default})
@@ -173,7 +173,9 @@ def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
 
 
 def _as_in_guest(facts: HostFacts, going: tuple[Card, ...], memory: Bytes) -> HostFacts:
-    """With the GPUs that go, and with as much memory that the guest gets its own once Windows has its part."""
+    """The facts of the guest: with the GPUs that go, and with as much memory that the guest gets its own once Windows
+    has its part.
+    """
     stay = {function.key["location"] for card in facts.cards if card not in going for function in card.functions}
     document, seen = facts.document, _seen_in_guest(facts)
     devices = document.answer(PciDevice.resource_type.name)

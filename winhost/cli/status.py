@@ -161,7 +161,7 @@ class _Watch:
     said: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> int:
-        """Until Ctrl-C, which Python raises as KeyboardInterrupt and the caller answers with 130."""
+        """Watch until Ctrl-C, which Python raises as KeyboardInterrupt and the caller answers with 130."""
         redraws = sys.stdout.isatty() and not is_dumb()
         say("Asking …", err=True)
         while True:
@@ -236,14 +236,14 @@ def _names(targets: Targets, hosts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _show_unreadable(targets: Targets, codes: list[int]) -> None:
-    """What such runs changed may stand: nobody is told that nothing does."""
+    """Show runs that cannot be read. Their changes may stand, so nobody is told that they do not."""
     for error in targets.journals.unreadable:
         codes.append(int(Exit.FAILURE))
         show_error_text(error)
 
 
 def overview() -> int:
-    """Of bare `winhost`: by the journals alone, so that it is quick."""
+    """The overview of bare `winhost`: by the journals alone, so that it is quick."""
     forget_killed(Store())
     try:
         targets = Targets.read(None)
@@ -290,7 +290,7 @@ def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
 
 
 def _busy(targets: Targets) -> Held:
-    """Which hosts a run is at. Looked up at once, with the journals: a run may end while its host is asked."""
+    """Find the hosts that a run works on, together with the journals: a run may end while its host is asked."""
     store = Store()
     return {each.host for each in targets.journals.unfinished if store.held(each.host)}.__contains__
 
@@ -390,7 +390,7 @@ _COLOURS: dict[bool | None, str | None] = {True: "green", False: "red", None: No
 
 
 def _show(now: HostNow) -> None:
-    """For people: some lines for each host."""
+    """Show some lines for each host."""
     head: Callable[[str], None] = lambda text: say(text, fg=_COLOURS[now.serves], bold=True)  # noqa: E731
     if now.models:
         where = f"at {now.url}/v1" if now.url else f"through a tunnel: winhost open {now.host}"

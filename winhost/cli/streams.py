@@ -43,7 +43,7 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def is_closed_pipe(error: Exception) -> bool:
-    """Whether it tells that nobody reads what we print any more."""
+    """Tell whether the error means that nobody reads what we print any more."""
     pipe = isinstance(error, OSError) and error.errno in _GONE and error.filename is None
     return pipe or isinstance(error, PipeClosed)
 
@@ -69,7 +69,7 @@ def let_go_of_streams() -> None:
 
 
 def _let_go(stream: TextIO) -> None:
-    """From here on what is written to it goes nowhere."""
+    """Discard whatever is written to the stream from here on."""
     with suppress(OSError):  # in memory, as tests have it
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -123,12 +123,12 @@ def _lasting(stream: TextIO, gone: Callable[[str], None]) -> TextIO:
 
 
 def speaks_unicode(stream: TextIO) -> bool:
-    """Whether it takes every character."""
+    """Tell whether the stream takes every character."""
     return codecs.lookup(stream.encoding).name.startswith("utf-")
 
 
 def colour() -> bool | None:
-    """Whether to use colours; None: on a terminal only, as click does.
+    """Tell whether to use colours; None: on a terminal only, as click does.
 
     https://no-color.org and https://force-color.org: set and not empty. Whoever asks for none always gets none.
     """
@@ -140,7 +140,7 @@ def colour() -> bool | None:
 
 
 def is_dumb() -> bool:
-    """Whether the terminal is one that knows lines of text and nothing else."""
+    """Tell whether the terminal knows lines of text and nothing else."""
     return os.environ.get("TERM") in ("dumb", "unknown")
 
 

@@ -22,7 +22,7 @@ _UNNAMED = "this-machine"
 
 
 def own_name() -> str:
-    """What this machine calls itself, in lower case, without its domain."""
+    """The name of this machine, in lower case, without its domain."""
     try:
         return host_name(socket.gethostname().partition(".")[0].lower())
     except ValueError:
@@ -59,7 +59,9 @@ def is_local(host: AnyHost) -> bool:
 
 
 def check_rights(host: AnyHost) -> None:
-    """What winhost may do here, as far as this process knows it itself. Raises UsageError: NotAdministrator."""
+    """Check the rights of winhost here, as far as this process knows them itself. Raises UsageError:
+    NotAdministrator.
+    """
     if not is_local(host):
         return
     if isinstance(host, LinuxHost):
@@ -70,7 +72,7 @@ def check_rights(host: AnyHost) -> None:
 
 
 def check_rights_told(host: AnyHost, facts: Facts) -> None:
-    """What Windows says of it. Raises UsageError: NotAdministrator."""
+    """Check the rights that Windows reports. Raises UsageError: NotAdministrator."""
     sessions = facts.resources.get("Session")
     if is_local(host) and isinstance(sessions, tuple) and sessions and sessions[0].state.get("administrator") is False:
         raise not_administrator(host.name)

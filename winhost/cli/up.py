@@ -95,7 +95,7 @@ from winhost.resources.windows.resize_limit import ResizeLimit
 
 @dataclass(frozen=True)
 class Asked:
-    """What was said on the command line. on: None for this machine."""
+    """The words of the command line. on: None for this machine."""
 
     model: str | None
     on: str | None
@@ -176,7 +176,7 @@ def host_of(word: str | None, fleet_file: Path | None) -> AnyHost:
 
 
 def several_hosts(what: str, names: Iterable[str]) -> UsageError:
-    """For a command that is for one."""
+    """The error of a command for one host."""
     listed = visible(", ".join(names))
     return UsageError("SeveralHosts", what=f"{what}, and this is for one", hint=f"Name one of them: {listed}")
 
@@ -280,7 +280,7 @@ def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...])
 
 
 def _show_end(host: AnyHost, folder: Path) -> None:
-    """What can be pasted into the user's shell. folder: of the run, which says whether its API key is still to be
+    """Show what can be pasted into the user's shell. folder: of the run, which says whether its API key is still to be
     shown: the `up` that made it may have been interrupted.
     """
     if sys.stderr.isatty() and (unseen := folder / UNSEEN_KEY).is_file():
@@ -392,7 +392,7 @@ def _planned(
 
 
 def _keep_keys(plan: Plan, folder: Path) -> None:
-    """What was made for this plan lasts from now on; the plan refers to where it is. Raises as `keep_pending` does."""
+    """Keep the keys that were made for this plan; the plan refers to where they are. Raises as `keep_pending` does."""
     kept = keep_pending(plan.host, folder / PENDING)
     if kept is not None:
         plan = replace(plan, request=replace(plan.request, asks_with=kept.written))
@@ -430,7 +430,7 @@ def _refuse_full(facts: HostFacts, path: str, downloads: Mapping[str, Bytes | No
 
 
 def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
-    """By what it is; a plan that repairs something else downloads nothing again."""
+    """The bytes of each download; a plan that repairs something else downloads nothing again."""
     parts, found = joining.parts, dict[str, Bytes | None]()
     changed = resources_of(plan)
     if changed & {"StagedFile", "VmDisk"} and (image := pinned_image(request_of(plan))) is not None:

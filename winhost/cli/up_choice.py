@@ -1,4 +1,6 @@
-"""What `winhost up` serves: the model that fits a host best, one that the user names, or one that lies in a folder."""
+"""Choose the model that `winhost up` serves: the one that fits a host best, one that the user names, or one in a
+folder.
+"""
 
 import os
 import sys
@@ -116,7 +118,7 @@ def _stored(each: Candidate) -> str:
 
 
 def gb(size: Bytes) -> str:
-    """As hubs count files: `5.2 GB`."""
+    """A size in the units of hubs: `5.2 GB`."""
     return f"{size / 1e9:,.1f} GB" if size >= 5e7 else f"{size / 1e6:,.1f} MB" if size >= 5e4 else f"{size:,} bytes"
 
 

@@ -50,7 +50,7 @@ class UpRun:
 
 
 def new_folder(store: Store, host: str) -> Path:
-    """For the files of the next run. Raises UsageError: NoStore, NotPrivate."""
+    """A folder for the files of the next run. Raises UsageError: NoStore, NotPrivate."""
     private_folder(store.folder)
     private_folder(store.folder / _FOLDER)
     stem = store.path(store.new_run(host)).stem
@@ -117,7 +117,9 @@ def is_ours(state: RunState, store: Store) -> bool:
 
 @contextmanager
 def typed_again(host: AnyHost) -> Iterator[None]:
-    """What stops a run of `up` says how that goes on: by `winhost up` and `winhost down`, not by the run's name."""
+    """Name `winhost up` and `winhost down` as the way on where a run of `up` stops, instead of the run's own
+    commands.
+    """
     try:
         yield
     except EndOfRun as error:

@@ -1,6 +1,5 @@
-"""What `winhost up` asks servers on the internet for while it plans.
-
-Where one cannot be reached, all are tried, so that one message lists what has to be named instead.
+"""Ask servers on the internet while `winhost up` plans. Where one cannot be reached, all are tried, so that one message
+lists what has to be named instead.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -56,5 +56,5 @@ def format_two(one: Json, other: Json, format_: Callable[[Json], str] = format_v
 
 
 def shortened(text: str) -> str:
-    """Without the middle of hashes, GUIDs and public keys, which nobody reads; --json and files have them whole."""
+    """Shorten hashes, GUIDs and public keys in the middle, which nobody reads; --json and files have them whole."""
     return _HASH.sub(r"\1…\2", _KEY.sub(r"\1…\2", _GUID.sub(r"\1…", text)))

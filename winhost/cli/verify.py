@@ -128,7 +128,7 @@ def _verified(file: Path, checked: CheckedPlan, read: Snapshot) -> Verified | Wi
 
 
 def _show(found: Verified, details: bool, wide: bool) -> None:
-    """What differs; with details or wide, everything that was compared."""
+    """Show what differs; with details or wide, everything that was compared."""
     shown = [check for check in found.checks if details or wide or not check.holds]
     rows = (
         (

@@ -19,14 +19,14 @@ class Waiting:
         self._progress, self._lock = InstallProgress(), threading.Lock()
 
     def hear(self, event: InstallEvent) -> None:
-        """From the installer, in threads of the listener."""
+        """Hear an event from the installer, in threads of the listener."""
         with self._lock:
             if self._progress.hear(event):
                 click.echo(f"installer: {self._progress.failure or self._progress.phase}", err=True)
 
     @property
     def said(self) -> str:
-        """What was heard last, for the end."""
+        """The last words of the installer, for the end."""
         with self._lock:
             progress = self._progress
         if progress.failure:
@@ -35,7 +35,7 @@ class Waiting:
         return f"The installer {heard}"
 
     def until_it_shows(self, key: str, address: str, port: int = 22, pause: float = _PAUSE_S) -> bool:
-        """Whether the machine there has shown this host key. Another key there is another system, for now."""
+        """Wait until the machine there shows this host key. Another key there is another system, for now."""
         while True:
             if shown_host_key(address, port) == key:
                 return True

@@ -40,7 +40,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 @dataclass
 class Doing:
-    """What a host is at. waits: for what, if anything; count: `[3/10] `; told: whether all that has been said.
+    """The present work on a host. waits: for what, if anything; count: `[3/10] `; told: whether all that has been said.
 
     since, reminded: by `time.monotonic`.
     """
@@ -62,7 +62,7 @@ class Doing:
 
     @property
     def reminder(self) -> str:
-        """What is waited for, and since when."""
+        """The reminder of what is waited for, and since when."""
         return f"{self.text}, for {self.seconds / 60:.0f} min so far."
 
 
@@ -106,14 +106,14 @@ class Watch:
             self.show(event)
 
     def now(self, host: str, doing: str) -> None:
-        """What a host is at is called this by now; the time goes on, and no line stays of it."""
+        """Rename the present work on a host; the time goes on, and no line stays of it."""
         with self._lock:
             if host in self._at:
                 self._at[host].what = doing
 
     def say(self, text: str) -> None:
-        """To people, of this command itself, from within a signal's handler: that can take no lock, so the thread that
-        tells of what takes long says it, at once.
+        """Tell people something of this command itself, from within a signal's handler: that can take no lock, so the
+        thread that tells of what takes long says it, at once.
         """
         self._asides.put(text)
 
@@ -153,12 +153,12 @@ class Watch:
         return nullcontext()
 
     def show(self, event: ProgressEvent) -> None:
-        """What stays of an event."""
+        """Write what stays of an event."""
         if self._is_news(event):
             self._write(self.line(event))
 
     def line(self, event: ProgressEvent) -> str:
-        """What stays on the screen of an event."""
+        """The line that stays of an event."""
         changed = event.step if event.kind == "done" and not self._brief else None
         text = visible(event.text) + (f": {_changes(changed)}" if changed else "")
         took = f" ({self._at[event.host].seconds:.1f} s)" if event.kind == "done" else ""
@@ -166,7 +166,7 @@ class Watch:
         return f"{event.host} {mark} {_count(event)}{text}{took}"
 
     def tick(self) -> None:
-        """What takes longer than a second is told of once, and then each minute."""
+        """Tell once of what takes longer than a second, and then each minute."""
         now = time.monotonic()
         for host, doing in self._at.items():
             if not doing.reported and doing.seconds >= SILENT:
@@ -180,20 +180,20 @@ class Watch:
             self.sum_up()
 
     def aside(self, text: str) -> None:
-        """What is said beside the events. A terminal has shown `^C` in the same line."""
+        """Print beside the events. A terminal has shown `^C` in the same line."""
         click.echo(f"\n{text}", err=True)
 
     def report(self, host: str, doing: Doing) -> None:
-        """Of many hosts that are read a line each would be too much."""
+        """Report the work on a host. A line for each of many hosts that are read would be too much."""
         if not self._reads:
             self._write(f"{host} · {doing.text} …")
 
     def remind(self, host: str, doing: Doing) -> None:
-        """What is waited for, and how to stop."""
+        """Remind of what is waited for, and how to stop."""
         self._write(f"{host} … {doing.reminder} {self._to_stop}")
 
     def sum_up(self) -> None:
-        """How far many hosts are, in a line."""
+        """Tell in a line how far many hosts are."""
         at = [f"{host} ({doing.text})" for host, doing in self._at.items()]
         more = f" and {len(at) - 3} more" if len(at) > 3 else ""
         count = f"{self._read} of {self.hosts} read; " if self.hosts > 1 else ""
@@ -210,7 +210,9 @@ class Watch:
             before.what, before.waits, before.reported = event.text, "", True
 
     def _is_news(self, event: ProgressEvent) -> bool:
-        """Of a file that is being made or sent a line for each tenth stays; what begins is told of when it is done."""
+        """Tell whether a line of the event stays: for a file that is made or sent, one for each tenth; a beginning is
+        told of when it is done.
+        """
         if event.kind in ("step", "at"):
             return False
         if event.percent is None:
@@ -251,7 +253,7 @@ class JsonLines(Watch):
 
 
 class Screen(Watch):
-    """On a terminal: a line per host that moves, and above them those that stay."""
+    """Progress on a terminal: a line per host that moves, and above them those that stay."""
 
     def __init__(self, *, reads: bool, stops: str, brief: bool = False) -> None:
         super().__init__(self._above, reads=reads, stops=stops, brief=brief)
@@ -326,7 +328,7 @@ class Screen(Watch):
 
 
 def watching(as_jsonl: bool = False, *, reads: bool = False, stops: str = STOPS, brief: bool = False) -> Watch:
-    """What to call with each event of runs, or of reading many hosts. Among lines of a log there are no live ones."""
+    """The callback for events of runs, or of reading many hosts. Among lines of a log there are no live ones."""
     if as_jsonl:
         return JsonLines()
     if sys.stderr.isatty() and not is_dumb() and not is_log_shown():
@@ -346,7 +348,7 @@ def _count(event: ProgressEvent) -> str:
 
 
 def _changes(step: Step) -> str:
-    """Without hashes, unless -v asks for all, or they alone change."""
+    """The changes of a step, without hashes, unless -v asks for all, or they alone change."""
     changes = [f"{name} {' → '.join(format_two(step.before[name], each))}" for name, each in step.desired.items()]
     read = changes if is_log_shown() else [each for each in changes if "…" not in each]
     return ", ".join(read or changes)

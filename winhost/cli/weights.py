@@ -71,7 +71,7 @@ def _refuse_none(model: Path) -> None:
 
 
 def _with_next(error: WinhostError, model: Path) -> WinhostError:
-    """With what to do about it, by what is wrong."""
+    """Add what to do about it, by what is wrong."""
     if error.code == "NotPacked":
         advice = next((text for part, text in _NEXT.items() if part in error.what), _AGAIN)
         shell = own_shell()
