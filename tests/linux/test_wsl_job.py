@@ -269,6 +269,7 @@ def test_its_host_key_comes_back_and_with_it_the_agent_gets_in(host: Host, desir
         "ClusterObjects",
         "ContainerImage",
         "EngineUnit",
+        "PackedModel",
         "ServingReady",
     ]  # not yet
 
