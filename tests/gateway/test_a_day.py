@@ -40,7 +40,6 @@ def arrivals(chance: random.Random) -> Iterator[tuple[float, str, str, float]]:
     [
         pytest.param(1, marks=pytest.mark.costly),
         pytest.param(2, marks=pytest.mark.real),
-        pytest.param(3, marks=pytest.mark.real),
     ],
 )
 def test_no_request_of_a_day_is_lost_or_late(seed: int) -> None:
