@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -86,49 +85,6 @@ def test_the_command_writes_it_with_what_the_workload_says(line: Line, tmp_path:
     told = line("serve", "watcher", work, "-o", tmp_path / "json", "--json").results
     assert [each["file"] for each in told] == [str(tmp_path / "json" / name) for name in ("watch.ps1", "settings.json")]
     assert line("serve", "watcher", work, "--url", "http://10.0.0.5:8443", "-o", tmp_path / "new").code == 2
-
-
-# What its C# answers, in the script's own words: PowerShell alone, without a compiler.
-STAND_IN = r"""
-class WinhostWatcher {
-    static [int] NotificationState() { return 3 }
-    static [bool] Wants([int]$State, [bool]$FullScreen, [bool]$Unlocked) { return $FullScreen -and $State -eq 3 }
-    static [bool] Runs([string[]]$Programs) { return $Programs[0] -eq 'none.exe' }
-    static [string] Next([bool]$Wanted, [long]$Second) { if ($Wanted) { return 'yield' } return '' }
-    static [void] Check([string]$Url) { }
-    static [string] Tell([string]$Url, [string]$Key, [string]$State) { return "$Url $Key $State" }
-}
-"""
-
-
-@pytest.mark.costly
-@pytest.mark.skipif(not shutil.which("pwsh"), reason="needs PowerShell 7")
-def test_its_loop_runs_in_powershell(tmp_path: Path) -> None:
-    folder = tmp_path / "watcher"
-    folder.mkdir()
-
-    def beside(name: str) -> Path:
-        """Where the script finds it on a system whose paths have no backslash."""
-        return tmp_path / f"watcher\\{name}"
-
-    script = STAND_IN + TEXT.replace("    Add-Type -TypeDefinition $source -ErrorAction Stop\n", "")
-    (folder / "watch.ps1").write_text(script)
-    settings = {"url": "http://127.0.0.1:8443", "programs": ["a.exe"], "full_screen": True, "unlocked": False}
-    beside("settings.json").write_text(json.dumps({**settings, "gpu_memory": None}))
-    beside("key").write_text("its key\r\n")
-    beside("last.txt").write_text("what it said before, and more of it " * 9)
-    command = ["pwsh", "-NoProfile", "-NonInteractive", "-File", str(folder / "watch.ps1")]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        until = time.monotonic() + PATIENCE_S
-        while not (said := beside("last.txt").read_text()).endswith("Z yield http://127.0.0.1:8443 its key yield\n"):
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            assert time.monotonic() < until, said
-            time.sleep(0.2)
-    finally:
-        process.kill()
-        process.wait(PATIENCE_S)
 
 
 @pytest.mark.real
