@@ -15,11 +15,11 @@ from tests.processes import PATIENCE_S
 
 
 class StandInEngine:
-    """requests: method, path and body of what came; ids: their X-Request-Id; gone: how many clients left before the
-    end of their answer.
+    """requests: method, path and body of what came; ids: their X-Request-Id; gone: the bodies of those whose client
+    left before the end of its answer.
 
     Prompts: `slow N` streams N words; `held` streams one, and the others once its client has set `first_came`; `die`
-    breaks off in the stream, `die at once` before it; `hang` says nothing; `unavailable` is a 503 with Retry-After;
+    breaks off in the stream, `die at once` before it; `hang…` says nothing; `unavailable` is a 503 with Retry-After;
     `status N` has that status, `header` a control byte in one, `encoded` is compressed; `takes N` reports that many
     tokens, `spends I O` so many of prompt and answer; `flood N` streams N MiB, and `flooded` counts them as they go;
     anything else is echoed.
@@ -30,7 +30,8 @@ class StandInEngine:
         self.socket = socket
         self.requests: list[tuple[str, str, bytes]] = []
         self.ids: list[str] = []
-        self.gone = self.flooded = 0
+        self.gone: list[bytes] = []
+        self.flooded = 0
         self.first_came = threading.Event()
         self.metrics = ""
         self._loop = asyncio.new_event_loop()
@@ -75,13 +76,13 @@ class StandInEngine:
             return web.Response(text=self.metrics)
         try:
             return await self._to(request, json.loads(body))
-        except asyncio.CancelledError:
-            self.gone += 1
+        except (asyncio.CancelledError, ConnectionError):  # the latter if it was just about to write
+            self.gone.append(body)
             raise
 
     async def _to(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         prompt = str(asked.get("prompt"))
-        if prompt == "hang":
+        if prompt.startswith("hang"):
             await asyncio.sleep(PATIENCE_S)
         if prompt == "die at once":
             assert request.transport

@@ -194,15 +194,15 @@ def test_the_end_of_a_client_reaches_the_engine(behind: Behind, prompt: str) -> 
     """Before the engine sends another byte: it would send none."""
     engine = behind.engine
     engine.first_came.clear()
-    gone, asked = engine.gone, len(engine.requests)
+    gone, asked = len(engine.gone), len(engine.requests)
     try:
         with behind.connected() as to:
             to.sendall(behind.posted(prompt, stream=True))
             if prompt == "held":
                 first_event(to)
             until(lambda: len(engine.requests) > asked)
-            assert engine.gone == gone
-        until(lambda: engine.gone > gone)
+            assert len(engine.gone) == gone
+        until(lambda: len(engine.gone) > gone)
     finally:
         engine.first_came.set()
 
