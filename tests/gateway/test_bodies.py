@@ -33,7 +33,9 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def asks(door: Gateway, length: int, key: str = KEY) -> socket.socket:
-    """A client that has sent its head, and sends a body of this length when it is told to."""
+    """A client that has sent its head, and sends a body of this length when it is told to. Two that ask at the same time
+    come in either order: who has to be first is told to go on before the next one asks.
+    """
     to = door.connected()
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
@@ -66,18 +68,22 @@ def has_nothing(to: socket.socket) -> bool:
 
 def test_a_place_is_taken_before_a_body_is_read(own_door: OwnDoor) -> None:
     with own_door(requests=1, waiting=2) as door, ExitStack() as opened:
-        first, second, third = (opened.enter_context(asks(door, 100)) for _ in range(3))
-        assert [each.recv(100) for each in (first, second, third)] == [CONTINUE] * 3
+        places = []
+        for _ in range(3):
+            places.append(opened.enter_context(asks(door, 100)))
+            assert places[-1].recv(100) == CONTINUE
         assert one_answer(opened.enter_context(asks(door, 100))) == 503
         assert metric(door, 'winhost_gateway_refused_total{reason="busy"}') == "1"
-        first.sendall(of_length(100))
-        assert answer_of(rest_of(first))[0] == 200
+        places[0].sendall(of_length(100))
+        assert answer_of(rest_of(places[0]))[0] == 200
 
 
 def test_a_key_with_all_places_gives_one_to_another_key(own_door: OwnDoor) -> None:
     with own_door(requests=1, waiting=2) as door, ExitStack() as opened:
-        crowd = [opened.enter_context(asks(door, 100)) for _ in range(3)]
-        assert [each.recv(100) for each in crowd] == [CONTINUE] * 3
+        crowd = []
+        for _ in range(3):
+            crowd.append(opened.enter_context(asks(door, 100)))
+            assert crowd[-1].recv(100) == CONTINUE
         other = opened.enter_context(asks(door, 100, OTHER_KEY))
         assert other.recv(100) == CONTINUE
         assert one_answer(crowd[2]) == 503  # the newest
@@ -88,11 +94,13 @@ def test_a_key_with_all_places_gives_one_to_another_key(own_door: OwnDoor) -> No
 def test_only_so_many_bytes_are_held_and_half_of_them_for_a_key(own_door: OwnDoor) -> None:
     size = 2 * SMALL_BYTES
     with own_door(body_bytes=size, bodies_bytes=2 * size, hold=PATIENCE_S) as door, ExitStack() as opened:
-        first, second = (opened.enter_context(asks(door, size)) for _ in range(2))
+        first = opened.enter_context(asks(door, size))
         assert first.recv(100) == CONTINUE
+        second = opened.enter_context(asks(door, size))
         assert waiting(door, 2)
-        other, last = (opened.enter_context(asks(door, size, OTHER_KEY)) for _ in range(2))
+        other = opened.enter_context(asks(door, size, OTHER_KEY))
         assert other.recv(100) == CONTINUE
+        last = opened.enter_context(asks(door, size, OTHER_KEY))
         assert waiting(door, 4)
         small = opened.enter_context(asks(door, 100))
         assert small.recv(100) == CONTINUE  # it needs no room
