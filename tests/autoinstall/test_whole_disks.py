@@ -143,6 +143,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.costly
 @needs_blkid
 @pytest.mark.parametrize("other", CHANGES.values(), ids=CHANGES)
 def test_a_disk_that_may_not_be_wiped_stops_it(

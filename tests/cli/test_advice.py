@@ -135,6 +135,7 @@ def test_advice_is_followed(
     assert case.get("then", "") in then
 
 
+@pytest.mark.costly
 def test_each_error_that_advises_an_option_has_its_case() -> None:
     advising = Counter(site.name[:60] for site in sites() if site.options)
     held = Counter({name: len(found) for name, found in CASES.items()}) + Counter(SILENT)
@@ -146,6 +147,7 @@ BARE = {"runs", "lab list", "schema", "demo", "up", "down"}  # they go without a
 SETTING = re.compile(r"--set '?([a-z_]+(?:\.[a-z_]+)*)=")
 
 
+@pytest.mark.costly
 def test_each_command_that_is_printed_can_be_typed() -> None:
     """As it stands there: with options that it has, and with what it is about."""
     wrong = [f"{text.place}: {words}: {why}" for text in every_text() for words, why in faults_of_commands(text.text)]

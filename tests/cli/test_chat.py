@@ -72,6 +72,7 @@ def test_a_prompt_is_answered_wherever_it_stands(there: Line, monkeypatch: pytes
     assert (found["text"], found["host"], found["url"], found["finish_reason"]) == (STAND_IN, "llm-01", None, "stop")
 
 
+@pytest.mark.costly
 def test_what_cannot_be_asked_is_told(there: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     def kind(*words: str) -> tuple[int, str]:
         said = there("chat", *words, "--json")
@@ -296,6 +297,7 @@ def test_a_run_that_was_interrupted_is_shown_with_its_next_command(
         assert "it ended" not in quick
 
 
+@pytest.mark.costly
 def test_what_was_rolled_back_serves_no_more(there: Line, served: Lab) -> None:
     """The last one: it ends what the others ask."""
     (journal,) = (served.folder / "state/runs").iterdir()

@@ -204,6 +204,7 @@ def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Pa
         assert line("host", "test", "llm", "--fleet", "mine.yaml").code == 0
 
 
+@pytest.mark.costly
 def test_a_password_is_typed_and_goes_to_the_keyring_alone(lab: Lab, desk: Host, tmp_path: Path) -> None:
     """On a terminal, with a keyring that keeps what it is given in a file of its own."""
     import pty

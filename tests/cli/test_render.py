@@ -51,6 +51,7 @@ def test_the_registry_is_asked_for_the_digest_of_a_tag(line: Line) -> None:
     assert image == f"{registry.host}/org/engine@{digest}"
 
 
+@pytest.mark.costly
 def test_it_is_written_over_its_like_alone(line: Line) -> None:
     words = rendered(line, *MACHINE, "--digest", DIGEST, "-o", "compose.yaml")
     assert line(*words).code == line(*words).code == 0

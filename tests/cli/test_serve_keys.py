@@ -291,6 +291,7 @@ def test_its_answers_have_their_schema(keys: Any, line: Line) -> None:
         assert list(faults(said.json, schema, schema)) == [], said.out
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("serving", "line")
 def test_a_new_key_is_shown_once_on_a_terminal_and_a_question_is_asked_before_it_ends(
     host: str, serving: SimulatedServing

@@ -361,6 +361,7 @@ def test_each_restart_ends_winhost_on_its_own_windows_and_the_same_command_goes_
     assert here.state() == before
 
 
+@pytest.mark.costly
 def test_what_cannot_work_is_said_before_anything_is_changed(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

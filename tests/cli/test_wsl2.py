@@ -194,6 +194,7 @@ WRONG = {
 }
 
 
+@pytest.mark.costly
 @each_row("setting", WRONG)
 def test_a_setting_that_cannot_be_is_refused_by_name(line: Line, setting: str) -> None:
     said = plan(line, "--set", setting)

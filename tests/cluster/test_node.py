@@ -186,6 +186,7 @@ def test_a_machine_joins_and_its_token_reaches_no_file_of_ours(tmp_path: Path) -
     assert not any(SECRET in text for text in kept)
 
 
+@pytest.mark.costly
 def test_a_token_of_the_hub_is_put_there_by_reference(tmp_path: Path) -> None:
     asked = node(cluster=request(model("chat", token=SecretRef.parse("env:K3S_TOKEN"))))
     here = world(tmp_path, asked)

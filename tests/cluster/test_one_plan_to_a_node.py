@@ -76,6 +76,7 @@ def test_it_is_one_run_from_windows_to_a_cluster_that_serves_and_back(
     assert {name for name in {*found, *now} if found.get(name) != now.get(name)} == STAYS[path]
 
 
+@pytest.mark.costly
 @PATHS
 def test_it_joins_a_cluster_with_a_token_that_no_file_of_ours_has(tmp_path: Path, path: str, hub: StandInHub) -> None:
     here = windows(tmp_path, path)

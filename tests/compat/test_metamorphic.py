@@ -164,6 +164,7 @@ def test_a_disk_for_data_or_a_private_switch_changes_nothing(host: str, resource
     assert gist(assess(HostFacts(with_more(HOSTS[host], resource)))) == gist(judged(host))
 
 
+@pytest.mark.costly
 @given(some_host, st.randoms(use_true_random=False))
 def test_the_order_of_cards_vms_disks_and_switches_does_not_matter(host: str, shuffling: Random) -> None:
     facts = with_more(with_more(HOSTS[host], "Disk"), "VmSwitch")
@@ -248,6 +249,7 @@ def all_that_is_said(judged: Assessment) -> list[Any]:
     return [(variant, tuple(variant.capabilities)) for path in judged.paths for variant in (path, *path.variants)]
 
 
+@pytest.mark.costly
 @given(some_host, st.sampled_from(REMEDIES), st.sampled_from(({}, STATED)))
 def test_changed_facts_are_judged_as_if_they_had_just_been_read(
     host: str, remedy: Remedy, stated: Mapping[str, Version]

@@ -137,6 +137,7 @@ def test_what_is_just_a_screen_is_no_gpu(vendor: str) -> None:
     assert assessment.path("bare-metal").offers("gpu-compute").because == ("gpu-compute.no-card",)
 
 
+@pytest.mark.costly
 @each_row("code", CASES)
 def test_the_code_comes_up_with_its_severity(code: str) -> None:
     severities = {reason.severity for reason in found(judged(code)) if reason.code == code}

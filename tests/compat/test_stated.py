@@ -84,6 +84,7 @@ def test_nothing_can_be_stated_of_cards_that_nobody_lists() -> None:
         stated(unread(HOSTS["win11-pro-1gpu"], "PciDevice"), parse("driver-model=wddm"))
 
 
+@pytest.mark.costly
 @each_row(
     ("text", "wrong"),
     [

@@ -233,6 +233,7 @@ LOST: dict[str, tuple[Any, Action, When, bool]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("trouble", "action", "when", "arrived"), LOST.values(), ids=LOST.keys())
 def test_a_call_whose_answer_is_lost_may_have_been_done(
     served: Served, agent: Agent, trouble: Any, action: Action, when: When, arrived: bool

@@ -64,6 +64,7 @@ READ: dict[str, tuple[str, PrivateFormat, KeySerializationEncryption]] = {
 }
 
 
+@pytest.mark.costly
 @each_row(("kind", "form", "lock"), READ.values(), ids=READ.keys())
 def test_it_is_one_of_those_given_or_refused(
     kind: str, form: PrivateFormat, lock: KeySerializationEncryption, tmp_path: Path

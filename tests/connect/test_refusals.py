@@ -84,6 +84,7 @@ def ending_with(code: str, category: str) -> Callable[[], Iterable[object]]:
 EACH = [(name, kind) for name, case in CASES.items() for kind in case.get("kinds", ["psrp", "winrs"])]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("name", "kind"), EACH)
 def test_the_user_reads_what_stands_in_the_way(serve: Serve, tmp_path: Path, name: str, kind: str) -> None:
     case = CASES[name]
@@ -195,6 +196,7 @@ OTHER_SERVICES = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", OVER_NETWORKS)
 @pytest.mark.parametrize("auth", [Auth.NTLM, Auth.BASIC])
 @pytest.mark.parametrize("answer", OTHER_SERVICES.values(), ids=OTHER_SERVICES.keys())

@@ -208,6 +208,7 @@ TROUBLES = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["psrp", "winrs"])
 @pytest.mark.parametrize("auth", ["ntlm", "basic"])
 @pytest.mark.parametrize(("trouble", "action", "when"), TROUBLES.values(), ids=TROUBLES.keys())

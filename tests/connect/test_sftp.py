@@ -166,5 +166,6 @@ def test_a_name_that_is_none_is_never_written(
     assert not (tmp_path / "root").exists()
 
 
+@pytest.mark.costly
 def test_where_it_is_written_is_where_the_host_looks() -> None:
     assert received_at(KEY) == rf"C:\ProgramData\winhost\files\{KEY['sha256']}-disk.vhdx.part"

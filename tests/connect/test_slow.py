@@ -118,6 +118,7 @@ ENDLESS = {
 }
 
 
+@pytest.mark.costly
 @both
 @pytest.mark.parametrize(("begins", "piece"), ENDLESS.values(), ids=ENDLESS.keys())
 def test_a_host_that_never_ends_is_left_after_a_megabyte(

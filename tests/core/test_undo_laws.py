@@ -34,6 +34,7 @@ def test_only_what_differs_is_put_back(case: Case) -> None:
     assert all(case.now[name] != value for name, value in put_back(case.undo()).items())
 
 
+@pytest.mark.costly
 @given(case=cases())
 def test_nothing_is_put_back_but_as_it_was_found_or_as_what_is_not_there(case: Case) -> None:
     absent = case.rules.undo.remove_if_created
@@ -48,6 +49,7 @@ def test_what_others_changed_stays_unless_the_resource_says_otherwise(case: Case
         assert all(case.now[name] == case.left[name] for name in put_back(case.undo()))
 
 
+@pytest.mark.costly
 @given(case=cases())
 def test_once_it_is_put_back_nothing_is_left_to_do(case: Case) -> None:
     undo = case.undo()

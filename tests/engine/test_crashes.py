@@ -42,6 +42,7 @@ def straight(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield Straight(CASES[name], folder / "copies", here, Choice(options.costly, f"{options.costly_seed} {name}"))
 
 
+@pytest.mark.costly
 def test_killed_and_resumed_it_ends_where_the_straight_run_ends(straight: Straight) -> None:
     def check(moment: Moment) -> None:
         here = straight.killed("there", moment)
@@ -52,6 +53,7 @@ def test_killed_and_resumed_it_ends_where_the_straight_run_ends(straight: Straig
     at_each(straight.moments["there"], check)
 
 
+@pytest.mark.costly
 def test_killed_and_rolled_back_it_ends_where_it_began(straight: Straight) -> None:
     def check(moment: Moment) -> None:
         here = straight.killed("there", moment)
@@ -62,6 +64,7 @@ def test_killed_and_rolled_back_it_ends_where_it_began(straight: Straight) -> No
     at_each(straight.moments["there"], check)
 
 
+@pytest.mark.costly
 def test_a_rollback_that_was_killed_ends_where_it_began(straight: Straight) -> None:
     at_each(straight.moments["back"], lambda moment: straight.roll_back(straight.killed("back", moment)))
 

@@ -99,6 +99,7 @@ def test_a_refusal_names_the_vm_that_would_do() -> None:
     assert "It would work with: winhost plan gpu-03 --path dda --vm 8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10\n" in hint
 
 
+@pytest.mark.costly
 @each_row("name", HOSTS)
 def test_a_plan_of_no_named_path_takes_the_variant_that_assess_recommends(name: str) -> None:
     facts = host(name)

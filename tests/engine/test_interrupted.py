@@ -59,6 +59,7 @@ def assert_goes_back(here: World, found: dict[str, Any]) -> None:
     assert here.state() == found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("at", [1, 2, 9])
 def test_two_ctrl_c_while_a_line_is_written_make_one_journal(

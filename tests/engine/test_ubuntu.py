@@ -132,6 +132,7 @@ def test_neither_key_nor_token_is_in_the_plan_or_the_journal(tmp_path: Path) -> 
     assert not [text for text in texts if token in text or private in text]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "physics",
     [

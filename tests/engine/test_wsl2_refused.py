@@ -45,6 +45,7 @@ def world(folder: Path, case: Mapping[str, Any]) -> Wsl2World:
     return wsl2_world(folder / "store", host, unverified=case.get("unverified", False), **settings)
 
 
+@pytest.mark.costly
 @each_row("case", CASES.values(), ids=CASES)
 def test_it_is_refused_by_name(tmp_path: Path, case: Mapping[str, Any]) -> None:
     assert case.keys() <= {*COMMON, "refused", "hints"}

@@ -33,8 +33,9 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def asks(door: Gateway, length: int, key: str = KEY) -> socket.socket:
-    """A client that has sent its head, and sends a body of this length when it is told to. Two that ask at the same time
-    come in either order: who has to be first is told to go on before the next one asks.
+    """A client that has sent its head, and sends a body of this length when it is told to.
+
+    Two that ask at the same time come in either order: who has to be first is told to go on before the next one asks.
     """
     to = door.connected()
     head = (
@@ -235,6 +236,7 @@ async def read(process: BodyProcess, text: bytes) -> ForEngine:
     return await process.read(parts, "/v1/completions", key="alice", until=until)
 
 
+@pytest.mark.costly
 def test_a_large_body_is_read_in_another_process_while_everybody_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = 0
 

@@ -306,6 +306,7 @@ def test_a_client_of_an_older_http_gets_a_stream_without_chunks(door: Gateway) -
     assert body.endswith(b"\n\ndata: [DONE]\n\n")
 
 
+@pytest.mark.costly
 def test_no_more_is_read_of_a_stream_than_its_client_takes(own_door: OwnDoor) -> None:
     with own_door(receive=PATIENCE_S) as door, door.connected() as to:
         to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "flood 64", "stream": True}))

@@ -213,6 +213,7 @@ def watched(python: str, short: Path) -> Iterator[tuple[Gateway, str]]:
             process.wait(PATIENCE_S)
 
 
+@pytest.mark.costly
 def test_gpus_are_told_to_who_sees_all_and_to_no_tenant(watched: tuple[Gateway, str]) -> None:
     door, tenant = watched
     assert waited_for(lambda: "\nwinhost_gateway_gpus_read 1\n" in door.metrics())

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from functools import cache
 
+import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -42,6 +43,7 @@ def test_the_values_are_where_they_are_looked_for() -> None:
     assert harmless()["plan.json"].count(NAME.encode()) >= 4
 
 
+@pytest.mark.costly
 @with_taken
 def test_the_scripts_are_the_same_to_the_byte(value: str) -> None:
     made = bundle_for(value)
@@ -60,6 +62,7 @@ def test_the_plan_carries_the_value_unchanged(value: str) -> None:
         assert line.isprintable()
 
 
+@pytest.mark.costly
 @with_taken
 def test_the_readme_shows_the_value_and_none_of_it_is_markup(value: str) -> None:
     readme = bundle_for(value)["README.md"]

@@ -42,6 +42,7 @@ def test_the_crc_is_that_of_the_rfc() -> None:
 SIZES = st.integers(1, 24 * MiB // 512).map(lambda sectors: sectors * 512)
 
 
+@pytest.mark.costly
 @given(size=SIZES, data=st.data())
 def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, size: Bytes, data: st.DataObject) -> None:
     pieces = data.draw(st.dictionaries(st.integers(0, size // 512 - 1), st.integers(1, 4096), max_size=8))

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cases import read_cases
 from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import contract, hosts, machine
@@ -75,6 +77,7 @@ def met() -> set[str]:
     return found | {f"{each['cmdlet']} {each['hresult']}" for each in fails}
 
 
+@pytest.mark.costly
 @each_row("name", read_cases(DATA / "rehearsed.yaml"))
 def test_a_rehearsal_shows_what_it_must(name: str) -> None:
     assert name in met()

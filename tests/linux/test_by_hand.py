@@ -57,6 +57,7 @@ def test_what_it_reads_is_what_ssh_reads(hand: InLinux, made: Path) -> None:
     assert found.resources == hand.here.facts().resources
 
 
+@pytest.mark.costly
 def test_all_bundles_end_where_apply_ends_and_go_back(hand: InLinux, plan: Plan, tmp_path: Path) -> None:
     other = wsl2_world(tmp_path / "other")
     other.apply(other.plan())

@@ -94,6 +94,7 @@ def _as_the_lab_begins(sandbox: Sandbox) -> None:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("_as_the_lab_begins")
 @pytest.mark.parametrize("name", [*CASES, *PROTOCOL])
 def test_the_lab_answers_as_the_agent_does(here: TwoMachines, agent: Agent, name: str) -> None:

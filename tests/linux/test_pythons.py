@@ -51,6 +51,7 @@ def test_the_agent_reads(minor: int) -> None:
     assert set(answer["state"]) == {"text", "link", "mode", "owner"}
 
 
+@pytest.mark.costly
 @each_row("minor", minors)
 def test_the_agent_changes_nothing_under_a_python_that_changes_were_never_tried_with(minor: int) -> None:
     (answer,) = answers(minor, {"resource": "LinuxFile", "verb": "set"})

@@ -148,6 +148,7 @@ def test_depth_that_no_stack_holds_is_refused(lint: Callable[..., Any]) -> None:
     lint(b"[" * 20_000, WSL, mend=True)
 
 
+@pytest.mark.costly
 @given(st.from_regex(r"[A-Za-z0-9+/_-]{6,30}", fullmatch=True))
 def test_a_secret_is_in_no_finding(secret: str) -> None:
     """Wherever it stands; `mended` is the user's own text."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from packaging.version import Version
 
 from tests.cases import read_cases
@@ -89,6 +90,7 @@ def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
         )
 
 
+@pytest.mark.costly
 @each_row("name", CASES)
 def test_what_is_mended_stays_mended(name: str) -> None:
     """Another round finds nothing that it would change, and nothing new to find."""

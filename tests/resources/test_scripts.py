@@ -376,6 +376,7 @@ def faults(script: Script) -> list[str]:
 # ---- the scripts
 
 
+@pytest.mark.costly
 @each_row("script", scripts(), ids=lambda script: script.name)
 def test_a_script_has_no_faults(script: Script) -> None:
     assert faults(script) == []

@@ -180,6 +180,7 @@ def test_a_plan_that_wants_them_is_applied_and_taken_back(asked: Asked, tmp_path
     assert here.own.linux.file(unit)["text"] is None
 
 
+@pytest.mark.costly
 def test_keys_that_were_changed_outlive_another_plan_and_go_with_the_gateway(
     asked: Asked, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

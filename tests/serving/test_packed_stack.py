@@ -39,6 +39,7 @@ def made(tmp_path: Path, asked: StackRequest) -> tuple[LinuxWorld, Stack]:
     return here, stack_on(here, asked)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("by", ["docker", "/opt/vllm/bin/vllm"])
 def test_it_is_packed_after_it_came_and_before_its_engine_starts_and_taken_back(by: str, tmp_path: Path) -> None:
     asked = packed(by=by) if by != "/opt/vllm/bin/vllm" else packed(by=by, image=None)

@@ -355,6 +355,7 @@ def test_one_that_is_kept_on_their_gpu_starts_before_they_can() -> None:
         assert "\nAssertPathExists=/usr/local/lib/systemd/system/winhost-engine-kept.service\n" in text
 
 
+@pytest.mark.costly
 def test_models_that_take_turns_are_applied_verified_and_taken_back(tmp_path: Path) -> None:
     here = served_world(tmp_path, by_turns("chat", "coder"))
     before = here.state()

@@ -38,6 +38,7 @@ def test_what_is_pasted_is_known_with_its_likeliest_cause(paste: Paste) -> None:
     assert first.remedy
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("saved", SAVED)
 def test_how_a_text_was_saved_changes_nothing(saved: str) -> None:
     for paste in PASTES:
