@@ -5,6 +5,7 @@ from io import BytesIO
 
 import pytest
 
+from tests.public_cases import CASES as PUBLIC
 from tests.public_cases import scores
 from tests.rows import each_row
 from tests.symptoms.pastes import CASES, SAVED, Paste, pastes, read
@@ -157,5 +158,5 @@ def test_public_cases_are_answered_right_and_none_confidently_wrong() -> None:
     assert [name for name, got in found.items() if got == "confidently wrong"] == []
     good = [name for name, got in found.items() if got in ("right", "partly")]
     assert len(good) >= 0.85 * len(found), sorted(found.keys() - {*good})
-    later = scores("found-2026-11", "found-2026-11-second", "found-2026-11-third", "found-2026-11-fourth")
+    later = scores(*(file.stem for file in sorted(PUBLIC.glob("found-*.yaml"))))
     assert [name for name, got in later.items() if got == "confidently wrong"] == []

@@ -56,14 +56,14 @@ class Scan:
 
     @property
     def ranked(self) -> list[Hit]:
-        """Causes first, by line, then consequences and what is harmless.
+        """Causes first, by line, then consequences and what is harmless; of two in one line the one with more words.
 
         A line that says what is wrong needs nobody to say that something is: such consequences are left out.
         """
         wrong = [hit for hit in self.hits.values() if hit.symptom.severity is Severity.UNSUPPORTED]
         told = {line for hit in wrong for line in hit.lines}
         kept = (hit for hit in self.hits.values() if hit in wrong or not hit.lines <= told)
-        return sorted(kept, key=lambda hit: (-hit.symptom.severity.rank, hit.line))
+        return sorted(kept, key=lambda hit: (-hit.symptom.severity.rank, hit.line, -len(hit.literal), hit.symptom.id))
 
 
 @dataclass(frozen=True)
