@@ -135,12 +135,13 @@ def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
         yield (
             _filled(family["id"], {**words, "number": _first(told.get("number", ""))}),
             {
-                "program": family["program"],
+                "program": told.get("program", family["program"]),
                 "says": told["says"],
                 "severity": told.get("severity", "unsupported"),
                 "signs": [*_filled(family.get("signs", []), words), *told.get("codes", ()), *told.get("signs", ())],
                 "causes": told.get("causes") or [{**cause, "evidence": told["evidence"]}],
-                "case": told.get("case") or _filled(family["case"], {**words, "number": _first(told.get("number", ""))}),
+                "case": told.get("case")
+                or _filled(family["case"], {**words, "number": _first(told.get("number", ""))}),
             },
         )
 
