@@ -4,7 +4,7 @@ A symptom is found by codes and by identifiers. Words are matched only of progra
 (kernels, containers, NCCL, vLLM), never of Windows. Of its causes the likelier comes first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from importlib.resources import files
 from typing import Any
@@ -114,7 +114,58 @@ def marks() -> Mapping[str, Mark]:
 def symptoms() -> Mapping[str, Symptom]:
     """By id, file by file."""
     read = catalogue.read_folder(files(__package__).joinpath("known"))
-    return {name: _symptom(name, row) for name, row in read.items()}
+    families = catalogue.read_folder(files(__package__).joinpath("families"))
+    every = [*read.items(), *(member for family in families.values() for member in _members(family))]
+    found = {name: _symptom(name, row) for name, row in every}
+    if len(found) < len(every):
+        raise ValueError("a symptom is told twice")
+    return found
+
+
+def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The symptoms of a table of codes, one for each of its rows.
+
+    The family's id, signs and case are patterns: `{number}` stands for that key of the row, a list of them for any.
+    A row's own `signs` and `codes` come on top; `cause`, `tell` and `do` are its only cause, unless it has `causes`.
+    """
+    for row in family["rows"]:
+        told = {**family.get("default", {}), **row}
+        words = {key: _either(value) for key, value in told.items() if isinstance(value, str | int | list)}
+        cause = {key: _filled(told[key], words) for key in ("cause", "tell", "do", "unless", "where") if key in told}
+        yield (
+            _filled(family["id"], {**words, "number": _first(told.get("number", ""))}),
+            {
+                "program": told.get("program", family["program"]),
+                "says": told["says"],
+                "severity": told.get("severity", "unsupported"),
+                "signs": [*_filled(family.get("signs", []), words), *told.get("codes", ()), *told.get("signs", ())],
+                "causes": told.get("causes") or [{**cause, "evidence": told["evidence"]}],
+                "case": told.get("case")
+                or _filled(family["case"], {**words, "number": _first(told.get("number", ""))}),
+            },
+        )
+
+
+def _filled(pattern: Any, words: Mapping[str, str]) -> Any:
+    """A pattern with `{key}` replaced, wherever it stands in it."""
+    if isinstance(pattern, Mapping):
+        return {key: _filled(value, words) for key, value in pattern.items()}
+    if isinstance(pattern, list):
+        return [_filled(value, words) for value in pattern]
+    if not isinstance(pattern, str):
+        return pattern
+    for key, value in words.items():
+        pattern = pattern.replace(f"{{{key}}}", value)
+    return pattern
+
+
+def _first(value: Any) -> str:
+    return str(value[0] if isinstance(value, list) else value)
+
+
+def _either(value: Any) -> str:
+    """As an expression has it: one of several numbers."""
+    return "|".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
