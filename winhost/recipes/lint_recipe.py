@@ -104,7 +104,8 @@ def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator
         case = RecipeCase(engine, recipe, target, source)
         for rule in RULES if case.other is None else COMMON:
             for each in rule(case):
-                if (each.code, each.place) not in seen:
+                lacks = each.place == engine.at.start
+                if (each.code, each.place) not in seen and not (lacks and engine.partial):
                     seen.add((each.code, each.place))
                     yield engine.where, replace(each, edits=()) if each.doubt else each
 

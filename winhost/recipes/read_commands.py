@@ -13,6 +13,7 @@ from winhost.recipes.engine_words import read_engine
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import ESCAPES, Command, ShellKind, Slip, commands, shell_of
+from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents
 from winhost.serving.vllm_options import names
 
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
@@ -22,13 +23,54 @@ _BEFORE = ("exec", "sudo", "nohup", "env", "time", "setsid")
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _OF_POWERSHELL = re.compile(r"\$env:(\w+)$", re.IGNORECASE)
 DEEPEST = 4  # shells within shells
+STARTS = re.compile(
+    r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang\s+serve\b|\bllama-server\b|\bollama\s+serve\b"
+    r"|\bcurl\b[^\n]*/sleep\b|\b(?:docker|podman|nerdctl|wslc)(?:\.exe)?\s+(?:container\s+)?(?:run|create)\b"
+)
+_FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
+_LANGUAGES = ("", "bash", "sh", "shell", "console", "zsh", "powershell", "pwsh", "ps1", "cmd", "bat", "text")
+_MAPPING = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n)*[\w.\"'-]+:(?:[ \t]|\r?\n)")
+_KEYS = ("run", "cmd", "cmds", "command", "commands", "script", "shell", "exec", "start")
+DEEPEST_KEY = 12
 
 
 def read_commands(source: SourceFile) -> Recipe:
     """Every engine that a text starts; variables that it exports before count for those that follow."""
-    shell = shell_of(source.text)
-    found, slips = commands(source.whole, shell)
-    engines: list[RecipeEngine] = []
+    engines = [engine for script in _scripts(source) for engine in _started_by(script, source)]
+    for number, engine in enumerate(engines, 1):
+        engine.where = engine.where if len(engines) == 1 else f"{engine.where} {number}"
+    return Recipe(RecipeForm.COMMAND, tuple(engines))
+
+
+def _scripts(source: SourceFile) -> Sequence[PlacedText]:
+    """The texts for a shell in a file: the code of a page, the commands of a file in YAML, else all of it."""
+    text = source.text
+    if text.startswith("#!"):
+        return [source.whole]
+    fenced = [found.span("code") for found in _FENCED.finditer(text) if found["language"].lower() in _LANGUAGES]
+    if codes := [source.whole.part(*span) for span in fenced if STARTS.search(text, *span)]:
+        return codes
+    if not _MAPPING.match(text):
+        return [source.whole]
+    try:
+        found = [node for document in documents(source) if document.is_map for node in _commands_in(document)]
+    except NotYaml:
+        return [source.whole]
+    return [node.text for node in found]
+
+
+def _commands_in(node: YamlNode, depth: int = 0) -> Iterator[YamlNode]:
+    """The values for a shell, by their keys."""
+    for name, value in node.pairs() if depth < DEEPEST_KEY else ():
+        for each in value.items() or [value]:
+            if each.is_scalar and name.lower() in _KEYS and STARTS.search(each.value):
+                yield each
+            yield from _commands_in(each, depth + 1)
+
+
+def _started_by(script: PlacedText, source: SourceFile) -> Iterator[RecipeEngine]:
+    shell = shell_of(script.value)
+    found, slips = commands(script, shell)
     exported: list[Setting] = []
     for command, lost in _joined(found, source, shell):
         engine = engine_of(command.words, RecipeForm.COMMAND, slips)
@@ -36,13 +78,10 @@ def read_commands(source: SourceFile) -> Recipe:
             _let_know(engine, exported)
             engine.slips += [*slips, *lost]
             engine.editor = CommandEditor(source, engine, shell)
-            engines.append(engine)
+            yield engine
             slips = []
         else:
             exported += _exported(command.words)
-    for number, engine in enumerate(engines, 1):
-        engine.where = engine.where if len(engines) == 1 else f"{engine.where} {number}"
-    return Recipe(RecipeForm.COMMAND, tuple(engines))
 
 
 def _joined(found: Sequence[Command], source: SourceFile, shell: ShellKind) -> Iterator[tuple[Command, list[Slip]]]:

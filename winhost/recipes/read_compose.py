@@ -1,7 +1,7 @@
 """Compose files: each service that runs vLLM."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from winhost.findings.finding import TextEdit
@@ -11,7 +11,7 @@ from winhost.recipes.read_commands import with_entry
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip, commands
-from winhost.recipes.yaml_nodes import YamlNode, documents, item_after, pair_after, without, without_items
+from winhost.recipes.yaml_nodes import YamlNode, documents, item_after, pair_after, with_pairs, without, without_items
 
 # Keys of a service, and the option of `docker run` that says the same.
 SAME = {
@@ -44,11 +44,42 @@ def read_compose(source: SourceFile) -> Recipe:
     """Every service with vLLM in it. Raises NotYaml."""
     engines = []
     for document in documents(source):
-        for name, service in document.get("services").pairs():
-            if (engine := _service(service)) is not None:
+        services = dict(document.get("services").pairs())
+        bases = {name for service in services.values() if (name := _base(service))}
+        for name, service in services.items():
+            whole = _extended(service, services)
+            if (engine := _service(whole)) is not None:
                 engine.where = f"service {name}"
+                engine.partial = name in bases or _is_partial(whole)
                 engines.append(engine)
     return Recipe(RecipeForm.COMPOSE, tuple(engines))
+
+
+def _base(service: YamlNode) -> str:
+    """The service of the same file that it extends; nothing where there is none."""
+    extends = service.get("extends")
+    return extends.value or ("" if extends.get("file") else extends.get("service").value)
+
+
+def _extended(service: YamlNode, services: Mapping[str, YamlNode]) -> YamlNode:
+    """A service with the keys that it has of those that it extends."""
+    names, seen = {name for name, _ in service.pairs()}, {_base(service)}
+    pairs = list(service.node.value) if service.is_map else []
+    base = services.get(_base(service))
+    while base is not None and base.is_map:
+        pairs += [(value.key, value.node) for name, value in base.pairs() if name not in names]
+        names |= {name for name, _ in base.pairs()}
+        following = _base(base)
+        base = services.get(following) if following not in seen else None
+        seen.add(following)
+    return with_pairs(service, pairs) if len(seen) > 1 else service
+
+
+def _is_partial(service: YamlNode) -> bool:
+    """Compose takes no service without an image and a build: other files have the rest of it."""
+    build = service.get("build")
+    built = build.is_scalar or any(build.get(key) for key in ("context", "dockerfile", "dockerfile_inline"))
+    return bool(service.get("extends", "file")) or not (service.get("image") or built)
 
 
 def _service(service: YamlNode) -> RecipeEngine | None:
@@ -78,7 +109,7 @@ def words_of(node: YamlNode, slips: list[Slip]) -> list[PlacedText]:
         return item_words([each.text for each in node.items() if each.is_scalar], slips)
     if not node.is_scalar or not node:
         return []
-    found, inner = commands(node.text, comments=False)
+    found, inner = commands(node.text, compose=True)
     slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
     words = without_comments([word for command in found for word in command.words], "Compose", slips)
     slips += [_folded(word) for word in words if word.value.startswith(" -")]

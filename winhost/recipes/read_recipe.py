@@ -2,7 +2,7 @@
 
 import re
 
-from winhost.recipes.read_commands import read_commands
+from winhost.recipes.read_commands import STARTS, read_commands
 from winhost.recipes.read_compose import read_compose
 from winhost.recipes.read_kubernetes import read_kubernetes
 from winhost.recipes.read_units import read_environment, read_unit
@@ -13,10 +13,6 @@ from winhost.recipes.yaml_nodes import NotYaml
 _KUBERNETES = re.compile(r"^\s*(?:-\s+)?(?:apiVersion|kind):", re.MULTILINE)
 _COMPOSE = re.compile(r"^services:[ \t]*\r?$", re.MULTILINE)
 _UNIT = re.compile(r"^[ \t]*\[(?:Unit|Service|Container|Install)\][ \t]*\r?$", re.MULTILINE)
-_COMMAND = re.compile(
-    r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang\s+serve\b|\bllama-server\b|\bollama\s+serve\b"
-    r"|\bcurl\b[^\n]*/sleep\b|\b(?:docker|podman|nerdctl|wslc)(?:\.exe)?\s+(?:container\s+)?(?:run|create)\b"
-)
 _VARIABLE = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=", re.MULTILINE)
 
 
@@ -24,14 +20,14 @@ def form_of(text: str) -> RecipeForm | None:
     """None where it is nothing that could start an engine."""
     text = text.removeprefix("\ufeff")
     if text.startswith("#!"):
-        return RecipeForm.COMMAND if _COMMAND.search(text) else None
+        return RecipeForm.COMMAND if STARTS.search(text) else None
     if _COMPOSE.search(text):
         return RecipeForm.COMPOSE
     if _KUBERNETES.search(text) and "spec:" in text:
         return RecipeForm.KUBERNETES
     if found := _UNIT.search(text):
         return RecipeForm.QUADLET if "[Container]" in text else RecipeForm.SYSTEMD if found else None
-    if _COMMAND.search(text):
+    if STARTS.search(text):
         return RecipeForm.COMMAND
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", ";"))]
     return RecipeForm.ENVIRONMENT if lines and all(map(_VARIABLE.match, lines)) else None

@@ -103,7 +103,8 @@ class RecipeEngine:
     command is there, and not only its environment; entered: how its command begins, `vllm serve`, or nothing where the
     image has it; leads: its model is the first word behind that; container: by the name of docker's option, whatever
     the form; outside: variables of the shell that starts the container; words: its own, of an engine beside vLLM;
-    branched: its script starts it at several places, and an option would have to be added at each;
+    branched: its script starts it at several places, and an option would have to be added at each; partial: another
+    file, or another service, has the rest of it, and what is not here may be there;
     probes, places: of Kubernetes and units, by name.
     """
 
@@ -126,6 +127,7 @@ class RecipeEngine:
     slips: list[Slip] = field(default_factory=list)
     words: Sequence[PlacedText] = ()
     branched: bool = False
+    partial: bool = False
     probes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     places: Mapping[str, PlacedText] = field(default_factory=dict)
 

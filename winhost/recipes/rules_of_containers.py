@@ -20,6 +20,7 @@ from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
 from winhost.serving.vllm_options import names
 
 _OTHERS = ("cpu", "rocm", "xpu", "tpu", "hpu", "gaudi", "ascend", "npu", "neuron", "openeuler")
+_VARIABLES_OF_OTHERS = ("VLLM_CPU_", "HABANA_", "ASCEND_", "NEURON_", "ZE_AFFINITY_")
 _DEVICES_OF_OTHERS = ("/dev/kfd", "/dev/dri", "/dev/davinci", "/dev/vfio", "/dev/accel", "/dev/neuron")
 DOCKER_SHM: Bytes = 64 * 1024**2
 DOCKER_GRACE, POD_GRACE, LEAST_GRACE = 10, 30, 30
@@ -100,7 +101,13 @@ def _on_others(case: RecipeCase) -> bool:
     found = case.engine.boxed(IMAGE)
     image = (found.value or "").casefold() if found else ""
     devices = [device.value or "" for device in case.engine.all_boxed("--device")]
-    return any(word in image for word in _OTHERS) or any(each.startswith(_DEVICES_OF_OTHERS) for each in devices)
+    chosen = case.engine.option("--device")
+    return (
+        any(word in image for word in _OTHERS)
+        or any(each.startswith(_DEVICES_OF_OTHERS) for each in devices)
+        or any(each.name.startswith(_VARIABLES_OF_OTHERS) for each in case.engine.variables)
+        or (chosen is not None and chosen.value in _OTHERS)
+    )
 
 
 def _wants_gpu(case: RecipeCase) -> bool:
@@ -318,7 +325,7 @@ def outside(case: RecipeCase) -> Iterator[Found]:
         return
     for setting in case.engine.outside:
         meant = setting.name.startswith(("VLLM_", "NCCL_", "PYTORCH_", "HF_", "HUGGING", "CUDA_VISIBLE"))
-        if meant and case.engine.variable(setting.name) is None:
+        if meant and case.engine.variable(setting.name) is None and not case.reads(setting.name):
             run = case.engine.editor.add_to_container("--env", setting.name)
             yield Found("not-passed", setting.text.start, {"name": setting.name}, run)
 

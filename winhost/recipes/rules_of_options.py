@@ -100,9 +100,10 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
     row, other = renames()[f"{noun}s"].get(setting.name), _other_negation(setting, version)
     if having and known is None:
         yield Found("option-unsure", place, words)
-    elif having and case.version is None and not case.wants_newest:
+    elif case.version is None and not case.wants_newest and (having or (row and case.derived)):
         instead = row["instead"] if row else f"Write {other}." if other else "Remove it."
-        yield Found("gone-by-now", place, {**words, "last": having[-1], "instead": instead}, doubt=doubt)
+        last = having[-1] if having else f"one before {seen_versions()[0]}"
+        yield Found("gone-by-now", place, {**words, "last": last, "instead": instead}, doubt=doubt)
     elif row and not (having and version < having[0]):
         yield Found(f"{noun}-renamed", place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
     elif other:

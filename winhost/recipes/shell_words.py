@@ -68,18 +68,20 @@ def shell_of(text: str) -> ShellKind:
 
 
 def commands(
-    text: PlacedText, shell: ShellKind = ShellKind.SH, *, comments: bool = True
+    text: PlacedText, shell: ShellKind = ShellKind.SH, *, comments: bool = True, compose: bool = False
 ) -> tuple[list[Command], list[Slip]]:
-    """What a text holds, command by command, and the slips in it. comments: whether # begins one, as in a shell."""
-    lexer = _Lexer(text, shell, comments and shell is not ShellKind.CMD)
+    """What a text holds, command by command, and the slips in it. comments: whether # begins one, as in a shell;
+    compose: split as Compose does, which takes a backslash away before any character within double quotes too.
+    """
+    lexer = _Lexer(text, shell, comments=comments and not compose and shell is not ShellKind.CMD, compose=compose)
     return list(lexer.commands()), lexer.slips
 
 
 class _Lexer:
     """Goes through the text once; `word` collects the characters of the word being read, each with its place."""
 
-    def __init__(self, text: PlacedText, shell: ShellKind, comments: bool) -> None:
-        self._text, self._shell, self._comments = text.value, shell, comments
+    def __init__(self, text: PlacedText, shell: ShellKind, *, comments: bool, compose: bool) -> None:
+        self._text, self._shell, self._comments, self._compose = text.value, shell, comments, compose
         self._at = text.at if len(text.at) == len(text.value) else None
         self._whole = text
         self._i = 0
@@ -259,7 +261,9 @@ class _Lexer:
     def _escaped(self, letters: list[tuple[str, int]]) -> bool:
         """Within double quotes; sh keeps the sign before anything but these."""
         after = self._text[self._i + 1 : self._i + 2]
-        if self._shell is ShellKind.CMD or not after or (self._shell is ShellKind.SH and after not in '"\\$`\n'):
+        if self._shell is ShellKind.CMD or not after:
+            return False
+        if self._shell is ShellKind.SH and after not in '"\\$`\n' and not self._compose:
             return False
         if after != "\n":
             letters.append((after, self._i + 1))

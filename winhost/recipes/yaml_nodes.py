@@ -103,6 +103,12 @@ class YamlNode:
         return YamlNode(self.source, self.key).text
 
 
+def with_pairs(node: YamlNode, pairs: Sequence[tuple[Any, Any]]) -> YamlNode:
+    """A mapping with these keys and values, each as it is written elsewhere in the file."""
+    made = yaml.MappingNode(node.node.tag, list(pairs), node.node.start_mark, node.node.end_mark, node.node.flow_style)
+    return YamlNode(node.source, made, node.key)
+
+
 def documents(source: SourceFile) -> list[YamlNode]:
     """Every document of a file. Raises NotYaml."""
     if len(source.text) > MOST:
