@@ -172,18 +172,25 @@ def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch
 def test_what_is_another_version_than_when_it_was_tested_is_shown(there: Line, served: Lab) -> None:
     serving = served.own_linuxes["llm-01"].linux.part(SimulatedServing)
     before = dict(serving.versions)
-    assert there("status", "--json").result["since_verified"] is None
+    since = there("status", "--json").result["since_verified"]
+    assert (since["changed"], since["unknown"]) == ([], []), "apply ended with a completion"
     try:
         serving.versions |= {"boot": "a"}
         assert there("serve", "test", "llm-01", "--api-key", "env:ALICE").code == 0
-        assert "since winhost serve test" not in there("status").out
+        assert "since it was found to answer" not in there("status").out
         serving.versions |= {"boot": "b", "driver": "580.105.08", "toolkit": "1.18.0"}  # the last was not known before
         said = there("status").out
         assert "driver 580.95.05 → 580.105.08; the machine was started again" in " ".join(said.split())
         assert "toolkit" not in said
+        assert "driver 580.95.05 → 580.105.08" in " ".join(there("serve", "status", "llm-01").out.split())
         assert "Next: winhost serve test llm-01 --api-key env:API_KEY" in said
         assert there("serve", "test", "llm-01", "--api-key", "env:ALICE").code == 0
         assert there("status", "--json").result["since_verified"]["changed"] == []
+        serving.versions |= {"wsl": "2.6.1.0"}
+        del serving.versions["driver"]
+        assert "not known now: driver, windows" in " ".join(there("status").out.split())
+        assert there("verify", served.folder / "plan.json").code == 0
+        assert there("status", "--json").result["since_verified"]["unknown"] == ["windows"]
     finally:
         serving.versions = before
         shutil.rmtree(served.folder / "state/verified", ignore_errors=True)
@@ -209,7 +216,7 @@ def test_what_serves_is_tested_once_after_each_change(
         said = there("status", "--watch", "--test", "--api-key", "env:ALICE")
         assert [re.sub(r"^[0-9-]+ [0-9:]+Z llm-01: ", "", each) for each in said.out.splitlines()] == [
             "serves chat=serving",
-            f"serves chat=serving; since winhost serve test passed on {said.out[:10]}: the machine was started again",
+            f"serves chat=serving; since it was found to answer on {said.out[:10]}: the machine was started again",
             "tested again: passed",
             "serves chat=serving",
         ]

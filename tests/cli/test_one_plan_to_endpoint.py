@@ -76,10 +76,25 @@ def test_apply_ends_at_a_completion_from_this_computer(line: Line, lab: Lab, hub
     assert said.code == 0, said.err
     assert SAID in said.err.splitlines()[-1]
     assert f"winhost serve status {host}" in said.out.splitlines()[-1]
+    if path in ("wsl2", "dda"):
+        changed_windows(line, lab, host)
     assert line("serve", "test", host, "--api-key", "env:ALICE").code == 0
     assert line("verify", plan).code == 0
     found = line("detect", host).out
     assert ("Its Linux runs now. What is shown of Windows" in found) == (path == "dual-boot")
+
+
+def changed_windows(line: Line, lab: Lab, host: str) -> None:
+    """An update of Windows is told of until the endpoint was tested, though its Linux knows nothing of it."""
+    assert line("status", host, "--json").result["since_verified"]["changed"] == []
+    system = lab.hosts[host].machine.instances("OperatingSystem")[0].state
+    before = f"{system['build']}.{system['revision']}"
+    system["revision"] += 1
+    now = f"{system['build']}.{system['revision']}"
+    (changed,) = line("status", host, "--json").result["since_verified"]["changed"]
+    assert changed == {"what": "windows", "verified": before, "now": now}
+    for words in (("status",), ("serve", "status")):
+        assert f"windows {before} → {now}" in " ".join(line(*words, host).out.split())
 
 
 @pytest.mark.costly

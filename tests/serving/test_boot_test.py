@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.running import gateway, settings_for
+from tests.linux.agent_definitions import definitions
 from winhost.gateway import boot_test
 from winhost.gateway.api_keys import new_key
 from winhost.serving.gateway_entries import gateway_entries
@@ -50,3 +51,6 @@ def test_a_plan_enables_it_where_it_is_wanted_and_starts_nothing() -> None:
     assert unit["key"] == {"unit": "winhost-boot-test.service"}
     assert unit["desired"] == {"enabled": "enabled"}
     assert "/opt/winhost/gateway-" in file["desired"]["text"]
+    for each in wanted:
+        if each["resource"] == "LinuxFile":
+            assert definitions()["writable"](each["key"]["path"]), "the agent refuses a path that it does not know"

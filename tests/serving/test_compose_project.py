@@ -25,6 +25,7 @@ from winhost.model.workload import (
     Parallel,
     PerKey,
     Workload,
+    YieldTo,
 )
 from winhost.resources.host import HostFacts
 from winhost.serving.compose_project import ComposeProject, ComposeRequest, compose_project
@@ -87,11 +88,14 @@ def test_packed_weights_take_a_plan() -> None:
         made(asked("chat", load_format=LoadFormat.PACKED))
 
 
-def test_a_second_engine_is_refused_by_name() -> None:
-    plain = asked()
-    second = replace(plain.workload, availability=Availability(standby=("chat",)))
-    with pytest.raises(ValueError, match=r"availability\.standby: a plan sets up the second engine"):
-        made(replace(plain, workload=second))
+@pytest.mark.parametrize(
+    "wanted", [{"standby": ("chat",)}, {"idle": 600}, {"yield_to": YieldTo()}, {"test_on_boot": True}]
+)
+def test_what_takes_a_plan_is_refused_by_name(wanted: dict[str, Any]) -> None:
+    plain, (name,) = asked(), wanted
+    other = replace(plain.workload, availability=Availability(**wanted))
+    with pytest.raises(ValueError, match=rf"availability\.{name}: a plan sets up .* leave it out"):
+        made(replace(plain, workload=other))
 
 
 def test_engines_do_not_reach_each_other() -> None:

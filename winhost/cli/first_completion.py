@@ -40,10 +40,13 @@ def check_key(plan: Plan) -> None:
 
 
 def completions(
-    tell: Callable[[ProgressEvent], None], stop: Callable[[], bool], reached: str | None = None
+    tell: Callable[[ProgressEvent], None],
+    stop: Callable[[], bool],
+    reached: str | None = None,
+    answered: Callable[[], None] = lambda: None,
 ) -> Callable[[RunState, HostSession], tuple[Check, ...]]:
     """The tests at the end of a run: nothing where its plan makes no endpoint or names no key. stop: whether to wait no
-    more for the turn of a model; reached: the address of the host.
+    more for the turn of a model; reached: the address of the host; answered: called once each model has answered.
     """
 
     def ask(record: RunState, session: HostSession) -> tuple[Check, ...]:
@@ -56,6 +59,7 @@ def completions(
         within = tuple(_checks(record, deployed, session, tell, stop))
         if not all(each.holds for each in within):
             return within
+        answered()
         return (*within, *_at_its_address(record, deployed, session, tell, reached), *place)
 
     return ask

@@ -23,15 +23,19 @@ from winhost.engine.probe import probe
 from winhost.engine.remembered import RememberedWindows
 from winhost.engine.store import Store
 from winhost.engine.two_systems import TwoSystems, runs_linux
+from winhost.engine.verified import WINDOWS
 from winhost.model.errors import WinhostError
-from winhost.model.facts import Facts
+from winhost.model.facts import Answer, Facts
 from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.model.plan import Plan
+from winhost.model.served import Version
 from winhost.paths.path_request import parse_request
 from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
 from winhost.resources.windows.parts import WindowsScripts
+
+_SYSTEM = "OperatingSystem"
 
 
 def connector_for(host: AnyHost) -> Connector:
@@ -82,22 +86,33 @@ def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
     return path, linux_targets(with_ssh_key(host), facts.resources, "probe")
 
 
-def serving_wire(host: AnyHost) -> SshWire:
-    """A connection to the Linux of a host, with the program that looks after what it serves. Raises as `linux_targets`
-    does.
+def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWire:
+    """A connection to the Linux of a host, with the program that looks after what it serves. windows: takes the version
+    of the Windows on the way, which its Linux cannot tell. Raises as `linux_targets` does.
     """
     program = linux_scripts.serving_text()
     if isinstance(host, LinuxHost):
         return SshWire(target_of(host), program)
     try:
-        windows = WindowsConnector(host, WindowsScripts(), misfit).open()
+        agent = WindowsConnector(host, WindowsScripts(), misfit).open()
     except Unreachable:
         beside = linux_beside(host)
         if beside is None:
             raise
         return SshWire(beside, program)
-    with closing(windows):
-        return _wire_to_first(host, linux_targets(with_ssh_key(host), windows.read(TELLING), "serve"), program)
+    with closing(agent):
+        answers = agent.read(TELLING if windows is None else (*TELLING, _SYSTEM))
+        if windows is not None:
+            windows[:] = _windows_version(answers.get(_SYSTEM))
+        return _wire_to_first(host, linux_targets(with_ssh_key(host), answers, "serve"), program)
+
+
+def _windows_version(answer: "Answer | None") -> list[Version]:
+    """The build with its revision, which each update raises; nothing where they could not be read."""
+    (system,) = answer if isinstance(answer, tuple) and len(answer) == 1 else (None,)
+    numbers = [system.state.get(each) for each in ("build", "revision")] if system else []
+    known = numbers and all(isinstance(each, int) for each in numbers)
+    return [Version(WINDOWS, ".".join(map(str, numbers)))] if known else []
 
 
 def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> SshWire:

@@ -19,6 +19,7 @@ from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
+from winhost.cli.serving_target import remember_versions
 from winhost.cli.show_served import next_of_served
 from winhost.cli.streams import lasting_streams
 from winhost.cli.this_machine import is_local
@@ -277,7 +278,7 @@ def run_context(
         why=stop.why,
         cuttable=stop.cuttable,
         machine=host if isinstance(host, Host) else None,
-        final=completions(watch, stop, host.address),
+        final=completions(watch, stop, host.address, partial(remember_versions, host)),
     )
 
 

@@ -10,6 +10,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.serving_target import secret_key, serving_target
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
+from winhost.engine.verified import BOOT, SinceVerified, since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.served import BootTest
@@ -30,7 +31,12 @@ def status(target: str, metrics_key: str | None, fleet_file: Path | None, output
     def results() -> Iterator[tuple[str, ServingStatus | WinhostError]]:
         yield found.host, found
 
-    show_results("serving", output.shape, results(), show_status)
+    def show(found: ServingStatus) -> None:
+        show_status(found)
+        if since := since_text(since_verified(found.host, found.versions)):
+            say(since[0].upper() + since[1:], hang=2)
+
+    show_results("serving", output.shape, results(), show)
     return int(Exit.SUCCESS if found.serves else Exit.DRIFT)
 
 
@@ -59,6 +65,18 @@ def boot_test_text(found: BootTest) -> str:
     if found.ready:
         return f"The machine tested its endpoint: each model answered, {after}."
     return f"The machine tested its endpoint: not every model answered ({found.why}), {after}."
+
+
+def since_text(since: SinceVerified | None) -> str:
+    """Say what is another version than when the endpoint was last found to answer; empty where nothing is."""
+    if since is None or not (since.changed or since.unknown):
+        return ""
+    parts = [", ".join(f"{each.what} {each.verified} → {each.now}" for each in since.changed if each.what != BOOT)]
+    if any(each.what == BOOT for each in since.changed):
+        parts.append("the machine was started again")
+    if since.unknown:
+        parts.append(f"not known now: {', '.join(since.unknown)}")
+    return f"since it was found to answer on {since.at[:10]}: {'; '.join(filter(None, parts))}"
 
 
 _TROUBLED = {

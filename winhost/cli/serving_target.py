@@ -1,7 +1,8 @@
 """The Linux that one word names, with what is served there: for the commands of `winhost serve` that reach a target."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,9 +14,11 @@ from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.serving_session import ServingSession
+from winhost.engine.verified import keep_verified
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
+from winhost.model.fleet import AnyHost
 from winhost.model.secrets import SecretRef
-from winhost.model.served import ServingState, UnitState
+from winhost.model.served import ServingState, UnitState, Version
 from winhost.resources.registry import titled
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, NotDeployed
 from winhost.serving.serving_status import ServingStatus, serving_status
@@ -23,11 +26,12 @@ from winhost.serving.serving_status import ServingStatus, serving_status
 
 @dataclass(frozen=True)
 class ServingTarget:
-    """host: as the fleet file names it."""
+    """host: as the fleet file names it; windows: the version of the Windows that it was reached through."""
 
     host: str
     session: ServingSession
     deployed: Deployed
+    windows: Sequence[Version] = ()
 
     def chosen(self, models: Sequence[str]) -> tuple[DeployedEngine, ...]:
         """Engines of these models, or all; in their order. Raises UsageError: NoSuchModel."""
@@ -57,7 +61,8 @@ class ServingTarget:
         found = self.state(key, ready=ready)
         asks = self.deployed.gateway.yields and found.gateway is not None and found.gateway.health == 200
         yields = self.session.yields(self.gateway).code if asks else None
-        return serving_status(self.host, self.deployed, found, yields)
+        status = serving_status(self.host, self.deployed, found, yields)
+        return replace(status, versions=(*status.versions, *self.windows))
 
     def unit(self, name: str) -> UnitState:
         return self.session.state([name]).units[0]
@@ -82,17 +87,29 @@ def serving_target(word: str, fleet_file: Path | None, watch: Watch) -> Iterator
         raise UsageError("SeveralTargets", what=f"{visible(word)} names {len(hosts)} hosts: {names}", hint="Name one.")
     (host,) = hosts
     watch.hosts = 1
-    session = ServingSession(lambda: serving_wire(host))
-    try:
+    with ExitStack() as stack:
         with watch.at(host.name, "reading what is served"):
             try:
-                text = session.deployed()
+                target = stack.enter_context(served_by(host))
             except NotAvailable as lacking:
                 raise no_linux(host.name, lacking) from None
-            deployed = parse_deployed(host.name, text)
-        yield ServingTarget(host.name, session, deployed)
-    finally:
-        session.close()
+        yield target
+
+
+@contextmanager
+def served_by(host: AnyHost) -> Iterator[ServingTarget]:
+    """Raises WinhostError (NotAvailable, NothingServed, WrongServingFile)."""
+    windows: list[Version] = []
+    with closing(ServingSession(lambda: serving_wire(host, windows))) as session:
+        yield ServingTarget(host.name, session, parse_deployed(host.name, session.deployed()), windows)
+
+
+def remember_versions(host: AnyHost) -> None:
+    """Remember with which versions its endpoint was just found to answer. One that says nothing now, or a state that
+    cannot be written, fails no run that is through.
+    """
+    with suppress(WinhostError, OSError), served_by(host) as served:
+        keep_verified(host.name, served.status().versions)
 
 
 def nothing_served(host: str, why: str) -> WinhostError:

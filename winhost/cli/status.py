@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
@@ -14,12 +13,11 @@ import click
 
 from winhost.cli.endpoint import Targets
 from winhost.cli.envelope import show_results
-from winhost.cli.live_hosts import serving_wire
 from winhost.cli.output import say, show_error_text, what_happened, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.runs import Held, state_of
-from winhost.cli.serve_status import boot_test_text
-from winhost.cli.serving_target import ServingTarget, nothing_served, parse_deployed
+from winhost.cli.serve_status import boot_test_text, since_text
+from winhost.cli.serving_target import nothing_served, served_by
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.streams import is_dumb
 from winhost.cli.this_machine import is_local, is_own_name
@@ -31,9 +29,8 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key
 from winhost.engine.many import WorkResult, stream
 from winhost.engine.run_state import RunState
-from winhost.engine.serving_session import ServingSession
 from winhost.engine.store import Store
-from winhost.engine.verified import BOOT, SinceVerified, since_verified
+from winhost.engine.verified import SinceVerified, since_verified
 from winhost.model.durations import render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.served import BootTest
@@ -73,8 +70,8 @@ class UnfinishedRun:
 class HostNow:
     """since: when the run that made the endpoint ended; url: where this computer reaches it, None through a tunnel or
     where nothing is served; reached: None where it was not asked; trouble: the last error; since_verified: what is
-    another version than when `winhost serve test` passed last; boot_test: what the machine found of its endpoint after
-    its start; next: the command to type.
+    another version than when its endpoint was last found to answer; boot_test: what the machine found of its endpoint
+    after its start; next: the command to type.
     """
 
     host: str
@@ -212,12 +209,6 @@ def _time() -> str:
     return datetime.now(UTC).isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
 
 
-def _changed(since: SinceVerified) -> str:
-    changed = ", ".join(f"{each.what} {each.verified} → {each.now}" for each in since.changed if each.what != BOOT)
-    restarted = "the machine was started again" if any(each.what == BOOT for each in since.changed) else ""
-    return f"since winhost serve test passed on {since.at[:10]}: {'; '.join(filter(None, (changed, restarted)))}"
-
-
 def _line(now: HostNow) -> str:
     """All of a host that can change, without how long it has been so."""
     does = {True: "serves", False: "does not serve", None: "not reached" if now.reached is False else "serves nothing"}
@@ -225,7 +216,7 @@ def _line(now: HostNow) -> str:
     parts += [f"{run.run} {run.state}" for run in now.unfinished]
     more = [
         now.trouble or "",
-        _changed(now.since_verified) if now.since_verified and now.since_verified.changed else "",
+        since_text(now.since_verified),
     ]
     return visible("; ".join(filter(None, (f"{now.host}: {' '.join(parts)}", *more))))
 
@@ -274,9 +265,8 @@ def _asked(name: str, targets: Targets) -> Asked:
     if host is None:
         return None, UsageError("NotInFleet", what=f"{name} is not in fleet.yaml, so it cannot be asked", host=name)
     try:
-        with closing(ServingSession(lambda: serving_wire(host))) as session:
-            deployed = parse_deployed(name, session.deployed())
-            return ServingTarget(name, session, deployed).status(), None
+        with served_by(host) as served:
+            return served.status(), None
     except NotAvailable:
         return None, None if run is None else nothing_served(name, "nothing is served any more: its Linux is not there")
     except WinhostError as error:
@@ -410,6 +400,6 @@ def _show(now: HostNow) -> None:
         say(f"  {now.trouble}", hang=4)
     if now.boot_test:
         say(f"  {boot_test_text(now.boot_test)}", hang=4)
-    if now.since_verified and now.since_verified.changed:
-        say(f"  {_changed(now.since_verified)}", hang=4)
+    if since := since_text(now.since_verified):
+        say(f"  {since}", hang=4)
     click.echo(with_fleet(f"  Next: {now.next}"))

@@ -49,10 +49,22 @@ def verify(
         for file, checked, read in _paired(plans, facts, fleet_file, at_once):
             found = _verified(file, checked, read)
             codes.append(found.exit_code if isinstance(found, WinhostError) else _code(found))
+            if not facts and isinstance(found, Verified) and found.holds:
+                _remember(found, fleet_file)
             yield checked.host, found
 
     show_results("verification", output.shape, results(), lambda found: _show(found, details, output.wide))
     return int(max(codes))
+
+
+def _remember(found: Verified, fleet_file: Path | None) -> None:
+    """Where each model has just answered, `winhost status` tells later what is another version since."""
+    if any(each.resource == "ServingReady" for each in found.checks):
+        from winhost.cli.named_hosts import hosts_named  # with the fleet file, which facts files do without
+        from winhost.cli.serving_target import remember_versions  # with all that speaks over networks, likewise
+
+        (host,) = hosts_named([found.host], fleet_file)
+        remember_versions(host)
 
 
 def _code(found: Verified) -> Exit:

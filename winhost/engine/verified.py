@@ -10,12 +10,14 @@ from winhost.engine.store import Store
 from winhost.model.files import write_whole
 from winhost.model.served import Version
 
-BOOT = "boot"
+BOOT, WSL, WINDOWS = "boot", "wsl", "windows"
 
 
 @dataclass(frozen=True)
 class Changed:
-    """what: driver, toolkit, wsl, kernel, vLLM of a model, or boot, which has no versions: it was started again."""
+    """what: driver, toolkit, wsl, kernel, windows, vLLM of a model, or boot, which has no versions: it was started
+    again.
+    """
 
     what: str
     verified: str | None
@@ -24,8 +26,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class SinceVerified:
+    """unknown: what was told then and is not now, or of which nobody tells here, so that it may be another version."""
+
     at: str
     changed: tuple[Changed, ...]
+    unknown: tuple[str, ...] = ()
 
 
 def keep_verified(host: str, versions: Sequence[Version]) -> None:
@@ -41,7 +46,7 @@ def keep_verified(host: str, versions: Sequence[Version]) -> None:
 
 
 def since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | None:
-    """None where nothing was kept, or it cannot be read. What one of both does not say is no change."""
+    """None where nothing was kept, or it cannot be read. A version that was not known then is no change."""
     try:
         kept = json.loads(Store().verified(host).read_text("utf-8"))
         at, before = str(kept["at"]), dict(kept["versions"])
@@ -52,4 +57,8 @@ def since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | No
         Changed(each.name, None, None) if each.name == BOOT else Changed(each.name, before[each.name], each.version)
         for each in other
     )
-    return SinceVerified(at, tuple(changed))
+    now = {each.name for each in versions}
+    unknown = [each for each in before if each not in now]
+    if WSL in now and WINDOWS not in now and WINDOWS not in unknown:
+        unknown.append(WINDOWS)
+    return SinceVerified(at, tuple(changed), tuple(unknown))

@@ -81,7 +81,9 @@ class CardState:
 
 @dataclass(frozen=True)
 class Version:
-    """name: driver, toolkit, wsl, kernel, or boot, whose version is another after each start of the machine."""
+    """name: driver, toolkit, wsl, kernel, windows, or boot, whose version is another after each start of the
+    machine.
+    """
 
     name: str
     version: str

@@ -55,7 +55,8 @@ def _standby(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
         if standby_of(name) in models:
             yield loc, f"the second engine is called {standby_of(name)}, as a model here is: give that another name"
     if file.availability.standby and in_pods:
-        yield ("availability", "standby"), "is for a Linux whose engines are units, not for deploy: kubernetes"
+        message = "is for a Linux whose engines are units, not for deploy: kubernetes, which starts one that ended anew"
+        yield ("availability", "standby"), message
 
 
 def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:

@@ -42,6 +42,13 @@ _HEAD = """\
 # An engine has no network and no port: only the gateway reaches its socket. Keys stand here as hashes.
 """
 
+_TAKES_A_PLAN = {
+    "standby": "a plan sets up the second engine",
+    "idle": "a plan sets up models that leave their GPUs",
+    "yield_to": "a plan sets up models that leave their GPUs",
+    "test_on_boot": "a plan sets up the unit that tests the endpoint",
+}
+
 
 @dataclass(frozen=True)
 class ComposeRequest:
@@ -76,8 +83,9 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
         raise ValueError("kv_mirror: lmcache takes a server beside each engine, which a plan sets up; here take tiers")
     if any(model.load_format is LoadFormat.PACKED for model in request.workload.models):
         raise ValueError("load_format: packed takes a step that packs, which a plan has; here leave it out")
-    if request.workload.availability.standby:
-        raise ValueError("availability.standby: a plan sets up the second engine; leave it out of what Compose starts")
+    for name, why in _TAKES_A_PLAN.items():
+        if getattr(request.workload.availability, name):
+            raise ValueError(f"availability.{name}: {why}; leave it out of what Compose starts")
     found = awake(facts, request.workload, request.path)
     settings = _settings(request)
     files = gateway_files(settings, request.keys, request.tls)

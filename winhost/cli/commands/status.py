@@ -23,7 +23,7 @@ from winhost.cli.outputs import answers
     "--test",
     is_flag=True,
     help="With --watch: test what serves, as winhost serve test does, once after each restart of its machine and each "
-    "change of a version since it passed last.",
+    "change of a version since its endpoint was last found to answer.",
 )
 @click.option(
     "--api-key",

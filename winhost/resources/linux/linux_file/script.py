@@ -15,6 +15,7 @@ from winhost.agent.linux_agent import (
     matching,
     must,
     reads,
+    run,
     systemd_runs,
     value,
     wrong_place,
@@ -23,7 +24,7 @@ from winhost.agent.linux_checks import validate
 from winhost.agent.linux_files import content, link, owner_of, put, put_link, remove, status
 from winhost.agent.linux_packages import first_boot, wait_while
 
-GATEWAY_UNIT = "winhost-gateway.service"
+GATEWAY_UNIT, BOOT_TEST = "winhost-gateway.service", "winhost-boot-test.service"
 # Not of any plan: keys that were changed since, and what keys used. They go with the unit of the gateway.
 OF_THE_GATEWAY = ("/etc/winhost/gateway-keys", "/var/lib/winhost-gateway")
 STATE_OF_THE_GATEWAY = "/var/lib/private/winhost-gateway"
@@ -44,7 +45,7 @@ OURS = re.compile(
     r"/etc/(?:sudoers\.d/[0-9]*-?winhost[a-z0-9-]*|netplan/[0-9]*-?winhost[a-z0-9-]*\.yaml"
     r"|nftables\.d/[0-9]*-?winhost[a-z0-9-]*\.nft)"
     r"|/opt/winhost/gateway(?:-plain-http)?-[0-9a-f]{16}/(?:settings\.json|keys)"
-    r"|/usr/local/lib/systemd/system/winhost-(?:(?:gateway|keeper|kv-prune)\.service|kv-prune\.timer)"
+    r"|/usr/local/lib/systemd/system/winhost-(?:(?:gateway|keeper|boot-test|kv-prune)\.service|kv-prune\.timer)"
     r"|/opt/winhost/kv-prune-[0-9a-f]{16}/prune_kv\.py"
     r"|/opt/winhost/engine-[a-z0-9][a-z0-9-]{0,63}-[0-9a-f]{16}/(?:compose\.yaml|ready\.py|process_image\.py)"
     r"|/opt/winhost/weights-[0-9a-f]{16}/winhost_weights\.dist-info/(?:METADATA|entry_points\.txt)"
@@ -109,11 +110,12 @@ def change_linux_file(key: Key, desired: State, how: State) -> None:
         wait_while(first_boot, "cloud-init", how)
     if "text" in desired and after["text"] is not None and not how.get("undoing"):
         validate(path, matching(r"(?s).*", after["text"], "text"))
+    k3s = path == K3S_CONFIG and status(f"/usr/local/lib/systemd/system/{K3S_UNIT}") is not None
+    unit = K3S_UNIT if k3s else path.rpartition("/")[2]  # k3s reads its settings when it starts
+    if unit == BOOT_TEST and after["text"] is None and systemd_runs():
+        run("systemctl", "stop", unit)  # it stays when it has ended, and its result with it
     write_file(path, after)
     take_effect(path)
-    unit = path.rpartition("/")[2]
-    if path == K3S_CONFIG and status(f"/usr/local/lib/systemd/system/{K3S_UNIT}") is not None:
-        unit = K3S_UNIT  # which reads it when it starts
     if path == f"/usr/local/lib/systemd/system/{GATEWAY_UNIT}" and after["text"] is None:
         remove_keys()
     ours = (GATEWAY_UNIT, "winhost-keeper.service", K3S_UNIT)
