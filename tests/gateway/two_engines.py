@@ -15,6 +15,7 @@ from typing import Any
 from tests.gateway.running import KEY, KEY_LINE, METRICS_KEY, METRICS_LINE
 from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.connections import Accepted, ClientConnection, Clients
+from winhost.gateway.engine_moves import Image
 from winhost.gateway.engine_side import Engines
 from winhost.gateway.front_door import FrontDoor
 from winhost.gateway.gateway_settings import parse_settings
@@ -47,8 +48,8 @@ class TwinEngine:
     def __init__(self, socket: Path, name: str) -> None:
         self.socket, self.name = socket, name
         self.requests: list[tuple[str, dict[str, Any]]] = []
-        self.sick = self.hangs = False
-        self.errors = 0
+        self.sick = self.hangs = self.asleep = False
+        self.errors = self.starts = 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._work: set[asyncio.Task[Any]] = set()
@@ -56,8 +57,13 @@ class TwinEngine:
     async def start(self) -> None:
         self.hangs = self.sick = False
         self.errors = 0
+        self.starts += 1
         if self._server is None:
             self._server = await asyncio.start_unix_server(self._serve, self.socket)
+
+    @property
+    def listens(self) -> bool:
+        return self._server is not None
 
     async def kill(self) -> None:
         """As SIGKILL does: every connection closes, and nothing listens."""
@@ -99,6 +105,12 @@ class TwinEngine:
         if path == "/health":
             await self._plain(writer, 503 if self.sick else 200, b"")
             return
+        if not path.startswith("/v1/"):
+            if path.startswith(("/sleep", "/wake_up")):
+                self.asleep = path.startswith("/sleep")
+            await self._plain(writer, 200, json.dumps({"is_sleeping": self.asleep, "success": True}).encode())
+            return
+        assert not self.asleep
         asked = json.loads(body)
         self.requests.append((name, asked))
         prompt, said = self._asked(asked)
@@ -125,7 +137,7 @@ class TwinEngine:
         """The prompt, and the text from which it is to go on."""
         if "prompt" in asked:
             prompt, _, said = asked["prompt"].partition("|")
-            return "1/1" if prompt == "1" else prompt, said  # as the gateway asks whether it is ready
+            return "1/1" if prompt in ("1", "The quick brown fox") else prompt, said  # as the gateway asks it itself
         *before, last = asked["messages"]
         if last["role"] == "user":
             assert not asked.get("continue_final_message")
@@ -191,11 +203,73 @@ def _chunk(part: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(part), part)
 
 
-class Twins:
-    """The gateway and its engines. door: for its metrics."""
+class OneUnit:
+    """What the keeper does with one engine. start_s: of a cold start, restore_s: of one from its image."""
 
-    def __init__(self, folder: Path, first: TwinEngine, second: TwinEngine, door: FrontDoor) -> None:
+    start_s, restore_s = 50.0, 7.0
+
+    def __init__(self, engine: TwinEngine) -> None:
+        self._engine = engine
+        self.did: list[str] = []
+        self._coming: asyncio.Task[None] | None = None
+        self._image = self._restored = False
+
+    async def start(self, unit: str) -> None:
+        self._restored = self._image
+        self.did.append("restore" if self._restored else "start")
+        self._coming = asyncio.ensure_future(self._come(self.restore_s if self._restored else self.start_s))
+
+    async def _come(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._engine.asleep = self._restored
+        await self._engine.start()
+
+    async def stop(self, unit: str) -> None:
+        self.did.append("stop")
+        await self._end(90 if self._engine.hangs and self._engine.listens else 0.5)
+
+    async def kill(self, unit: str) -> None:
+        self.did.append("kill")
+        await self._end(0.5)
+
+    async def _end(self, seconds: float) -> None:
+        if self._coming:
+            self._coming.cancel()
+        await asyncio.sleep(seconds)
+        await self._engine.kill()
+
+    async def runs(self, unit: str) -> bool:
+        return self._engine.listens or bool(self._coming and not self._coming.done())
+
+    async def suspend(self, unit: str) -> None:
+        self.did.append("suspend")
+
+    async def resume(self, unit: str) -> None:
+        self.did.append("resume")
+
+    async def image(self, unit: str) -> Image:
+        return Image(there=self._image, used=self._restored)
+
+    async def take_image(self, unit: str) -> None:
+        self.did.append("take")
+        self._image = True
+        await self._end(10)
+
+    async def confirm_image(self, unit: str) -> None:
+        self.did.append("confirm")
+
+    async def free_mib(self) -> dict[int, int]:
+        return {}
+
+
+class Twins:
+    """The gateway and its engines. door: for its metrics; unit: of one that is alone."""
+
+    def __init__(
+        self, folder: Path, first: TwinEngine, second: TwinEngine, door: FrontDoor, unit: "OneUnit | None" = None
+    ) -> None:
         self.socket, self.first, self.second, self.door = folder / "door.sock", first, second, door
+        self.unit = unit or OneUnit(first)
 
     async def ask(self, path: str, body: Any = None, key: str = KEY) -> tuple[int, bytes, bool]:
         """Status, body, and whether it came whole."""
@@ -234,13 +308,47 @@ def _dechunked(body: bytes) -> tuple[bytes, bool]:
 @asynccontextmanager
 async def twins(folder: Path, hold: int = 60, within: int = 1, **limits: int) -> AsyncIterator[Twins]:
     """Both engines are up."""
-    first, second = TwinEngine(folder / "a.sock", "a"), TwinEngine(folder / "b.sock", "b")
-    standby = {"engine": {"socket": str(second.socket)}, "within": within}
-    model = {"name": MODEL, "engine": {"socket": str(first.socket)}, "served_as": "m", "standby": standby}
+    second = TwinEngine(folder / "b.sock", "b")
+    async with _door(folder, {"engine": {"socket": str(second.socket)}}, second, hold, within, limits) as found:
+        await found.first.start()
+        await second.start()
+        yield found
+
+
+@asynccontextmanager
+async def lone(folder: Path, hold: int = 120, within: int = 1, *, image: bool = False) -> AsyncIterator[Twins]:
+    """One engine, which the gateway starts and starts anew. image: from its process on disk, which is there already."""
+    turns = {"cards": [0], "unit": "winhost-engine-chat.service"}
+    turns |= (
+        {"between": "sleep", "version": "0.24.0", "suspend": True, "image": True}
+        if image
+        else {"between": "stop", "resident": True}
+    )
+    async with _door(folder, {}, TwinEngine(folder / "none.sock", "none"), hold, within, {}, turns) as found:
+        await asyncio.sleep(120)
+        yield found
+
+
+@asynccontextmanager
+async def _door(
+    folder: Path,
+    standby: Mapping[str, Any],
+    second: TwinEngine,
+    hold: int,
+    within: int,
+    limits: Mapping[str, int],
+    turns_of_model: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Twins]:
+    first = TwinEngine(folder / "a.sock", "a")
+    model: dict[str, Any] = {"name": MODEL, "engine": {"socket": str(first.socket)}, "served_as": "m"}
+    model["standby"] = {**standby, "within": within}
     text = {"listen": {"socket": str(folder / "door.sock")}, "models": [model], "limits": {"hold": hold, **limits}}
+    if turns_of_model:
+        model["turns"], text["turns"] = turns_of_model, {"keeper": "/run/keeper.sock"}
     settings = parse_settings(json.dumps(text))
     engines, clients = Engines(settings.limits), Clients(1000, 1000, 1000, 1000)
-    turns = Turns(settings, engines.control, None)
+    unit = OneUnit(first)
+    turns = Turns(settings, engines.control, unit)
     keys = ApiKeys(f"{KEY_LINE}\n{METRICS_LINE}\n")
     door = FrontDoor(settings, keys, engines, clients, turns, KeyUse(), GpuMetrics(None))
 
@@ -249,11 +357,11 @@ async def twins(folder: Path, hold: int = 60, within: int = 1, **limits: int) ->
         return Accepted(made, clients, None, TrustedProxies((), False))
 
     server = await asyncio.get_running_loop().create_unix_server(accepted, folder / "door.sock")
-    await first.start()
-    await second.start()
+    turns.start()
     try:
-        yield Twins(folder, first, second, door)
+        yield Twins(folder, first, second, door, unit)
     finally:
+        turns.stop()
         server.close()
         for engine in (first, second):
             await engine.kill()

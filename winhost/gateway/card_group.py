@@ -87,6 +87,14 @@ class CardGroup:
             member.doubted, member.state = True, TurnState.CHECKING
             self._changed.set()
 
+    def died(self, name: str) -> None:
+        """Its engine ended or hangs."""
+        member = self.members[name]
+        if member.state is TurnState.AWAKE or member.doubted:
+            member.dead = True
+            member.doubted, member.state = True, TurnState.CHECKING
+            self._changed.set()
+
     def expected(self, name: str) -> float:
         """Seconds until a new request may find this model awake: others stay, and it takes as long as the last time."""
         ahead = [m for m in self.members.values() if m.state is TurnState.AWAKE and m.name != name]
@@ -131,7 +139,7 @@ class CardGroup:
         await self._look_at_those_in_doubt()
         chosen = self._chosen()
         if chosen is None:
-            return await self._idle()
+            return None if await self._resident_up() else await self._idle()
         target = self.members[chosen.model]
         if not await self._moves.can_rise(target):
             return None
@@ -164,7 +172,9 @@ class CardGroup:
     def _in_the_way(self, target: Member) -> "list[Member]":
         """The fewest members that make room, those first whose time is over and that were not used for longest."""
         everyone = list(self.members.values())
-        staying = [member for member in everyone if member.on_the_card and member is not target]
+        if target.resident:
+            return []
+        staying = [m for m in everyone if m.on_the_card and m is not target and not m.resident]
         now, leaving = _now(), []
         for member in sorted(staying, key=lambda m: (m.stays_until > now, bool(m.running), m.last_use)):
             if fits([*(m for m in staying if m not in leaving), target], everyone, self._limits.memory):
@@ -272,7 +282,7 @@ class CardGroup:
 
     async def _one_too_many(self) -> bool:
         """Awake without a turn: it was started or woken by somebody else, or before this program began."""
-        up = [m for m in self.members.values() if m.on_the_card]
+        up = [m for m in self._taking_turns if m.on_the_card]
         if fits(up, list(self.members.values()), self._limits.memory):
             return False
         leaving = min(up, key=lambda member: (member.state is TurnState.AWAKE, member.last_use))
@@ -282,7 +292,7 @@ class CardGroup:
         """The first sleep takes many times as long as later ones, so it is done now; so is what comes before it."""
         for member in self.members.values():
             if (
-                (len(self.members) == 1 and self._limits.idle is None)
+                (len(self._taking_turns) == 1 and self._limits.idle is None and not member.turns.image)
                 or member.prepared
                 or not member.sleeps
                 or member.not_before > _now()
@@ -307,10 +317,23 @@ class CardGroup:
                 return True
         return False
 
+    @property
+    def _taking_turns(self) -> "list[Member]":
+        return [member for member in self.members.values() if not member.resident]
+
+    async def _resident_up(self) -> bool:
+        """One that never leaves its GPUs, and is not there."""
+        gone = (TurnState.DOWN, TurnState.CHECKING)
+        found = [m for m in self.members.values() if m.resident and m.state in gone and m.not_before <= _now()]
+        if not found or not await self._moves.can_rise(found[0]):
+            return False
+        await self._bring_up(found[0])
+        return True
+
     async def _keep_one_up(self) -> bool:
         """The model that was used last, where none is on the GPUs; or one that is there and was not tried yet."""
-        able = [m for m in self.members.values() if m.not_before <= _now()]
-        if any(m.on_the_card for m in self.members.values()):
+        able = [m for m in self._taking_turns if m.not_before <= _now()]
+        if any(m.on_the_card for m in self._taking_turns):
             able = [m for m in able if m.state is TurnState.CHECKING]
         able = [m for m in able if m.turns.unit or m.state is not TurnState.DOWN]
         member = max(able, key=lambda each: each.last_use, default=None)
@@ -324,7 +347,7 @@ class CardGroup:
 
     async def _release_one(self) -> bool:
         """The next of those that are still on the GPUs, and last those that nobody could stop before."""
-        able = [m for m in self.members.values() if m.on_the_card and m.not_before <= _now()]
+        able = [m for m in self._taking_turns if m.on_the_card and m.not_before <= _now()]
         member = min(able, key=lambda each: each.state is TurnState.FAILED, default=None)
         if member is None or not await self._leave(member, lambda: True):
             return False

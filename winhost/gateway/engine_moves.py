@@ -51,6 +51,8 @@ class Keeper(Protocol):
 
     async def stop(self, unit: str) -> None: ...
 
+    async def kill(self, unit: str) -> None: ...
+
     async def runs(self, unit: str) -> bool: ...
 
     async def suspend(self, unit: str) -> None: ...
@@ -150,13 +152,13 @@ class EngineMoves:
             keeper, unit = self._unit(member)
             began = _now()
             member.control.hang_up()
-            await keeper.stop(unit)
+            await (keeper.kill if member.dead else keeper.stop)(unit)
         except KeeperFault as error:
             member.state = TurnState.FAILED
             _LOG.error("%s cannot be stopped: %s", member.name, error)
             return
         self._metrics.stopped.add(member.name, _now() - began)
-        member.state, member.prepared = TurnState.DOWN, from_image
+        member.state, member.prepared, member.dead = TurnState.DOWN, from_image, False
 
     def _unit(self, member: Member) -> "tuple[Keeper, str]":
         if self._keeper is None or member.turns.unit is None:
@@ -168,7 +170,8 @@ class EngineMoves:
         member.failures += 1
         member.not_before = _now() + min(_LONGEST_PAUSE_S, 2.0**member.failures - 2)  # the first time at once
         _LOG.error("%s: %s failed: %s %s", member.name, what, type(error).__name__, error)
-        await self.stop(member)
+        # What an engine is like that ended says nothing against its image.
+        await self.stop(member, from_image=what == "answer" and member.imaged is True)
 
     # ---- onto the GPU
 
@@ -296,6 +299,8 @@ class EngineMoves:
         """Tell whether an engine that failed a request still answers another. If not, it is stopped."""
         member.doubted = False
         try:
+            if member.dead:
+                raise WrongAnswer("it ended, or it hangs")
             await member.control.answers()
         except FAULTS as error:
             await self._give_up(member, "answer", error)

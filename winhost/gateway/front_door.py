@@ -41,7 +41,7 @@ from .request_body import WrongBody
 from .standby import Relayed, lines, pairs_of
 from .strict_http import Head
 from .turn_state import Seat, TurnEnded
-from .turns import Busy, Turns
+from .turns import Busy, Turn, Turns
 from .yielding import MOST_BYTES, ROUTE, NotAsked
 
 _GONE = 499  # the client went away; for log and metrics alone
@@ -114,7 +114,7 @@ class FrontDoor:
     ) -> None:
         self._settings, self._engines, self._clients = settings, engines, clients
         self._turns, self._use, self._gpus = turns, use, gpus
-        self._pairs = pairs_of(settings, engines)
+        self._pairs = pairs_of(settings, engines, turns)
         self._key_limits = KeyLimits(settings.per_key)
         self._bodies, self._body_process = Bodies(settings.limits), BodyProcess(settings)
         self._metrics, self._engine_metrics = GatewayMetrics(), EngineMetrics(engines)
@@ -354,7 +354,7 @@ class FrontDoor:
         only = scope.models if scope else frozenset[str]()
         if route == ENGINE_METRICS:
             models = [each for name, each in self._settings.models.items() if only is None or name in only]
-            models += [self._pairs[each.name].sides[1].model for each in models if each.standby]
+            models += [side.model for each in models if each.standby for side in self._pairs[each.name].sides[1:]]
             return await self._engine_metrics.text(models, states_in(self._turns.metrics()))
         now = {"requests_running": self._turns.running, "requests_waiting": self._turns.waiting}
         now["held_body_bytes"] = self._bodies.held
@@ -422,8 +422,8 @@ class FrontDoor:
         hold = 0 if self._turns.takes_turns(model.name) else None
         try:
             async with (
-                self._turns.turn(seat, model.name, until),
-                self._answer(model, body, exchange, hold, until) as answer,
+                self._turns.turn(seat, model.name, until) as turn,
+                self._answer(model, body, exchange, hold, until, turn) as answer,
             ):
                 body.sent()
                 return await self._passed_on(request, answer, exchange, seat)
@@ -438,10 +438,11 @@ class FrontDoor:
             raise Answered(502, "engine-broke-off", message) from None
 
     def _answer(
-        self, model: PublishedModel, body: Body, exchange: Exchange, hold: "float | None", until: float
+        self, model: PublishedModel, body: Body, exchange: Exchange, hold: "float | None", until: float, turn: Turn
     ) -> "Answer | Relayed":
         if model.standby:
-            return self._pairs[model.name].answer(exchange.route, body.parts, exchange.id, exchange.again, until)
+            pair = self._pairs[model.name]
+            return pair.answer(exchange.route, body.parts, exchange.id, exchange.again, until, turn)
         return self._engines.answer(model, exchange.route, body.parts, exchange.id, hold)
 
     async def _read(self, request: Request, body: Body, exchange: Exchange, until: float) -> None:

@@ -23,17 +23,19 @@ FIRST, SECOND = "first", "second"
 
 @dataclass(frozen=True)
 class StandbyEngine:
-    """A second engine of a model, which takes over; within: seconds in which it is noticed that one hangs."""
+    """What takes over from a model's engine. engine: a second one that is awake as well, None: the same one, which the
+    model's turns start anew; within: seconds in which it is noticed that one hangs.
+    """
 
-    engine: SocketOrPort
+    engine: SocketOrPort | None = None
     within: int = 1
 
 
 @dataclass(frozen=True)
 class PublishedModel:
     """name: as clients call it; served_as: as its engine does; ready: the request that says that it answers;
-    turns: where it shares GPUs with others; body: what requests may contain besides the usual; standby: its second
-    engine.
+    turns: where it shares GPUs with others; body: what requests may contain besides the usual; standby: what takes
+    over from its engine.
     """
 
     name: str
@@ -184,10 +186,6 @@ def _model(value: Any, where: str) -> PublishedModel:
     )
     name = word(given, where, "name", NAME)
     engine = _engine(given["engine"], f"{where}.engine")
-    if "standby" in given and "turns" in given:
-        raise WrongSettings(
-            f"{where}.standby: {name} takes turns, and a standby is awake beside the engine that answers"
-        )
     ready = given.get("ready", "completion")
     if ready not in READY:
         raise WrongSettings(f"{where}.ready: one of {', '.join(READY)} is expected, not {ready!r}")
@@ -198,7 +196,7 @@ def _model(value: Any, where: str) -> PublishedModel:
         ready=ready,
         turns=parse_model_turns(given["turns"], f"{where}.turns") if "turns" in given else None,
         body=parse_rules(given.get("body", {}), f"{where}.body"),
-        standby=_standby(given["standby"], f"{where}.standby", engine) if "standby" in given else None,
+        standby=_standby(given, f"{where}.standby", engine) if "standby" in given else None,
     )
 
 
@@ -209,9 +207,13 @@ def _engine(value: Any, where: str) -> SocketOrPort:
     return engine
 
 
-def _standby(value: Any, where: str, first: SocketOrPort) -> StandbyEngine:
-    given = table(value, where, ("engine",), ["engine", "within"])
-    engine = _engine(given["engine"], f"{where}.engine")
+def _standby(model: dict[str, Any], where: str, first: SocketOrPort) -> StandbyEngine:
+    given = table(model["standby"], where, () if "turns" in model else ("engine",), ["engine", "within"])
+    if "engine" in given and "turns" in model:
+        raise WrongSettings(
+            f"{where}.engine: {model['name']} takes turns: its own engine is started anew, so leave it out"
+        )
+    engine = _engine(given["engine"], f"{where}.engine") if "engine" in given else None
     if engine == first:
         raise WrongSettings(f"{where}.engine: {engine} is the engine that it is to stand by for")
     return StandbyEngine(engine, number(given, where, "within", 600) if "within" in given else 1)

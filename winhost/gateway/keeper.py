@@ -1,9 +1,9 @@
 """Starts and stops the units of engines for the gateway, and sees the GPUs: `python3 -m gateway.keeper SETTINGS`.
 
-It runs as root, so that the gateway need not. It does `start`, `stop`, `suspend` and `resume` for units that the
-gateway's settings name, and says whether one runs (`look`), how much GPU `memory` is free and how the `gpus` are. For
-units that start from an image of their process it passes `image`, `take` and `confirm` on (process_image.py). A request
-is a line of JSON, and so is its answer.
+It runs as root, so that the gateway need not. It does `start`, `stop`, `kill`, `suspend` and `resume` for units that
+the gateway's settings name, and says whether one runs (`look`), how much GPU `memory` is free and how the `gpus` are.
+For units that start from an image of their process it passes `image`, `take` and `confirm` on (process_image.py). A
+request is a line of JSON, and so is its answer.
 """
 
 import asyncio
@@ -89,11 +89,14 @@ class KeeperService:
             await _start(unit)
         elif what in ("suspend", "resume"):
             await self._move(suspend if what == "suspend" else resume, unit)
+        elif what == "kill":  # one that hangs would be waited for
+            with suppress(CannotDo):  # it has ended already
+                await _systemctl("kill", "--signal=SIGKILL", unit)
         elif what not in ("stop", "take", "confirm"):
-            raise CannotDo("start, stop, suspend, resume, image, take, confirm, look, memory or gpus is expected")
+            raise CannotDo("start, stop, kill, suspend, resume, image, take, confirm, look, memory or gpus is expected")
         if what in ("take", "confirm"):
             await _ask_image(unit, what)
-        if what in ("take", "stop"):  # the image is that of an engine that has ended
+        if what in ("take", "stop", "kill"):  # the image is that of an engine that has ended
             await _systemctl("stop", unit)
 
     async def _gpus(self) -> "list[dict[str, Any]]":

@@ -25,6 +25,10 @@ class KeeperClient:
         """It has ended then."""
         await self._ask({"do": "stop", "unit": unit}, self._limits.swap)
 
+    async def kill(self, unit: str) -> None:
+        """It has ended then, without a word."""
+        await self._ask({"do": "kill", "unit": unit}, self._limits.swap)
+
     async def runs(self, unit: str) -> bool:
         """Or is about to."""
         return (await self._ask({"do": "look", "unit": unit}, _SHORT_S)).get("runs") is True

@@ -1,4 +1,5 @@
-"""Two engines of one model: one answers, and the other one takes over where it dies or hangs.
+"""One engine of a model answers, and another one takes over where it dies or hangs: a second one, or the same started
+anew where both do not fit at a time.
 
 A request without a first byte goes to the other one, and so does the rest of a stream (`continuing`). That an engine
 closes its connection or refuses one is known at once. That it hangs is known by /health, which is asked while a request
@@ -21,6 +22,8 @@ from .engine_side import Answer, Engines
 from .gateway_metrics import head, line
 from .gateway_settings import FIRST, SECOND, GatewaySettings, PublishedModel
 from .key_limits import TokenCount
+from .turn_state import TurnEnded
+from .turns import Busy, Turn, Turns
 
 _BETWEEN_TRIES_S = 0.25
 _MOST_KEPT = 67_108_864  # bytes of requests and texts of all streams that can be continued
@@ -48,9 +51,11 @@ class Room:
 class _Side:
     """One engine. While a request is with it, somebody looks whether it lives."""
 
-    def __init__(self, name: str, model: PublishedModel, engines: Engines, within: float) -> None:
-        """within: seconds in which it is noticed that it hangs."""
-        self.name, self.model, self.failures = name, model, 0
+    def __init__(
+        self, name: str, model: PublishedModel, engines: Engines, within: float, turns: "Turns | None" = None
+    ) -> None:
+        """within: seconds in which it is noticed that it hangs; turns: which then start it anew."""
+        self.name, self.model, self.failures, self._turns = name, model, 0, turns
         self.open: set[EngineConnection] = set()
         self._engines, self._control, self._within = engines, engines.control(model), within
         self._requests = 0
@@ -76,6 +81,8 @@ class _Side:
             before, now = now, self._received()
             if not _grown(before, now) and not await self.lives():
                 self._engines.hang_up(self.model.engine)
+                if self._turns:
+                    self._turns.died(self.model.name)
                 for connection in [*self.open]:
                     connection.close()
 
@@ -108,34 +115,45 @@ def _grown(before: "Mapping[EngineConnection, int]", now: "Mapping[EngineConnect
 
 
 class Pair:
-    """The two engines of one model. The one that answers does so until it fails; then the other one does."""
+    """The engines of one model. The one that answers does so until it fails; then the other one does, or where there is
+    one alone, that again when its turn begins anew.
+    """
 
-    def __init__(self, model: PublishedModel, engines: Engines, room: Room, hold: float) -> None:
+    def __init__(self, model: PublishedModel, engines: Engines, turns: Turns, room: Room, hold: float) -> None:
         standby = model.standby
         assert standby
-        second = replace(model, name=f"{model.name}-standby", engine=standby.engine)
-        self.sides = (
-            _Side(FIRST, model, engines, standby.within),
-            _Side(SECOND, second, engines, standby.within),
-        )
+        self._turns = None if standby.engine else turns
+        first = _Side(FIRST, model, engines, standby.within, self._turns)
+        if standby.engine:
+            second = replace(model, name=f"{model.name}-standby", engine=standby.engine)
+            self.sides: tuple[_Side, ...] = (first, _Side(SECOND, second, engines, standby.within))
+        else:
+            self.sides = (first,)
         self.name, self.engines, self.room, self.hold = model.name, engines, room, hold
         self.side = self.sides[0]
         self.counts: Counter[str] = Counter()
 
     def answer(
-        self, path: str, body: "Sequence[bytes]", request_id: str, again: "Again | None", until: float
+        self, path: str, body: "Sequence[bytes]", request_id: str, again: "Again | None", until: float, turn: Turn
     ) -> "Relayed":
-        """until: a time of the event loop, for its first byte. As a context raises NotUp, EngineFault."""
-        return Relayed(self, path, body, request_id, again, until)
+        """until: a time of the event loop, for its first byte. As a context raises NotUp, EngineFault, Busy,
+        TurnEnded.
+        """
+        return Relayed(self, path, body, request_id, again, until, turn if self._turns else None)
 
-    def turn_from(self, side: _Side) -> None:
-        """That one did not answer, so the other one does."""
-        if self.side is side:
+    def refused(self, side: _Side) -> None:
+        """That one is not up, so the other one answers."""
+        if self._turns:
+            self._turns.not_up(self.name)
+        elif self.side is side:
             self.side = self.sides[1] if side is self.sides[0] else self.sides[0]
 
     def failed(self, side: _Side) -> None:
         side.failures += 1
-        self.turn_from(side)
+        if self._turns:
+            self._turns.doubt(self.name)
+        else:
+            self.refused(side)
 
     async def ready(self) -> bool:
         """Tell whether one of them answers with a completion."""
@@ -152,8 +170,17 @@ class Relayed:
     """
 
     def __init__(
-        self, pair: Pair, path: str, body: "Sequence[bytes]", request_id: str, again: "Again | None", until: float
+        self,
+        pair: Pair,
+        path: str,
+        body: "Sequence[bytes]",
+        request_id: str,
+        again: "Again | None",
+        until: float,
+        turn: "Turn | None",
     ) -> None:
+        """turn: with the one engine, which is to be taken anew where that fails."""
+        self._turn = turn
         self._pair, self._path, self._id, self._until = pair, path, request_id, until
         self._body: Sequence[bytes] = list(body)
         self._story = Continued(again or Again("it is no stream of a chat or a completion"))
@@ -185,18 +212,18 @@ class Relayed:
     # ---- asking
 
     async def _ask(self, body: "Sequence[bytes]", until: float) -> EngineConnection:
-        """Returns when the first byte of an answer has come. Raises NotUp, EngineFault."""
+        """Returns when the first byte of an answer has come. Raises NotUp, EngineFault, Busy, TurnEnded."""
         loop, refused = asyncio.get_running_loop(), 0
         while True:
             side = self._pair.side
             try:
                 return await self._ask_one(side, body)
             except NotUp:
-                self._pair.turn_from(side)
+                self._pair.refused(side)
                 refused += 1
                 if loop.time() >= until:
                     raise
-                if refused % 2 == 0:
+                if refused % len(self._pair.sides) == 0 and not self._turn:
                     await asyncio.sleep(_BETWEEN_TRIES_S)
             except EngineFault:
                 self._pair.failed(side)
@@ -204,6 +231,8 @@ class Relayed:
                 if self._faults >= _MOST_FAULTS:
                     raise
                 self._pair.counts["asked_again"] += 1
+            if self._turn:
+                await self._turn.anew(until)
 
     async def _ask_one(self, side: _Side, body: "Sequence[bytes]") -> EngineConnection:
         """Raises NotUp, EngineFault."""
@@ -311,13 +340,15 @@ class Relayed:
             if self._faults > _MOST_FAULTS:
                 raise NotContinued("one engine after another ended with it")
             body = story.ask_again(self._body[0] if self._body else b"")
-            connection = await self._ask([body], asyncio.get_running_loop().time() + pair.hold)
+            until = asyncio.get_running_loop().time() + pair.hold
+            if self._turn:
+                await self._turn.anew(until)
+            connection = await self._ask([body], until)
             if connection.answer.status != 200:
                 raise NotContinued(f"the other engine answered {connection.answer.status}")
-        except (NotUp, EngineFault) as error:
+        except (NotUp, EngineFault, Busy, TurnEnded) as error:
             pair.counts["not_continued"] += 1
-            why = "no engine of it is up" if isinstance(error, NotUp) else "the other engine broke off as well"
-            raise error if isinstance(error, NotContinued) else NotContinued(why) from None
+            raise error if isinstance(error, NotContinued) else NotContinued(_why(error)) from None
         pair.counts["continued"] += 1
         return b""
 
@@ -333,11 +364,17 @@ class Relayed:
         self._kept = size
 
 
-def pairs_of(settings: GatewaySettings, engines: Engines) -> "dict[str, Pair]":
+def _why(error: Exception) -> str:
+    if isinstance(error, TurnEnded):
+        return "its turn ended"
+    return "the other engine broke off as well" if isinstance(error, EngineFault) else "no engine of it is up"
+
+
+def pairs_of(settings: GatewaySettings, engines: Engines, turns: Turns) -> "dict[str, Pair]":
     """The pairs by the names of models."""
     room = Room()
     return {
-        name: Pair(model, engines, room, settings.limits.hold)
+        name: Pair(model, engines, turns, room, settings.limits.hold)
         for name, model in settings.models.items()
         if model.standby
     }

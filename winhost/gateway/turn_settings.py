@@ -23,7 +23,8 @@ class ModelTurns:
 
     cards: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; suspend: while it sleeps
     its process leaves its GPU; image: that process is written to disk once, and started from there; unit: of systemd,
-    which the keeper starts and stops; awake_mib, asleep_mib: on each of its GPUs, where they are known.
+    which the keeper starts and stops; resident: it never leaves its GPUs for another model; awake_mib, asleep_mib: on
+    each of its GPUs, where they are known.
     """
 
     cards: tuple[int, ...]
@@ -32,6 +33,7 @@ class ModelTurns:
     suspend: bool = False
     image: bool = False
     unit: str | None = None
+    resident: bool = False
     awake_mib: int | None = None
     asleep_mib: int = 0
 
@@ -66,9 +68,12 @@ def parse_model_turns(value: Any, where: str) -> ModelTurns:
         suspend=_flag(given, where, "suspend"),
         image=_flag(given, where, "image"),
         unit=word(given, where, "unit", _UNIT) if "unit" in given else None,
+        resident=_flag(given, where, "resident"),
         awake_mib=number(given, where, "awake_mib", _MOST_MIB) if "awake_mib" in given else None,
         asleep_mib=number(given, where, "asleep_mib", _MOST_MIB, 0) if "asleep_mib" in given else 0,
     )
+    if found.resident and found.between == SLEEP:
+        raise WrongSettings(f"{where}.resident: for between: {STOP}; it is stopped and started only where it fails")
     if found.between == SLEEP:
         _check_sleep(given, where, found)
     elif {"level", "suspend", "image", "asleep_mib"} & set(given):

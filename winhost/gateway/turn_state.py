@@ -76,11 +76,11 @@ class Waiter(Waiting):
 class Member:
     """A model of a group. Times are of the event loop.
 
-    stays_until: its turn is not over before; not_before: nobody tries to bring it up before, for it failed; prepared:
-    it was up since this program began, and slept once; freed_mib: by its sleep, by GPU; gave_back: as much, the last
-    time that it slept; left_mib: by its sleep and suspending together; imaged: an image of its process is on disk, None
-    where that is not known; baseline: its answer to the canary, since it started, or since the start that its image is
-    of.
+    stays_until: its turn is not over before; not_before: nobody tries to bring it up before, for it failed;
+    prepared: it was up since this program began, and slept once; dead: it ended or hangs; freed_mib: by its sleep,
+    by GPU; gave_back: as much, the last time that it slept; left_mib: by its sleep and suspending together; imaged:
+    an image of its process is on disk, None where that is not known; baseline: its answer to the canary, since it
+    started, or since the start that its image is of.
     """
 
     name: str
@@ -93,6 +93,7 @@ class Member:
     failures: int = 0
     prepared: bool = False
     doubted: bool = False
+    dead: bool = False
     gave_back: bool = True
     imaged: "bool | None" = None
     baseline: "str | None" = None
@@ -109,6 +110,10 @@ class Member:
     def sleeps(self) -> bool:
         return self.turns.between == SLEEP
 
+    @property
+    def resident(self) -> bool:
+        return self.turns.resident
+
     def needs_mib(self) -> "dict[int, int]":
         """Free memory without which it must not be brought up, by GPU: as stated, and as it gave back before."""
         known = {TurnState.ASLEEP: self.freed_mib, TurnState.SUSPENDED: self.left_mib}
@@ -119,7 +124,9 @@ class Member:
         return {card: max(stated, found.get(card, 0)) for card in self.turns.cards}
 
     def remains_mib(self) -> int:
-        """The memory that it keeps of each of its GPUs between its turns."""
+        """The memory that it keeps of each of its GPUs while others are awake."""
+        if self.resident:
+            return self.turns.awake_mib or 0
         return self.turns.asleep_mib if self.state is not TurnState.DOWN else 0
 
 

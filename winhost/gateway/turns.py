@@ -123,9 +123,9 @@ class Turns:
         del self._seats[newest]
         newest.put_out_of_line()
 
-    def turn(self, seat: Seat, model: str, until: float) -> "_Turn":
+    def turn(self, seat: Seat, model: str, until: float) -> "Turn":
         """A turn with this model's engine. Raises Busy, TurnEnded."""
-        return _Turn(self, seat, model, until)
+        return Turn(self, seat, model, until)
 
     async def take_turn(self, seat: Seat, model: str, until: float) -> Waiter:
         """Raises Busy, TurnEnded."""
@@ -181,6 +181,11 @@ class Turns:
         if group := self._groups.get(model):
             group.doubt(model)
 
+    def died(self, model: str) -> None:
+        """An engine ended or hangs."""
+        if group := self._groups.get(model):
+            group.died(model)
+
     # ---- what is known of them
 
     def takes_turns(self, model: str) -> bool:
@@ -228,13 +233,21 @@ class _Seated:
             raise Busy from None
 
 
-class _Turn:
+class Turn:
+    """A request's turn with an engine."""
+
     def __init__(self, turns: Turns, seat: Seat, model: str, until: float) -> None:
         self._turns, self._seat, self._model, self._until = turns, seat, model, until
         self._waiter: Waiter
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> "Turn":
         self._waiter = await self._turns.take_turn(self._seat, self._model, self._until)
+        return self
+
+    async def anew(self, until: float) -> None:
+        """Its engine let it down, so it waits for another turn. Raises Busy, TurnEnded."""
+        self._turns.end_turn(self._waiter)
+        self._waiter = await self._turns.take_turn(self._seat, self._model, until)
 
     async def __aexit__(self, kind: "type[BaseException] | None", error: object, trace: object) -> None:
         self._turns.end_turn(self._waiter)
