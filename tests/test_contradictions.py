@@ -17,7 +17,7 @@ from tests.serving.situations import ROOT
 from winhost.compat import remedy
 from winhost.compat.assess import assess
 from winhost.compat.gpu_cards import listed
-from winhost.compat.stated_versions import Stated, after
+from winhost.compat.stated import Stated, after
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS

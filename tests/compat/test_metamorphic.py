@@ -28,7 +28,7 @@ from winhost.compat import rule
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
 from winhost.compat.remedy import as_if
-from winhost.compat.stated_versions import after, as_stated, with_wsl
+from winhost.compat.stated import after, as_stated, with_wsl
 from winhost.compat.target import Target
 from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.knowledge import catalogue

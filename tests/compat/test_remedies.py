@@ -15,7 +15,7 @@ from winhost.compat import remedy
 from winhost.compat.assess import assess
 from winhost.compat.needs import Needs
 from winhost.compat.rule import STATING
-from winhost.compat.stated_versions import Stated, after
+from winhost.compat.stated import Stated, after
 from winhost.knowledge import catalogue
 from winhost.model.facts import Facts
 from winhost.model.path import ALL_VARIANTS

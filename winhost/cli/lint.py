@@ -12,7 +12,7 @@ from winhost.recipes.wslconfig_limits import wslconfig_limits
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.wslconfig import WSLCONF, WSLCONFIG, lint
-from winhost.wslconfig.host_limits import NOTHING_KNOWN, HostLimits
+from winhost.wslconfig.rules import NOTHING_KNOWN, HostLimits
 
 
 def wslconfig(

@@ -38,7 +38,7 @@ from winhost.cli.verify import Verified
 from winhost.cli.workload import Drafted
 from winhost.cli.yields import Yielding
 from winhost.compat.assess_answer import Brief, Full
-from winhost.compat.diff_answer import Diff
+from winhost.compat.compare import Diff
 from winhost.engine.boot import LinuxFirmware, Switched
 from winhost.engine.events import AnyEvent
 from winhost.hub.refreshed import Refreshed

@@ -20,7 +20,7 @@ from winhost.compat.rule import (
     reasons,
     unverified,
 )
-from winhost.compat.stated_versions import as_stated
+from winhost.compat.stated import as_stated
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.hardware.cards import card_label, serves

@@ -10,7 +10,7 @@ from packaging.version import Version
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fit_as_it_is
 from winhost.compat.rule import reason_of, unverified
-from winhost.compat.stated_versions import after, as_stated, with_wsl
+from winhost.compat.stated import after, as_stated, with_wsl
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.questions import Asked
+from winhost.compat.common import Asked
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass

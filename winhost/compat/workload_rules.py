@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from winhost.compat.questions import OneOf
+from winhost.compat.common import OneOf
 from winhost.compat.rule import (
     WORKLOAD,
     Finding,

@@ -8,9 +8,11 @@ from winhost.compat import common
 from winhost.compat.common import (
     CLIENTS,
     SERVERS,
+    driven,
     gpus,
+    windows_driver,
+    wsl_version,
 )
-from winhost.compat.questions import driven, windows_driver, wsl_version
 from winhost.compat.rule import Finding, note, unverified
 from winhost.core.answers import MissingFact
 from winhost.hardware.cards import card_label, runs_cuda

@@ -19,7 +19,7 @@ from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
-from winhost.knowledge.explanation import explain
+from winhost.knowledge.catalogue import explain
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.once import once
