@@ -28,7 +28,7 @@ from winhost.knowledge.versions import known_range
 from winhost.lab.physics.guest_mmio import GuestBars, fitting, window_end
 from winhost.model.errors import WinhostError
 from winhost.model.path import path_of
-from winhost.model.reason import Reason, Verdict
+from winhost.model.reason import Finding, Verdict
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
 from winhost.paths import dda_mmio
@@ -96,12 +96,12 @@ def test_no_remedy_leads_where_nothing_helps(name: str) -> None:
                 assert reason.remedy != key, (key, variant, code)
 
 
-def said(facts: HostFacts, stated: Stated) -> list[tuple[str, Reason]]:
+def said(facts: HostFacts, stated: Stated) -> list[tuple[str, Finding]]:
     every = assess(facts, stated=stated).every_variant
     return [(each.path, reason) for each in every for reason in each.every_reason]
 
 
-def blocking(facts: HostFacts, stated: Stated) -> dict[tuple[str, str], Reason]:
+def blocking(facts: HostFacts, stated: Stated) -> dict[tuple[str, str], Finding]:
     """What makes a variant impossible, by variant and code."""
     every = assess(facts, stated=stated).every_variant
     return {

@@ -10,15 +10,15 @@ from winhost.compat.available_memory import available_memory
 from winhost.compat.default_plan import refused_by_default
 from winhost.compat.rule import (
     ASSIGNMENT,
+    BLOCKS,
     CARD,
     HOST,
     VM,
     Each,
     asks,
+    finding,
     gap,
-    reason_of,
     reasons,
-    unverified,
 )
 from winhost.compat.stated import as_stated
 from winhost.compat.target import Target
@@ -29,13 +29,13 @@ from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
 from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
-from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict, Verdict
+from winhost.model.reason import Assessment, CapabilityVerdict, Finding, PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.windows.vm import Vm
 
 T = TypeVar("T")
-Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
+Wanted: TypeAlias = tuple[tuple[Finding, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
 
 
 def _offered(target: Target) -> tuple[CapabilityVerdict, ...]:
@@ -113,7 +113,7 @@ def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathV
     grounds = catalogue.topics()[path_of(variant)].rests_on(variant)
     verdict = Verdict.worst([Verdict.of(host), *(subject.verdict for subject in counted)])
     if verdict is Verdict.SUPPORTED and not grounds:
-        host = (*host, reason_of(unverified(f"{path_of(variant)}.unshown", observed=f"on {variant}"), THE_HOST))
+        host = (*host, finding(f"{path_of(variant)}.unshown", f"on {variant}", Severity.UNVERIFIED, THE_HOST))
         verdict = Verdict.UNVERIFIED
     if selection is None:
         host = (*host, *refused_by_default(facts, variant, judged_cards))
@@ -136,12 +136,12 @@ def _chosen(facts: HostFacts, path: str, selection: Selection) -> Wanted:
     return (*reasons(path, HOST, THE_HOST, facts), *together), selection.cards, vms
 
 
-def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple[tuple[T, ...], tuple[Reason, ...]]:
+def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple[tuple[T, ...], tuple[Finding, ...]]:
     """The subjects, or the reason why they could not be read; neither where the path has no rules about them."""
     try:
         return (read() if asks(path, each) else ()), ()
     except MissingFact as missing:
-        return (), (gap(path, THE_HOST, missing),)
+        return (), (gap(path_of(path), BLOCKS, missing, THE_HOST),)
 
 
 def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) -> Sequence[SubjectVerdict]:
@@ -152,7 +152,7 @@ def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) ->
     return [subject for subject in subjects if subject.verdict is best]
 
 
-def _because(verdict: Verdict, counted: Sequence[Reason]) -> tuple[str, ...]:
+def _because(verdict: Verdict, counted: Sequence[Finding]) -> tuple[str, ...]:
     if verdict is Verdict.SUPPORTED:
         return ()
     return tuple(dict.fromkeys(reason.code for reason in counted if reason.severity.rank == verdict.rank))
@@ -171,7 +171,7 @@ def _vm(facts: HostFacts, path: str, vm: Instance[Vm]) -> SubjectVerdict:
     return _subject("vm", vm.key["vm"], name, reasons(path, VM, name, facts, vm))
 
 
-def _subject(kind: Literal["card", "vm"], key: str, name: str, found: tuple[Reason, ...]) -> SubjectVerdict:
+def _subject(kind: Literal["card", "vm"], key: str, name: str, found: tuple[Finding, ...]) -> SubjectVerdict:
     once = tuple(dict.fromkeys(found))
     return SubjectVerdict(kind, key, name, Verdict.of(once), once)
 

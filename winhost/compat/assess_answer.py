@@ -13,8 +13,8 @@ from winhost.model.path import is_meant, path_of, variant_name
 from winhost.model.reason import (
     PLAN,
     CapabilityVerdict,
+    Finding,
     PathVerdict,
-    Reason,
     Remedy,
     Severity,
     SubjectVerdict,
@@ -149,14 +149,14 @@ class FullOption:
     verdict: Verdict
     meets: Verdict
     because: tuple[str, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Finding, ...]
     cards: tuple[SubjectVerdict, ...]
     vms: tuple[SubjectVerdict, ...]
     grounds: tuple[str, ...]
     capabilities: Sequence[CapabilityVerdict]
     lacking: tuple[CapabilityVerdict, ...]
     missed: tuple[CapabilityVerdict, ...]
-    denied: tuple[Reason, ...]
+    denied: tuple[Finding, ...]
     room: FullMemory | None
     budget: FullBudget | None
     short: WhatWouldFit | None

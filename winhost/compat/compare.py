@@ -8,7 +8,7 @@ from winhost.compat.assess import assess
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Answer, Facts
-from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Verdict
 from winhost.resources.host import HostFacts
 
 Named: TypeAlias = tuple[str, Verdict | None]
@@ -60,8 +60,8 @@ class VerdictChange:
     path: str
     before: Verdict | None
     after: Verdict | None
-    gone: tuple[Reason, ...]
-    new: tuple[Reason, ...]
+    gone: tuple[Finding, ...]
+    new: tuple[Finding, ...]
     subjects: tuple[Moved, ...]
     capabilities: tuple[Moved, ...]
 
@@ -183,13 +183,13 @@ def _verdict(path: str, before: PathVerdict | None, after: PathVerdict | None) -
     )
 
 
-def _only(these: PathVerdict | None, others: PathVerdict | None) -> tuple[Reason, ...]:
+def _only(these: PathVerdict | None, others: PathVerdict | None) -> tuple[Finding, ...]:
     known = {_finding(reason) for reason in others.every_reason} if others else set()
     reasons = these.every_reason if these else ()
     return tuple(dict.fromkeys(reason for reason in reasons if _finding(reason) not in known))
 
 
-def _finding(reason: Reason) -> tuple[str, Severity, str, str]:
+def _finding(reason: Finding) -> tuple[str, Severity, str, str]:
     """The identity of a reason. The observation is in the facts, and matters only to tell missing facts apart."""
     observed = reason.observed if reason.code.endswith(".unknown") else ""
     return reason.code, reason.severity, reason.subject, observed

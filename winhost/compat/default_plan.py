@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from winhost.compat.rule import ASSIGNMENT, NOTES, finding_of_gap, note, reason_of, reasons
+from winhost.compat.rule import ASSIGNMENT, NOTES, finding, gap, reasons
 from winhost.core.answers import MissingFact, Unknown
 from winhost.model.once import once
 from winhost.model.path import PATHS_OF_LINUX, path_of
-from winhost.model.reason import PLAN, Reason, Severity, SubjectVerdict, Verdict
+from winhost.model.reason import PLAN, Finding, Severity, SubjectVerdict, Verdict
 from winhost.paths.dda_selection import Selection
 from winhost.paths.playbook import shipped_playbook, spelled_out
 from winhost.paths.vocabulary import VOCABULARIES
@@ -42,18 +42,18 @@ def _owner(facts: HostFacts, card: Card) -> str | None:
         return None
 
 
-def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectVerdict]) -> tuple[Reason, ...]:
+def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectVerdict]) -> tuple[Finding, ...]:
     """Notes on what prevents a default plan of a variant, beyond the reasons of the host, each GPU and each VM."""
     path = path_of(variant)
     if path not in VOCABULARIES or path in PATHS_OF_LINUX:
         return ()
     if unread := _unread(facts, path):
-        lacking = note(f"{path}.unknown", observed=f"a plan needs {', '.join(unread)}, which could not be read")
-        return (reason_of(lacking, PLAN),)
+        lacking = f"a plan needs {', '.join(unread)}, which could not be read"
+        return (finding(f"{path}.unknown", lacking, Severity.NOTE, PLAN),)
     try:
         return tuple(_dda(facts, judged) if path == "dda" else _wsl2(facts))
     except MissingFact as missing:
-        return (reason_of(finding_of_gap(path, NOTES, missing), PLAN),)
+        return (gap(path, NOTES, missing, PLAN),)
 
 
 def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:
@@ -69,9 +69,9 @@ def _needed(path: str) -> tuple[str, ...]:
     return tuple(resource for resource in resources if resource in WINDOWS)
 
 
-def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]:
+def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Finding]:
     if not facts.vms:
-        yield reason_of(note("dda.no-vm", observed="the host has no VM"), PLAN)
+        yield finding("dda.no-vm", "the host has no VM", Severity.NOTE, PLAN)
     cards = default_cards(facts, judged, None)
     if len(cards) < 2:
         return
@@ -82,11 +82,11 @@ def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Reason]
             yield replace(reason, severity=Severity.NOTE, observed=observed)
 
 
-def _wsl2(facts: HostFacts) -> Iterator[Reason]:
+def _wsl2(facts: HostFacts) -> Iterator[Finding]:
     from winhost.paths.wsl2_refusals import refusals  # with what this path decides, which the others do without
 
     for refusal in refusals(facts, _wsl2_settings(), ()):
-        yield reason_of(note(refusal.code, observed=f"{refusal.sentence} {refusal.remedy}"), PLAN)
+        yield finding(refusal.code, f"{refusal.sentence} {refusal.remedy}", Severity.NOTE, PLAN)
 
 
 @once

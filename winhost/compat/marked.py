@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from winhost.core.dataclass import dataclass
 from winhost.model.lazy import LazySequence
-from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict
+from winhost.model.reason import Assessment, CapabilityVerdict, Finding, PathVerdict, SubjectVerdict
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ def _subjects(subjects: Iterable[SubjectVerdict], others: Sequence[_Other]) -> t
     return tuple(replace(subject, reasons=_reasons(subject.reasons, others)) for subject in subjects)
 
 
-def _reasons(reasons: Iterable[Reason], others: Sequence[_Other]) -> tuple[Reason, ...]:
+def _reasons(reasons: Iterable[Finding], others: Sequence[_Other]) -> tuple[Finding, ...]:
     reported = {other.word: other.reported for other in others}
     return tuple(_marked_reason(reason, reported) for reason in reasons)
 
 
-def _marked_reason(reason: Reason, without: Mapping[str, set[tuple[str, str, str]]]) -> Reason:
+def _marked_reason(reason: Finding, without: Mapping[str, set[tuple[str, str, str]]]) -> Finding:
     """The mark is part of the observation, so it appears wherever the reason does."""
     identity = (reason.code, reason.subject, reason.observed)
     words = tuple(word for word, reported in without.items() if identity not in reported and reason.lacks is None)

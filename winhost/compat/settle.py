@@ -9,7 +9,7 @@ from typing import Any
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
-from winhost.model.reason import Assessment, PathVerdict, Reason, Severity
+from winhost.model.reason import Assessment, Finding, PathVerdict, Severity
 
 MOST = 3
 GAP = ".unknown"
@@ -65,7 +65,7 @@ def _awaited(variants: Iterable[PathVerdict]) -> Iterable[str]:
     return (reason.lacks for reason in every if _waits(reason) and reason.lacks)
 
 
-def _waits(reason: Reason) -> bool:
+def _waits(reason: Finding) -> bool:
     return reason.severity is Severity.UNVERIFIED and reason.code.endswith(GAP)
 
 

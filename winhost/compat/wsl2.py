@@ -13,12 +13,13 @@ from winhost.compat.common import (
     windows_driver,
     wsl_version,
 )
-from winhost.compat.rule import Finding, note, unverified
+from winhost.compat.rule import finding
 from winhost.core.answers import MissingFact
 from winhost.hardware.cards import card_label, runs_cuda
 from winhost.hardware.gpus import NvLink, known
 from winhost.knowledge.versions import checked, known_range, revision
 from winhost.model.facts import Instance
+from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
@@ -124,9 +125,9 @@ def device_problem(facts: HostFacts) -> Finding | None:
     ill = [card for card in gpus(facts) if not card.gpu.state.dismounted and card.gpu.state.problem]
     if not ill:
         return None
-    say = note if any(card not in ill for card in driven(facts)) else unverified
+    severity = Severity.NOTE if any(card not in ill for card in driven(facts)) else Severity.UNVERIFIED
     codes = ", ".join(f"{card_label(card)}: problem code {card.gpu.state.problem}" for card in ill)
-    return say("wsl2.device-problem", observed=codes)
+    return finding("wsl2.device-problem", codes, severity)
 
 
 def dismounted(facts: HostFacts) -> Finding | None:
@@ -134,8 +135,8 @@ def dismounted(facts: HostFacts) -> Finding | None:
     cards = [card for card in gpus(facts) if facts.place(card.gpu) == DISMOUNTED]
     if not cards:
         return None
-    say = note if driven(facts) else unverified
-    return say("wsl2.dismounted", observed=f"dismounted, in no VM: {', '.join(map(card_label, cards))}")
+    severity = Severity.NOTE if driven(facts) else Severity.UNVERIFIED
+    return finding("wsl2.dismounted", f"dismounted, in no VM: {', '.join(map(card_label, cards))}", severity)
 
 
 def may_be_joined_by_sli(facts: HostFacts) -> str | None:

@@ -13,7 +13,7 @@ from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
 from winhost.model.path import PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of, variant_name
-from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Verdict
 from winhost.model.units import Bytes
 from winhost.model.workload import (
     Model,
@@ -300,7 +300,7 @@ def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
     return Verdict.worst([variant.verdict, *(lacking.verdict for lacking in fit.lacking)])
 
 
-def _format_reason(reason: Reason) -> str:
+def _format_reason(reason: Finding) -> str:
     remedy = f" {catalogue.remedies()[reason.remedy].do}" if reason.remedy else ""
     return f"{reason.sentence} [{reason.code}: {reason.observed}]{remedy}"
 

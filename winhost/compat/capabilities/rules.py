@@ -7,11 +7,12 @@ from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.gpu_cards import by_bridge, gpus, hung, linked, listed, several, untold, without_peers
-from winhost.compat.rule import Finding, degraded, unsupported, unverified
+from winhost.compat.rule import finding
 from winhost.compat.target import Target, in_a_guest, named
 from winhost.hardware.cards import memory_of, shows
 from winhost.hardware.gpus import Gpu, NvLink
 from winhost.knowledge.versions import generation
+from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Card
 from winhost.resources.windows.processor import Processor
@@ -61,8 +62,8 @@ def never_built_for_it(target: Target) -> Finding | None:
     old = [card for card in gpus(target) if _capability(listed(card)) < OLDEST_OF_VLLM]
     if not old:
         return None
-    say = unverified if len(old) == len(gpus(target)) else degraded
-    return say("gpu-compute.not-in-vllm", observed=named(old))
+    severity = Severity.UNVERIFIED if len(old) == len(gpus(target)) else Severity.DEGRADED
+    return finding("gpu-compute.not-in-vllm", named(old), severity)
 
 
 def vllm_left_volta(target: Target) -> Finding | None:
@@ -76,8 +77,8 @@ def _of_these(code: str, cards: list[Card], target: Target, versions: str) -> Fi
     """It cannot work where it is so of all GPUs, and the others do without these where it is so of some."""
     if not cards:
         return None
-    say = unsupported if len(cards) == len(gpus(target)) else degraded
-    return say(code, observed=f"{named(cards)}{versions}")
+    severity = Severity.UNSUPPORTED if len(cards) == len(gpus(target)) else Severity.DEGRADED
+    return finding(code, f"{named(cards)}{versions}", severity)
 
 
 def _capability(gpu: Gpu | None) -> tuple[int, int]:
@@ -125,8 +126,8 @@ def peers_of_partitions(target: Target) -> Finding | None:
     cards = several(target)
     if not cards:
         return None
-    say = unsupported if len(linked(cards, NvLink.NONE)) == len(cards) else unverified
-    return say("gpu-p2p.partition", observed=named(cards))
+    severity = Severity.UNSUPPORTED if len(linked(cards, NvLink.NONE)) == len(cards) else Severity.UNVERIFIED
+    return finding("gpu-p2p.partition", named(cards), severity)
 
 
 def nvlink_in_a_guest(target: Target) -> str | None:
@@ -178,8 +179,8 @@ def vllm_without_snapshot(target: Target) -> Finding | None:
     """0.31 was not examined."""
     if target.vllm >= VLLM_WITH_SNAPSHOT:
         return None
-    say = unsupported if target.vllm < VLLM_WITHOUT_SNAPSHOT else unverified
-    return say("vllm-snapshot.old-vllm", observed=f"vLLM {target.vllm}")
+    severity = Severity.UNSUPPORTED if target.vllm < VLLM_WITHOUT_SNAPSHOT else Severity.UNVERIFIED
+    return finding("vllm-snapshot.old-vllm", f"vLLM {target.vllm}", severity)
 
 
 # --- Operation -----------------------------------------------------------------------------------------------------
