@@ -7,7 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Finding, Found
+from winhost.findings.finding import FileFinding, Found
 from winhost.recipes import (
     rules_of_containers,
     rules_of_exposure,
@@ -46,7 +46,7 @@ class LintedRecipe:
 
     form: str | None
     versions: tuple[str | None, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[FileFinding, ...]
     mended: bytes
     secrets: tuple[str, ...] = ()
 
@@ -133,24 +133,24 @@ def _rounds(data: bytes, find: Find, most: int, *, mark: bool = False) -> Iterat
         data = new
 
 
-def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[Finding, ...]:
+def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[FileFinding, ...]:
     """What was found first, and what a mend brought to light: `--tensor-parallel-size`, once it is spelt so, needs
     /dev/shm. What is gone at the end is mended.
     """
     by_round = [_told(each, prefix, secrets) for each in rounds]
     every, seen = list(by_round[0]), {each.sentence for each in by_round[0]}
     for before, after in pairwise(by_round):
-        stays = Counter((each.code, each.where) for each in before if not each.fixed)
+        stays = Counter((each.code, each.subject) for each in before if not each.fixed)
         for each in after:
-            stays[each.code, each.where] -= 1
-            if each.sentence not in seen and stays[each.code, each.where] < 0:
+            stays[each.code, each.subject] -= 1
+            if each.sentence not in seen and stays[each.code, each.subject] < 0:
                 seen.add(each.sentence)
                 every.append(each)
     if len(by_round) > 1:
-        left = {(each.code, each.where) for each in by_round[-1]}
-        every = [replace(each, fixed=each.fixed or (each.code, each.where) not in left) for each in every]
+        left = {(each.code, each.subject) for each in by_round[-1]}
+        every = [replace(each, fixed=each.fixed or (each.code, each.subject) not in left) for each in every]
     return tuple(sorted(every, key=lambda each: (each.line, each.column, each.code)))
 
 
-def _told(one: _Round, prefix: str, secrets: Sequence[str]) -> list[Finding]:
+def _told(one: _Round, prefix: str, secrets: Sequence[str]) -> list[FileFinding]:
     return [ROWS.tell(prefix, each, one.source.position(each.place), where, secrets) for where, each in one.found]
