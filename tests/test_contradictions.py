@@ -16,9 +16,8 @@ from tests.engine.test_default_plans import HOSTS, error_of, host, plan
 from tests.serving.situations import ROOT
 from winhost.compat import remedy
 from winhost.compat.assess import assess
-from winhost.compat.gpu_cards import listed
 from winhost.compat.stated import Stated, after
-from winhost.compat.target import Target
+from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
 from winhost.hardware.bars import BarSource, MmioRefused

@@ -9,8 +9,7 @@ from rich.text import Text
 from winhost.cli.line_breaks import wrapped
 from winhost.cli.output import say, show_error_text
 from winhost.cli.tables import table
-from winhost.compat.evaluation import Evaluation, Requirements
-from winhost.compat.marked import mark
+from winhost.compat.evaluation import Evaluation, Requirements, mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.model.errors import WinhostError, visible

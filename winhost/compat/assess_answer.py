@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Literal, TypeVar
 
-from winhost.compat.evaluation import Evaluation, Requirements, Supposed
+from winhost.compat.evaluation import Evaluation, Requirements, Settling, Supposed
 from winhost.compat.needs import Fit, Nearest, fit_of
 from winhost.compat.remedy import Mended
-from winhost.compat.settle import Settling
 from winhost.core.dataclass import dataclass
 from winhost.model.path import is_meant, path_of, variant_name
 from winhost.model.reason import (

@@ -99,8 +99,8 @@ Judge: TypeAlias = Callable[..., str | Finding | None]
 Outcome: TypeAlias = str | Finding | MissingFact | None
 
 # Where the judges of a topic are that no other shares. Imported when the first of them is asked.
-_JUDGES = {path: path for path in EVERY_PATH} | {"gpu-p": "gpu_p", "dual-boot": "ubuntu", "bare-metal": "ubuntu"}
-_JUDGES |= dict.fromkeys(CAPABILITIES, "capabilities.rules")
+_JUDGES = {path: path for path in EVERY_PATH} | dict.fromkeys(CAPABILITIES, "capabilities.rules")
+_JUDGES |= {"gpu-p": "gpu_p", "wslc": "wsl2", "dual-boot": "ubuntu", "bare-metal": "ubuntu"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from winhost.compat.evaluation import Evaluation, Supposed
+from winhost.compat.evaluation import Evaluation, Settling, Supposed
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
-from winhost.compat.settle import Settling
 from winhost.knowledge import catalogue
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, PathVerdict, Verdict

@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from winhost.compat.assess import assess
-from winhost.compat.available_memory import available_memory
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
-from winhost.compat.target import Target, in_a_guest
+from winhost.compat.target import Target, available_memory, in_a_guest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
