@@ -16,9 +16,8 @@ from tests.engine.test_default_plans import HOSTS, error_of, host, plan
 from tests.serving.situations import ROOT
 from winhost.compat import remedy
 from winhost.compat.assess import assess
-from winhost.compat.gpu_cards import listed
-from winhost.compat.stated_versions import Stated, after
-from winhost.compat.target import Target
+from winhost.compat.stated import Stated, after
+from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
 from winhost.hardware.bars import BarSource, MmioRefused
@@ -28,7 +27,7 @@ from winhost.knowledge.versions import known_range
 from winhost.lab.physics.guest_mmio import GuestBars, fitting, window_end
 from winhost.model.errors import WinhostError
 from winhost.model.path import path_of
-from winhost.model.reason import Reason, Verdict
+from winhost.model.reason import Finding, Verdict
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
 from winhost.paths import dda_mmio
@@ -96,12 +95,12 @@ def test_no_remedy_leads_where_nothing_helps(name: str) -> None:
                 assert reason.remedy != key, (key, variant, code)
 
 
-def said(facts: HostFacts, stated: Stated) -> list[tuple[str, Reason]]:
+def said(facts: HostFacts, stated: Stated) -> list[tuple[str, Finding]]:
     every = assess(facts, stated=stated).every_variant
     return [(each.path, reason) for each in every for reason in each.every_reason]
 
 
-def blocking(facts: HostFacts, stated: Stated) -> dict[tuple[str, str], Reason]:
+def blocking(facts: HostFacts, stated: Stated) -> dict[tuple[str, str], Finding]:
     """What makes a variant impossible, by variant and code."""
     every = assess(facts, stated=stated).every_variant
     return {

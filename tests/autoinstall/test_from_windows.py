@@ -28,4 +28,4 @@ def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypat
     assert order_beside(manifest)["disks"][0]["label"] == manifest.label
     document = {"version": 1, "early-commands": ["guard.py"], "storage": beside_windows(manifest)}
     found = lint_autoinstall(written_install(document).encode(), disks=of_facts(facts))
-    assert [each for each in found if each.where.startswith("storage")] == []
+    assert [each for each in found if each.subject.startswith("storage")] == []

@@ -63,7 +63,7 @@ def test_all_is_listed_and_one_is_formatted(manifest: DiskManifest) -> None:
     assert [each["offset"] for each in parts if "wipe" in each] == [target.offset]
     document = {"version": 1, "early-commands": ["guard.py"], "storage": storage}
     found = lint_autoinstall(written_install(document).encode(), disks=[of_manifest(manifest)])
-    assert {each.code for each in found if each.where.startswith("storage")} == set()
+    assert {each.code for each in found if each.subject.startswith("storage")} == set()
 
 
 @needs_blkid

@@ -45,7 +45,7 @@ DOCUMENT = install_document(SETTINGS, beside_windows(MANIFEST), KEY)
 
 def test_our_own_file_has_nothing_that_the_linter_finds_but_the_key() -> None:
     found = lint_autoinstall(written_install(DOCUMENT).encode(), disks=[of_manifest(MANIFEST)])
-    assert {(each.code, each.where) for each in found} == {
+    assert {(each.code, each.subject) for each in found} == {
         ("autoinstall.secret", "user-data.ssh_keys.ed25519_private"),
     }
 

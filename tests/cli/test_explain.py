@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.rows import each_row
 from winhost.knowledge import catalogue
-from winhost.knowledge.explanation import explain
+from winhost.knowledge.catalogue import explain
 from winhost.symptoms.table import said_of
 
 

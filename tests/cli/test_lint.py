@@ -6,10 +6,10 @@ from pathlib import Path
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
+from winhost.recipes.wslconfig_limits import VALUES
 from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.wslconfig.format import WSLCONFIG
-from winhost.wslconfig.known_keys import keys_of
-from winhost.wslconfig.policies import VALUES
+from winhost.wslconfig.keys import keys_of
 
 GOOD = "[wsl2]\nmemory=96GB\n"
 TYPED_FROM_A_PAGE = "[ws12]\nnetworkingMode-bridged\nvmSwitch=WSL\n"

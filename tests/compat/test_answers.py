@@ -11,11 +11,11 @@ from tests.schemas import faults
 from winhost.cli.formats import schema_of
 from winhost.cli.schema import results_schema as published
 from winhost.compat.assess_answer import brief, full
-from winhost.compat.diff_answer import difference
+from winhost.compat.compare import difference
 from winhost.compat.evaluation import Requirements, evaluate
 from winhost.compat.needs import wanted
 from winhost.knowledge import catalogue
-from winhost.knowledge.explanation import explain
+from winhost.knowledge.catalogue import explain
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.documents import plain, write_document
 from winhost.model.facts import Facts

@@ -28,13 +28,13 @@ from winhost.compat import rule
 from winhost.compat.assess import assess
 from winhost.compat.capability import offers
 from winhost.compat.remedy import as_if
-from winhost.compat.stated_versions import after, as_stated, with_wsl
+from winhost.compat.stated import after, as_stated, with_wsl
 from winhost.compat.target import Target
 from winhost.core.answers import Json, Record, RemoteFault, Unknown
 from winhost.knowledge import catalogue
 from winhost.model.facts import Answer, Facts
 from winhost.model.path import ALL_VARIANTS
-from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Remedy, Severity, Verdict
+from winhost.model.reason import Assessment, CapabilityVerdict, Finding, PathVerdict, Remedy, Severity, Verdict
 from winhost.paths import dda_mmio
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
@@ -72,7 +72,7 @@ def everything(assessment: Assessment) -> dict[str, Judged]:
     return {**variants, **offered}
 
 
-def reasons(judged: Judged) -> tuple[Reason, ...]:
+def reasons(judged: Judged) -> tuple[Finding, ...]:
     return judged.every_reason if isinstance(judged, PathVerdict) else judged.reasons
 
 

@@ -15,11 +15,11 @@ from winhost.compat import remedy
 from winhost.compat.assess import assess
 from winhost.compat.needs import Needs
 from winhost.compat.rule import STATING
-from winhost.compat.stated_versions import Stated, after
+from winhost.compat.stated import Stated, after
 from winhost.knowledge import catalogue
 from winhost.model.facts import Facts
 from winhost.model.path import ALL_VARIANTS
-from winhost.model.reason import PathVerdict, Reason, Remedy, Verdict
+from winhost.model.reason import Finding, PathVerdict, Remedy, Verdict
 from winhost.model.workload import VERSIONS, Workload
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
@@ -49,7 +49,7 @@ def variants(facts: Facts, versions: Stated | None = None) -> list[PathVerdict]:
     return [variant for path in assess(HostFacts(facts), stated=versions).paths for variant in path.every_variant]
 
 
-def said(found: Iterable[PathVerdict]) -> list[Reason]:
+def said(found: Iterable[PathVerdict]) -> list[Finding]:
     reasons = [reason for variant in found for reason in variant.every_reason]
     return reasons + [reason for variant in found for offered in variant.capabilities for reason in offered.reasons]
 
@@ -93,7 +93,7 @@ def test_a_remedy_removes_its_reason(host: str) -> None:
     assert_mended(HOSTS[host], stated(host), to_mend(HOSTS[host], stated(host)))
 
 
-def named(reason: Reason) -> str:
+def named(reason: Finding) -> str:
     """Several facts may lack of one thing, and a finding may stay that was only unverified on an older version."""
     if "older than where this was seen" in reason.observed:
         return f"{reason.code}: older"

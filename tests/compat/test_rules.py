@@ -22,7 +22,7 @@ from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS
-from winhost.model.reason import PLAN, Assessment, Reason, Severity, Verdict
+from winhost.model.reason import PLAN, Assessment, Finding, Severity, Verdict
 from winhost.model.yamlfile import adapter
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
@@ -104,7 +104,7 @@ def stated(code: str) -> dict[str, Version]:
     return {name: Version(str(version)) for name, version in CASES.get(code, {}).get("stated", {}).items()}
 
 
-def found(assessment: Assessment) -> Iterator[Reason]:
+def found(assessment: Assessment) -> Iterator[Finding]:
     """But what only a plan lacks, which tests/engine/test_default_plans.py is about."""
     for path in assessment.paths:
         for variant in path.every_variant:

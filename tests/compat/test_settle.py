@@ -7,8 +7,7 @@ import pytest
 
 from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
-from winhost.compat.evaluation import Evaluation, Requirements, evaluate
-from winhost.compat.settle import MOST, commands
+from winhost.compat.evaluation import MOST, Evaluation, Requirements, commands, evaluate
 from winhost.core.answers import RemoteFault, Unknown
 from winhost.imports.observation import Observation
 from winhost.model.facts import Facts

@@ -13,7 +13,7 @@ from winhost.knowledge.versions import revisions, table, windows_builds
 from winhost.model.units import size
 from winhost.recipes.recipe_rows import ROWS as RECIPES
 from winhost.symptoms.table import Symptom, symptoms
-from winhost.wslconfig.lint_context import ROWS as WSL
+from winhost.wslconfig.rules import ROWS as WSL
 
 PAGE = Path(__file__).parents[2] / "docs" / "known.md"
 

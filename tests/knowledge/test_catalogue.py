@@ -20,15 +20,13 @@ from tests.errors import raises
 from tests.rows import each_row
 from tests.symptoms.test_symptoms import is_fact
 from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
-from winhost.compat.questions import OF_CARD, OF_HOST, OF_VM
+from winhost.compat.common import OF_CARD, OF_HOST, OF_VM
 from winhost.compat.rule import TARGET, rules
 from winhost.compat.target import QUESTIONS
 from winhost.findings.condition import fault_of
 from winhost.hardware.gpus import Gpu
-from winhost.knowledge import catalogue, explanation, versions
-from winhost.knowledge.catalogue import CatalogueEntry
-from winhost.knowledge.explanation import explain
-from winhost.knowledge.related import MOST, bond, related
+from winhost.knowledge import catalogue, versions
+from winhost.knowledge.catalogue import MOST_RELATED, CatalogueEntry, bond, explain, related
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
 from winhost.model.plan import RISKS
@@ -40,7 +38,7 @@ from winhost.resources.windows.partitionable_gpu import PartitionableGpu
 from winhost.serving import lost
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms
-from winhost.wslconfig.lint_context import ROWS as WSL
+from winhost.wslconfig.rules import ROWS as WSL
 
 SOURCES = list(Path(winhost.compat.__file__).parent.rglob("*.py"))
 ARITHMETIC = Path(winhost.knowledge.__file__).parent / "evidence" / "memory.yaml"
@@ -247,7 +245,7 @@ def test_a_code_explains_itself(code: str) -> None:
 def test_related_reasons_are_others_that_there_are(code: str) -> None:
     found = told(code).related
     assert set(found) <= catalogue.own_entries().keys() - {code}
-    assert len(set(found)) == len(found) <= MOST
+    assert len(set(found)) == len(found) <= MOST_RELATED
 
 
 @each_row("code", catalogue.own_entries())
@@ -293,7 +291,7 @@ def test_reports_of_many_hosts_look_for_related_reasons_once(monkeypatch: pytest
         looked[code] += 1
         return related(code, *rest)
 
-    monkeypatch.setattr(explanation, "related", counted)
+    monkeypatch.setattr(catalogue, "related", counted)
     explain.cache_clear()  # type: ignore[attr-defined]  # see `once`
     assert explain("dda.client-sku") == explain("dda.client-sku")
     assert looked == {"dda.client-sku": 1}

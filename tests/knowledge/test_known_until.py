@@ -12,7 +12,7 @@ from winhost.knowledge import catalogue
 from winhost.knowledge.versions import Span, beyond, bounded, known_range, newer_line, spans, subjects
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
-from winhost.model.reason import Reason, Severity, Verdict
+from winhost.model.reason import Finding, Severity, Verdict
 from winhost.resources.host import HostFacts
 
 FACTS = expand(find("win11-pro-2xl20-wddm"))[0]
@@ -161,7 +161,7 @@ def test_no_evidence_of_an_older_line_decides_a_verdict() -> None:
         assert [t.capability for t in trusted if beyond((catalogue.evidence()[key] for key in t.grounds), stated)] == []
 
 
-def decides(reason: Reason) -> bool:
+def decides(reason: Finding) -> bool:
     return reason.severity in (Severity.UNSUPPORTED, Severity.DEGRADED)
 
 

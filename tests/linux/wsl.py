@@ -27,8 +27,7 @@ from tests.linux.debian import Debian, children, wait_for
 from tests.linux.distro import Distro
 from tests.processes import PATIENCE_S
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, parse
-from winhost.wslconfig.known_keys import key_of
-from winhost.wslconfig.values_in_effect import effective
+from winhost.wslconfig.keys import effective, key_of
 
 FAILED = 255  # -1 on Windows, of which Unix keeps eight bits
 SYSTEM = "SYSTEM"

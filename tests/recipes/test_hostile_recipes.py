@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from tests.recipes.test_recipes import CASES, linted, target_of
 from tests.rows import each_row
 from winhost.recipes.command_editor import replaced
-from winhost.recipes.lint_recipe import lint_cdi, lint_docker_daemon, lint_recipe
-from winhost.recipes.read_recipe import read_recipe
+from winhost.recipes.lint_recipe import lint_cdi, lint_docker_daemon, lint_recipe, read_recipe
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.shell_words import ShellKind, commands

@@ -59,9 +59,15 @@ def test_a_recipe(name: str) -> None:
     case = CASES[name]
     assert case.keys() <= KEYS
     found = linted(name, case["text"].encode(case.get("encoding", "utf-8")), target_of(case))
-    more = [f"{each.line} {each.code.partition('.')[2]}" for each in found.findings if each.category is Category.DEFECT]
+    more = [
+        f"{each.line} {each.code.partition('.')[2]}"
+        for each in found.findings
+        if each.severity.category is Category.DEFECT
+    ]
     assert more == case["finds"]
-    assert {*case.get("notes", ())} <= {each.code for each in found.findings if each.category is Category.ADVICE}
+    assert {*case.get("notes", ())} <= {
+        each.code for each in found.findings if each.severity.category is Category.ADVICE
+    }
     if "mended" in case:
         assert found.mended.decode() == case["mended"]
     if "hides" in case:

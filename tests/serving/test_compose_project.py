@@ -10,7 +10,7 @@ from tests.cases import FASTEST
 from tests.serving.situations import linux, model, shipped
 from tests.serving.situations import workload as situation
 from tests.serving.stacks import FILES, IMAGE, KEY
-from winhost.compat.stated_linux import stated_linux
+from winhost.compat.stated import stated_linux
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.errors import UsageError
 from winhost.model.measured import AllReduce, Measurement, PartOutcome, ProbeAnswer, ReduceRate

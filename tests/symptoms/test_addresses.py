@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winhost.symptoms.addresses import address_bits
+from winhost.symptoms.codes import address_bits
 
 ENGLISH = "The upper MMIO region (0x00000017dffff000) is above it. Make sure that it is below 0x0000001000000000."
 GERMAN = "Der obere MMIO-Bereich (0x0000008fe0000000) … Er muss unterhalb von 0x0000008000000000 liegen."

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from winhost.symptoms import pasted
+from winhost.symptoms import scan as pasted
 from winhost.symptoms.codes import alone, spellings
 from winhost.symptoms.diagnosis import LONGEST, diagnosis
-from winhost.symptoms.pasted import pieces
-from winhost.symptoms.scan import MOST_CODES, NEAR, scan
+from winhost.symptoms.scan import MOST_CODES, NEAR, pieces, scan
 
 KNOWN = "Error code: Wsl/Service/CreateInstance/CreateVm/HCS/0x80070569"
 LINE = (

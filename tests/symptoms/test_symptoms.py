@@ -16,8 +16,7 @@ from winhost.model.masking import MASK, masked
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.symptoms.codes import alone, spellings
 from winhost.symptoms.diagnosis import Diagnosis, diagnosis, of_fault, of_symptom
-from winhost.symptoms.pasted import pieces
-from winhost.symptoms.scan import _expression
+from winhost.symptoms.scan import _expression, pieces
 from winhost.symptoms.table import Symptom, symptoms
 
 PASTES = pastes()

@@ -18,9 +18,8 @@ from winhost.model.errors import UsageError
 from winhost.recipes.wslconfig_limits import wslconfig_limits
 from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, changed, effective, lint, parse
 from winhost.wslconfig.format import HARMLESS
-from winhost.wslconfig.host_limits import HostLimits
-from winhost.wslconfig.known_keys import key_of, keys_of
-from winhost.wslconfig.lint_context import ROWS
+from winhost.wslconfig.keys import key_of, keys_of
+from winhost.wslconfig.rules import ROWS, HostLimits
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = read_cases(ROOT / "tests" / "data" / "wslconfig" / "lint.yaml")

@@ -17,7 +17,7 @@ from packaging.version import Version
 from winhost.autoinstall.manifest import SCHEMA, DiskManifest, read_manifest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Finding, Found, Rows
+from winhost.findings.finding import FileFinding, Found, Rows
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
@@ -207,7 +207,7 @@ class AutoinstallContext:
     installer: Version | None = None
     disks: Sequence[KnownDisk] = field(default=())
 
-    def found(self, loc: Loc, code: str, **words: object) -> Finding:
+    def found(self, loc: Loc, code: str, **words: object) -> FileFinding:
         """A finding at this place of the section."""
         return ROWS.tell(PREFIX, Found(code, 0, words), self.file.place(loc), dotted(loc) or "the file")
 

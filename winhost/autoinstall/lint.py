@@ -27,10 +27,10 @@ from winhost.autoinstall.autoinstall_file import (
 )
 from winhost.autoinstall.installer_storage import UNRESOLVED
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
-from winhost.findings.finding import Finding, Found
+from winhost.findings.finding import FileFinding, Found
 from winhost.model.errors import did_you_mean
 
-Findings = Iterator[Finding]
+Findings = Iterator[FileFinding]
 
 
 def sections(context: AutoinstallContext) -> Findings:
@@ -395,7 +395,7 @@ RULES = (
 
 def lint_autoinstall(
     data: bytes, *, installer: Version | None = None, disks: Sequence[KnownDisk] = ()
-) -> list[Finding]:
+) -> list[FileFinding]:
     """All findings, by line and column. installer: the version of the media; disks: of the machine."""
     text = data.decode("utf-8-sig", "replace")
     try:

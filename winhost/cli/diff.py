@@ -9,8 +9,7 @@ from winhost.cli.named_files import by_host, check_hosts, files_of
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.show_comparison import show_comparison
-from winhost.compat.compare import Comparison
-from winhost.compat.diff_answer import Diff, difference
+from winhost.compat.compare import Comparison, Diff, difference
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.resources.factsfile import read_facts

@@ -18,7 +18,7 @@ from winhost.cli.show_explanation import show_explanation
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
-from winhost.knowledge.explanation import explain as story_of
+from winhost.knowledge.catalogue import explain as story_of
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.masking import masked
@@ -27,7 +27,7 @@ from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.symptoms.codes import alone
 from winhost.symptoms.diagnosis import Diagnosis, diagnosis, of_code, of_symptom
-from winhost.symptoms.pasted import pieces
+from winhost.symptoms.scan import pieces
 from winhost.symptoms.table import said_of, symptoms
 
 STDIN = "-"

@@ -19,9 +19,8 @@ from math import floor, log2
 from typing import Any
 
 from winhost.compat.assess import assess
-from winhost.compat.gpu_cards import listed
 from winhost.compat.needs import Fit, fit_as_it_is, fits, needs_of
-from winhost.compat.target import Target
+from winhost.compat.target import Target, listed
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts

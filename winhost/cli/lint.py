@@ -1,42 +1,422 @@
-"""winhost lint wslconfig, wslconf: files that WSL reads without a word about what is wrong with them."""
+"""winhost lint: files that WSL, Ubuntu's installer, Docker and vLLM read without a word about what is wrong with them.
 
+Each command reads its file and asks its linter; one printer shows what all of them find.
+"""
+
+import shlex
+import stat
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from packaging.version import Version
+import click
+from packaging.version import InvalidVersion, Version
 
+from winhost.cli.envelope import show_results
 from winhost.cli.named_files import facts_file as named_facts
+from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.show_findings import content, show_linted
-from winhost.cli.show_findings import version as parsed
-from winhost.recipes.wslconfig_limits import wslconfig_limits
+from winhost.cli.overwrite import refuse_other_kind
+from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
+from winhost.findings.finding import FileFinding, hidden
+from winhost.knowledge import catalogue
+from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
+from winhost.model.files import TooLarge, read_within, write_whole
+from winhost.model.reason import Category, Evidence, Severity
+from winhost.model.units import Bytes, KiB
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts, of_other_system
-from winhost.wslconfig import WSLCONF, WSLCONFIG, lint
-from winhost.wslconfig.host_limits import NOTHING_KNOWN, HostLimits
+
+if TYPE_CHECKING:
+    from winhost.recipes.lint_recipe import LintedRecipe
+    from winhost.recipes.recipe_case import RecipeTarget
+
+STDIN, COMMAND = "-", "command"
+T = TypeVar("T")
+_MOST_SETTINGS, _MOST = 64 * KiB, 512 * KiB  # a rendered project with its gateway has half of the second
+
+
+@dataclass(frozen=True)
+class LintFinding:
+    """A finding as programs get it. line, column: from 1; where: the engine, or the path of the key; do: what to do,
+    empty if the sentence says it; fixed: --fix does it; unverified: what is not known and could make it untrue.
+    """
+
+    code: str
+    category: Category
+    severity: Severity
+    line: int
+    column: int
+    where: str
+    sentence: str
+    do: str
+    fixed: bool
+    unverified: str | None
+    evidence: tuple[Evidence, ...]
+
+    @classmethod
+    def of(cls, each: FileFinding) -> "LintFinding":
+        return cls(
+            code=each.code,
+            category=each.severity.category,
+            severity=each.severity,
+            line=each.line,
+            column=each.column,
+            where=each.subject,
+            sentence=each.sentence,
+            do=each.remedy or "",
+            fixed=each.fixed,
+            unverified=each.lacks,
+            evidence=tuple(catalogue.evidence()[key] for key in each.evidence),
+        )
+
+
+@dataclass(frozen=True)
+class Linted:
+    """The findings in a file."""
+
+    file: str
+    findings: tuple[LintFinding, ...]
+
+
+@dataclass(frozen=True)
+class LintedFile:
+    """The findings in a file. form: how it is written; path: where it is to run, None where nobody says; vllm: by
+    engine, None where not known; written: the file with what could be mended; text: the same of what is no file.
+    """
+
+    file: str
+    form: str
+    path: str | None
+    vllm: tuple[str | None, ...]
+    findings: tuple[LintFinding, ...]
+    written: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Telling:
+    """everything: also what findings rest on; strict: advice counts; mended: what can be mended was."""
+
+    strict: bool
+    everything: bool = False
+    mended: bool = False
+
+
+@dataclass(frozen=True)
+class Mending:
+    """The request to mend a file, and where to write it. place: None for beside the file."""
+
+    wanted: bool
+    in_place: bool = False
+    place: Path | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Given:
+    """A file or text to lint: its name for people, the file where it is one, and its content."""
+
+    name: str
+    file: Path | None
+    data: bytes
+
+
+# --- Files of WSL and of Ubuntu's installer -----------------------------------------------------------------------
 
 
 def wslconfig(
     file: Path, facts: Path | None, version: str | None, facts_file: Path | None, strict: bool, output: Output
 ) -> int:
     """Check the .wslconfig of an account."""
-    wsl, named = _version(version), named_facts(facts, facts_file, "--facts")
-    host = _limits_of(named) if named else NOTHING_KNOWN
-    return show_linted(str(file), lint(content(file), WSLCONFIG, version=wsl, host=host), strict, output)
+    from winhost.recipes.wslconfig_limits import wslconfig_limits  # with all that judges a host
+    from winhost.wslconfig import WSLCONFIG, lint  # other lints do without
+    from winhost.wslconfig.rules import NOTHING_KNOWN  # likewise
+
+    wsl, host = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
+    if named := named_facts(facts, facts_file, "--facts"):
+        known = HostFacts(read_facts(named))
+        if known.is_linux:
+            raise of_other_system(known, ".wslconfig")
+        host = wslconfig_limits(known)
+    return _show_settings(file, lint(_content(file, _MOST_SETTINGS), WSLCONFIG, version=wsl, host=host), strict, output)
 
 
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
     """Check the /etc/wsl.conf of a distro."""
-    found = lint(content(file), WSLCONF, version=_version(version))
-    return show_linted(str(file), found, strict, output)
+    from winhost.wslconfig import WSLCONF, lint  # other lints do without
+
+    wsl = _version(version, "2.7.14", "--wsl")
+    return _show_settings(file, lint(_content(file, _MOST_SETTINGS), WSLCONF, version=wsl), strict, output)
 
 
-def _version(text: str | None) -> Version | None:
-    return parsed(text, "2.7.14", "--wsl")
+def autoinstall(
+    file: Path, facts: Path | None, facts_file: Path | None, installer: str | None, strict: bool, output: Output
+) -> int:
+    """Check a file for the automatic installation of Ubuntu."""
+    from winhost.autoinstall.autoinstall_file import read_known_disks  # other lints do without
+    from winhost.autoinstall.lint import lint_autoinstall  # likewise
+
+    named = named_facts(facts, facts_file, "--facts")
+    disks = read_known_disks(named) if named else ()
+    known = _version(installer, "24.04.4", "--installer")
+    return _show_settings(file, lint_autoinstall(_content(file, _MOST), installer=known, disks=disks), strict, output)
 
 
-def _limits_of(facts_file: Path) -> HostLimits:
-    """The limits of a Windows host. Raises UsageError (OtherSystem)."""
-    facts = HostFacts(read_facts(facts_file))
+def _show_settings(file: Path, findings: Sequence[FileFinding], strict: bool, output: Output) -> int:
+    """Of a file that is not mended."""
+    name, told = str(file), tuple(map(LintFinding.of, findings))
+    telling = Telling(strict)
+
+    def show(_: Linted) -> None:
+        _show_findings(name, told, telling)
+        _show_count(told, telling)
+
+    show_results("lint", output.shape, [(name, Linted(name, told))], show)
+    return _exit_code(told, telling)
+
+
+# --- What somebody wrote to start vLLM, and the settings of Docker and CDI for it ----------------------------------
+
+
+def serve(
+    words: tuple[str, ...],
+    facts_file: Path | None,
+    path: str | None,
+    vllm: str | None,
+    fix: bool,
+    in_place: bool,
+    force: bool,
+    everything: bool,
+    strict: bool,
+    output: Output,
+) -> int:
+    """Check how somebody starts vLLM."""
+    from winhost.recipes.lint_recipe import lint_recipe  # other lints do without
+
+    target = _target(facts_file, path, _version(vllm, "0.33.0", "--vllm"))
+    given = _given(words)
+    mending = _mending(fix, in_place, force, output, given.file)
+    linted = lint_recipe(given.data, target, mend=mending.wanted)
+    if linted.form is None or not (linted.versions or linted.findings):
+        raise _no_recipe(words, given.file)
+    return _show_recipe(given, linted, target, mending, Telling(strict, everything, mending.wanted), output)
+
+
+def docker_daemon(
+    file: Path,
+    facts_file: Path | None,
+    path: str | None,
+    fix: bool,
+    in_place: bool,
+    force: bool,
+    everything: bool,
+    strict: bool,
+    output: Output,
+) -> int:
+    """Check the settings of Docker."""
+    from winhost.recipes.lint_recipe import lint_docker_daemon  # other lints do without
+
+    target, mending = _target(facts_file, path), _mending(fix, in_place, force, output, file)
+    given = Given(str(file), file, _content(file, _MOST))
+    linted = lint_docker_daemon(given.data, target, mend=mending.wanted)
+    return _show_recipe(given, linted, target, mending, Telling(strict, everything, mending.wanted), output)
+
+
+def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool, strict: bool, output: Output) -> int:
+    """Check a specification of CDI."""
+    from winhost.recipes.lint_recipe import lint_cdi  # other lints do without
+
+    target, given = _target(facts_file, path), Given(str(file), file, _content(file, _MOST))
+    linted = lint_cdi(given.data, target)
+    return _show_recipe(given, linted, target, Mending(wanted=False), Telling(strict, everything), output)
+
+
+def _target(facts_file: Path | None, path: str | None, vllm: Version | None = None) -> "RecipeTarget":
+    from winhost.compat.target import Target  # other lints do without
+    from winhost.recipes.recipe_case import RecipeTarget  # likewise
+    from winhost.resources.linux.linux_system import LinuxSystem  # likewise
+    from winhost.resources.windows.operating_system import OsFamily  # likewise
+
+    named = named_facts(None, facts_file, "--facts")
+    if named is None:
+        return RecipeTarget(path, vllm)
+    facts = HostFacts(read_facts(named))
     if facts.is_linux:
-        raise of_other_system(facts, ".wslconfig")
-    return wslconfig_limits(facts)
+        where = "wsl2" if _known(lambda: facts.the(LinuxSystem).wsl) else "linux"
+        if path not in (None, where, "bare-metal" if where == "linux" else where):
+            raise click.BadParameter(f"these facts are of a Linux, which is {where}", param_hint="--path")
+        return RecipeTarget(where, vllm, Target(facts, "linux"))
+    if path == "linux":
+        raise click.BadParameter("these facts are of a Windows host", param_hint="--path")
+    is_server = _known(lambda: facts.os.family) in (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
+    where = path or ("dda" if is_server else "wsl2")
+    return RecipeTarget(where, vllm, Target(facts, where))
+
+
+def _known(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except MissingFact:
+        return None
+
+
+def _given(words: Sequence[str]) -> Given:
+    """A file, what comes in, or what stands on the command line."""
+    if len(words) == 1 and _is_file(words[0]):
+        return Given(words[0], Path(words[0]), _content(Path(words[0]), _MOST))
+    if tuple(words) == (STDIN,):
+        if sys.stdin.isatty():
+            say("Paste it, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
+        return Given(STDIN, None, sys.stdin.buffer.read(_MOST))
+    text = words[0] if len(words) == 1 else shlex.join(words)
+    return Given(COMMAND, None, text.encode("utf-8", "surrogateescape"))
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return word != STDIN and Path(word).exists()
+    except (OSError, ValueError):  # longer than a name can be
+        return False
+
+
+def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:
+    """A single word that is no file was mostly meant for one."""
+    shown = visible(hidden(words[0])[:80])
+    meant = file is None and len(words) == 1 and not words[0].strip().count(" ") and words[0] != STDIN
+    return UsageError(
+        "NoRecipe",
+        what=f"cannot read {shown}: no such file"
+        if meant
+        else f"{shown if file else 'this'} starts no engine that lint reads",
+        hint="Name a file, or give the command in quotes: winhost lint serve 'docker run … vllm/vllm-openai …'",
+    )
+
+
+def _mending(fix: bool, in_place: bool, force: bool, output: Output, file: Path | None) -> Mending:
+    if in_place and output.path:
+        raise click.UsageError("--in-place and -o are two places: choose one")
+    if in_place and file is None:
+        raise click.UsageError("--in-place needs a file; --fix shows the mended text of what is none")
+    return Mending(fix or in_place or output.path is not None, in_place, output.path, force)
+
+
+def _show_recipe(
+    given: Given, linted: "LintedRecipe", target: "RecipeTarget", mending: Mending, telling: Telling, output: Output
+) -> int:
+    written = _write(given, linted, mending)
+    text = None
+    if mending.wanted and written is None and linted.mended != given.data:
+        text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
+    place, told = str(written) if written else None, tuple(map(LintFinding.of, linted.findings))
+    result = LintedFile(given.name, str(linted.form), target.path, linted.versions, told, place, text)
+
+    def show(_: LintedFile) -> None:
+        _show_findings(given.name, told, telling)
+        if place or text is not None:
+            click.echo()
+        if place:
+            say(f"Written: {visible(place)}")
+        if text is not None:
+            click.echo("\n".join(map(visible, text.splitlines())))
+        _show_count(told, telling)
+
+    show_results("recipe", output.shape, [(given.name, result)], show)
+    return _exit_code(told, telling)
+
+
+def _write(given: Given, linted: "LintedRecipe", mending: Mending) -> Path | None:
+    """The mended file, where there is something to mend. A new one may be read by whoever may read the old one."""
+    file = given.file
+    if not mending.wanted or linted.mended == given.data:
+        return None
+    if mending.in_place and file:
+        write_whole(file, [linted.mended])
+        return file
+    place = mending.place or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None)
+    if place is not None:
+        refuse_other_kind(place, "mended file", mending.force)
+        mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
+        write_whole(place, [linted.mended], mode=mode)
+    return place
+
+
+# --- Shared by all lints: options, what is shown, and the exit code ------------------------------------------------
+
+
+def _content(file: Path, most: Bytes) -> bytes:
+    """Raises UsageError (FileFaults)."""
+    try:
+        return read_within(file, most)
+    except TooLarge as large:
+        fault = Fault(str(file), None, None, "", str(large))
+    raise file_faults([fault])
+
+
+def _version(text: str | None, example: str, option: str) -> Version | None:
+    """The version of an option, which should be written as the example is."""
+    try:
+        return None if text is None else Version(text)
+    except InvalidVersion:
+        raise click.BadParameter(
+            f"{text!r:.80} is not a version; write it as {example}", param_hint=f"'{option}'"
+        ) from None
+
+
+def _show_findings(name: str, findings: Sequence[LintFinding], telling: Telling) -> None:
+    """Defects, then advice under a heading of its own."""
+    if not findings:
+        say(f"{visible(name)}: nothing found")
+    for category, heading in ((Category.DEFECT, ""), (Category.ADVICE, "Advice")):
+        some = [each for each in findings if each.category is category]
+        if some and heading:
+            if len(some) < len(findings):
+                click.echo()
+            say(heading)
+        for each in some:
+            _show_finding(visible(name), each, telling)
+
+
+def _show_finding(name: str, each: LintFinding, telling: Telling) -> None:
+    where = f" ({each.where})" if each.where else ""
+    say(f"{name}:{each.line}:{each.column}: {each.severity.in_file}: {each.sentence} [{each.code}]{where}")
+    done = "" if not each.fixed else " [mended]" if telling.mended else " [--fix does this]"
+    doubt = f" (unverified: {each.unverified} is not known)" if each.unverified else ""
+    if each.do or done or doubt:
+        say(f"  {each.do}{done}{doubt}", hang=2)
+    for evidence in each.evidence if telling.everything else ():
+        say(f"  {evidence.claim} ({evidence.kind}: {evidence.source}; {evidence.seen})", hang=2)
+
+
+def _show_count(findings: Sequence[LintFinding], telling: Telling) -> None:
+    """The last line: how many there are of each, and why the exit code is what it is."""
+    if not findings:
+        return
+    left, said = _left(findings, telling), ""
+    for label, category in (("Defects", Category.DEFECT), ("Advice", Category.ADVICE)):
+        mended = _count(findings, category) - _count(left, category)
+        said += f"{label}: {_count(findings, category)}{f' ({mended} mended)' if mended else ''}. "
+    if _count(left, Category.DEFECT):
+        why = "there are defects"
+    elif left:
+        why = "--strict counts advice" if telling.strict else "advice does not count without --strict"
+    else:
+        why = "all is mended"
+    click.echo()
+    say(f"{said}Exit code {_exit_code(findings, telling)}: {why}.")
+
+
+def _left(findings: Sequence[LintFinding], telling: Telling) -> list[LintFinding]:
+    """Those that were not mended."""
+    return [each for each in findings if not (telling.mended and each.fixed)]
+
+
+def _count(findings: Sequence[LintFinding], category: Category) -> int:
+    return sum(each.category is category for each in findings)
+
+
+def _exit_code(findings: Sequence[LintFinding], telling: Telling) -> int:
+    left = _left(findings, telling)
+    return int(Exit.FAILURE if (telling.strict and left) or _count(left, Category.DEFECT) else Exit.SUCCESS)

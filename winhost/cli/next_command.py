@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from winhost.compat.evaluation import Evaluation, Requirements
 from winhost.compat.needs import Fit
 from winhost.model.path import ON_REQUEST, path_of
-from winhost.model.reason import PLAN, PathVerdict, Reason, Verdict
+from winhost.model.reason import PLAN, Finding, PathVerdict, Verdict
 from winhost.paths.vocabulary import VOCABULARIES
 
 NEEDS_SETTINGS = ("dual-boot.bitlocker",)
@@ -31,7 +31,7 @@ def after_assess(answer: Evaluation, asked: Requirements, named: Sequence[str], 
     return ("plan", *named, *_options(asked, best, variant))
 
 
-def _stops(reason: Reason) -> bool:
+def _stops(reason: Finding) -> bool:
     return reason.code in NEEDS_SETTINGS or (reason.subject == PLAN and not reason.code.endswith(".later"))
 
 

@@ -12,7 +12,7 @@ from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.stack_options import StackWords, stack_words
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
-from winhost.compat.stated_linux import stated_linux
+from winhost.compat.stated import stated_linux
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.units import Bytes

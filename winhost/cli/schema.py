@@ -17,7 +17,7 @@ from winhost.cli.host_check import CheckedHost
 from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.known import KnownSubject
 from winhost.cli.lab import ListedLabHost
-from winhost.cli.lint_recipes import LintedFile
+from winhost.cli.lint import Linted, LintedFile
 from winhost.cli.media_install import MadeMedia
 from winhost.cli.models import OfferedModels
 from winhost.cli.plan_install import PlannedInstall
@@ -32,13 +32,12 @@ from winhost.cli.serve_change import ServingChange
 from winhost.cli.serve_keys import KeysOfHost
 from winhost.cli.serve_logs import ServingLine
 from winhost.cli.serve_test import TestedServing
-from winhost.cli.show_findings import Linted
 from winhost.cli.status import HostNow
 from winhost.cli.verify import Verified
 from winhost.cli.workload import Drafted
 from winhost.cli.yields import Yielding
 from winhost.compat.assess_answer import Brief, Full
-from winhost.compat.diff_answer import Diff
+from winhost.compat.compare import Diff
 from winhost.engine.boot import LinuxFirmware, Switched
 from winhost.engine.events import AnyEvent
 from winhost.hub.refreshed import Refreshed

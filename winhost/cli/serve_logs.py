@@ -15,7 +15,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.served import UnitLine
-from winhost.symptoms.pasted import plain
+from winhost.symptoms.scan import plain
 
 _PAUSE_S = 1.0
 _STOPPED = 130

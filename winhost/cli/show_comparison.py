@@ -10,7 +10,7 @@ from winhost.cli.values import format_full_value, format_value
 from winhost.compat.compare import Comparison, Difference, VerdictChange, is_missing
 from winhost.core.answers import Json, Key
 from winhost.model.errors import visible
-from winhost.model.reason import Reason, Verdict
+from winhost.model.reason import Finding, Verdict
 
 
 def show_comparison(compared: Comparison, everything: bool, wide: bool = False, host: str = "") -> None:
@@ -92,5 +92,5 @@ def _format_change(before: Verdict | None, after: Verdict | None) -> str:
     return f"{before or 'none'} → {after or 'none'}"
 
 
-def _reason(reason: Reason) -> str:
+def _reason(reason: Finding) -> str:
     return f"{reason.severity} [{reason.code}] {reason.subject}: {reason.observed}"

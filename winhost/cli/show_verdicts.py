@@ -9,13 +9,12 @@ from rich.text import Text
 from winhost.cli.line_breaks import wrapped
 from winhost.cli.output import say, show_error_text
 from winhost.cli.tables import table
-from winhost.compat.evaluation import Evaluation, Requirements
-from winhost.compat.marked import mark
+from winhost.compat.evaluation import Evaluation, Requirements, mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.model.errors import WinhostError, visible
 from winhost.model.path import is_meant
-from winhost.model.reason import HOST, PLAN, CapabilityVerdict, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import HOST, PLAN, CapabilityVerdict, Finding, PathVerdict, Severity, Verdict
 from winhost.render import verdict_text
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
@@ -151,7 +150,7 @@ def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
     click.echo(lines[:start] + click.style(verdict, fg=COLOURS[verdict]) + lines[start + len(verdict) :])
 
 
-def _show_reasons(reasons: Iterable[Reason], everything: bool, indent: str = "  ") -> None:
+def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = "  ") -> None:
     once = {(reason.code, reason.observed): reason for reason in reversed(tuple(reasons))}
     for reason in verdict_text.heaviest_first(reversed(once.values())):
         later = reason.code.endswith(".later") and reason.subject == HOST

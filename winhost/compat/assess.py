@@ -1,41 +1,58 @@
 """Evaluates each path on a host. Pure: facts in, verdicts with reasons out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from packaging.version import Version
 
-from winhost.compat.available_memory import available_memory
-from winhost.compat.default_plan import refused_by_default
 from winhost.compat.rule import (
     ASSIGNMENT,
+    BLOCKS,
     CARD,
     HOST,
+    NOTES,
     VM,
     Each,
     asks,
+    finding,
     gap,
-    reason_of,
     reasons,
-    unverified,
 )
-from winhost.compat.stated_versions import as_stated
-from winhost.compat.target import Target
-from winhost.core.answers import MissingFact
+from winhost.compat.stated import as_stated
+from winhost.compat.target import Target, available_memory
+from winhost.core.answers import MissingFact, Unknown
 from winhost.hardware.cards import card_label, serves
 from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
+from winhost.model.once import once
 from winhost.model.path import ALL_VARIANTS, ON_REQUEST, PATHS, PATHS_OF_LINUX, VARIANTS, path_of
 from winhost.model.reason import HOST as THE_HOST
-from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, SubjectVerdict, Verdict
+from winhost.model.reason import (
+    PLAN,
+    Assessment,
+    CapabilityVerdict,
+    Finding,
+    PathVerdict,
+    Severity,
+    SubjectVerdict,
+    Verdict,
+)
 from winhost.paths.dda_selection import Selection
+from winhost.paths.playbook import shipped_playbook, spelled_out
+from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import Card, HostFacts
+from winhost.resources.registry import WINDOWS
+from winhost.resources.windows.assignable_device import owner
 from winhost.resources.windows.vm import Vm
 
+if TYPE_CHECKING:
+    from winhost.paths.wsl2_settings import Wsl2Settings
+
+
 T = TypeVar("T")
-Wanted: TypeAlias = tuple[tuple[Reason, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
+Wanted: TypeAlias = tuple[tuple[Finding, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
 
 
 def _offered(target: Target) -> tuple[CapabilityVerdict, ...]:
@@ -113,7 +130,7 @@ def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathV
     grounds = catalogue.topics()[path_of(variant)].rests_on(variant)
     verdict = Verdict.worst([Verdict.of(host), *(subject.verdict for subject in counted)])
     if verdict is Verdict.SUPPORTED and not grounds:
-        host = (*host, reason_of(unverified(f"{path_of(variant)}.unshown", observed=f"on {variant}"), THE_HOST))
+        host = (*host, finding(f"{path_of(variant)}.unshown", f"on {variant}", Severity.UNVERIFIED, THE_HOST))
         verdict = Verdict.UNVERIFIED
     if selection is None:
         host = (*host, *refused_by_default(facts, variant, judged_cards))
@@ -136,12 +153,12 @@ def _chosen(facts: HostFacts, path: str, selection: Selection) -> Wanted:
     return (*reasons(path, HOST, THE_HOST, facts), *together), selection.cards, vms
 
 
-def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple[tuple[T, ...], tuple[Reason, ...]]:
+def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple[tuple[T, ...], tuple[Finding, ...]]:
     """The subjects, or the reason why they could not be read; neither where the path has no rules about them."""
     try:
         return (read() if asks(path, each) else ()), ()
     except MissingFact as missing:
-        return (), (gap(path, THE_HOST, missing),)
+        return (), (gap(path_of(path), BLOCKS, missing, THE_HOST),)
 
 
 def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) -> Sequence[SubjectVerdict]:
@@ -152,7 +169,7 @@ def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) ->
     return [subject for subject in subjects if subject.verdict is best]
 
 
-def _because(verdict: Verdict, counted: Sequence[Reason]) -> tuple[str, ...]:
+def _because(verdict: Verdict, counted: Sequence[Finding]) -> tuple[str, ...]:
     if verdict is Verdict.SUPPORTED:
         return ()
     return tuple(dict.fromkeys(reason.code for reason in counted if reason.severity.rank == verdict.rank))
@@ -171,7 +188,7 @@ def _vm(facts: HostFacts, path: str, vm: Instance[Vm]) -> SubjectVerdict:
     return _subject("vm", vm.key["vm"], name, reasons(path, VM, name, facts, vm))
 
 
-def _subject(kind: Literal["card", "vm"], key: str, name: str, found: tuple[Reason, ...]) -> SubjectVerdict:
+def _subject(kind: Literal["card", "vm"], key: str, name: str, found: tuple[Finding, ...]) -> SubjectVerdict:
     once = tuple(dict.fromkeys(found))
     return SubjectVerdict(kind, key, name, Verdict.of(once), once)
 
@@ -189,3 +206,82 @@ def _together(selection: Selection) -> str:
         return cards
     vm = selection.vm
     return f"{cards} for {_name(lambda: vm.state.name, vm.key['vm'])}"
+
+
+# --- What a plan selects when nothing is named, and why it would be refused: assess says so before plan does ----------
+
+
+def default_cards(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Card, ...]:
+    """GPUs that a VM gets when none is named: none that drives a display of the host or that another VM has, and no
+    unverified one if there are others. If that leaves none, all of them.
+    """
+    able = [each for each in judged if each.verdict is not Verdict.UNSUPPORTED and not _blinds(each)]
+    sure = [each.key for each in able if each.verdict is not Verdict.UNVERIFIED]
+    go = sure or [each.key for each in able]
+    cards = tuple(card for card in facts.cards if card.location in go)
+    return tuple(card for card in cards if _owner(facts, card) in (None, vm)) or cards
+
+
+def _blinds(card: SubjectVerdict) -> bool:
+    return any("headless" in reason.risks for reason in card.reasons)
+
+
+def _owner(facts: HostFacts, card: Card) -> str | None:
+    try:
+        return owner(facts.place(card.gpu))
+    except MissingFact:
+        return None
+
+
+def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectVerdict]) -> tuple[Finding, ...]:
+    """Notes on what prevents a default plan of a variant, beyond the reasons of the host, each GPU and each VM."""
+    path = path_of(variant)
+    if path not in VOCABULARIES or path in PATHS_OF_LINUX:
+        return ()
+    if unread := _unread(facts, path):
+        lacking = f"a plan needs {', '.join(unread)}, which could not be read"
+        return (finding(f"{path}.unknown", lacking, Severity.NOTE, PLAN),)
+    try:
+        return tuple(_dda(facts, judged) if path == "dda" else _wsl2(facts))
+    except MissingFact as missing:
+        return (gap(path, NOTES, missing, PLAN),)
+
+
+def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:
+    """Resources of the playbook that we ship, of which nothing at all could be read."""
+    return tuple([resource for resource in _needed(path) if isinstance(facts.answer(resource), Unknown)])
+
+
+@once
+def _needed(path: str) -> tuple[str, ...]:
+    later = VOCABULARIES[path].on_request
+    entries = shipped_playbook(path)["resources"]
+    resources = dict.fromkeys(entry["resource"] for entry in entries if entry.get("for_each") not in later)
+    return tuple(resource for resource in resources if resource in WINDOWS)
+
+
+def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Finding]:
+    if not facts.vms:
+        yield finding("dda.no-vm", "the host has no VM", Severity.NOTE, PLAN)
+    cards = default_cards(facts, judged, None)
+    if len(cards) < 2:
+        return
+    known = {reason.code for each in judged for reason in each.reasons}
+    for reason in reasons("dda", ASSIGNMENT, PLAN, facts, Selection(cards)):
+        if reason.severity.rank >= Severity.UNVERIFIED.rank and reason.code not in known:
+            observed = f"not all {len(cards)} cards in one VM: {reason.observed}"
+            yield replace(reason, severity=Severity.NOTE, observed=observed)
+
+
+def _wsl2(facts: HostFacts) -> Iterator[Finding]:
+    from winhost.paths.wsl2_refusals import refusals  # with what this path decides, which the others do without
+
+    for refusal in refusals(facts, _wsl2_settings(), ()):
+        yield finding(refusal.code, f"{refusal.sentence} {refusal.remedy}", Severity.NOTE, PLAN)
+
+
+@once
+def _wsl2_settings() -> "Wsl2Settings":
+    from winhost.paths.wsl2_settings import Wsl2Settings  # as above
+
+    return Wsl2Settings.model_validate(spelled_out("wsl2", shipped_playbook("wsl2").get("settings", {})))

@@ -4,17 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Literal, TypeVar
 
-from winhost.compat.evaluation import Evaluation, Requirements, Supposed
+from winhost.compat.evaluation import Evaluation, Requirements, Settling, Supposed
 from winhost.compat.needs import Fit, Nearest, fit_of
 from winhost.compat.remedy import Mended
-from winhost.compat.settle import Settling
 from winhost.core.dataclass import dataclass
 from winhost.model.path import is_meant, path_of, variant_name
 from winhost.model.reason import (
     PLAN,
     CapabilityVerdict,
+    Finding,
     PathVerdict,
-    Reason,
     Remedy,
     Severity,
     SubjectVerdict,
@@ -149,14 +148,14 @@ class FullOption:
     verdict: Verdict
     meets: Verdict
     because: tuple[str, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Finding, ...]
     cards: tuple[SubjectVerdict, ...]
     vms: tuple[SubjectVerdict, ...]
     grounds: tuple[str, ...]
     capabilities: Sequence[CapabilityVerdict]
     lacking: tuple[CapabilityVerdict, ...]
     missed: tuple[CapabilityVerdict, ...]
-    denied: tuple[Reason, ...]
+    denied: tuple[Finding, ...]
     room: FullMemory | None
     budget: FullBudget | None
     short: WhatWouldFit | None

@@ -11,12 +11,10 @@ from winhost.compat.rule import (
     NEWER,
     TARGET,
     CapabilityRules,
-    Finding,
     Rule,
+    finding,
     found_on,
-    reason_of,
     rules_of,
-    unverified,
     within_reach,
 )
 from winhost.compat.target import Target
@@ -27,7 +25,7 @@ from winhost.knowledge.versions import beyond, bounded
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.measured import Measurement
 from winhost.model.once import once
-from winhost.model.reason import CapabilityVerdict, Reason, Verdict
+from winhost.model.reason import CapabilityVerdict, Finding, Severity, Verdict
 
 Measure = Callable[[Target], str | None]
 Versions = tuple[tuple[str, Version | None], ...]
@@ -112,8 +110,8 @@ def _verdict(
     versions: Versions,
 ) -> CapabilityVerdict:
     """Cached: most results are the same on most hosts."""
-    found = tuple(reason_of(within_reach(finding, dict(versions)), variant) for finding in findings)
-    measured_here = any(finding.measured for finding in findings)
+    found = tuple(replace(within_reach(each, dict(versions)), subject=variant) for each in findings)
+    measured_here = any(each.measured_here for each in findings)
     grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
         found += _doubt(name, variant, grounds, versions, shown=Verdict.of(found) is not Verdict.SUPPORTED)
@@ -130,20 +128,22 @@ def _settled(name: str, target: Target, findings: tuple[Finding, ...]) -> tuple[
     shown = rule.judge(measurement) if rule and measurement else None
     if rule and shown:
         others = [each for each in findings if each.code not in rule.over]
-        return (*others, replace(shown, observed=f"{shown.observed} ({measurement})", measured=True))
+        return (*others, replace(shown, observed=f"{shown.observed} ({measurement})"))
     return findings
 
 
-def _doubt(name: str, variant: str, grounds: tuple[str, ...], versions: Versions, *, shown: bool) -> tuple[Reason, ...]:
+def _doubt(
+    name: str, variant: str, grounds: tuple[str, ...], versions: Versions, *, shown: bool
+) -> tuple[Finding, ...]:
     """The reason why a capability is unverified whose evidence is missing, inferred, or of other versions than the
     host's. shown: a finding says how far it works here, so that where the evidence begins is no limit.
     """
     if not grounds:
-        return (reason_of(unverified(f"{name}.unshown", observed=f"on {variant}"), variant),)
+        return (finding(f"{name}.unshown", f"on {variant}", Severity.UNVERIFIED, variant),)
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
-        return (reason_of(unverified(f"{name}.inferred", observed=", ".join(grounds)), variant),)
+        return (finding(f"{name}.inferred", ", ".join(grounds), Severity.UNVERIFIED, variant),)
     older = bounded() if shown else ()
     if short := beyond((catalogue.evidence()[key] for key in grounds), dict(versions), older):
-        found = unverified(f"{name}.outdated", observed=short.said)
-        return (reason_of(replace(found, remedy=NEWER.get(short.subject) if short.older else None), variant),)
+        remedy = NEWER.get(short.subject) if short.older else None
+        return (finding(f"{name}.outdated", short.said, Severity.UNVERIFIED, variant, remedy=remedy),)
     return ()

@@ -8,7 +8,7 @@ from winhost.compat.assess import assess
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Answer, Facts
-from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Verdict
 from winhost.resources.host import HostFacts
 
 Named: TypeAlias = tuple[str, Verdict | None]
@@ -60,8 +60,8 @@ class VerdictChange:
     path: str
     before: Verdict | None
     after: Verdict | None
-    gone: tuple[Reason, ...]
-    new: tuple[Reason, ...]
+    gone: tuple[Finding, ...]
+    new: tuple[Finding, ...]
     subjects: tuple[Moved, ...]
     capabilities: tuple[Moved, ...]
 
@@ -183,13 +183,13 @@ def _verdict(path: str, before: PathVerdict | None, after: PathVerdict | None) -
     )
 
 
-def _only(these: PathVerdict | None, others: PathVerdict | None) -> tuple[Reason, ...]:
+def _only(these: PathVerdict | None, others: PathVerdict | None) -> tuple[Finding, ...]:
     known = {_finding(reason) for reason in others.every_reason} if others else set()
     reasons = these.every_reason if these else ()
     return tuple(dict.fromkeys(reason for reason in reasons if _finding(reason) not in known))
 
 
-def _finding(reason: Reason) -> tuple[str, Severity, str, str]:
+def _finding(reason: Finding) -> tuple[str, Severity, str, str]:
     """The identity of a reason. The observation is in the facts, and matters only to tell missing facts apart."""
     observed = reason.observed if reason.code.endswith(".unknown") else ""
     return reason.code, reason.severity, reason.subject, observed
@@ -209,3 +209,37 @@ def _subjects(path: PathVerdict | None) -> Mapping[str, Named]:
 
 def _offered(path: PathVerdict | None) -> Mapping[str, Named]:
     return {each.capability: (each.capability, each.verdict) for each in path.capabilities} if path else {}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where facts come from: see Facts."""
+
+    host: str
+    origin: str
+    read_at: str
+    winhost: str
+
+
+@dataclass(frozen=True)
+class Diff:
+    """The answer to `diff --json`. recommended: before and after; two_machines: the facts are of two machines."""
+
+    before: Reading
+    after: Reading
+    differences: tuple[Difference, ...]
+    verdicts: tuple[VerdictChange, ...]
+    recommended: tuple[str | None, str | None]
+    two_machines: bool
+
+
+def difference(before: Facts, after: Facts) -> tuple[Comparison, Diff]:
+    """The changes between two sets of facts, as a comparison and as its document. Raises WrongState."""
+    found = compare(before, after)
+    readings = _reading(before), _reading(after)
+    document = Diff(*readings, found.differences, found.verdicts, found.recommended, found.two_machines)
+    return found, document
+
+
+def _reading(facts: Facts) -> Reading:
+    return Reading(facts.host, facts.origin, facts.read_at, facts.winhost)

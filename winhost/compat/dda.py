@@ -4,10 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from winhost.compat.common import configuration
-from winhost.compat.rule import (
-    Finding,
-    finding,
-)
+from winhost.compat.rule import finding
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.bars import MmioRefused
 from winhost.hardware.cards import bars_of, paravirtual, partitions, serves, shows
@@ -15,6 +12,7 @@ from winhost.hardware.gpus import known
 from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
+from winhost.model.reason import Finding
 from winhost.model.units import Bytes, GiB, about, size
 from winhost.paths.dda_mmio import address_width, width_by_model, windows
 from winhost.paths.dda_selection import Selection

@@ -4,10 +4,11 @@ from contextlib import suppress
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.compat.rule import Finding, note, unsupported
+from winhost.compat.rule import finding
 from winhost.hardware.gpus import known
 from winhost.knowledge.versions import checked, subjects
 from winhost.model.errors import UsageError
+from winhost.model.reason import Finding, Severity
 from winhost.model.refusal import Refusal
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
 from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, major
@@ -89,7 +90,7 @@ def driver_awaits_restart(facts: HostFacts) -> Finding | None:
     ours = _is_ours(facts)  # which the plan restarts for
     if not ours and not (driver.loaded and driver.installed):
         return None
-    return (note if ours else unsupported)("linux.driver-restart", observed=observed)
+    return finding("linux.driver-restart", observed, Severity.NOTE if ours else Severity.UNSUPPORTED)
 
 
 def driver_of_others(facts: HostFacts) -> str | None:

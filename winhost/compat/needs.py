@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from winhost.compat.rule import finding, reason_of
+from winhost.compat.rule import finding
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.path import ON_REQUEST, AvailableMemory
-from winhost.model.reason import Assessment, CapabilityVerdict, PathVerdict, Reason, Verdict
+from winhost.model.reason import Assessment, CapabilityVerdict, Finding, PathVerdict, Verdict
 from winhost.model.units import gib
 from winhost.model.workload import (
     Deploy,
@@ -50,7 +50,7 @@ class Fit:
     verdict: Verdict
     lacking: tuple[CapabilityVerdict, ...]
     missed: tuple[CapabilityVerdict, ...]
-    denied: tuple[Reason, ...] = ()
+    denied: tuple[Finding, ...] = ()
     budget: "Budget | None" = None
     short: "WhatWouldFit | None" = None
 
@@ -147,7 +147,7 @@ def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None =
     lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
     missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
     found: Budget | None = None
-    denied: tuple[Reason, ...] = ()
+    denied: tuple[Finding, ...] = ()
     if workload:
         from winhost.compat.workload_rules import conflicts  # with sizing: only workloads need them
         from winhost.sizing.budget import budget
@@ -221,7 +221,7 @@ def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Ve
     return None
 
 
-def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason]:
+def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
     """The reason of the workload's memory; none where it fits."""
     if found and found.fits:
         return
@@ -240,19 +240,19 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason]:
         from winhost.sizing.fit_judgement import deciding
 
         about_memory = finding("gpu-memory.may-fit", "; ".join(deciding(found)))
-    yield reason_of(about_memory, variant.path)
+    yield replace(about_memory, subject=variant.path)
 
 
-def _wsl_memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Reason]:
+def _wsl_memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
     """What WSL gets by itself is not enough, and a plan can give it more."""
     memory = variant.available_memory
     ram = found.at("ram") if found else None
     if memory and memory.path == "wsl2" and ram and memory.ram < ram.used and ram.may_fit is not False:
         needed = f"{gib(ram.used)} of memory, and WSL gets {gib(memory.ram)} by itself"
-        yield reason_of(finding("gpu-memory.wsl-memory", needed), variant.path)
+        yield finding("gpu-memory.wsl-memory", needed, subject=variant.path)
 
 
-def _with_memory(lacking: list[CapabilityVerdict], reasons: list[Reason]) -> list[CapabilityVerdict]:
+def _with_memory(lacking: list[CapabilityVerdict], reasons: list[Finding]) -> list[CapabilityVerdict]:
     """Adds the reasons of the workload's memory to those of the capability gpu-memory."""
     if not reasons:
         return lacking

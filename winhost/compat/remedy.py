@@ -9,15 +9,15 @@ from packaging.version import Version
 
 from winhost.compat.assess import assess
 from winhost.compat.needs import Fit, Needs, fit_as_it_is
-from winhost.compat.rule import reason_of, unverified
-from winhost.compat.stated_versions import after, as_stated, with_wsl
+from winhost.compat.rule import finding
+from winhost.compat.stated import after, as_stated, with_wsl
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts
 from winhost.model.path import is_meant, path_of
-from winhost.model.reason import HOST, Assessment, PathVerdict, Reason, Remedy, Verdict
+from winhost.model.reason import HOST, Assessment, Finding, PathVerdict, Remedy, Severity, Verdict
 from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts
 
@@ -94,7 +94,7 @@ def _doubted(judged: PathVerdict, before: Mapping[str, PathVerdict], doubtful: s
     variants = tuple(_doubted(variant, before, doubtful) for variant in judged.variants)
     if judged.verdict.rank >= min(Verdict.UNVERIFIED.rank, before[judged.path].verdict.rank):
         return replace(judged, variants=variants)
-    doubt = reason_of(unverified(f"{path_of(judged.path)}.remedy-unseen", observed=doubtful), HOST)
+    doubt = finding(f"{path_of(judged.path)}.remedy-unseen", doubtful, Severity.UNVERIFIED, HOST)
     reasons = (*judged.reasons, doubt)
     return replace(judged, verdict=Verdict.UNVERIFIED, because=(doubt.code,), reasons=reasons, variants=variants)
 
@@ -137,7 +137,7 @@ def _next(variants: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[Rem
             yield from (mend for mend in mends if mend)
 
 
-def _blocking(variant: PathVerdict, fit: Fit) -> Iterator[Reason]:
+def _blocking(variant: PathVerdict, fit: Fit) -> Iterator[Finding]:
     """Reasons that prevent a variant from meeting the requirements."""
     own = [reason for reason in variant.every_reason if reason.code in variant.because]
     lacking = [reason for offered in fit.lacking for reason in offered.reasons]

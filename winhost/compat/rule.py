@@ -7,7 +7,7 @@ read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from importlib import import_module
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.questions import Asked
+from winhost.compat.common import Asked
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
@@ -27,7 +27,7 @@ from winhost.knowledge.versions import beyond
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
-from winhost.model.reason import Reason, Severity
+from winhost.model.reason import Finding, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import titled
 from winhost.resources.windows.pci_device import PciDevice
@@ -66,45 +66,32 @@ BLOCKS, NOTES = WhenUnknown
 _GIVEN = {CARD: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What a rule found; the rest of a reason is in the catalogue under its code. remedy: in the place of that of the
-    catalogue, where it is one of what was observed; lacks: the fact that could not be read, where it is that; measured:
-    on this very host, by `winhost probe`."""
-
-    code: str
-    severity: Severity = field(hash=False)  # code and observation tell findings apart well enough
-    observed: str
-    remedy: str | None = field(default=None, hash=False)
-    lacks: str | None = field(default=None, hash=False)
-    measured: bool = field(default=False, hash=False)
-
-
-def unsupported(code: str, *, observed: str) -> Finding:
-    """It cannot work, or winhost does not do it."""
-    return Finding(code, Severity.UNSUPPORTED, observed)
-
-
-def unverified(code: str, *, observed: str) -> Finding:
-    """It may work; nobody has shown it."""
-    return Finding(code, Severity.UNVERIFIED, observed)
-
-
-def degraded(code: str, *, observed: str) -> Finding:
-    """It works, with limitations."""
-    return Finding(code, Severity.DEGRADED, observed)
-
-
-def note(code: str, *, observed: str) -> Finding:
-    """Useful to know in advance; changes no verdict."""
-    return Finding(code, Severity.NOTE, observed)
-
-
-def finding(code: str, observed: str) -> Finding:
-    """With the severity that the catalogue has for it."""
-    severity = catalogue.entry(code).severity
-    assert severity is not None, f"{code} has no severity of its own"
-    return Finding(code, severity, observed)
+def finding(
+    code: str,
+    observed: str,
+    severity: Severity | None = None,
+    subject: str = "",
+    *,
+    remedy: str | None = None,
+    lacks: str | None = None,
+) -> Finding:
+    """What was observed, with all that the catalogue says of the code. severity, remedy: in the place of its own; the
+    runner names the subject of what a rule found. Raises UsageError: UnknownCode.
+    """
+    entry = catalogue.entry(code)
+    weight = severity or entry.severity
+    assert weight is not None, f"{code} has no severity of its own"
+    return Finding(
+        code=code,
+        severity=weight,
+        observed=observed,
+        subject=subject,
+        remedy=remedy or entry.remedy,
+        evidence=entry.evidence,
+        sentence=entry.sentence,
+        risks=entry.risks,
+        lacks=lacks,
+    )
 
 
 # What was observed, where the finding applies. A rule with several codes or severities returns the finding itself.
@@ -112,8 +99,8 @@ Judge: TypeAlias = Callable[..., str | Finding | None]
 Outcome: TypeAlias = str | Finding | MissingFact | None
 
 # Where the judges of a topic are that no other shares. Imported when the first of them is asked.
-_JUDGES = {path: path for path in EVERY_PATH} | {"gpu-p": "gpu_p", "dual-boot": "ubuntu", "bare-metal": "ubuntu"}
-_JUDGES |= dict.fromkeys(CAPABILITIES, "capabilities.rules")
+_JUDGES = {path: path for path in EVERY_PATH} | dict.fromkeys(CAPABILITIES, "capabilities.rules")
+_JUDGES |= {"gpu-p": "gpu_p", "wslc": "wsl2", "dual-boot": "ubuntu", "bare-metal": "ubuntu"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +146,8 @@ class Rule:
     def found(self, outcome: Outcome, topic: str) -> Finding | None:
         """The finding about a path or capability that follows from what the rule saw."""
         if isinstance(outcome, str):
-            assert self.row.severity is not None, f"{self.code} has no severity of its own"
-            return Finding(self.code, self.row.severity, outcome)
-        return finding_of_gap(topic, self.unknown, outcome) if isinstance(outcome, MissingFact) else outcome
+            return finding(self.code, outcome)
+        return gap(topic, self.unknown, outcome) if isinstance(outcome, MissingFact) else outcome
 
 
 @once
@@ -217,7 +203,7 @@ class _WithChosen:
 # --- The runner ----------------------------------------------------------------------------------------------------
 
 
-def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: Any) -> tuple[Reason, ...]:
+def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: Any) -> tuple[Finding, ...]:
     """The findings of a variant's rules about one subject, each observation once."""
     heaviest: dict[tuple[str, str], Finding] = {}
     for found in _findings(variant, each, facts, *about):
@@ -225,7 +211,7 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
         if found.severity.rank > known.severity.rank:
             heaviest[found.code, found.observed] = found
     host = dict(Target(facts, variant).versions)
-    return tuple([reason_of(within_reach(found, host), subject) for found in heaviest.values()])
+    return tuple([replace(within_reach(found, host), subject=subject) for found in heaviest.values()])
 
 
 def _findings(variant: str, each: Each, facts: HostFacts, *about: Any) -> Iterable[Finding]:
@@ -311,48 +297,30 @@ def asks(variant: str, each: Each) -> bool:
     return bool(rules_of(path_of(variant), variant, each))
 
 
-# --- Reasons -------------------------------------------------------------------------------------------------------
+# --- What could not be read, and what evidence does not reach --------------------------------------------------------
 
 
-def gap(variant: str, subject: str, missing: MissingFact) -> Reason:
-    """The reason where a whole resource could not be read, so no rule can be asked."""
-    return reason_of(finding_of_gap(path_of(variant), BLOCKS, missing), subject)
-
-
-def finding_of_gap(topic: str, unknown: WhenUnknown, missing: MissingFact) -> Finding:
+def gap(topic: str, unknown: WhenUnknown, missing: MissingFact, subject: str = "") -> Finding:
     """What a missing fact causes for a path or capability."""
     if isinstance(missing.missing, Unavailable):
-        return note(f"{topic}.later", observed=f"{titled(missing.missing.unavailable)} has to be set up first")
+        observed = f"{titled(missing.missing.unavailable)} has to be set up first"
+        return finding(f"{topic}.later", observed, Severity.NOTE, subject)
     severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
-    return Finding(f"{topic}.unknown", severity, str(missing), remedy=STATING.get(missing.fact), lacks=missing.fact)
+    remedy = STATING.get(missing.fact)
+    return finding(f"{topic}.unknown", str(missing), severity, subject, remedy=remedy, lacks=missing.fact)
 
 
 def within_reach(found: Finding, host: Mapping[str, Version | None]) -> Finding:
     """The finding; unverified where it would decide and its evidence holds for other versions than the host's. A
     version that could not be read makes nothing better than what is known of all others.
     """
-    if found.measured or found.lacks or found.severity not in (Severity.UNSUPPORTED, Severity.DEGRADED):
+    decides = found.severity in (Severity.UNSUPPORTED, Severity.DEGRADED)
+    if not decides or found.lacks or found.measured_here:
         return found
-    entry = catalogue.entry(found.code)
-    short = beyond((catalogue.evidence()[key] for key in entry.evidence), host, entry.older)
+    older = catalogue.entry(found.code).older
+    short = beyond((catalogue.evidence()[key] for key in found.evidence), host, older)
     if short is None or (short.unread and found.severity is Severity.UNSUPPORTED):
         return found
     remedy = NEWER.get(short.subject) if short.older else None
     observed = f"{found.observed}; {short}"
     return replace(found, severity=Severity.UNVERIFIED, observed=observed, remedy=remedy or found.remedy)
-
-
-def reason_of(finding: Finding, subject: str) -> Reason:
-    """The finding with its catalogue entry. Raises UsageError: UnknownCode."""
-    entry = catalogue.entry(finding.code)
-    return Reason(
-        code=finding.code,
-        severity=finding.severity,
-        observed=finding.observed,
-        subject=subject,
-        remedy=finding.remedy or entry.remedy,
-        evidence=entry.evidence,
-        sentence=entry.sentence,
-        risks=entry.risks,
-        lacks=finding.lacks,
-    )

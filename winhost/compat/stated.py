@@ -1,21 +1,25 @@
-"""Facts that a user states because nobody could read them: `os=win11-pro`, `ram=128GiB`, `PciDevice.rmrr=false`.
-
-They replace unknown values only. They serve to evaluate a host and to plan from a file; `apply` reads the host itself.
-"""
+"""Facts and versions that a user states: as a command line has them, and as rules ask for them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, cast
 
+from packaging.version import Version
+
 from winhost.core.answers import NOT_THERE, Json, Missing, Record
 from winhost.core.dataclass import dataclass
+from winhost.model.documents import plain
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts
-from winhost.model.units import parse_size
+from winhost.model.reason import Remedy
+from winhost.model.units import Bytes, parse_size
 from winhost.resources.base import ResourceType
 from winhost.resources.host import HostFacts, WrongState, of_other_system, typed
+from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.linux.linux_system import LinuxSystem
 from winhost.resources.registry import WINDOWS, is_linux
+from winhost.resources.windows.wsl import Wsl
 
 _CLIENTS = {
     "home": ("Home", 101, "Core"),
@@ -193,3 +197,58 @@ def _filled(host: str, each: Statement, record: Record) -> Record:
 
 def _is_missing(value: Json) -> bool:
     return isinstance(value, dict) and set(value) in ({"unknown"}, {"unavailable"})
+
+
+_GPUS = re.compile(r"([1-9][0-9]?)x(.+)")
+
+
+def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
+    """gpus: as 2x48GiB, all alike. Raises ValueError."""
+    found = _GPUS.fullmatch(gpus)
+    if found is None:
+        raise ValueError("should be a number of GPUs and the memory of each, such as 2x48GiB")
+    vram = parse_size(found[2])
+    unknown = plain(NOT_THERE)
+    system = {**dict.fromkeys(LinuxSystem.__annotations__, unknown), "wsl": False, "memory": memory}
+    system["virtualization"] = "nobody said"  # so that GPUs are not taken to reach each other
+    gpu = {**dict.fromkeys(LinuxGpu.__annotations__, unknown), "device": None, "driver": None}
+    gpu |= {"name": "GPU", "vram": vram}
+    cards = tuple(Record(gpu, {"address": f"0000:{number:02x}:00.0"}) for number in range(1, int(found[1]) + 1))
+    resources = {
+        LinuxSystem.resource_type.name: (Record(system),),
+        LinuxGpu.resource_type.name: cards,
+    }
+    return HostFacts(Facts("stated", "synthetic", "", "", resources))
+
+
+Stated = Mapping[str, Version]
+
+
+def as_stated(facts: HostFacts, stated: Stated | None) -> HostFacts:
+    """The facts with the versions that are stated, if any are."""
+    if not stated:
+        return facts
+    key = ("stated", *sorted(stated.items()))
+    return facts.keep(key, lambda: facts.changed(with_wsl(facts.document, stated), stated))
+
+
+def with_wsl(document: Facts, stated: Stated) -> Facts:
+    """The facts with WSL of the version that is stated: whoever states it knows what is or will be there."""
+    wsl, resource = stated.get("wsl"), Wsl.resource_type.name
+    if wsl is None or is_linux(document):
+        return document
+    answer = document.answer(resource)
+    read = answer[0].state if isinstance(answer, tuple) and answer else {"present": True}
+    return replace(document, resources={**document.resources, resource: (Record({**read, "version": str(wsl)}),)})
+
+
+def after(stated: Stated | None, remedies: Iterable[Remedy]) -> Stated:
+    """What is stated once these remedies are done.
+
+    A version that facts tell is changed in them, and here only where it is stated over them.
+    """
+    changed = dict(stated or {})
+    for remedy in remedies:
+        told = {name: Version(version) for name, version in remedy.stated.items()}
+        changed |= {name: version for name, version in told.items() if name in changed or not remedy.effect}
+    return changed

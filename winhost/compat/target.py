@@ -11,13 +11,13 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import holds
-from winhost.hardware.cards import card_name, runs_cuda, serves, shows
-from winhost.hardware.gpus import known
+from winhost.hardware.cards import card_name, memory_of, runs_cuda, serves, shows
+from winhost.hardware.gpus import Gpu, NvLink, P2p, known
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
-from winhost.model.path import PATHS_OF_LINUX, path_of
+from winhost.model.path import PATHS_OF_LINUX, AvailableMemory, path_of
 from winhost.model.units import Bytes
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
@@ -27,6 +27,7 @@ from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.pci_device import DISPLAY, PciDevice
 from winhost.resources.windows.wsl import Wsl
+from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
 
 # The kernel in each release of the WSL package, the newest first. Source: microsoft/WSL, packages.config of its tags.
 _KERNELS = (
@@ -124,7 +125,9 @@ class Target:
     @property
     def latest_measurement(self) -> Measurement | None:
         """The newest one on this path, whatever the driver is now."""
-        return max((each for each in self.facts.measured if each.path == self.path), key=_when, default=None)
+        return max(
+            (each for each in self.facts.measured if each.path == self.path), key=lambda each: each.at, default=None
+        )
 
     def _has_driver_of(self, measurement: Measurement) -> bool:
         """Whether nothing says that it is another one now. As far as both are known: `580` is `580.159.04`."""
@@ -267,10 +270,6 @@ def _gpus(facts: HostFacts) -> tuple[Card, ...]:
     return tuple(filter(runs_cuda, facts.keep(_cards, _cards, facts)))
 
 
-def _when(measurement: Measurement) -> str:
-    return measurement.at
-
-
 def driver_branch(windows: str | None) -> Version | None:
     """`591.59` of Windows' `32.0.15.9159`: NVIDIA's own number is its last five digits."""
     found = _WINDOWS_DRIVER.search(windows or "")
@@ -285,7 +284,12 @@ def _linux_cards(facts: HostFacts) -> tuple[Card, ...]:
 def _card(gpu: Instance[LinuxGpu]) -> Card:
     vendor, _, device = (gpu.state.device or "10de:").upper().partition(":")
     untold: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_THERE)
-    told = {"name": _name_of(gpu.state), "vram": _vram_of(gpu.state), "driver": gpu.state.driver, "base_class": DISPLAY}
+    told = {
+        "name": _name_of(gpu.state),
+        "vram": _told(gpu.state, "vram"),
+        "driver": gpu.state.driver,
+        "base_class": DISPLAY,
+    }
     key = {"location": gpu.key["address"], "device": f"VEN_{vendor}&DEV_{device}"}
     return Card(Instance(key, PciDevice(**{**untold, **told})))
 
@@ -295,14 +299,78 @@ def _name_of(gpu: LinuxGpu) -> str:
     return _told(gpu, "name") or (card.name if card else f"GPU {gpu.device}")
 
 
-def _vram_of(gpu: LinuxGpu) -> Any:
-    """None where nobody tells: the catalogue is asked for it then."""
-    return _told(gpu, "vram")
-
-
 def _told(gpu: LinuxGpu, name: str) -> Any:
     """What nvidia-smi says, where it could be asked."""
     try:
         return getattr(gpu, name)
     except MissingFact:
         return None
+
+
+# --- What the catalogue knows of its GPUs, and the memory that it provides -----------------------------------------
+
+HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
+
+
+def several(target: Target) -> tuple[Card, ...]:
+    """The GPUs that CUDA runs on where there are at least two, else none: with one, links do not matter."""
+    return target.gpus if len(target.gpus) > 1 else ()
+
+
+def listed(card: Card) -> Gpu | None:
+    """The GPU's entry in the catalogue, if any."""
+    return known(card.gpu.key["device"])
+
+
+def without_peers(cards: Iterable[Card]) -> list[Card]:
+    """Those to which NVIDIA's driver refuses peer-to-peer."""
+    return [card for card, gpu in _listed(cards) if gpu and gpu.p2p is P2p.NONE]
+
+
+def hung(cards: Iterable[Card]) -> list[Card]:
+    """Those whose driver offers peer-to-peer that was reported to hang."""
+    return [card for card, gpu in _listed(cards) if gpu and gpu.name.startswith(HUNG)]
+
+
+def by_bridge(cards: Iterable[Card]) -> list[Card]:
+    """Those that have peer-to-peer only over an NVLink bridge, which Windows does not report."""
+    return [card for card, gpu in _listed(cards) if gpu and gpu.p2p is P2p.NVLINK]
+
+
+def untold(cards: Iterable[Card]) -> list[Card]:
+    """Those for which nobody has shown whether they have peer-to-peer."""
+    return [card for card, gpu in _listed(cards) if not gpu or gpu.p2p is None or _concluded(gpu)]
+
+
+def _concluded(gpu: Gpu) -> bool:
+    return gpu.p2p is P2p.ANY and gpu.sources["p2p"].kind == "inferred"
+
+
+def linked(cards: Iterable[Card], by: NvLink | None) -> list[Card]:
+    """Those with this kind of NVLink; None: those of which the catalogue does not know."""
+    return [card for card, gpu in _listed(cards) if (gpu.nvlink if gpu else None) is by]
+
+
+def _listed(cards: Iterable[Card]) -> list[tuple[Card, Gpu | None]]:
+    return [(card, listed(card)) for card in cards]
+
+
+def available_memory(target: Target) -> AvailableMemory:
+    """Raises MissingFact, always for partitions: facts do not contain their size."""
+    if target.path == "gpu-p":
+        raise MissingFact("the size of a GPU partition", NOT_THERE)
+    cards, host = tuple(map(memory_of, target.gpus)), target.memory
+    ram = _ram(target.path, host)
+    shared = target.path in ("wsl2", "wslc")
+    return AvailableMemory(target.variant, cards, ram, host, shm=ram // 2, pinned=None if shared else ram)
+
+
+def _ram(path: str, host: Bytes) -> Bytes:
+    """A VM can get everything but what Windows needs; WSL gets half unless .wslconfig says otherwise."""
+    match path:
+        case "dda":
+            return max(host - WINDOWS, 0)
+        case "wsl2" | "wslc":
+            return wsl_default_ram(host)
+        case _:
+            return host

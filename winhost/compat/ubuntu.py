@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from winhost.compat import common
-from winhost.compat.rule import Finding, finding
+from winhost.compat.rule import finding
 from winhost.model.facts import Instance
+from winhost.model.reason import Finding
 from winhost.model.units import Bytes, MiB, about
 from winhost.paths import windows_disk as refusals
 from winhost.paths.chosen_disk import gets_own_disk

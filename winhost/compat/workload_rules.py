@@ -8,14 +8,11 @@ from typing import Any
 
 from packaging.version import Version
 
-from winhost.compat.questions import OneOf
+from winhost.compat.common import OneOf
 from winhost.compat.rule import (
     WORKLOAD,
-    Finding,
-    reason_of,
+    finding,
     rules,
-    unsupported,
-    unverified,
     within_reach,
 )
 from winhost.compat.swap import Swap, swaps
@@ -24,7 +21,7 @@ from winhost.findings.condition import holds
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded
 from winhost.model.path import NATIVE, SHARED, path_of
-from winhost.model.reason import Reason
+from winhost.model.reason import Finding, Severity
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
 
@@ -110,13 +107,13 @@ class WorkloadOnVariant:
         return ", ".join(row.named.format_map(model) for model in models if holds(row.which, model.ask))
 
 
-def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Reason, ...]:
+def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Finding, ...]:
     """All findings against the workload, in the order of the catalogue."""
     case = WorkloadOnVariant(workload, variant, budget)
     outcomes = ((each, each.judge(case)) for each in rules() if each.each is WORKLOAD and each.is_about(variant))
     found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
     host = {name: version for name, version in workload.versions.items() if name in bounded()}
-    return tuple(reason_of(within_reach(finding, host), variant) for finding in found if finding)
+    return tuple(replace(within_reach(each, host), subject=variant) for each in found if each)
 
 
 def _named(models: list[Model]) -> str:
@@ -129,8 +126,8 @@ def _named(models: list[Model]) -> str:
 def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
     if case.mirrors(Mirror.TIERS) and case.sleepers:
         vllm = case.workload.versions.get("vllm")
-        say = unverified if vllm and vllm >= VLLM_CAME_BACK else unsupported
-        return say("kv-write-through.with-sleep", observed=f"tiers, and asleep: {_named(case.sleepers)}")
+        severity = Severity.UNVERIFIED if vllm and vllm >= VLLM_CAME_BACK else Severity.UNSUPPORTED
+        return finding("kv-write-through.with-sleep", f"tiers, and asleep: {_named(case.sleepers)}", severity)
     return None
 
 
@@ -194,9 +191,9 @@ def swaps_too_slowly(case: WorkloadOnVariant) -> Finding | None:
     """Copies alone take longer than allowed at the fastest rates measured; WSL was not measured."""
     late = [swap for swap in case.swaps if swap.best > case.within]
     if late:
-        say = unverified if path_of(case.variant) in SHARED else unsupported
+        severity = Severity.UNVERIFIED if path_of(case.variant) in SHARED else Severity.UNSUPPORTED
         slowest = max(late, key=lambda swap: swap.best)
-        return say("sleep-l1.swap-too-slow", observed=f"{slowest}, requested within {case.within:.0f} s")
+        return finding("sleep-l1.swap-too-slow", f"{slowest}, requested within {case.within:.0f} s", severity)
     return None
 
 

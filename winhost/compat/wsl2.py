@@ -1,22 +1,30 @@
-"""Judges of WSL 2: Windows, the package, GPUs, what is inside a distro, and the network modes."""
+"""Judges of WSL 2 and of WSL containers (wslc)."""
 
 import re
 from collections import Counter
 from contextlib import suppress
 
+from packaging.version import Version
+
 from winhost.compat import common
 from winhost.compat.common import (
     CLIENTS,
+    SERVER_2022,
     SERVERS,
+    WINDOWS_10_21H2,
+    driven,
     gpus,
+    windows_driver,
+    wsl_version,
 )
-from winhost.compat.questions import driven, windows_driver, wsl_version
-from winhost.compat.rule import Finding, note, unverified
-from winhost.core.answers import MissingFact
+from winhost.compat.rule import finding
+from winhost.compat.target import FIRST_WITH_CONTAINERS
+from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.cards import card_label, runs_cuda
 from winhost.hardware.gpus import NvLink, known
 from winhost.knowledge.versions import checked, known_range, revision
 from winhost.model.facts import Instance
+from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Card, HostFacts
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
@@ -29,6 +37,7 @@ from winhost.resources.windows.hyperv_role import INSTALLED
 from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter
 from winhost.resources.windows.virtual_machine_platform import VirtualMachinePlatform
 from winhost.resources.windows.vm_switch import VmSwitch
+from winhost.resources.windows.wsl import Wsl
 from winhost.resources.windows.wsl_config import WslConfig
 from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.resources.windows.wsl_vm import WslVm
@@ -122,9 +131,9 @@ def device_problem(facts: HostFacts) -> Finding | None:
     ill = [card for card in gpus(facts) if not card.gpu.state.dismounted and card.gpu.state.problem]
     if not ill:
         return None
-    say = note if any(card not in ill for card in driven(facts)) else unverified
+    severity = Severity.NOTE if any(card not in ill for card in driven(facts)) else Severity.UNVERIFIED
     codes = ", ".join(f"{card_label(card)}: problem code {card.gpu.state.problem}" for card in ill)
-    return say("wsl2.device-problem", observed=codes)
+    return finding("wsl2.device-problem", codes, severity)
 
 
 def dismounted(facts: HostFacts) -> Finding | None:
@@ -132,8 +141,8 @@ def dismounted(facts: HostFacts) -> Finding | None:
     cards = [card for card in gpus(facts) if facts.place(card.gpu) == DISMOUNTED]
     if not cards:
         return None
-    say = note if driven(facts) else unverified
-    return say("wsl2.dismounted", observed=f"dismounted, in no VM: {', '.join(map(card_label, cards))}")
+    severity = Severity.NOTE if driven(facts) else Severity.UNVERIFIED
+    return finding("wsl2.dismounted", f"dismounted, in no VM: {', '.join(map(card_label, cards))}", severity)
 
 
 def may_be_joined_by_sli(facts: HostFacts) -> str | None:
@@ -359,3 +368,39 @@ def _speed(adapter: NetworkAdapter) -> tuple[str, str]:
 
 def _external(facts: HostFacts) -> list[VmSwitch]:
     return [switch.state for switch in facts.all(VmSwitch) if switch.state.kind == "external"]
+
+
+# --- WSL containers -----------------------------------------------------------------------------------------------
+
+
+def wslc_on_old_windows(facts: HostFacts) -> str | None:
+    """wslc uses the same kind of VM as WSL 2, and needs the same Windows for the GPU."""
+    first = SERVER_2022 if facts.os.family in SERVERS else WINDOWS_10_21H2
+    if facts.os.build < first:
+        return facts.os.named
+    return None
+
+
+def wslc_not_there(facts: HostFacts) -> str | None:
+    """wslc needs WSL 2.9 or newer."""
+    found = _version(facts)
+    if found is None or found < FIRST_WITH_CONTAINERS:
+        return f"WSL {found or 'is not installed'}"
+    return None
+
+
+def wslc_without_gpu(facts: HostFacts) -> str | None:
+    """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wslc.no-cuda."""
+    if not common.no_cuda(facts) and not any(runs_cuda(card) and card.gpu.state.driver_model for card in facts.cards):
+        return "no GPU is run by NVIDIA's Windows driver"
+    return None
+
+
+def _version(facts: HostFacts) -> Version | None:
+    """None where WSL is not installed. Raises MissingFact where WSL is installed and records no version."""
+    wsl = facts.the(Wsl)
+    if wsl.version is not None:
+        return Version(wsl.version)
+    if wsl.present:
+        raise MissingFact("Wsl.version", Unknown(RemoteFault("NotThere", message="only the WSL in the box is there")))
+    return None

@@ -168,7 +168,7 @@ def in_words(error: WinhostError) -> str:
 
 def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
     """A window that ends too high fails again however often the run goes on; another plan makes it smaller."""
-    from winhost.symptoms.addresses import address_bits  # what only a failure needs
+    from winhost.symptoms.codes import address_bits  # what only a failure needs
 
     bits = address_bits(error.fault.message) if isinstance(error, RemoteError) else None
     if bits is not None:

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from shlex import quote
 
-from winhost.compat.assess import judge
-from winhost.compat.default_plan import default_cards
+from winhost.compat.assess import default_cards, judge
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource
 from winhost.model.facts import Instance

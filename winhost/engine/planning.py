@@ -21,7 +21,7 @@ from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import EVERY_VARIANT, ON_REQUEST, PATHS_OF_LINUX, is_meant, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage, Unchecked
-from winhost.model.reason import PLAN, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import PLAN, Finding, PathVerdict, Severity, Verdict
 from winhost.model.refusal import Caution, Refusal
 from winhost.paths.expansion import expand
 from winhost.paths.full_disks import refuse_full
@@ -326,7 +326,7 @@ def next_stage(facts: HostFacts, request: PathRequest, number: int) -> Stage:
     return replace(stage, number=number, steps=tuple(steps))
 
 
-def format_reason(reason: Reason) -> str:
+def format_reason(reason: Finding) -> str:
     """A reason as one line for people."""
     observed = reason.observed.rstrip(".")
     return visible(f"{reason.severity}: {reason.subject}: {observed}. {reason.sentence} [{reason.code}]")

@@ -12,7 +12,7 @@ from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import visible
 from winhost.model.masking import masked
-from winhost.model.reason import Category, Evidence, Severity
+from winhost.model.reason import Finding, Severity
 
 OWN = "instead"  # the word of a finding that is a sentence of ours, and is neither escaped nor cut
 _LONGEST = 200
@@ -41,24 +41,16 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing in a file. Line and column count from 1.
+class FileFinding(Finding):
+    """A finding in a file. Line and column count from 1.
 
-    where: the engine, or the path of the key; do: what to do, empty if the sentence says it; fixed: --fix does it;
-    unverified: what is not known and could make it untrue.
+    subject: the engine, or the path of the key; remedy: what to do in words, None if the sentence says it; fixed: --fix
+    does it; lacks: what is not known and could make it untrue.
     """
 
-    code: str
-    category: Category
-    severity: Severity
-    line: int
-    column: int
-    where: str
-    sentence: str
-    do: str
-    fixed: bool
-    unverified: str | None
-    evidence: tuple[Evidence, ...]
+    line: int = 1
+    column: int = 1
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,22 +98,22 @@ class Rows:
         position: tuple[int, int],
         where: str = "",
         secrets: Sequence[str] = (),
-    ) -> Finding:
+    ) -> FileFinding:
         """For people and programs: secrets are masked, and nothing in it moves a cursor."""
         row = self[found.code]
         words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
-        return Finding(
+        return FileFinding(
             code=f"{prefix}.{found.code}",
-            category=row.severity.category,
             severity=row.severity,
+            observed="",
+            subject=hidden(visible(where)[:_LONGEST], secrets),
+            remedy=row.do.format(**words) or None,
+            evidence=row.evidence,
+            sentence=row.says.format(**words),
+            lacks=found.doubt or None,
             line=position[0],
             column=position[1],
-            where=hidden(visible(where)[:_LONGEST], secrets),
-            sentence=row.says.format(**words),
-            do=row.do.format(**words),
             fixed=bool(found.edits),
-            unverified=found.doubt or None,
-            evidence=tuple(catalogue.evidence()[key] for key in row.evidence),
         )
 
 

@@ -67,7 +67,7 @@ class Verdict(StrEnum):
         return _VERDICTS[self]
 
     @classmethod
-    def of(cls, reasons: Iterable["Reason"]) -> "Verdict":
+    def of(cls, reasons: Iterable["Finding"]) -> "Verdict":
         """The worst of the reasons; supported where there are only notes."""
         return _BY_RANK[min(max((reason.severity.rank for reason in reasons), default=0), len(_BY_RANK) - 1)]
 
@@ -89,8 +89,8 @@ _IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 
 
 @dataclass(frozen=True)
-class Reason:
-    """One finding of one rule.
+class Finding:
+    """What one rule found, on a host or for a workload. FileFinding is one in somebody's file.
 
     observed: what was seen, in numbers and names; subject: `host`, a card's or VM's name, what is wanted together, or
     `plan`, where a plan in which nothing is chosen would be refused;
@@ -100,15 +100,21 @@ class Reason:
     """
 
     code: str
-    severity: Severity
+    severity: Severity = field(hash=False)  # code, observation and subject tell findings apart well enough
     observed: str
     subject: str
-    remedy: str | None
-    evidence: tuple[str, ...]
-    sentence: str
-    risks: tuple[str, ...] = ()
-    lacks: str | None = None
-    stated: tuple[str, ...] = ()
+    remedy: str | None = field(hash=False)
+    evidence: tuple[str, ...] = field(hash=False)
+    sentence: str = field(hash=False)
+    risks: tuple[str, ...] = field(default=(), hash=False)
+    lacks: str | None = field(default=None, hash=False)
+    stated: tuple[str, ...] = field(default=(), hash=False)
+
+    @property
+    def measured_here(self) -> bool:
+        """Whether `winhost probe` saw it on this very host, so that no version of evidence limits it."""
+        fact = self.code.partition(".")[2]
+        return fact.startswith("measured") and fact != "measured-before"  # which is of another driver
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ class SubjectVerdict:
     key: str
     name: str
     verdict: Verdict
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ class CapabilityVerdict:
     capability: str
     verdict: Verdict
     because: tuple[str, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Finding, ...]
     grounds: tuple[str, ...]
     measure: str | None = None
     stated: tuple[str, ...] = ()
@@ -153,7 +159,7 @@ class PathVerdict:
     path: str
     verdict: Verdict
     because: tuple[str, ...]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Finding, ...]
     cards: tuple[SubjectVerdict, ...]
     vms: tuple[SubjectVerdict, ...]
     grounds: tuple[str, ...] = ()
@@ -172,7 +178,7 @@ class PathVerdict:
         return {offered.capability: offered for offered in self.capabilities}[capability]
 
     @property
-    def every_reason(self) -> tuple[Reason, ...]:
+    def every_reason(self) -> tuple[Finding, ...]:
         """Those of the host, then of each card and VM."""
         return (*self.reasons, *(reason for subject in (*self.cards, *self.vms) for reason in subject.reasons))
 

@@ -9,10 +9,9 @@ from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
-from winhost.recipes.json_nodes import MARK, json_document
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.written_sizes import docker_size, in_gib
-from winhost.recipes.yaml_nodes import NotYaml, YamlNode, without
+from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, without
 from winhost.serving.computed import SHM_LEAST
 
 _KINDS: Mapping[str, Callable[[YamlNode], bool]] = {

@@ -1,5 +1,6 @@
-"""A recipe linted, and mended as far as that can be done by itself."""
+"""A recipe in whatever form it is: linted, and mended as far as that can be done by itself."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import Finding, Found
+from winhost.findings.finding import FileFinding, Found
 from winhost.recipes import (
     rules_of_containers,
     rules_of_exposure,
@@ -17,13 +18,60 @@ from winhost.recipes import (
 )
 from winhost.recipes.lint_cdi import cdi_findings
 from winhost.recipes.lint_docker_daemon import daemon_findings
-from winhost.recipes.read_recipe import read_recipe
+from winhost.recipes.read_commands import STARTS, read_commands, sleep_levels
+from winhost.recipes.read_compose import read_compose
+from winhost.recipes.read_kubernetes import read_kubernetes
+from winhost.recipes.read_units import read_environment, read_unit
 from winhost.recipes.recipe_case import RecipeCase, RecipeTarget
-from winhost.recipes.recipe_model import Recipe
+from winhost.recipes.recipe_model import Recipe, RecipeForm
 from winhost.recipes.recipe_rows import ROWS, by_rows
 from winhost.recipes.recipe_text import SourceFile, apart
 from winhost.recipes.rules_of_exposure import secrets_of
-from winhost.recipes.sleep_calls import sleep_levels
+from winhost.recipes.yaml_nodes import NotYaml
+
+_KUBERNETES = re.compile(r"^\s*(?:-\s+)?(?:apiVersion|kind):", re.MULTILINE)
+_COMPOSE = re.compile(r"^services:[ \t]*\r?$", re.MULTILINE)
+_UNIT = re.compile(r"^[ \t]*\[(?:Unit|Service|Container|Install)\][ \t]*\r?$", re.MULTILINE)
+_VARIABLE = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=", re.MULTILINE)
+
+
+def form_of(text: str) -> RecipeForm | None:
+    """None where it is nothing that could start an engine."""
+    text = text.removeprefix("\ufeff")
+    if text.startswith("#!"):
+        return RecipeForm.COMMAND if STARTS.search(text) else None
+    if _COMPOSE.search(text):
+        return RecipeForm.COMPOSE
+    if _KUBERNETES.search(text) and "spec:" in text:
+        return RecipeForm.KUBERNETES
+    if found := _UNIT.search(text):
+        return RecipeForm.QUADLET if "[Container]" in text else RecipeForm.SYSTEMD if found else None
+    if STARTS.search(text):
+        return RecipeForm.COMMAND
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", ";"))]
+    return RecipeForm.ENVIRONMENT if lines and all(map(_VARIABLE.match, lines)) else None
+
+
+def read_recipe(source: SourceFile) -> Recipe | None:
+    """The recipe in whatever form it is; None where there is nothing of one."""
+    form = form_of(source.text)
+    if form is None:
+        return None
+    try:
+        match form:
+            case RecipeForm.COMPOSE:
+                return read_compose(source)
+            case RecipeForm.KUBERNETES:
+                return read_kubernetes(source)
+            case RecipeForm.SYSTEMD | RecipeForm.QUADLET:
+                return read_unit(source)
+            case RecipeForm.ENVIRONMENT:
+                return read_environment(source)
+            case RecipeForm.COMMAND:
+                return read_commands(source)
+    except NotYaml as wrong:
+        return Recipe(form, (), ((str(wrong), wrong.place),))
+
 
 RULES = (
     *(*rules_of_options.RULES, *rules_of_containers.RULES, *rules_of_exposure.RULES),
@@ -46,7 +94,7 @@ class LintedRecipe:
 
     form: str | None
     versions: tuple[str | None, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[FileFinding, ...]
     mended: bytes
     secrets: tuple[str, ...] = ()
 
@@ -134,24 +182,24 @@ def _rounds(data: bytes, find: Find, most: int, *, mark: bool = False) -> Iterat
         data = new
 
 
-def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[Finding, ...]:
+def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[FileFinding, ...]:
     """What was found first, and what a mend brought to light: `--tensor-parallel-size`, once it is spelt so, needs
     /dev/shm. What is gone at the end is mended.
     """
     by_round = [_told(each, prefix, secrets) for each in rounds]
     every, seen = list(by_round[0]), {each.sentence for each in by_round[0]}
     for before, after in pairwise(by_round):
-        stays = Counter((each.code, each.where) for each in before if not each.fixed)
+        stays = Counter((each.code, each.subject) for each in before if not each.fixed)
         for each in after:
-            stays[each.code, each.where] -= 1
-            if each.sentence not in seen and stays[each.code, each.where] < 0:
+            stays[each.code, each.subject] -= 1
+            if each.sentence not in seen and stays[each.code, each.subject] < 0:
                 seen.add(each.sentence)
                 every.append(each)
     if len(by_round) > 1:
-        left = {(each.code, each.where) for each in by_round[-1]}
-        every = [replace(each, fixed=each.fixed or (each.code, each.where) not in left) for each in every]
+        left = {(each.code, each.subject) for each in by_round[-1]}
+        every = [replace(each, fixed=each.fixed or (each.code, each.subject) not in left) for each in every]
     return tuple(sorted(every, key=lambda each: (each.line, each.column, each.code)))
 
 
-def _told(one: _Round, prefix: str, secrets: Sequence[str]) -> list[Finding]:
+def _told(one: _Round, prefix: str, secrets: Sequence[str]) -> list[FileFinding]:
     return [ROWS.tell(prefix, each, one.source.position(each.place), where, secrets) for where, each in one.found]

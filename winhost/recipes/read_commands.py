@@ -6,13 +6,22 @@ from itertools import pairwise
 from pathlib import PurePosixPath, PureWindowsPath
 
 from winhost.findings.finding import TextEdit
-from winhost.recipes import other_engines
 from winhost.recipes.command_editor import CommandEditor
-from winhost.recipes.container_words import IMAGE, TOOLS, image_name, read_container, variable
-from winhost.recipes.engine_words import read_engine
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import ESCAPES, Command, ShellKind, Slip, commands, shell_of
+from winhost.recipes.words import (
+    IMAGE,
+    TOOLS,
+    has_port,
+    image_name,
+    kind_of,
+    other_started,
+    read_container,
+    read_engine,
+    read_other,
+    variable,
+)
 from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents
 from winhost.serving.vllm_options import names
 
@@ -74,7 +83,7 @@ def _started_by(script: PlacedText, source: SourceFile) -> Iterator[RecipeEngine
     exported: list[Setting] = []
     for command, lost in _joined(found, source, shell):
         engine = engine_of(command.words, RecipeForm.COMMAND, slips)
-        if engine and (engine.in_container or other_engines.has_port(engine)):
+        if engine and (engine.in_container or has_port(engine)):
             _let_know(engine, exported)
             engine.slips += [*slips, *lost]
             engine.editor = CommandEditor(source, engine, shell)
@@ -138,9 +147,9 @@ def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], 
             engine = RecipeEngine(form, "command", first, entered=began[0], program=first.value)
             read_engine(words[began[1] :], engine)
             return _with(engine, before)
-        elif at == begins and (other := other_engines.began(words[at:])) is not None:
+        elif at == begins and (other := other_started(words[at:])) is not None:
             engine = RecipeEngine(form, "command", word, entered=other[0], program=word.value)
-            other_engines.read_other(other[0], words[at + other[1] :], engine)
+            read_other(other[0], words[at + other[1] :], engine)
             return _with(engine, before)
     return None
 
@@ -270,9 +279,9 @@ def with_command(
     found = engine_of(inside, engine.form, slips, depth) if inside else None
     named = (image.value or "") if image else ""
     own = has_entrypoint(named) or (found is None and entry is None and is_derived(named) and bool(_options(inside)))
-    other = other_engines.kind_of(named)
+    other = kind_of(named)
     if found is None and other and entry is None:
-        other_engines.read_other(other, inside, engine)
+        read_other(other, inside, engine)
         return engine
     if own and entry is None and inside and inside[0].value == "serve":
         engine.entered, engine.places = "twice", {**engine.places, "again 0": inside[0]}
@@ -317,3 +326,16 @@ def is_derived(image: str) -> bool:
 def _options(words: Sequence[PlacedText]) -> list[str]:
     """The words that are options of vLLM."""
     return [word.value for word in words if word.value.partition("=")[0].replace("_", "-") in names("engine")]
+
+
+_LINE = re.compile(r"(?:\\\r?\n|[^\n])+")
+_CALL = re.compile(r"\bcurl\b")
+_SLEEP = re.compile(r"/sleep(?![\w/-])(?!\?\S*level=)")
+_LEVEL = re.compile(r"\{[^{}\n]*\blevel\W{1,6}([02-9])\b")
+
+
+def sleep_levels(text: str) -> Iterator[tuple[int, str]]:
+    """Where each body stands, and its level; level 1 is what vLLM takes anyway."""
+    for line in _LINE.finditer(text) if "/sleep" in text else ():
+        if _CALL.search(line[0]) and _SLEEP.search(line[0]) and (level := _LEVEL.search(line[0])):
+            yield line.start() + level.start(), level[1]

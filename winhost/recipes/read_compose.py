@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from winhost.findings.finding import TextEdit
 from winhost.recipes.command_editor import removed_words, replaced
-from winhost.recipes.container_words import IMAGE, add_to, variable
 from winhost.recipes.read_commands import with_entry
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip, commands
+from winhost.recipes.words import IMAGE, add_to, variable
 from winhost.recipes.yaml_nodes import YamlNode, documents, item_after, pair_after, with_pairs, without, without_items
 
 # Keys of a service, and the option of `docker run` that says the same.

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from winhost.findings.finding import TextEdit
-from winhost.recipes.container_words import IMAGE
 from winhost.recipes.read_commands import with_entry
 from winhost.recipes.read_compose import added_option, item_words, removed_from
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip
+from winhost.recipes.words import IMAGE
 from winhost.recipes.yaml_nodes import YamlNode, documents, pair_after, without
 
 _PODS = {

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import TextEdit
 from winhost.recipes.command_editor import removed_words
-from winhost.recipes.container_words import IMAGE, add_to, read_container, variable
 from winhost.recipes.read_commands import engine_of, with_command
 from winhost.recipes.read_compose import without_comments
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip, commands
+from winhost.recipes.words import IMAGE, add_to, read_container, variable
 
 _SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\][ \t]*\r?$")
 _ENTRY = re.compile(r"[ \t]*([A-Za-z][\w-]*)[ \t]*=[ \t]*")

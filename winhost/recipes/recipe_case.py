@@ -7,18 +7,16 @@ from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.compat.gpu_cards import listed
-from winhost.compat.target import Target
+from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import Gpu
 from winhost.model.units import Bytes
-from winhost.recipes.container_words import IMAGE
 from winhost.recipes.misspelt import one_slip
-from winhost.recipes.other_engines import OtherEngine, other_engines
 from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import SourceFile
+from winhost.recipes.words import IMAGE, OtherEngine, other_engines
 from winhost.resources.host import Card
 
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+])")

@@ -9,12 +9,12 @@ from packaging.version import Version
 from winhost.findings.finding import Found, TextEdit
 from winhost.model.units import Bytes, GiB
 from winhost.recipes.command_editor import replaced
-from winhost.recipes.container_words import IMAGE, container_options, is_behind_image
 from winhost.recipes.misspelt import suggested
 from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import RecipeForm, Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
+from winhost.recipes.words import IMAGE, container_options, is_behind_image
 from winhost.recipes.written_sizes import docker_size, in_gib, kubernetes_size, seconds
 from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
 from winhost.serving.vllm_options import names

@@ -13,12 +13,11 @@ from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
-from winhost.recipes.container_words import is_behind_image
-from winhost.recipes.engine_words import shapes
 from winhost.recipes.misspelt import CUTOFF, meant, suggested
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
+from winhost.recipes.words import is_behind_image, shapes
 from winhost.serving.vllm_options import knows, names, seen_versions, versions_with
 
 Kind = Literal["engine", "env"]

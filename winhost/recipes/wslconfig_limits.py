@@ -1,6 +1,6 @@
 """The limits of a host that its .wslconfig is held against, out of its facts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from packaging.version import Version
@@ -17,8 +17,8 @@ from winhost.resources.windows.partition import DYNAMIC, STORAGE_SPACES, Partiti
 from winhost.resources.windows.processor import Processor
 from winhost.resources.windows.vm_switch import VmSwitch
 from winhost.resources.windows.wsl import Wsl
-from winhost.wslconfig.host_limits import HostLimits
-from winhost.wslconfig.policies import forbidden
+from winhost.resources.windows.wsl_policy import WslPolicy
+from winhost.wslconfig.rules import HostLimits
 
 T = TypeVar("T")
 MODES = ("mirrored", "bridged")
@@ -84,3 +84,20 @@ def _drives(facts: HostFacts) -> frozenset[str] | None:
     if any(each.type.casefold() in (*DYNAMIC, STORAGE_SPACES) for each in partitions):
         return None
     return frozenset(each.letter.upper() for each in partitions if each.letter)
+
+
+# Property of the resource to the value below HKLM\\SOFTWARE\\Policies\\WSL (microsoft/WSL, wslpolicies.h).
+VALUES: Mapping[str, str] = {
+    "allow_kernel": "AllowKernelUserSetting",
+    "allow_kernel_command_line": "AllowKernelCommandLineUserSetting",
+    "allow_system_distro": "AllowSystemDistroUserSetting",
+    "allow_networking": "AllowNetworkingModeUserSetting",
+    "allow_firewall": "AllowFirewallUserSetting",
+    "allow_nested": "AllowNestedVirtualization",
+}
+
+
+def forbidden(facts: HostFacts) -> frozenset[str]:
+    """Names of the policies that are set to 0. Raises MissingFact."""
+    policy = facts.the(WslPolicy)
+    return frozenset(value for name, value in VALUES.items() if getattr(policy, name) is False)

@@ -1,5 +1,6 @@
 """YAML by its nodes, with the place of each character of a scalar, so that a file can be changed where it stands."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -245,3 +246,20 @@ def without_items(siblings: list[YamlNode], first: int, last: int) -> Sequence[T
     if not first:
         return ()
     return (TextEdit(siblings[first - 1].node.end_mark.index, siblings[last].node.end_mark.index, ""),)
+
+
+MARK = "\ufeff"  # the byte order mark as a character
+
+
+def json_document(source: SourceFile) -> YamlNode:
+    """The value of a text. Raises NotYaml, with what is wrong where."""
+    text = source.text.replace(MARK, " ", 1)
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise NotYaml(error.msg[:1].lower() + error.msg[1:], min(error.pos, len(source.text))) from None
+    except (RecursionError, ValueError):
+        raise NotYaml("it is nested too deeply", 0) from None
+    # YAML takes no tab between values; a blank in its place leaves every other character where it is.
+    found = documents(SourceFile(text.replace("\t", " "), source.encoding, source.bom))
+    return YamlNode(source, found[0].node) if found else YamlNode(source, None)

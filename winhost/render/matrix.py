@@ -8,7 +8,7 @@ from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import EVERY_VARIANT, path_of
-from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
+from winhost.model.reason import CapabilityVerdict, Finding, PathVerdict, Verdict
 
 K = TypeVar("K", bound=Hashable)
 Offered: TypeAlias = Sequence[tuple[str, CapabilityVerdict]]
@@ -37,7 +37,7 @@ class ObservedReason:
     """A reason and the variants to which it applies. observed: empty where it only names the variant."""
 
     variants: tuple[str, ...]
-    reason: Reason
+    reason: Finding
     observed: str
 
 
@@ -112,7 +112,7 @@ def _observed_reasons(offered: Offered) -> tuple[ObservedReason, ...]:
     return tuple(sorted(reasons, key=lambda each: -each.reason.severity.rank))
 
 
-def _observed(reason: Reason, variant: str) -> str:
+def _observed(reason: Finding, variant: str) -> str:
     return "" if reason.observed in (f"on {variant}", f"on {path_of(variant)}") else reason.observed
 
 

@@ -19,13 +19,13 @@ from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
-from winhost.knowledge.explanation import explain
+from winhost.knowledge.catalogue import explain
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, EVERY_VARIANT, PATHS, path_of
 from winhost.model.plan import Plan
-from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, SubjectVerdict, Verdict
+from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.render import verdict_text
 from winhost.render.fact_text import ORIGINS
@@ -74,7 +74,7 @@ class Subjects:
 
     names: tuple[str, ...]
     verdict: Verdict
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Finding, ...]
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class ReportVariant:
     that are not supported."""
 
     fit: Fit
-    decisive: Reason | None
-    reasons: tuple[Reason, ...]
+    decisive: Finding | None
+    reasons: tuple[Finding, ...]
     subjects: tuple[Subjects, ...]
     lacking: tuple[tuple[str, Verdict], ...]
     grounds: tuple[str, ...]
@@ -444,7 +444,7 @@ def _offers(variant: PathVerdict) -> Mapping[Verdict, tuple[str, ...]]:
     return {verdict: names for verdict, names in found.items() if names}
 
 
-def _telling(variant: PathVerdict, reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+def _telling(variant: PathVerdict, reasons: Iterable[Finding]) -> tuple[Finding, ...]:
     """The reasons to show, the heaviest first; for an unsupported variant only those that make it so."""
     ruled_out = variant.verdict is Verdict.UNSUPPORTED
     return tuple(r for r in verdict_text.heaviest_first(reasons) if not ruled_out or r.severity is Severity.UNSUPPORTED)

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable
 
-from winhost.compat.evaluation import Evaluation, Supposed
+from winhost.compat.evaluation import Evaluation, Settling, Supposed
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
-from winhost.compat.settle import Settling
 from winhost.knowledge import catalogue
 from winhost.model.path import path_of
-from winhost.model.reason import CapabilityVerdict, PathVerdict, Reason, Verdict
+from winhost.model.reason import CapabilityVerdict, Finding, PathVerdict, Verdict
 
 
-def decisive(variant: PathVerdict, fit: Fit) -> Reason | None:
+def decisive(variant: PathVerdict, fit: Fit) -> Finding | None:
     """The first reason that decides the verdict, of the variant or of its capabilities; None where supported."""
     if fit.verdict is Verdict.SUPPORTED:
         return None
@@ -94,12 +93,12 @@ def nearest(found: Nearest) -> tuple[str, ...]:
     return (sentence, *found.fix.shows, *unknown)
 
 
-def heaviest_first(reasons: Iterable[Reason]) -> list[Reason]:
+def heaviest_first(reasons: Iterable[Finding]) -> list[Finding]:
     """Reasons by their weight, else in the order in which they were found."""
     return sorted(reasons, key=lambda reason: -reason.severity.rank)
 
 
-def remedy(reason: Reason) -> str | None:
+def remedy(reason: Finding) -> str | None:
     """The remedy, and whether anybody has seen it help."""
     if reason.remedy is None:
         return None

@@ -5,15 +5,14 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from winhost.compat.assess import assess
-from winhost.compat.available_memory import available_memory
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
-from winhost.compat.target import Target, in_a_guest
+from winhost.compat.target import Target, available_memory, in_a_guest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
 from winhost.model.path import PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of, variant_name
-from winhost.model.reason import Assessment, PathVerdict, Reason, Severity, Verdict
+from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Verdict
 from winhost.model.units import Bytes
 from winhost.model.workload import (
     Model,
@@ -300,7 +299,7 @@ def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
     return Verdict.worst([variant.verdict, *(lacking.verdict for lacking in fit.lacking)])
 
 
-def _format_reason(reason: Reason) -> str:
+def _format_reason(reason: Finding) -> str:
     remedy = f" {catalogue.remedies()[reason.remedy].do}" if reason.remedy else ""
     return f"{reason.sentence} [{reason.code}: {reason.observed}]{remedy}"
 

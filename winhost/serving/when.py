@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from packaging.version import Version
 
 from winhost.compat.capabilities.nccl import PEERS, SHM, shown_transport, transport
-from winhost.compat.gpu_cards import listed
-from winhost.compat.target import Target, in_a_guest
+from winhost.compat.target import Target, in_a_guest, listed
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.core.dataclass import dataclass

@@ -1,7 +1,8 @@
-"""HRESULT and NTSTATUS: the ways in which people write one, and what the number says of itself."""
+"""HRESULT and NTSTATUS, as people write them and what they say of themselves, and addresses that Start-VM names."""
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 _BITS = 0xFFFFFFFF
 WIN32 = 7
@@ -55,3 +56,17 @@ def told(code: int) -> str:
     if facility == WIN32:
         return f"{kind} of Win32 error {number}; on Windows, net helpmsg {number} says what it is"
     return f"{kind} of {FACILITIES.get(facility, f'facility {facility}')}, number {number}"
+
+
+_NUMBERS = re.compile(r"0x([0-9a-f]{9,16})(?![0-9a-zA-Z])", re.IGNORECASE)
+
+
+def address_bits(message: str) -> int | None:
+    """The host's physical address bits, where the message names the end of a region and a lower power of two, below
+    which it has to be; else None.
+    """
+    numbers = [int(found, 16) for found in _NUMBERS.findall(message)]
+    for end, limit in pairwise(numbers):
+        if limit <= end and limit & (limit - 1) == 0:
+            return limit.bit_length() - 1
+    return None

@@ -1,18 +1,65 @@
-"""Symptoms in a text of any length, in bounded memory: each literal is looked for as such, and only where it stands
-the rest of a sign is tried.
-"""
+"""Bytes that somebody pasted or saved, as text: whatever the encoding, without colours, in pieces of whole lines."""
 
+import codecs
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
+from typing import BinaryIO
 
 from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.model.reason import Severity
 from winhost.symptoms.codes import spellings, written_in
 from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
+
+PIECE = 1 << 20  # bytes read at once, and about the memory that a log of any size takes
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+
+
+def pieces(stream: BinaryIO) -> Iterator[str]:
+    """The text of a stream. A piece ends where a line does, unless that line is longer than a piece.
+
+    What is in no encoding of Unicode keeps its ASCII, which is all that codes need.
+    """
+    first = stream.read(PIECE)
+    bom, encoding = _encoding(first)
+    decode = codecs.getincrementaldecoder(encoding)(errors="replace").decode
+    open_line, data = "", first[len(bom) :]
+    while data:
+        text = open_line + decode(data)
+        data = stream.read(PIECE)
+        whole = text.rfind("\n") + 1 if data else len(text)
+        whole = whole or len(text)
+        open_line = text[whole:]
+        yield plain(text[:whole])
+    if rest := open_line + decode(b"", True):
+        yield plain(rest)
+
+
+def _encoding(start: bytes) -> tuple[bytes, str]:
+    """wsl.exe writes UTF-16 without saying so: half of its bytes are zero."""
+    for bom, encoding in _BOMS:
+        if start.startswith(bom):
+            return bom, encoding
+    sample = start[:4096]
+    even, odd = sample[::2].count(0), sample[1::2].count(0)
+    if max(even, odd) * 5 > len(sample):
+        return b"", "utf-16-be" if even > odd else "utf-16-le"
+    return b"", "utf-8"
+
+
+def plain(text: str) -> str:
+    """Without colours, and with one sign for the end of a line.
+
+    Zeros are what is left of UTF-16 that was appended to a file of another encoding.
+    """
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    return text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n")
+
 
 _WORD = re.compile(r"[a-z0-9_]+")  # nothing of it stands before or after a literal
 NEAR = 1500  # characters before and after, in which what is `near` stands

@@ -2,8 +2,8 @@
 
 from winhost.wslconfig.change import changed
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, ConfigFile, Dialect, parse
-from winhost.wslconfig.lint_file import lint
-from winhost.wslconfig.values_in_effect import effective
+from winhost.wslconfig.keys import effective
+from winhost.wslconfig.rules import lint
 
 __all__ = [
     "WSLCONF",

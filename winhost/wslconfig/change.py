@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from winhost.model.errors import UsageError, visible
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, ConfigFile, ConfigLine, Dialect, LineKind, parse
-from winhost.wslconfig.known_keys import Key, key_of
+from winhost.wslconfig.keys import Key, key_of
 
 
 def _refused(key: str, why: str, hint: str) -> UsageError:

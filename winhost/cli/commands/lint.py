@@ -63,7 +63,7 @@ def autoinstall(**options: Any) -> int:
 
     FACTS of the machine, or its disk manifest, supply the partitions that the file must list.
     """
-    from winhost.cli.lint_install import autoinstall as run
+    from winhost.cli.lint import autoinstall as run
 
     return run(**options)
 
@@ -101,7 +101,7 @@ def serve(**options: Any) -> int:
     shared memory, ports, keys. COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`.
     Secrets in it are never shown.
     """
-    from winhost.cli.lint_recipes import serve as run
+    from winhost.cli.lint import serve as run
 
     return run(**options)
 
@@ -118,7 +118,7 @@ def serve(**options: Any) -> int:
 @answers("FILE", "The file that --fix writes.")
 def docker_daemon(**options: Any) -> int:
     """Check the settings of Docker itself, /etc/docker/daemon.json."""
-    from winhost.cli.lint_recipes import docker_daemon as run
+    from winhost.cli.lint import docker_daemon as run
 
     return run(**options)
 
@@ -132,6 +132,6 @@ def docker_daemon(**options: Any) -> int:
 @answers()
 def cdi(**options: Any) -> int:
     """Check a specification of CDI, by which containers get their GPUs."""
-    from winhost.cli.lint_recipes import cdi as run
+    from winhost.cli.lint import cdi as run
 
     return run(**options)

@@ -5,8 +5,7 @@ Rates were measured on passed-through H200 GPUs (PCI Express 5.0 x16) in a Linux
 """
 
 from winhost.compat.capability import MEASURES, Measure, measure
-from winhost.compat.gpu_cards import gpus, linked, several
-from winhost.compat.target import Target, named
+from winhost.compat.target import Target, linked, named, several
 from winhost.hardware.cards import memory_of, partitions
 from winhost.hardware.gpus import NvLink
 from winhost.model.path import SHARED, WHOLE_CARD
@@ -62,7 +61,7 @@ def how_many(target: Target) -> str | None:
 @measure("gpu-memory")
 def memory(target: Target) -> str | None:
     """Memory of each GPU and in total, and how much of it engines can use."""
-    each = sorted(map(memory_of, gpus(target)), reverse=True)
+    each = sorted(map(memory_of, target.gpus), reverse=True)
     if not each:
         return None
     if target.path == "gpu-p":
@@ -76,7 +75,7 @@ def memory(target: Target) -> str | None:
 
 def _largest_slice(target: Target) -> str | None:
     """Largest partition: a GPU's memory divided by its smallest partition count."""
-    cut = [(memory_of(card), partitions(target.facts, card)) for card in gpus(target)]
+    cut = [(memory_of(card), partitions(target.facts, card)) for card in target.gpus]
     counts = [(vram, [count for count in gpu.valid_counts if count > 0]) for vram, gpu in cut if gpu]
     slices = [_rounded(vram // min(valid)) for vram, valid in counts if valid]
     return f"at most {', '.join(sorted(set(slices)))} for a VM" if slices else None
@@ -103,7 +102,7 @@ def pinned(target: Target) -> str | None:
 @measure("sleep-l1")
 def wakes_at(target: Target) -> str | None:
     """Rate at which weights return to the GPU, at best, and the time for all GPU memory."""
-    vram = sum(map(memory_of, gpus(target)))
+    vram = sum(map(memory_of, target.gpus))
     if not vram or target.path not in (*WHOLE_CARD, *SHARED):
         return None
     rate, kind = (PAGEABLE, "pageable") if target.path in SHARED else (PINNED, "pinned")

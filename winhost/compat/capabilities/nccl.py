@@ -5,8 +5,7 @@ from dataclasses import field
 
 from winhost.compat.capabilities.settled import goes_directly, reduced_by
 from winhost.compat.capability import measure
-from winhost.compat.gpu_cards import by_bridge, hung, several, untold, without_peers
-from winhost.compat.target import Target
+from winhost.compat.target import Target, by_bridge, hung, several, untold, without_peers
 from winhost.core.dataclass import dataclass
 from winhost.model.path import SHARED
 from winhost.model.units import Bytes, GiB, size

@@ -6,12 +6,23 @@ from collections.abc import Iterable
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.gpu_cards import by_bridge, gpus, hung, linked, listed, several, untold, without_peers
-from winhost.compat.rule import Finding, degraded, unsupported, unverified
-from winhost.compat.target import Target, in_a_guest, named
+from winhost.compat.rule import finding
+from winhost.compat.target import (
+    Target,
+    by_bridge,
+    hung,
+    in_a_guest,
+    linked,
+    listed,
+    named,
+    several,
+    untold,
+    without_peers,
+)
 from winhost.hardware.cards import memory_of, shows
 from winhost.hardware.gpus import Gpu, NvLink
 from winhost.knowledge.versions import generation
+from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Card
 from winhost.resources.windows.processor import Processor
@@ -32,8 +43,8 @@ OLD_PROCESSORS = re.compile(r"Xeon(\(R\))? (E[357]-|(Platinum|Gold|Silver|Bronze
 
 
 def some_without_cuda(target: Target) -> str | None:
-    idle = [card for card in target.cards if card not in gpus(target)]
-    return named(idle) if idle and gpus(target) else None
+    idle = [card for card in target.cards if card not in target.gpus]
+    return named(idle) if idle and target.gpus else None
 
 
 def hidden_by_tcc(target: Target) -> str | None:
@@ -42,7 +53,7 @@ def hidden_by_tcc(target: Target) -> str | None:
 
 def cuda_13_left_it(target: Target) -> Finding | None:
     """The CUDA version has to be known with such a GPU alone."""
-    old = [card for card in gpus(target) if _capability(listed(card)) < OLDEST_OF_CUDA_13]
+    old = [card for card in target.gpus if _capability(listed(card)) < OLDEST_OF_CUDA_13]
     if not old or target.cuda < CUDA_13:
         return None
     return _of_these("gpu-compute.left-by-cuda-13", old, target, f", CUDA {target.cuda}")
@@ -52,21 +63,21 @@ def cuda_before_it(target: Target) -> Finding | None:
     """What winhost installs itself is new enough for all generations: only a stated version can be too old."""
     if "cuda" not in target.stated:
         return None
-    firsts = ((card, _generation(card, "cuda")) for card in gpus(target))
+    firsts = ((card, _generation(card, "cuda")) for card in target.gpus)
     new = [card for card, first in firsts if first and target.cuda < first]
     return _of_these("gpu-compute.cuda-too-old", new, target, f", CUDA {target.cuda}")
 
 
 def never_built_for_it(target: Target) -> Finding | None:
-    old = [card for card in gpus(target) if _capability(listed(card)) < OLDEST_OF_VLLM]
+    old = [card for card in target.gpus if _capability(listed(card)) < OLDEST_OF_VLLM]
     if not old:
         return None
-    say = unverified if len(old) == len(gpus(target)) else degraded
-    return say("gpu-compute.not-in-vllm", observed=named(old))
+    severity = Severity.UNVERIFIED if len(old) == len(target.gpus) else Severity.DEGRADED
+    return finding("gpu-compute.not-in-vllm", named(old), severity)
 
 
 def vllm_left_volta(target: Target) -> Finding | None:
-    volta = [card for card in gpus(target) if OLDEST_OF_VLLM <= _capability(listed(card)) < OLDEST_NOW]
+    volta = [card for card in target.gpus if OLDEST_OF_VLLM <= _capability(listed(card)) < OLDEST_NOW]
     if not volta or target.vllm < VLLM_WITHOUT_VOLTA:
         return None
     return _of_these("gpu-compute.left-by-vllm", volta, target, f", vLLM {target.vllm}")
@@ -76,8 +87,8 @@ def _of_these(code: str, cards: list[Card], target: Target, versions: str) -> Fi
     """It cannot work where it is so of all GPUs, and the others do without these where it is so of some."""
     if not cards:
         return None
-    say = unsupported if len(cards) == len(gpus(target)) else degraded
-    return say(code, observed=f"{named(cards)}{versions}")
+    severity = Severity.UNSUPPORTED if len(cards) == len(target.gpus) else Severity.DEGRADED
+    return finding(code, f"{named(cards)}{versions}", severity)
 
 
 def _capability(gpu: Gpu | None) -> tuple[int, int]:
@@ -107,7 +118,7 @@ def nccl_of_the_generation(target: Target) -> str | None:
 
 def unlike_gpus(target: Target) -> str | None:
     models = {card.gpu.key["device"].partition("&SUBSYS_")[0].upper() for card in several(target)}
-    return named(gpus(target)) if len(models) > 1 else None
+    return named(target.gpus) if len(models) > 1 else None
 
 
 def peers_are_untold(target: Target) -> str | None:
@@ -125,8 +136,8 @@ def peers_of_partitions(target: Target) -> Finding | None:
     cards = several(target)
     if not cards:
         return None
-    say = unsupported if len(linked(cards, NvLink.NONE)) == len(cards) else unverified
-    return say("gpu-p2p.partition", observed=named(cards))
+    severity = Severity.UNSUPPORTED if len(linked(cards, NvLink.NONE)) == len(cards) else Severity.UNVERIFIED
+    return finding("gpu-p2p.partition", named(cards), severity)
 
 
 def nvlink_in_a_guest(target: Target) -> str | None:
@@ -170,7 +181,7 @@ def _peerless(cards: Iterable[Card]) -> list[Card]:
 
 
 def more_on_the_gpus_than_in_memory(target: Target) -> str | None:
-    vram, memory = sum(map(memory_of, gpus(target))), target.memory
+    vram, memory = sum(map(memory_of, target.gpus)), target.memory
     return f"{size(vram)} on the GPUs, {about(memory)} in the host" if vram > memory else None
 
 
@@ -178,8 +189,8 @@ def vllm_without_snapshot(target: Target) -> Finding | None:
     """0.31 was not examined."""
     if target.vllm >= VLLM_WITH_SNAPSHOT:
         return None
-    say = unsupported if target.vllm < VLLM_WITHOUT_SNAPSHOT else unverified
-    return say("vllm-snapshot.old-vllm", observed=f"vLLM {target.vllm}")
+    severity = Severity.UNSUPPORTED if target.vllm < VLLM_WITHOUT_SNAPSHOT else Severity.UNVERIFIED
+    return finding("vllm-snapshot.old-vllm", f"vLLM {target.vllm}", severity)
 
 
 # --- Operation -----------------------------------------------------------------------------------------------------
@@ -203,10 +214,10 @@ def processor_cannot_track(target: Target) -> str | None:
 
 
 def the_only_display_leaves(target: Target) -> str | None:
-    shown = list(filter(shows, gpus(target)))
+    shown = list(filter(shows, target.gpus))
     return named(shown) if shown and len(shown) == len(target.facts.cards) else None
 
 
 def a_display_leaves(target: Target) -> str | None:
-    shown = list(filter(shows, gpus(target)))
+    shown = list(filter(shows, target.gpus))
     return named(shown) if shown and len(shown) < len(target.facts.cards) else None

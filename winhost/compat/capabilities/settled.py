@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from winhost.compat.capability import settles
-from winhost.compat.rule import Finding, finding
+from winhost.compat.rule import finding
 from winhost.model.measured import AllReduce, ManagedMemory, Measurement, PeerLink
 from winhost.model.path import SHARED
+from winhost.model.reason import Finding
 from winhost.model.units import Bytes, GiB, size
 
 PINNED_ENOUGH: Bytes = 4 * GiB  # as far as the probe goes

@@ -1,0 +1,213 @@
+"""The keys of the two files, their values as WSL reads them, and which of them take effect."""
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
+from winhost.model.once import once
+from winhost.model.units import Bytes
+from winhost.wslconfig.format import WSLCONF, WSLCONFIG, ConfigFile, ConfigLine, Dialect, parse
+
+Id = tuple[str, str]
+"""Section and key in lower case."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the table; see known_keys.yaml for what each field means."""
+
+    section: str
+    name: str
+    type: str
+    default: str = ""
+    values: tuple[str, ...] = ()
+    since: str | None = None
+    since_doubt: str = ""
+    told_from: str = "2.5.8"
+    values_since: Mapping[str, str] = field(default_factory=dict)
+    alias: str | None = None
+    policy: str | None = None
+    allowed: tuple[object, ...] = ("", 0, False)
+    modes: tuple[str, ...] = ()
+    needs: str | None = None
+    idle_when: Mapping[str, object] = field(default_factory=dict)
+    beware: Mapping[object, str] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def id(self) -> Id:
+        """As WSL compares it."""
+        return self.section.lower(), self.name.lower()
+
+    def __str__(self) -> str:
+        return f"{self.section}.{self.name}"
+
+
+def key_of(dialect: Dialect, line: Id) -> Key | None:
+    """The key that a line sets, also by its older name; None for one that WSL does not know."""
+    return _table(dialect.name).get(line)
+
+
+def keys_of(dialect: Dialect) -> list[Key]:
+    """All keys of a file, each once."""
+    return list({str(key): key for key in _table(dialect.name).values()}.values())
+
+
+def sections_of(dialect: Dialect) -> list[str]:
+    """The names of its sections."""
+    return list(_book()[dialect.name])
+
+
+def other(dialect: Dialect) -> Dialect:
+    """The other of the two files, to which a misplaced key may belong."""
+    return WSLCONF if dialect.windows else WSLCONFIG
+
+
+@once
+def _table(file: str) -> Mapping[Id, Key]:
+    keys = {key.id: key for key in _rows(file)}
+    return {name: keys[_id(key.alias)] if key.alias else key for name, key in keys.items()}
+
+
+def _rows(file: str) -> Iterator[Key]:
+    for section, rows in _book()[file].items():
+        for key, row in rows.items():
+            facts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+            yield Key(section, key, **facts)
+
+
+def _id(dotted: str) -> Id:
+    section, _, name = dotted.lower().partition(".")
+    return section, name
+
+
+@once
+def _book() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    book: Mapping[str, Mapping[str, Mapping[str, Any]]] = load_catalogue(files(__package__).joinpath("known_keys.yaml"))
+    return book
+
+
+Value: TypeAlias = bool | int | str | tuple[int, ...]
+
+_BLANK = r"[ \t\n\v\f\r]*"
+_WHOLE = re.compile(rf"{_BLANK}([-+]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")  # strtol, base 0
+_SIZE = re.compile(rf"{_BLANK}([-+]?)([0-9]+)(?:([BKMGT])|([KMGT])B)?")
+_NOTHING = re.compile(r"0(?:B|[KMGT]B?)?")
+_MAC = re.compile(r"[0-9A-Fa-f]{2}([-:])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}")
+_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_INT = 1 << 31
+_ALL_64 = (1 << 64) - 1
+
+
+def read(key: Key, value: str) -> Value:
+    """The value as WSL reads it. Raises ValueError, which says what to write instead."""
+    if key.values:
+        return _one_of(key.values, value)
+    return _READ[key.type](value)
+
+
+def _bool(value: str) -> bool:
+    if value.lower() in ("true", "1"):
+        return True
+    if value.lower() in ("false", "0"):
+        return False
+    raise ValueError("write true or false")
+
+
+def _int(value: str) -> int:
+    found = _WHOLE.fullmatch(value)
+    if found is None:
+        raise ValueError("write a whole number, without a unit")
+    sign, sixteen, eight, ten = found.groups()
+    number = int(sixteen, 16) if sixteen else int(eight, 8) if eight else _decimal(ten)
+    number = -number if sign == "-" else number
+    return max(-_INT, min(number, _INT - 1))  # where strtol stops on Windows, whose long has 32 bits
+
+
+def _decimal(digits: str) -> int:
+    """As many digits as decide, since Python refuses to read thousands of them."""
+    return int(digits[:30])
+
+
+def _size(value: str) -> Bytes:
+    found = _SIZE.fullmatch(value)
+    if found is None or (not found[2].strip("0") and not _NOTHING.fullmatch(value)):
+        raise ValueError("write a whole number and B, KB, MB, GB or TB in capitals, without a blank: 8GB")
+    number = _decimal(found[2].lstrip("0") or "0")  # strtoull: 64 bits, which a minus turns round and too much fills
+    number = _ALL_64 if number > _ALL_64 else -number if found[1] == "-" else number
+    return number * _UNITS[found[3] or found[4] or ""] & _ALL_64
+
+
+def _mac(value: str) -> str:
+    if not _MAC.fullmatch(value):
+        raise ValueError("write six pairs of hexadecimal digits: 02:15:5d:01:02:03")
+    return value.lower().replace("-", ":")
+
+
+def _address(value: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(value))
+    except ValueError:
+        raise ValueError("write an IPv4 address") from None
+
+
+def _ports(value: str) -> tuple[int, ...]:
+    parts = [part for part in value.split(",") if part]
+    if not all(re.fullmatch(r" *[0-9]{1,5} *", part) and 0 < int(part) < 1 << 16 for part in parts):
+        raise ValueError("write ports from 1 to 65535 with commas between")
+    return tuple(int(part) for part in parts)
+
+
+def _one_of(values: tuple[str, ...], value: str) -> str:
+    for word in values:
+        if word.lower() == value.lower():
+            return word
+    raise ValueError(f"write one of {', '.join(values)}")
+
+
+_READ: Mapping[str, Callable[[str], Value]] = {
+    "bool": _bool,
+    "int": _int,
+    "size": _size,
+    "mac": _mac,
+    "address": _address,
+    "ports": _ports,
+    "text": str,
+    "path": str,
+}
+
+
+def effective(text: str, dialect: Dialect = WSLCONFIG) -> Mapping[tuple[str, str], Value]:
+    """What the file sets, by section and key as the table spells them; sizes in bytes, times in milliseconds.
+
+    Absent, unknown and invalid keys are left out: WSL takes its default.
+    """
+    read_out = {}
+    for key, line in counted(parse(text, dialect)):
+        value = valid(key, line)
+        if value is not None:
+            read_out[key.section, key.name] = value
+    return read_out
+
+
+def counted(file: ConfigFile) -> list[tuple[Key, ConfigLine]]:
+    """Each key with the line that counts: the first, valid or not (ConfigKey::Parse keeps the result)."""
+    first: dict[str, tuple[Key, ConfigLine]] = {}
+    for line in file.keys:
+        key = key_of(file.dialect, line.id)
+        if key is not None:
+            first.setdefault(str(key), (key, line))
+    return list(first.values())
+
+
+def valid(key: Key, line: ConfigLine) -> Value | None:
+    """The value that WSL reads; None for an invalid one, where WSL keeps its default."""
+    try:
+        return read(key, line.value)
+    except ValueError:
+        return None
