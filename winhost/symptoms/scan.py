@@ -208,8 +208,14 @@ def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:
         at = small.find(literal, at + len(literal))
 
 
+# Quotes and dashes as web pages and chats set them
+_PLAIN = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u00a0": " "})
+
+
 def _small(text: str) -> str:
-    """In small letters, each at its place: some letters of some languages become two."""
+    """In small letters and plain quotes, each at its place: some letters of some languages become two."""
+    if not text.isascii():
+        text = text.translate(_PLAIN)
     small = text.lower()
     return small if len(small) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
