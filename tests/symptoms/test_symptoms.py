@@ -156,5 +156,11 @@ def test_public_cases_are_answered_right_and_none_confidently_wrong() -> None:
     assert [name for name, got in found.items() if got == "confidently wrong"] == []
     good = [name for name, got in found.items() if got in ("right", "partly")]
     assert len(good) >= 0.85 * len(found), sorted(found.keys() - {*good})
-    later = scores("found-2026-11", "found-2026-11-second", "found-2026-11-third", "found-2026-11-fourth")
+    later = scores(
+        "found-2026-11",
+        "found-2026-11-second",
+        "found-2026-11-third",
+        "found-2026-11-fourth",
+        "found-2026-11-fifth-dda",
+    )
     assert [name for name, got in later.items() if got == "confidently wrong"] == []
