@@ -1,9 +1,14 @@
 """Files as people write them, and what Ubuntu's installer would make of them."""
 
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
@@ -28,6 +33,7 @@ ssh: {install-server: true, authorized-keys: [ssh-ed25519 AAAA ada]}
 #
 """
 CONFIG = "storage:\n  config:\n"
+MOST_OPTIONS = "most options, and a mirror of two disks for BIOS"
 # What a config of one disk lacks, where that is not the question.
 MOUNTS = """\
   - {type: device, id: d9}
@@ -75,6 +81,23 @@ def test_every_code_has_its_case() -> None:
 @given(st.text(alphabet=st.sampled_from("ab:{}[]&*!#'\"\n\t -?|>%@`,"), max_size=60))
 def test_no_text_breaks_it(text: str) -> None:
     lint_autoinstall(text.encode())
+
+
+def test_no_value_of_another_kind_breaks_it() -> None:
+    whole = yaml.safe_load(read_cases(ROOT / "tests/data/working.yaml")[MOST_OPTIONS]["text"])
+    for place in list(_places(whole)):
+        for value in (7, [[1]]):
+            changed = deepcopy(whole)
+            *before, last = place
+            reduce(lambda inner, key: inner[key], before, changed)[last] = value
+            lint_autoinstall(yaml.safe_dump(changed).encode(), disks=[of_manifest(MANIFEST)])
+
+
+def _places(data: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    keys = data.keys() if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
+    for key in keys:
+        yield (*before, key)
+        yield from _places(data[key], (*before, key))
 
 
 def test_a_small_file_of_many_values_is_refused() -> None:

@@ -223,6 +223,12 @@ class AutoinstallContext:
         return value if isinstance(value, dict) else {}
 
     @cached_property
+    def asks(self) -> list[str]:
+        """The sections that wait for a person."""
+        names = self.get("interactive-sections") or []
+        return [str(name) for name in (names if isinstance(names, list) else [names])]
+
+    @cached_property
     def uses_layout(self) -> bool:
         return "layout" in self.mapping("storage")
 

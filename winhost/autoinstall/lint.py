@@ -56,16 +56,14 @@ def top_keys(context: AutoinstallContext) -> Findings:
 
 def interactive(context: AutoinstallContext) -> Findings:
     """Screens that wait."""
-    names = context.get("interactive-sections")
-    if names:
-        listed = names if isinstance(names, list) else [names]
-        yield context.found(("interactive-sections",), "interactive", sections=", ".join(map(str, listed)))
+    if context.asks:
+        yield context.found(("interactive-sections",), "interactive", sections=", ".join(context.asks))
 
 
 def account(context: AutoinstallContext) -> Findings:
     """Somebody must be able to log on."""
-    asked = context.get("interactive-sections") or []
-    told = {"identity", "user-data", "active-directory"} & set(context.file.section) or {"identity", "*"} & set(asked)
+    told = {"identity", "user-data", "active-directory"} & set(context.file.section)
+    told |= {"identity", "*"} & set(context.asks)
     server = "server" in str(context.get("source", "id") or "server")
     if not told and server and context.get("storage", "layout", "reset-partition-only") is not True:
         yield context.found((), "no-account")
@@ -94,11 +92,11 @@ _LAYOUT = ("storage", "layout")
 
 def storage(context: AutoinstallContext) -> Findings:
     """Without a section the largest disk goes."""
-    section, asked = context.file.section, context.get("interactive-sections") or []
+    section = context.file.section
     if not section:
         return
     if "storage" not in section:
-        asks = "storage" in asked or "*" in asked
+        asks = not {"storage", "*"}.isdisjoint(context.asks)
         others = [str(key) for key in section if key not in bare(schema()["sections"])]
         wrong = next((key for key in others if did_you_mean(key, ["storage"])), None)
         near = f"; '{wrong}' is not it." if wrong else "."
@@ -321,10 +319,9 @@ def loaders(context: AutoinstallContext) -> Findings:
 def against_facts(context: AutoinstallContext) -> Findings:
     """Every partition is listed where it is, and nothing new lies on one."""
     whole = context.get("storage", "layout", "mode") in (None, "reformat_disk")
-    asked = context.get("interactive-sections") or []
     if context.disks and all(disk.partitions for disk in context.disks):
         holds = sum(len(disk.partitions) for disk in context.disks)
-        if context.file.section and not context.actions and whole and not {"storage", "*"} & set(asked):
+        if context.file.section and not context.actions and whole and not {"storage", "*"} & set(context.asks):
             yield context.found(("storage",), "wipes-what-is-there", what="This file", holds=holds)
         for disk in context.of("disk"):
             if not disk.is_true("preserve") and disk.data.get("serial") != UNRESOLVED:

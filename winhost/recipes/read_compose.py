@@ -194,6 +194,8 @@ def _devices(service: YamlNode, engine: RecipeEngine) -> None:
         engine.container.append(Setting("--gpus", word, shown or at, shown, (), "devices"))
         if "capabilities" not in told:
             engine.places = {**engine.places, "no capabilities": at}
+        if ids and count is not None:
+            engine.places = {**engine.places, "counted and named": count.key_text}
     if service.get("deploy", "resources", "devices"):
         engine.places = {**engine.places, "devices misplaced": service.get("deploy", "resources", "devices").key_text}
 

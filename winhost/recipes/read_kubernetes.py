@@ -85,10 +85,12 @@ def _places(container: YamlNode, pod: YamlNode) -> Iterator[tuple[str, PlacedTex
             yield name, found.key_text
     if found := pod.get("enableServiceLinks"):
         yield "service links", found.text
-    for each in container.get("env").items():
-        value = each.get("value")
-        if value.is_scalar and not value.quoted and value.tag != "str":
-            yield f"no text {each.get('name').value}", value.text
+    texts = [(each.get("name").value, each.get("value")) for each in container.get("env").items()]
+    for name in ("command", "args"):
+        texts += [(f"{name}[{number}]", each) for number, each in enumerate(container.get(name).items())]
+    for name, value in texts:
+        if value.is_scalar and not value.quoted and value.tag not in ("str", "null"):
+            yield f"no text {name}", value.text
 
 
 def _services(engine: RecipeEngine, services: dict[str, YamlNode]) -> None:

@@ -11,7 +11,7 @@ from winhost.recipes.read_compose import without_comments
 from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip, commands
-from winhost.recipes.words import IMAGE, add_to, read_container, variable
+from winhost.recipes.words import IMAGE, add_to, container_options, read_container, variable
 
 _SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\][ \t]*\r?$")
 _ENTRY = re.compile(r"[ \t]*([A-Za-z][\w-]*)[ \t]*=[ \t]*")
@@ -118,8 +118,26 @@ def read_unit(source: SourceFile) -> Recipe:
         if entry.name in KEPT and entry.section in ("Service", "Install", "Unit"):
             shown = entry.value if entry.value.value else None
             engine.container.append(Setting(entry.name, entry.value.value, entry.key, shown, (), entry.name))
+    engine.places = {**engine.places, **dict(_places(found))}
     engine.editor = UnitEditor(source, engine, found, quadlet)
     return Recipe(engine.form, (engine,))
+
+
+def _places(found: Sequence[UnitEntry]) -> Iterator[tuple[str, PlacedText]]:
+    """Lines that are refused, or mean something else."""
+    oneshot = any(entry.name == "Type" and entry.value.value == "oneshot" for entry in found)
+    started = 0
+    for number, entry in enumerate(found):
+        if entry.section == "Container" and entry.name not in container_options().quadlet:
+            yield f"unknown key {number}", entry.key
+        elif entry.section == "Service" and entry.name == "ExecStart":
+            started = started + 1 if entry.value.value.strip() else 0
+            if started > 1 and not oneshot:
+                yield "ExecStart again", entry.key
+        elif entry.section == "Service" and entry.name == "Environment":
+            for word in _assignments(entry.value):
+                if re.search(r"\$\{?[A-Za-z_]", word.value):
+                    yield f"not expanded {word.start}", word
 
 
 def _of_service(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine | None:
@@ -164,8 +182,12 @@ def _of_quadlet(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine |
 
 def _variables(found: Sequence[UnitEntry], section: str) -> list[Setting]:
     texts = [entry.value for entry in found if entry.section == section and entry.name == "Environment"]
-    words = [word for text in texts for command in commands(text, comments=False)[0] for word in command.words]
-    return [variable(word, (word,)) for word in words if "=" in word.value]  # systemd passes over all others
+    return [variable(word, (word,)) for text in texts for word in _assignments(text)]
+
+
+def _assignments(text: PlacedText) -> list[PlacedText]:
+    """The words with a sign; systemd passes over all others."""
+    return [word for command in commands(text, comments=False)[0] for word in command.words if "=" in word.value]
 
 
 def _words(text: PlacedText, slips: list[Slip]) -> list[PlacedText]:

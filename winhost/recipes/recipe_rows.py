@@ -78,6 +78,7 @@ QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
     "engine": lambda case: (case.engine.kind,),
     "written": lambda case: (" ".join(word.value for word in case.engine.words),),
     "form": lambda case: (case.engine.form.value,),
+    "oneshot": lambda case: (any(each.value == "oneshot" for each in case.engine.all_boxed("Type")),),
     "vllm": lambda case: (case.version or seen_versions()[-1],),
     "tensor": lambda case: (case.engine.number("--tensor-parallel-size"),),
     "cards": lambda case: (case.engine.cards,),

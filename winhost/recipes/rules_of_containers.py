@@ -82,7 +82,11 @@ def gpus(case: RecipeCase) -> Iterator[Found]:
         yield _no_gpu(case)
     for setting in given:
         yield from _given(setting, case)
-    for code, place in (("reservation-incomplete", "no capabilities"), ("devices-misplaced", "devices misplaced")):
+    for code, place in (
+        ("reservation-incomplete", "no capabilities"),
+        ("counted-and-named", "counted and named"),
+        ("devices-misplaced", "devices misplaced"),
+    ):
         if place in engine.places:
             yield Found(code, engine.places[place].start)
 
@@ -142,9 +146,9 @@ def _counted(value: str) -> int | None:
 def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
     value, place, cards = setting.value or "", setting.text.start, case.engine.cards
     if setting.name == "--gpus requested":
-        if case.engine.boxed("--gpus") is None:
-            yield Found("limits-lack-gpu", place)
-        return
+        yield from _requested(setting, case)
+    if case.is_pod and setting.name == "--gpus" and re.fullmatch(r"\d*\.\d+|\d+m", value):
+        yield Found("gpu-not-whole", place, {"value": value})
     if setting.name != "--gpus":
         return
     if value.startswith("device=") and "," in value and case.engine.form in (RecipeForm.COMMAND, RecipeForm.SYSTEMD):
@@ -154,6 +158,15 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
         yield from _given_on_wsl(setting, value, count, case)
     elif count is not None and count < cards and not case.engine.spread:
         yield Found("too-few-gpus", place, {"cards": cards, "what": f"the container gets {count}"})
+
+
+def _requested(setting: Setting, case: RecipeCase) -> Iterator[Found]:
+    """What a pod requests, beside its limit."""
+    value, limit = setting.value or "", case.engine.boxed("--gpus")
+    if limit is None:
+        yield Found("limits-lack-gpu", setting.text.start)
+    elif limit.text.value == setting.text.value and value != limit.value and value.isdigit():
+        yield Found("request-differs", setting.text.start, {"value": value, "limit": limit.value})
 
 
 def _given_on_wsl(setting: Setting, value: str, count: int, case: RecipeCase) -> Iterator[Found]:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from winhost.findings.finding import Found
 from winhost.recipes.command_editor import replaced
+from winhost.recipes.container_words import container_options
+from winhost.recipes.misspelt import suggested
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import RecipeForm
 
@@ -75,10 +77,21 @@ def _at(case: RecipeCase, name: str) -> int:
 
 
 def unit(case: RecipeCase) -> Iterator[Found]:
-    """A program without its whole path."""
-    first = case.engine.places.get("command") if case.engine.form is RecipeForm.SYSTEMD else None
-    if first is not None and "/" not in first.value:
+    """What systemd or Podman's generator of services refuses, or takes otherwise than it was meant."""
+    places = case.engine.places
+    first = places.get("command") if case.engine.form is RecipeForm.SYSTEMD else None
+    if first is not None and "/" not in first.value and not first.value.startswith("$"):
         yield Found("not-absolute", first.start, {"word": first.value})
+    elif first is not None and not first.value.startswith(("/", "%")):
+        yield Found("relative-program", first.start, {"word": first.value})
+    if again := places.get("ExecStart again"):
+        yield Found("several-programs", again.start)
+    for name, text in places.items():
+        if name.startswith("unknown key "):
+            known = container_options().quadlet
+            yield Found("unknown-quadlet-key", text.start, {"name": text.value, "near": suggested(text.value, known)})
+        elif name.startswith("not expanded "):
+            yield Found("variable-not-expanded", text.start, {"name": text.value.partition("=")[0]})
 
 
 RULES = (manifest, probes, unit)

@@ -31,12 +31,14 @@ class ContainerOptions:
     flags: frozenset[str]
     valued: frozenset[str]
     short: Mapping[str, str]
+    quadlet: frozenset[str]
 
 
 @once
 def container_options() -> ContainerOptions:
     read = load_catalogue(files(__package__).joinpath("container_options.yaml"))
-    return ContainerOptions(frozenset(read["flags"].split()), frozenset(read["valued"].split()), read["short"])
+    flags, valued, quadlet = (frozenset(read[key].split()) for key in ("flags", "valued", "quadlet"))
+    return ContainerOptions(flags, valued, read["short"], quadlet)
 
 
 def is_behind_image(engine: RecipeEngine, setting: Setting) -> bool:

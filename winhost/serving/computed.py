@@ -13,7 +13,7 @@ from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.card_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, limit_of, share_holds
-from winhost.sizing.engines import GRAPHS, REMAINS, Engine, engine
+from winhost.sizing.engines import CUDA_GRAPHS, REMAINS, Engine, engine
 from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
 
 SHM_LEAST: Bytes = 8 * GiB
@@ -86,8 +86,9 @@ def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None) -> str | 
         return f"it takes {taken} of {place.where}, where {gib(place.capacity or 0)} are safe"
     if holds or any(part.what in REMAINS for part in each.outside):
         return None
+    graphs = sum(part.bytes for part in each.outside if part.what == CUDA_GRAPHS)
     return (
-        f"from vLLM {GRAPHS_INSIDE} on, model runner V1 takes CUDA graphs (up to {gib(GRAPHS)}) out of this share, "
+        f"from vLLM {GRAPHS_INSIDE} on, model runner V1 takes CUDA graphs (up to {gib(graphs)}) out of this share, "
         "which then has too little for them; VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 turns that off"
     )
 

@@ -37,6 +37,7 @@ PARTLY = (Quantization.INT4, Quantization.INT8, Quantization.FP8, Quantization.N
 # Outside the share, on each GPU of an engine that is awake.
 CONTEXT, CONTEXT_LEAST = 1500 * MiB, 512 * MiB  # with what the allocators hold beyond the share
 GRAPHS, GRAPHS_LEAST = 1080 * MiB, 100 * MiB
+GRAPHS_LARGE = 2150 * MiB  # where vLLM batches more; 2.04 GiB were reported of its runner V2
 NCCL = 952 * MiB  # only where an engine spans GPUs
 OUTSIDE = CONTEXT + GRAPHS
 SLEEPING_PROCESS = 2780 * MiB  # what of them stays during sleep: most where the engine has just compiled its graphs
@@ -111,7 +112,7 @@ def engine(model: Model, gpu: Bytes = 0, vllm: Version | None = None) -> Engine:
     """
     found: list[MemoryPart | Missing | None]
     old = vllm is not None and vllm < TAMED
-    outside = _outside(model, GRAPHS_BEFORE if old else GRAPHS)
+    outside = _outside(model, GRAPHS_BEFORE if old else GRAPHS_LARGE if gpu >= LARGE_GPU else GRAPHS)
     if model.memory is not None:
         most = min(sum(part.bytes for part in outside), model.memory)
         how = f"{gib(most)} of the {gib(model.memory)} that are stated for everything"
