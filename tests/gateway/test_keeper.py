@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ echo "$*" >>"$0.said"
 case "$*" in
 *reset-failed*) echo 'Unit not loaded.' >&2; exit 1 ;;  # as of a unit that never ran
 *show*) cat "$0.shows" ;;
-*start*) test ! -e "$0.nothing" || { echo 'Unit not found.' >&2; exit 5; } ;;
+*start*)
+    while test -e "$0.waits"; do sleep 0.05; done
+    test ! -e "$0.nothing" || { echo 'Unit not found.' >&2; exit 5; } ;;
 *stop*) test ! -e "$0.fails" || { echo 'Job failed' >&2; exit 1; } ;;
 esac
 """
@@ -54,6 +57,7 @@ def kept(short: Path) -> Iterator[Path]:
     command = [sys.executable, "-s", "-E", "-B", "-m", "gateway.keeper", str(short / "settings.json")]
     environment = {"PATH": f"{short}:{os.environ['PATH']}"}
     process = subprocess.Popen(command, cwd=short, env=environment, stderr=subprocess.DEVNULL)
+    (short / "pid").write_text(str(process.pid))
     try:
         until = time.monotonic() + PATIENCE_S
         while not listens(short / "keeper.sock"):
@@ -62,7 +66,8 @@ def kept(short: Path) -> Iterator[Path]:
             time.sleep(0.02)
         yield short
     finally:
-        process.send_signal(signal.SIGTERM)
+        if listens(short / "keeper.sock"):
+            process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
 
 
@@ -143,3 +148,20 @@ def test_without_a_driver_it_says_so(kept: Path) -> None:
         assert "driver" in asked(kept, {"do": "memory"})["error"]
     else:
         assert set(asked(kept, {"do": "memory"})["free_mib"]) == {str(card) for card in free}
+
+
+def test_what_is_being_done_when_it_is_stopped_is_done(kept: Path) -> None:
+    waits, said = kept / "systemctl.waits", kept / "systemctl.said"
+    waits.touch()
+    with ThreadPoolExecutor(1) as aside:
+        answer = aside.submit(asked, kept, {"do": "start", "unit": UNIT})
+        until = time.monotonic() + PATIENCE_S
+        while not (said.exists() and "--no-block" in said.read_text()):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        os.kill(int((kept / "pid").read_text()), signal.SIGTERM)
+        while listens(kept / "keeper.sock"):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        waits.unlink()
+        assert answer.result(PATIENCE_S) == {"done": "start"}

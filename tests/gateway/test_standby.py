@@ -147,6 +147,60 @@ def test_a_hang_is_noticed_within_a_second_and_a_long_prompt_is_none(short: Path
     run(short, test)
 
 
+def test_an_engine_that_is_stuck_behind_a_healthy_server_is_left_by_its_streams(short: Path) -> None:
+    async def test(pair: Twins) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def noticed(*others: Any) -> float:
+            """Seconds until the other engine is asked; others: requests beside one stream."""
+            asked = [(CHAT, chat("90/1")), *others]
+            answers = [asyncio.ensure_future(pair.ask(*each)) for each in asked]
+            await asyncio.sleep(40 * STEP_S)
+            pair.first.stuck, began = True, loop.time()
+            while not pair.second.requests:
+                await asyncio.sleep(0.01)
+            after = loop.time() - began
+            found = await asyncio.gather(*answers)
+            assert [(status, whole) for status, _, whole in found] == [(200, True)] * len(asked)
+            assert text_of(found[0][1]) == "".join(tokens_of("90/1"))
+            pair.second.requests.clear()
+            await back_to_first(pair)
+            pair.second.requests.clear()
+            return after
+
+        within = 10  # times a second: no pause of it was ever longer
+        plain = {**chat("3/2 slow"), "stream": False}
+        assert within < await noticed((CHAT, plain), (CHAT, chat("5/1 slow"))) < within + 1
+        # It was as silent once, so ten times as long has to pass.
+        assert 100 < await noticed() < 120
+
+    run(short, test)
+
+
+def test_what_is_silent_and_no_stuck_engine_is_waited_for(short: Path) -> None:
+    async def test(pair: Twins) -> None:
+        assert (await pair.ask(CHAT, chat("90/1")))[2]
+        answer = asyncio.ensure_future(pair.ask(CHAT, chat("5/1 slow")))  # no token yet, for half a minute
+        await asyncio.sleep(1)
+        pair.first.stuck = True
+        await asyncio.sleep(200)
+        assert not pair.second.requests, "a request without a token says nothing of an engine"
+        pair.first.stuck = False
+        assert (await answer)[2]
+
+        answer = asyncio.ensure_future(pair.ask(CHAT, chat("90/1")))
+        other = asyncio.ensure_future(pair.ask(CHAT, chat("5/3 slow")))
+        await asyncio.sleep(20 * STEP_S)
+        pair.first.stuck = True
+        await asyncio.sleep(9)  # as with a large step, or a kernel that is compiled
+        pair.first.stuck = False
+        assert (await answer)[2]
+        assert (await other)[2]
+        assert not pair.second.requests
+
+    run(short, test)
+
+
 def test_an_engine_whose_core_died_is_left_and_an_error_of_the_request_is_told(short: Path) -> None:
     async def test(pair: Twins) -> None:
         pair.first.errors = 500  # as vLLM's server does: an event with an error, and /health is 503

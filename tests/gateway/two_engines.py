@@ -40,22 +40,23 @@ def tokens_of(prompt: str) -> list[str]:
 
 
 class TwinEngine:
-    """requests: their ids and bodies; hangs: it says nothing more; sick: so says its /health; errors: streams end with
-    such an error in the middle, as vLLM's do where its core died. Prompts: see `tokens_of`; with `slow` nothing comes
-    for long before the first token; `status N` is an answer with that.
+    """requests: their ids and bodies; hangs: it says nothing more; stuck: no token comes, while /health is well; sick:
+    so says its /health; errors: streams end with such an error in the middle, as vLLM's do where its core died.
+    Prompts: see `tokens_of`; with `slow` nothing comes for long before the first token; `status N` is an answer with
+    that.
     """
 
     def __init__(self, socket: Path, name: str) -> None:
         self.socket, self.name = socket, name
         self.requests: list[tuple[str, dict[str, Any]]] = []
-        self.sick = self.hangs = self.asleep = False
+        self.sick = self.hangs = self.stuck = self.asleep = False
         self.errors = self.starts = 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
         self._work: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
-        self.hangs = self.sick = False
+        self.hangs = self.sick = self.stuck = False
         self.errors = 0
         self.starts += 1
         if self._server is None:
@@ -78,9 +79,9 @@ class TwinEngine:
         with suppress(FileNotFoundError):
             self.socket.unlink()
 
-    async def _lives(self) -> None:
-        while self.hangs:
-            await asyncio.sleep(1)
+    async def _lives(self, computes: bool = False) -> None:
+        while self.hangs or (computes and self.stuck):
+            await asyncio.sleep(STEP_S)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -118,7 +119,7 @@ class TwinEngine:
             await self._plain(writer, int(prompt.split("status ")[1]), b'{"error":{"code":400}}')
             return
         await asyncio.sleep(30 if "slow" in prompt else STEP_S)
-        await self._lives()
+        await self._lives(computes=True)
         whole = tokens_of(prompt)
         assert "".join(whole).startswith(said), (said, whole)
         rest = _after(whole, said)
@@ -162,7 +163,7 @@ class TwinEngine:
         async def event(more: Mapping[str, Any], given: int) -> None:
             usage = {"prompt_tokens": taken, "total_tokens": taken + given, "completion_tokens": given}
             told = {**envelope, **more, **({"usage": usage} if always or not more["choices"] else {})}
-            await self._lives()
+            await self._lives(computes=True)
             writer.write(_chunk(f"data: {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()))
             await writer.drain()
 

@@ -69,6 +69,7 @@ to = http.client.HTTPConnection("127.0.0.1", 8443, timeout=30)
 to.request(method, path, body or None, {"Authorization": "Bearer " + key, "Content-Type": "application/json"})
 answer = to.getresponse()
 print(answer.status, answer.read().decode())
+print(answer.getheader("Retry-After") or "", file=sys.stderr)
 """
 KEEP = """\
 import json, socket, sys
@@ -97,9 +98,9 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
     debian.run("systemctl", "stop", UNIT, "engine.service")
 
 
-def converge(agent: Agent, settings: dict[str, Any]) -> None:
-    """Each entry in the order of a run."""
-    entries = gateway_entries(settings, [LINE, METRICS_LINE], None)
+def converge(agent: Agent, settings: dict[str, Any], *keys: str) -> None:
+    """Each entry in the order of a run. keys: more lines."""
+    entries = gateway_entries(settings, [LINE, METRICS_LINE, *keys], None)
     entries.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
     for each in entries:
         after = agent.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after

@@ -1,7 +1,8 @@
 """Two engines by protocol as units of a real Debian 12, moved by the real gateway through the real keeper."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import pytest
 
 import tests.gateway as gateway_tests
 from tests.linux.debian import Debian
-from tests.linux.test_debian_gateway import ASK, UNIT, answer, converge
+from tests.linux.test_debian_gateway import ASK, KEY, METRICS_KEY, UNIT, answer, converge
+from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
+from winhost.gateway.api_keys import new_key
+from winhost.resources.linux.linux_scripts import serving_text
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -46,7 +50,7 @@ def model(name: str) -> dict[str, Any]:
     return {"name": name, "engine": {"socket": socket_of(name)}, "turns": turns}
 
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "listen": {"address": "127.0.0.1", "port": 8443},
     "models": [model("a"), model("b")],
     "limits": {"hold": 25, "drain": 5},
@@ -114,3 +118,65 @@ def test_the_keeper_alone_has_rights_and_few(served: Debian) -> None:
     log = served.run("journalctl", "--no-pager", "--output=cat", "--unit=winhost-keeper.service")
     assert f"start {unit_of('a')}" in log
     assert "notification message" not in log
+
+
+def told_by_the_program(served: Debian, mode: str | None = None) -> dict[str, Any]:
+    """What `winhost yield` asks for."""
+    (served.root / "srv/serving.py").write_text(serving_text())
+    gateway = {"unit": UNIT, "address": "127.0.0.1", "port": 8443, "tls": False}
+    request = json.dumps({"do": "yield", "gateway": gateway, "mode": mode})
+    said = served.run("sh", "-c", 'echo "$1" | python3 /srv/serving.py', "sh", request)
+    (found,) = json.loads(said.strip().splitlines()[-1])["answers"]
+    assert found.pop("ok"), found
+    return dict(found)
+
+
+def awake(served: Debian) -> list[str]:
+    """Models that are on their GPU, by the gateway's metrics."""
+    lines = answer(served, "/metrics", key=METRICS_KEY)[1].splitlines()
+    states = [line for line in lines if line.startswith("winhost_gateway_engine_state{") and line.endswith(" 1")]
+    return [line.split('model="')[1].split('"')[0] for line in states if 'state="awake"' in line]
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.3)
+
+
+def test_models_leave_their_gpu_for_the_administrator_for_a_key_and_where_nobody_asks(
+    served: Debian, asked: Agent
+) -> None:
+    key, line = new_key("desk", "yield")
+    yields = {"mode": "/run/winhost-gateway/yield", "drain": 1}
+    converge(asked, {**SETTINGS, "yields": yields, "turns": {**SETTINGS["turns"], "idle": 2}}, line)
+    ask = {"model": "a", "prompt": "hi"}
+
+    assert said_by(served, "a").startswith("a: hi")
+    until(lambda: not awake(served))  # nobody asks for two seconds
+    assert said_by(served, "a").startswith("a: hi")
+
+    until(lambda: told_by_the_program(served) == {"mode": "auto", "code": ""})
+    told_by_the_program(served, "now")
+    until(lambda: told_by_the_program(served) == {"mode": "now", "code": "yielded"})
+    status, body = answer(served, "/v1/completions", ask)
+    assert (status, json.loads(body)["error"]["code"], awake(served)) == (503, "yielded", [])
+    said = served.run("sh", "-c", f"python3 /srv/ask.py {KEY} POST /v1/completions '{json.dumps(ask)}' 2>&1 >/dev/null")
+    assert int(said) > 0, "it says when to come back"
+    told_by_the_program(served, "auto")
+    until(lambda: told_by_the_program(served)["code"] == "")
+    assert said_by(served, "a").startswith("a: hi")
+
+    wish = {"state": "yield", "seconds": 4}
+    assert answer(served, "/winhost/yield", wish)[0] == 403, "any other key is good for it"
+    assert answer(served, "/v1/completions", ask, key)[0] == 403
+    assert answer(served, "/winhost/yield", wish, key)[0] == 200
+    until(lambda: answer(served, "/ready")[0] == 503)
+    until(lambda: answer(served, "/ready")[0] == 200)  # the wish ends by itself
+    assert said_by(served, "b").startswith("b: hi")
+    told_by_the_program(served, "never")
+    until(lambda: json.loads(answer(served, "/winhost/yield", wish, key)[1])["mode"] == "never")  # it looks each second
+    assert said_by(served, "a").startswith("a: hi")
+    log = served.run("journalctl", "--no-pager", "--output=cat", f"--unit={UNIT}")
+    assert "key=desk route=/winhost/yield" in log

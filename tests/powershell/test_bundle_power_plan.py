@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.powershell.twins import machine
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.plan import PlanRequest
 from winhost.paths.path_request import parse_request
@@ -63,10 +65,16 @@ def test_it_is_verified_and_goes_without_a_trace(person: Person, tmp_path: Path)
     assert here.state() == other.state() == before
 
 
+def sleeps_after(on: Machine, seconds: int) -> None:
+    """By somebody else."""
+    wanted = SetCall("PowerPlan", {"scheme": BALANCED}, {"standby": seconds}, frozenset(), 60, Event())
+    on.changes["PowerPlan"](wanted)
+
+
 def test_what_somebody_changed_since_stays(person: Person, tmp_path: Path) -> None:
     here, bundle, other = applied(person, tmp_path)
     for each in (here.machine, other.machine):
-        each.changes["PowerPlan"]({"scheme": BALANCED}, {"standby": 60})
+        sleeps_after(each, 60)
         each.programs["powercfg.exe"](["/setactive", FAST])
     assert here.verify(bundle).code != 0
     kept = here.through(here.rollback, bundle).said["kept"]
@@ -79,7 +87,7 @@ def test_what_somebody_changed_since_stays(person: Person, tmp_path: Path) -> No
 def test_no_vm_is_stopped_for_what_needs_none_off(person: Person, tmp_path: Path) -> None:
     here, bundle, _ = applied(person, tmp_path)
     made = here.state()
-    here.machine.changes["PowerPlan"]({"scheme": BALANCED}, {"standby": 1800})
+    sleeps_after(here.machine, 1800)
     again = here.apply(bundle, accept=[]).said
     assert (again["outcome"], again["changed"]) == ("applied", 1)
     assert here.state() == made

@@ -156,6 +156,7 @@ class Trial:
             ("killed", lambda engine: engine.kill()),
             ("stopped", lambda engine: engine.signal_all(signal.SIGSTOP)),
             ("core_killed", lambda engine: os.kill(engine.core(), signal.SIGKILL)),
+            ("core_stopped", lambda engine: os.kill(engine.core(), signal.SIGSTOP)),  # and its server answers on
         ):
             victim = self.engines[await self.answers()]
             whole = {"model": "m", "prompt": "Say it", "max_tokens": 1500, "ignore_eos": True}
@@ -165,7 +166,7 @@ class Trial:
             same = [told(each, before) for each, before in zip(found, calm, strict=True)]
             self.numbers.add(**{name: {"gap_s": gaps, "streams": same, "without_a_byte": status}})
             victim.kill()
-            if name != "core_killed":
+            if name != "core_stopped":
                 self.numbers.add(**{f"{name}_restart_s": await self.up(victim.name)})
         _, text = await self.call(self.work / "door.sock", "GET", "/metrics")
         self.numbers.add(metrics=[each for each in text.decode().split("\n") if "standby" in each and each[0] != "#"])

@@ -59,7 +59,8 @@ def completions(
         within = tuple(_checks(record, deployed, session, tell, stop))
         if not all(each.holds for each in within):
             return within
-        answered()
+        with session.cuttable():
+            answered()
         return (*within, *_at_its_address(record, deployed, session, tell, reached), *place)
 
     return ask

@@ -167,6 +167,11 @@ class Continued:
     def text(self) -> str:
         return self._texts.getvalue()
 
+    @property
+    def runs(self) -> bool:
+        """The engine that answers now has given some of it, and gives a token with each of its steps."""
+        return self._here > 0 and not self.finished and not self.broken
+
     def give_up(self, why: str) -> None:
         """No engine can go on with it, and nothing of it is kept."""
         self.broken = self.broken or why

@@ -27,6 +27,7 @@ from .turn_settings import IMAGES
 _LOG = logging.getLogger("keeper")
 _LONGEST_LINE = 4096
 _LONGEST_S = 900
+_END_S = 60  # before systemd kills it
 _CGROUPS = Path("/sys/fs/cgroup")
 _NOT_INSTALLED = 5  # systemctl's exit code
 
@@ -48,9 +49,25 @@ class KeeperService:
         self._nvml: GpuLibrary | None = None
         self._one_at_a_time = asyncio.Lock()
         self._looking = False
+        self._open: set[asyncio.Task[None] | None] = set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request, its answer, and the end of the connection."""
+        task = asyncio.current_task()
+        self._open.add(task)
+        try:
+            await self._handle(reader, writer)
+        finally:
+            self._open.discard(task)
+
+    async def ended(self) -> None:
+        """Wait until what was asked for is done. A task that is cancelled while it starts a program may never end, and
+        an engine whose memory moves would be left between.
+        """
+        if open_ := {task for task in self._open if task}:
+            await asyncio.wait(open_, timeout=_END_S)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             line = await asyncio.wait_for(reader.readline(), 10)
             answer = await self._answer(json.loads(line.decode("utf-8")))
@@ -232,8 +249,9 @@ async def keep(settings: GatewaySettings) -> None:
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    service = KeeperService(settings)
     try:
-        server = await asyncio.start_unix_server(KeeperService(settings).handle, str(socket), limit=_LONGEST_LINE)
+        server = await asyncio.start_unix_server(service.handle, str(socket), limit=_LONGEST_LINE)
         socket.chmod(0o660)  # the gateway's group enters the folder
     except OSError as error:
         raise CannotStart(f"cannot listen on {socket}: {error.strerror or error}") from None
@@ -241,6 +259,7 @@ async def keep(settings: GatewaySettings) -> None:
     _LOG.info("listening on %s", socket)
     await stop.wait()
     server.close()
+    await service.ended()
 
 
 def main(words: "list[str]") -> int:

@@ -3,11 +3,13 @@ anew where both do not fit at a time.
 
 A request without a first byte goes to the other one, and so does the rest of a stream (`continuing`). That an engine
 closes its connection or refuses one is known at once. That it hangs is known by /health, which is asked while a request
-is open and no byte comes from its engine: vLLM's server answers it while the engine itself computes a long prompt.
+is open and no byte comes from its engine: vLLM's server answers it while the engine itself computes a long prompt. An
+engine whose GPU is stuck behind such a server is known by its streams: none goes on, for far longer than ever before.
 """
 
 import asyncio
-from collections import Counter
+import math
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +29,9 @@ from .turns import Busy, Turn, Turns
 
 _BETWEEN_TRIES_S = 0.25
 _MOST_KEPT = 67_108_864  # bytes of requests and texts of all streams that can be continued
+_PATIENCE = 10  # times the longest pause, and `within`: so long no stream of an engine goes on before it is stuck
+_LOOKS = 1000  # of those that found that something had come: its pauses are remembered
+_FEW_LOOKS = 20  # before these, nothing is known of it
 _MOST_FAULTS = 2  # of engines with one request, without a token between them: the request itself may be what ends them
 _EVENTS = "text/event-stream"
 
@@ -57,6 +62,8 @@ class _Side:
         """within: seconds in which it is noticed that it hangs; turns: which then start it anew."""
         self.name, self.model, self.failures, self._turns = name, model, 0, turns
         self.open: set[EngineConnection] = set()
+        self.waited_for: set[EngineConnection] = set()  # for the next token of a stream that it has begun
+        self._pauses: deque[float] = deque(maxlen=_LOOKS)
         self._engines, self._control, self._within = engines, engines.control(model), within
         self._requests = 0
         self._watch: asyncio.Task[None] | None = None
@@ -75,16 +82,31 @@ class _Side:
             self._watch = None
 
     async def _look(self) -> None:
-        now = self._received()
+        """pause: since something came, while a stream waits; time in which this program is stopped does not count."""
+        loop, step = asyncio.get_running_loop(), self._within / 10
+        now, at, pause = self._received(), loop.time(), 0.0
         while True:
-            await asyncio.sleep(self._within / 10)
+            await asyncio.sleep(step)
             before, now = now, self._received()
-            if not _grown(before, now) and not await self.lives():
+            passed, at = min(loop.time() - at, 2 * step), loop.time()
+            if _grown(before, now):
+                self._pauses.append(pause)
+                pause = 0.0
+                continue
+            pause = pause + passed if self.waited_for else 0.0
+            if pause > self._patience or not await self.lives():
+                self._pauses.append(pause)  # where it was only slow, it may be so again
+                pause = 0.0
                 self._engines.hang_up(self.model.engine)
                 if self._turns:
                     self._turns.died(self.model.name)
                 for connection in [*self.open]:
                     connection.close()
+
+    @property
+    def _patience(self) -> float:
+        """Seconds without a token of any stream; an engine that works gives each of them one with every step."""
+        return _PATIENCE * max(self._within, *self._pauses) if len(self._pauses) >= _FEW_LOOKS else math.inf
 
     def _received(self) -> "dict[EngineConnection, int]":
         return {each: each.received for each in self.open}
@@ -311,7 +333,7 @@ class Relayed:
             assert self._connection
             ended: EngineFault | EngineSays | None = None
             try:
-                part = await self._connection.part()
+                part = await self._next_part(self._connection)
                 told, ended = story.take(part), story.fault
                 if not part:
                     ended = EngineFault("unfinished")
@@ -322,6 +344,17 @@ class Relayed:
                 yield told
             if ended and (told := await self._go_on_after(ended)):
                 yield told
+
+    async def _next_part(self, connection: EngineConnection) -> bytes:
+        """Raises EngineFault."""
+        assert self._side
+        waited_for = self._side.waited_for
+        if self._story.runs:
+            waited_for.add(connection)
+        try:
+            return await connection.part()
+        finally:
+            waited_for.discard(connection)
 
     async def _go_on_after(self, fault: "EngineFault | EngineSays") -> bytes:
         """Returns when another engine goes on; what is left to tell where none has to. Raises EngineFault."""

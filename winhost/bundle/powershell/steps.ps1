@@ -2,7 +2,7 @@
 
 function Select-WinhostChange {
     param($Goal, $Facts)
-    # Only the properties that differ; nothing where none does.
+    # Only the properties that differ, and the one with the secret, which whatever is changed may need; nothing where none does.
     $now = Find-WinhostNow $Facts $Goal.resource $Goal.key
     if ($null -eq $now) {
         Stop-WinhostScript 1 'Gone' "it is not there any more: $($Goal.title)" '' 'Read the host again with Facts.ps1 and plan again.'
@@ -20,6 +20,11 @@ function Select-WinhostChange {
         $change.desired[$property.Name] = $property.Value
     }
     if ($change.desired.Count -gt 0) {
+        $secret = (Find-WinhostResource $Goal.resource).credential
+        if ($secret -cne '' -and $null -ne $Goal.desired.PSObject.Properties[$secret] -and $change.desired.Keys -cnotcontains $secret) {
+            $change.before[$secret] = Read-WinhostProperty $now $secret
+            $change.desired[$secret] = $Goal.desired.$secret
+        }
         $change
     }
 }

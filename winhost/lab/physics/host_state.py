@@ -84,6 +84,7 @@ class HostState:
         self.known_as: dict[str, Callable[[Key], Key]] = {}
         self.listed_as: dict[str, Callable[[Record], Record]] = {}
         self.awaits: dict[str, Callable[[], str | None]] = {}
+        # Methods of parts, not lambdas: a copy of the machine gets those of its own parts.
         self.registry_keys: list[Callable[[], Iterable[tuple[str, Mapping[str, Json]]]]] = []
         self.registry_writers: dict[str, Callable[[str, Json], None]] = {}
         self.cim_classes: dict[str, Callable[[], Iterable[Any]]] = {}

@@ -37,7 +37,10 @@ class Firewalls(Part):
         for record in host.instances("HyperVFirewall"):
             self.inbound = record.state["inbound"]
             self.vm_rules = {each: list(record.state["allowed"] or [ANY]) for each in record.state["ports"]}
-        host.registry_keys.append(lambda: [(_PROXIES, {f"0.0.0.0/{port}": to for port, to in self.proxies.items()})])
+        host.registry_keys.append(self._keys)
+
+    def _keys(self) -> list[tuple[str, Mapping[str, Json]]]:
+        return [(_PROXIES, {f"0.0.0.0/{port}": to for port, to in self.proxies.items()})]
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {"PortForward": self._forwards, "HyperVFirewall": self._firewall}

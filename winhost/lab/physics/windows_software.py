@@ -58,7 +58,10 @@ class Software(Part):
             if isinstance(record.state["pending"], str)
         }
         self._displays = {device.location: device.known_or("displays", 0) for device in host.devices}
-        host.registry_keys.append(lambda: [(RECORD, dict(self.record))] if self.record else [])
+        host.registry_keys.append(self._keys)
+
+    def _keys(self) -> list[tuple[str, Mapping[str, Json]]]:
+        return [(RECORD, dict(self.record))] if self.record else []
 
     def _first_platform(self) -> str:
         for record in self._initial.get("VirtualMachinePlatform", ()):

@@ -108,9 +108,10 @@ class Disks(Part):
         host.cim_classes["Win32_PageFileUsage"] = partial(self._if_held, "page-file", paging)
         host.cim_classes["Win32_Process"] = self._processes
         host.cim_classes["Win32_ShadowCopy"] = partial(self._if_held, "shadow-copies", copy)
-        host.cim_classes["Win32_EncryptableVolume"] = lambda: (
-            of_type("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume) for volume in self.volumes
-        )
+        host.cim_classes["Win32_EncryptableVolume"] = self._encryptable
+
+    def _encryptable(self) -> list[WindowsObject]:
+        return [of_type("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume) for volume in self.volumes]
 
     def _laid_out(self, stated: Sequence[Record] | None) -> Iterator[Record]:
         """What the host file says, of all disks; where it says nothing, how Windows lays them out."""

@@ -48,14 +48,14 @@ class FirmwarePart(Part):
         super().__init__(host)
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
-        kinds = {"bios": 1, "uefi": 2}
-        host.registry_keys.append(
-            lambda: [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": kinds[self.kind]})]
-        )
+        host.registry_keys.append(self._keys)
         self._stated = {name: dict(initial[name][0].state) for name in self.for_administrators if initial.get(name)}
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
         host.listed_as["FirmwareBoot"] = self._listed
+
+    def _keys(self) -> list[tuple[str, Mapping[str, Json]]]:
+        return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
 
     def _listed(self, record: Record) -> Record:
         """Of a whole host, without what takes a compiler to read."""
