@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB
 from winhost.core.dataclass import dataclass
 from winhost.model.workload import LoadFormat, Model
 
@@ -44,8 +45,8 @@ AWAKE = Rung("awake", (0, 0), "-", 0, 0, "all of it", "room beside the others")
 PINNED = Rung("level 1, pinned", (0.39, 0.82), _FIRST, 0.43, 1.95, _ASLEEP, "memory stays taken")
 SUSPENDED = Rung("level 1, then suspended", (1.9, 2.0), "as level 1, and 1.5 s", 1.93, 1.95, "4 MiB", _NATIVE)
 ON_DISK = Rung(
-    "level 1, then on disk", (5.9, 10.9), "7.7 to 14.1 s once, then 0.6 to 6 s", 6, 1.95, "nothing", f"{_NATIVE}, CRIU",
-    measured_with=3.26,
+    "level 1, then on disk", FROM_IMAGE, "7.7 to 14.1 s once, then 0.6 to 6 s", 6, 1.95, "nothing", f"{_NATIVE}, CRIU",
+    measured_with=IMAGED_GIB,
 )  # fmt: skip
 RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _ASLEEP, "dense bf16, no adapters, files cached")
 RELOADED_PACKED = Rung(
@@ -102,6 +103,15 @@ class Rest:
     rung: str
     seconds: float | None
     kept: bool | None
+
+
+def format_wait(found: Rest, within: int) -> str:
+    """Say how a model starts that is its own standby, and whether requests wait for so long (within)."""
+    how = "from its image on disk" if found.rung == ON_DISK.name else "cold"
+    if found.seconds is None:
+        return f"{how}; the size of its weights is not known, so neither is the time that takes"
+    seen = "within the" if found.kept else "later than the"
+    return f"{how}: it answers after about {found.seconds:.0f} s (estimate), {seen} {within} s that requests wait"
 
 
 def format_rest(found: Rest) -> str:
