@@ -408,6 +408,9 @@ def test_a_resident_stays_beside_those_that_take_turns_and_starts_anew_while_the
         assert await busy == "b: x"
         await asyncio.sleep(900)
         assert (found.member("a").state, found.member("b").state) == (TurnState.AWAKE, TurnState.ASLEEP)
+        assert found.turns.ready("a")
+        found.member("a").state = TurnState.DOWN  # which is no rest of its own
+        assert not found.turns.ready("a")
 
     told(story, turning(engines("abc", awake=30_000, total=70_000), resident="a", hold=300, idle=600))
 
