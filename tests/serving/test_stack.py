@@ -276,7 +276,7 @@ def test_a_standby_without_a_gpu_of_its_own_is_the_same_engine_started_anew() ->
     assert asked.turns.unit == engine.unit
     assert "Restart=no" in unit(found)
     assert [note for note in found.notes if "standby" in note] == [
-        "chat: its standby is the same engine, started anew cold: it answers after about 48 s "
+        "chat: its standby is the same engine, started anew cold: it answers after about 42 s "
         "(estimate), within the 120 s that requests wait"
     ]
 
@@ -288,7 +288,7 @@ def test_a_standby_of_a_model_with_an_image_on_disk_starts_from_it() -> None:
     assert (turns.image, turns.resident) == (True, False)
     (said,) = (note for note in found.notes if "its standby" in note)
     assert said.endswith(
-        "anew from its image on disk: it answers after about 10 s (estimate), within the 120 s that requests wait"
+        "anew from its image on disk: it answers after about 6 s (estimate), within the 120 s that requests wait"
     )
 
 

@@ -24,7 +24,7 @@ def explain(
     if weights is not None and host_memory is not None:
         rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
         click.echo(_sentence(choose(rungs, weights, swap_within), weights, swap_within))
-        image, cold = (rung.swap(weights) for rung in (ON_DISK, STOPPED))
+        image, cold = (rung.start(weights) for rung in (ON_DISK, STOPPED))
         said = (
             f"A standby that does not fit beside its model is the same engine, started anew: after about {image:.0f} s"
         )

@@ -38,6 +38,11 @@ class Rung:
         """
         return self.fixed + (self.back[1] + self.leaves - self.fixed) * weights_gib / self.measured_with
 
+    def start(self, weights_gib: float) -> float:
+        """Seconds until it answers where nobody has to leave, estimated as those of a swap."""
+        fixed = max(0.0, self.fixed - self.leaves)
+        return fixed + (self.back[1] - fixed) * weights_gib / self.measured_with
+
 
 _ASLEEP, _OUT = "1.8 to 2.7 GiB", "0.6 to 6 s"
 _FIRST, _NATIVE = "12.2 to 13.8 s first, then 0.43 s", "Linux's own driver, one GPU"

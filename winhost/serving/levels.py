@@ -86,8 +86,8 @@ def wait_of(model: Model) -> Rest | None:
     if not model.starts_anew:
         return None
     rung, size = ON_DISK if model.image and model.level == 1 else STOPPED, _whole(model)
-    found = chosen(rung, None if size is None else size / GiB, Limits.hold)
-    return Rest(rung.name, found.seconds, found.kept)
+    seconds = None if size is None else rung.start(size / GiB)
+    return Rest(rung.name, seconds, None if seconds is None else seconds <= Limits.hold)
 
 
 def fit_together(workload: Workload, granted: AvailableMemory) -> bool:
