@@ -87,6 +87,15 @@ def asked(kept: Path, request: Any) -> dict[str, Any]:
         return found
 
 
+def test_a_unit_that_hangs_is_killed_before_it_is_stopped(kept: Path) -> None:
+    asyncio.run(KeeperClient(str(kept / "keeper.sock"), TurnLimits()).kill(UNIT))
+    said = (kept / "systemctl.said").read_text().splitlines()
+    assert [each.removeprefix("--no-ask-password ") for each in said] == [
+        f"kill --signal=SIGKILL {UNIT}",
+        f"stop {UNIT}",
+    ]
+
+
 def test_units_are_started_and_stopped(kept: Path) -> None:
     client = KeeperClient(str(kept / "keeper.sock"), TurnLimits())
     asyncio.run(client.start(UNIT))

@@ -376,6 +376,45 @@ def test_an_image_that_answers_otherwise_is_used_once_and_never_again() -> None:
     told(story, turning(engines(), model={"suspend": True, "image": True}, hold=300))
 
 
+def test_an_engine_that_ended_is_restored_and_answers_as_before() -> None:
+    async def story(found: Turning) -> None:
+        assert found.units is not None
+        engine = found.engines["a"]
+        assert [what for what, _ in found.units.asked].count("take") == 1  # it is alone, and takes no turns
+        for corrupt, starts in ((False, 1), (True, 2)):
+            asked = asyncio.ensure_future(found.ask("a", "x", seconds=5))
+            await asyncio.sleep(1)
+            await engine.die()
+            assert await asked == "broke off"
+            engine.corrupt = corrupt
+            assert await found.ask("a", "y") == "a: y"
+            assert engine.starts == starts  # the one that answers otherwise is given up, and started cold
+
+    told(story, turning(engines("a"), model={"suspend": True, "image": True}, hold=300))
+
+
+def test_a_resident_stays_beside_those_that_take_turns_and_starts_anew_while_they_are_asked() -> None:
+    async def story(found: Turning) -> None:
+        a = found.engines["a"]
+        assert await asyncio.gather(*(found.ask(name, "x") for name in "bca")) == ["b: x", "c: x", "a: x"]
+        assert (found.member("a").state, a.starts) == (TurnState.AWAKE, 1)
+        asked = asyncio.ensure_future(found.ask("a", "x", seconds=5))
+        busy = asyncio.ensure_future(found.ask("b", "x", seconds=100))
+        await asyncio.sleep(1)
+        await a.die()
+        assert await asked == "broke off"
+        await asyncio.sleep(60)  # nobody asks for it
+        assert (found.member("a").state, a.starts, busy.done()) == (TurnState.AWAKE, 2, False)
+        assert await busy == "b: x"
+        await asyncio.sleep(900)
+        assert (found.member("a").state, found.member("b").state) == (TurnState.AWAKE, TurnState.ASLEEP)
+        assert found.turns.ready("a")
+        found.member("a").state = TurnState.DOWN  # which is no rest of its own
+        assert not found.turns.ready("a")
+
+    told(story, turning(engines("abc", awake=30_000, total=70_000), resident="a", hold=300, idle=600))
+
+
 def test_an_engine_whose_image_cannot_be_written_stays_suspended() -> None:
     async def story(found: Turning) -> None:
         assert found.units is not None

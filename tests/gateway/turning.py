@@ -159,16 +159,23 @@ def turning(
     memory: bool = True,
     model: Mapping[str, Any] | None = None,
     yields: Mapping[str, Any] | None = None,
+    resident: str = "",
     **limits: Any,
 ) -> Turning:
-    """model: settings of each one's turns; limits: of turns, and `hold`, `waiting` and `requests`; yields: settings."""
+    """model: settings of each one's turns; resident: the engine that only starts anew where it fails; limits: of turns,
+    and `hold`, `waiting` and `requests`; yields: settings.
+    """
     own = {name: limits.pop(name) for name in ("hold", "waiting", "requests") if name in limits}
     turns: dict[str, Any] = {"cards": [0], "version": "0.24.0", **(model or {})}
     if turns.get("between") == "stop":
         turns.pop("version")
     models = []
     for each in engines:
-        mine = {**turns, **({"unit": f"winhost-engine-{each.name}.service"} if keeper else {})}
+        stays = {"cards": [0], "between": "stop", "resident": True}
+        mine = {
+            **(stays if each.name == resident else turns),
+            **({"unit": f"winhost-engine-{each.name}.service"} if keeper else {}),
+        }
         if memory:
             mine |= {"awake_mib": each.awake} | ({} if "between" in mine else {"asleep_mib": each.asleep})
         models.append({"name": each.name, "engine": {"socket": f"/run/{each.name}.sock"}, "turns": mine})

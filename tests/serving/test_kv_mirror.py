@@ -20,7 +20,7 @@ from tests.serving.stacks import request, served_world
 from winhost.lab.linux.served_engines import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
-from winhost.model.workload import KvMirror, Mirror, ModelState
+from winhost.model.workload import Availability, KvMirror, Mirror, ModelState
 from winhost.serving import prune_kv
 from winhost.serving.stack import Stack, StackRequest, stack
 
@@ -169,6 +169,29 @@ def test_from_windows_it_is_one_plan_too(tmp_path: Path, path: str, through: str
     assert inside(here).part(ServedEngines).units[unit]["active"] is True
     assert "ffmpeg" in inside(here).apt.packages
     assert here.rollback(CONSENTS).outcome == "rolled back"
+
+
+# --- Two engines of one model ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["podman", PROGRAM])
+def test_both_engines_of_a_model_have_one_folder_and_one_user(by: str) -> None:
+    plain = mirrored(Mirror.TIERS, by=by)
+    found = texts(replace(plain, workload=replace(plain.workload, availability=Availability(standby=("chat",)))))
+    units = {name: text for name, text in found.items() if name.startswith("winhost-engine-")}
+    assert [*units] == ["winhost-engine-chat.service", "winhost-engine-chat-standby.service"]
+    first, second = map(config_in, units.values())
+    assert first == second
+    assert first["kv_connector_extra_config"]["secondary_tiers"][0]["root_dir"] == "/var/lib/winhost-kv-chat"
+    for text in units.values():
+        assert "PYTHONHASHSEED=0" in text
+        if by == PROGRAM:  # one user that exists while either runs: systemd gives the folder to nobody else
+            lines = {*text.splitlines()}
+            assert {"User=winhost-chat", "DynamicUser=yes", "StateDirectory=winhost-kv-chat"} <= lines
+        else:
+            assert "/var/lib/winhost-kv-chat:/var/lib/winhost-kv-chat" in text
+            assert "/srv/winhost/models/chat:/model:ro" in text
+    assert "winhost-kv-chat-standby" not in str(found)
 
 
 # --- What does not go together ---------------------------------------------------------------------------------------

@@ -3,8 +3,13 @@
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +28,13 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
     (tmp_path / "folder").mkdir()
     (tmp_path / "model").mkdir()
     (tmp_path / "model/weights").write_text("w")
-    (tmp_path / "program").write_text("vllm")
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/vllm").write_text("vllm")
     monkeypatch.setattr(process_image, "criu_version", lambda: (4, 2, 1))
     monkeypatch.setattr(process_image, "_criu", written)
     monkeypatch.setattr(process_image, "_IN_MEMORY", (f"{tmp_path}/shm/",))
     monkeypatch.setattr(process_image, "_DYING_S", 0)
-    return Images(tmp_path / "folder", tmp_path / "model", [str(tmp_path / "program"), "serve"], (0, 0))
+    return Images(tmp_path / "folder", tmp_path / "model", [str(tmp_path / "venv/bin/vllm"), "serve"], (0, 0))
 
 
 def written(words: list[str], keep: int | None) -> None:
@@ -72,7 +78,8 @@ def test_what_is_not_as_it_was_is_named(images: Images, tmp_path: Path, monkeypa
     found = {}
     for name, change in {
         "files of the model": lambda: (tmp_path / "model/weights").write_text("others"),
-        "program": lambda: (tmp_path / "program").write_text("newer"),
+        "program": lambda: (tmp_path / "venv/bin/vllm").write_text("newer"),
+        "packages": lambda: (tmp_path / "venv/lib/python3.12/site-packages/vllm-0.33.0.dist-info").mkdir(parents=True),
         "environment": lambda: monkeypatch.setenv("VLLM_CACHE_ROOT", "/elsewhere"),
         "CRIU": lambda: monkeypatch.setattr(process_image, "criu_version", lambda: (4, 3)),
         "GPUs": lambda: monkeypatch.setattr(process_image, "gpus", lambda: ["NVIDIA L4"]),
@@ -80,6 +87,18 @@ def test_what_is_not_as_it_was_is_named(images: Images, tmp_path: Path, monkeypa
         change()
         found[name] = name in why_not(images)
     assert all(found.values()), found
+
+
+def test_an_image_is_for_the_machine_driver_engine_options_and_weights_that_it_was_made_with(images: Images) -> None:
+    taken(images)
+    file = images.image / "manifest.json"
+    manifest = json.loads(file.read_text())
+    of_machine = {"machine", "kernel", "processor", "driver", "GPUs", "CRIU"}
+    of_engine = {"command", "environment", "user", "files of the model", "program", "packages"}
+    assert {*manifest["made_in"]} == {"format", *of_machine, *of_engine}
+    for name in manifest["made_in"]:
+        file.write_text(json.dumps({**manifest, "made_in": {**manifest["made_in"], name: "another"}}))
+        assert why_not(images) == f"it was made with another {name}"
 
 
 def test_what_changes_with_each_start_of_a_unit_is_no_difference(
@@ -223,3 +242,141 @@ def test_whoever_sees_a_restored_engine_can_ask_how_it_began(tmp_path: Path) -> 
     )
     said = sorted(done.stdout.splitlines())  # two threads say the first two
     assert said == ["begins", "waits", '{"began": "restored", "image": false}']
+
+
+FILTERED = """
+import ctypes, errno, socket
+from winhost.serving.process_image import filter_calls
+
+filter_calls()
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.syscall(425, 1, None) == -1  # io_uring_setup
+print(errno.errorcode[ctypes.get_errno()])
+for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_PACKET):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM).close()
+        print("made")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+
+
+def test_the_engine_gets_no_io_uring_and_no_other_addresses() -> None:
+    done = subprocess.run([sys.executable, "-c", FILTERED], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout.split() == ["EPERM", "made", "made", "EAFNOSUPPORT"], done.stderr
+
+
+# ---- the program itself, with a stand-in for CRIU
+
+CRIU = """\
+#!/bin/sh
+echo "$1" >>"$0.did"
+case "$1" in
+--version) echo "Version: 4.2.1" ;;
+dump) echo image >"$5/core-1.img"; kill -9 "$3" ;;
+restore) echo "Error (criu/files.c:1): no"; exit 1 ;;
+esac
+"""
+ENGINE = """\
+import os, signal, sys, time
+if os.fork() == 0:  # a worker, whose own child it leaves
+    if os.fork() == 0:
+        time.sleep(0.2)
+        os._exit(0)
+    os._exit(0)
+os.wait()
+open(sys.argv[1], "a").write(f"{os.getpid()}\\n")
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose sockets have short enough names."""
+    with tempfile.TemporaryDirectory(prefix="image-") as folder:
+        yield Path(folder)
+
+
+class Unit:
+    """The program as a unit runs it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.starts = folder, folder / "starts"
+        for name, text in (("criu", CRIU), ("engine.py", ENGINE)):
+            (folder / name).write_text(text)
+        (folder / "criu").chmod(0o755)
+        (folder / "images").mkdir()
+        (folder / "model").mkdir()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Returns when the engine is there."""
+        before = self.pids()
+        words = [process_image.__file__, str(self.folder / "images"), str(self.folder / "model"), "root", "--"]
+        engine = [sys.executable, str(self.folder / "engine.py"), str(self.starts)]
+        path = f"{self.folder}:{os.environ['PATH']}"
+        found = subprocess.Popen([sys.executable, *words, *engine], env={**os.environ, "PATH": path})
+        wait_for(lambda: len(self.pids()) > len(before))
+        return found
+
+    def pids(self) -> list[int]:
+        return [*map(int, self.starts.read_text().split())] if self.starts.exists() else []
+
+    def ask(self, what: str) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as to:
+            to.settimeout(PATIENCE_S)
+            to.connect(str(self.folder / "images/control"))
+            to.sendall(json.dumps({"do": what}).encode() + b"\n")
+            found: dict[str, Any] = json.loads(to.makefile().readline())
+            return found
+
+    def restores(self) -> int:
+        return (self.folder / "criu.did").read_text().split().count("restore")
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def state_of(pid: int) -> str:
+    """Empty: there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="a unit runs it as root")
+def test_a_restore_that_fails_is_tried_once_and_the_same_start_goes_on_cold(short: Path) -> None:
+    unit = Unit(short)
+    running = unit.start()
+    assert unit.ask("look") == {"began": "cold", "image": False}
+    assert "taken" in unit.ask("take")
+    assert running.wait(PATIENCE_S) == 0
+    assert unit.restores() == 0
+    running = unit.start()
+    assert unit.ask("look") == {"began": "cold", "image": False}
+    assert unit.restores() == 1
+    running.send_signal(signal.SIGKILL)
+    running.wait(PATIENCE_S)
+    os.kill(unit.pids()[-1], signal.SIGKILL)
+    running = unit.start()  # nothing of the image is left to try
+    assert unit.ask("look") == {"began": "cold", "image": False}
+    assert unit.restores() == 1
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="a unit runs it as root")
+def test_what_the_engine_leaves_is_reaped_so_that_its_process_ids_are_free(short: Path) -> None:
+    unit = Unit(short)
+    running = unit.start()
+    (engine,) = unit.pids()
+    wait_for(lambda: [*process_image._below(running.pid)] == [engine])  # the one that was left came here, and went
+    assert state_of(engine) == "S"
+    os.kill(engine, signal.SIGKILL)
+    assert running.wait(PATIENCE_S) == 256 - signal.SIGKILL
+    assert state_of(engine) == ""

@@ -258,11 +258,63 @@ def test_a_standby_is_the_same_engine_on_another_gpu_behind_the_same_name() -> N
     assert Deployed.parse(found.deployed.text()) == found.deployed
 
 
-def test_a_standby_without_a_gpu_of_its_own_is_refused_by_name() -> None:
-    plain = with_standby()
-    wide = replace(plain.workload.models[0], parallel=Parallel(tensor=2))
-    with raises(RefusedError, "NoProfile", "too few GPUs for chat-standby"):
-        made(replace(plain, workload=replace(plain.workload, models=(wide,))))
+def alone(by: str = "docker", **changed: Any) -> StackRequest:
+    """A standby where both engines do not fit at a time."""
+    plain = with_standby() if by == "docker" else with_standby(by=by, image=None)
+    return replace(plain, workload=replace(plain.workload, models=(replace(plain.workload.models[0], **changed),)))
+
+
+def test_a_standby_without_a_gpu_of_its_own_is_the_same_engine_started_anew() -> None:
+    found = made(alone(parallel=Parallel(tensor=2)))
+    (engine,) = found.deployed.engines
+    assert (engine.model, engine.turns, engine.cards) == ("chat", True, [0, 1])
+    settings = parse_settings(json.dumps(gateway_settings(found)))
+    asked = settings.models["chat"]
+    assert asked.turns
+    assert asked.standby
+    assert (asked.standby.engine, asked.turns.between, asked.turns.resident) == (None, "stop", True)
+    assert asked.turns.unit == engine.unit
+    assert "Restart=no" in unit(found)
+    assert [note for note in found.notes if "standby" in note] == [
+        "chat: its standby is the same engine, started anew cold: it answers after about 42 s "
+        "(estimate), within the 120 s that requests wait"
+    ]
+
+
+def test_a_standby_of_a_model_with_an_image_on_disk_starts_from_it() -> None:
+    found = made(alone("/opt/vllm/bin/vllm", state=ModelState.SLEEPING, suspend="disk", sleep_level=1))
+    turns = parse_settings(json.dumps(gateway_settings(found))).models["chat"].turns
+    assert turns
+    assert (turns.image, turns.resident) == (True, False)
+    (said,) = (note for note in found.notes if "its standby" in note)
+    assert said.endswith(
+        "anew from its image on disk: it answers after about 6 s (estimate), within the 120 s that requests wait"
+    )
+
+
+def test_requests_are_told_where_a_start_takes_longer_than_they_wait() -> None:
+    (said,) = (
+        note
+        for note in made(alone(parallel=Parallel(tensor=2), parameters=None, weights=130 * GiB)).notes
+        if "its standby" in note
+    )
+    assert said.endswith("later than the 120 s that requests wait")
+
+
+def test_a_resident_that_starts_anew_leaves_its_gpu_to_no_model_that_takes_turns() -> None:
+    plain = by_turns("chat", "code", resident=("chat",), parallel=Parallel(tensor=2), sleep_level=1)
+    found = made(replace(plain, workload=replace(plain.workload, availability=Availability(standby=("chat",)))))
+    turns = parse_settings(json.dumps(gateway_settings(found))).taking_turns
+    assert {name: each.resident for name, each in turns.items()} == {"chat": True, "code": False}
+
+
+def test_a_stack_whose_standby_starts_anew_is_applied_and_taken_back(tmp_path: Path) -> None:
+    here = served_world(tmp_path, alone(parallel=Parallel(tensor=2)))
+    before = here.state()
+    assert here.apply(here.plan()).holds
+    assert here.apply(here.plan()).changed == 0
+    assert here.rollback().outcome == "rolled back"
+    assert here.state() == before
 
 
 def test_what_cannot_sleep_safely_is_stopped_between_its_turns_and_not_in_development_mode() -> None:

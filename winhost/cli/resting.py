@@ -3,7 +3,8 @@
 import click
 
 from winhost.cli.tables import table
-from winhost.serving.ladder import LADDER, MEASURED, ChosenRung, choose, preferred
+from winhost.gateway.gateway_settings import Limits
+from winhost.serving.ladder import LADDER, MEASURED, ON_DISK, STOPPED, ChosenRung, choose, preferred
 
 
 def explain(
@@ -23,6 +24,11 @@ def explain(
     if weights is not None and host_memory is not None:
         rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
         click.echo(_sentence(choose(rungs, weights, swap_within), weights, swap_within))
+        image, cold = (rung.start(weights) for rung in (ON_DISK, STOPPED))
+        said = (
+            f"A standby that does not fit beside its model is the same engine, started anew: after about {image:.0f} s"
+        )
+        click.echo(f"{said} from its image on disk, {cold:.0f} s cold (estimates). Requests wait for {Limits.hold} s.")
     return 0
 
 

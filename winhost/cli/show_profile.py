@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import click
 
 from winhost.cli.line_breaks import wrapped
+from winhost.gateway.gateway_settings import Limits
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
@@ -14,7 +15,7 @@ from winhost.serving.causes import Because
 from winhost.serving.choice import Served, Serving
 from winhost.serving.command import DEV_MODE, command
 from winhost.serving.engine_names import model_folder, packed_folder
-from winhost.serving.ladder import format_rest
+from winhost.serving.ladder import format_rest, format_wait
 from winhost.serving.lost import Lost
 from winhost.serving.profile_lines import UNKNOWN_WORD, ProfileLine
 
@@ -77,6 +78,8 @@ def _between_turns(served: Served) -> Iterator[str]:
         yield f"  A plan turns it on behind the gateway; by hand: --env={DEV_MODE}=1, if nobody else reaches the socket"
     if served.rest:
         yield f"Between its turns {format_rest(served.rest)}"
+    if served.anew:
+        yield f"Its standby is the same engine, started anew {format_wait(served.anew, Limits.hold)}"
     if served.lost:
         yield from _lost(served.lost)
 

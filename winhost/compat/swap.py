@@ -24,6 +24,7 @@ FIRST_DOWN = MEASURED / 13.8
 UNPINNED_UP, UNPINNED_DOWN = MEASURED / 2.59, MEASURED / 9.6
 STARTS = (29.0, 91.5)  # seconds until the first answer of a start: the quickest reported, the slowest measured
 STOPS = (0.6, 6.0)
+FROM_IMAGE, IMAGED_GIB = (5.9, 10.9), 3.26  # seconds until its first answer from an image on disk, and its weights
 DROPPED = 0.3  # seconds until level 2 has dropped weights
 
 

@@ -15,7 +15,7 @@ from winhost.compat.rule import (
     rules,
     within_reach,
 )
-from winhost.compat.swap import Swap, swaps
+from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB, STARTS, Swap, swaps
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
 from winhost.knowledge.catalogue import CatalogueEntry
@@ -78,6 +78,20 @@ class WorkloadOnVariant:
         return [model for model in self.workload.models if model.load_format is LoadFormat.PACKED]
 
     @property
+    def with_standby(self) -> list[Model]:
+        return [model for model in self.workload.models if model.name in self.workload.availability.standby]
+
+    @property
+    def starting_anew(self) -> list[Model]:
+        """Models that are their own standby."""
+        anew = self.budget.anew if self.budget else ()
+        return [model for model in self.with_standby if model.sleeps or model.name in anew]
+
+    @property
+    def with_second_engine(self) -> list[Model]:
+        return [model for model in self.with_standby if model not in self.starting_anew]
+
+    @property
     def exposed(self) -> bool:
         return self.workload.exposure is not Exposure.LOOPBACK
 
@@ -129,6 +143,26 @@ def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
         severity = Severity.UNVERIFIED if vllm and vllm >= VLLM_CAME_BACK else Severity.UNSUPPORTED
         return finding("kv-write-through.with-sleep", f"tiers, and asleep: {_named(case.sleepers)}", severity)
     return None
+
+
+def standby_reads_tiers(case: WorkloadOnVariant) -> str | None:
+    return _named(case.with_second_engine) or None if case.mirrors(Mirror.TIERS) else None
+
+
+def standby_without_a_mirror(case: WorkloadOnVariant) -> str | None:
+    return _named(case.with_second_engine) or None if case.mirrors(Mirror.LMCACHE) else None
+
+
+def standby_starts_anew(case: WorkloadOnVariant) -> str | None:
+    """One that does not fit beside its model, and its wait."""
+    return "; ".join(map(wait, case.starting_anew)) or None
+
+
+def wait(model: Model) -> str:
+    """Say how long a model takes that is its own standby."""
+    if not (model.image and model.level == 1):
+        return f"{model.name} cold, {STARTS[0]:.0f} to {STARTS[1]:g} s"
+    return f"{model.name} from its image, {FROM_IMAGE[0]:g} to {FROM_IMAGE[1]:g} s with {IMAGED_GIB} GiB of weights"
 
 
 def lmcache_and_sleep(case: WorkloadOnVariant) -> str | None:

@@ -427,7 +427,8 @@ def lines(pairs: "Mapping[str, Pair]") -> Iterable[str]:
     each: list[tuple[Any, ...]] = [(name, pair, side) for name, pair in pairs.items() for side in pair.sides]
     yield from head("standby_state", "gauge", "1 for the engine that answers now, first or second.")
     for name, pair in pairs.items():
-        yield line("standby_state", {"model": name, "state": pair.side.name}, 1)
+        if len(pair.sides) > 1:
+            yield line("standby_state", {"model": name, "state": pair.side.name}, 1)
     yield from head("standby_failures_total", "counter", "How often an engine let requests down.")
     for name, _, side in each:
         yield line("standby_failures_total", {"model": name, "engine": side.name}, side.failures)

@@ -194,7 +194,8 @@ class Turns:
     def ready(self, model: str) -> bool:
         """Tell whether it is awake, or rightly asleep by its turn."""
         member = self._members()[model]
-        at_rest = member.state is TurnState.DOWN and not member.sleeps and not member.failures
+        stopped = member.state is TurnState.DOWN and not (member.sleeps or member.resident)
+        at_rest = stopped and not member.failures
         return at_rest or member.state in _READY
 
     @property

@@ -4,7 +4,7 @@ Its classes are those of `workload.yaml`: what is read of the file is what winho
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -461,6 +461,11 @@ class Model(Written):
         NOT_WRITTEN,
         Field(description="For which model it is the second engine; empty: it is a model of the file."),
     ] = ""
+    starts_anew: Annotated[
+        bool,
+        NOT_WRITTEN,
+        Field(description="Its standby is its own engine in its next life: a second one does not fit beside it."),
+    ] = False
 
     @property
     def served_name(self) -> str:
@@ -590,8 +595,8 @@ class Availability(Written):
         tuple[_ModelName, ...],
         Field(
             description=(
-                "Models that get a second engine, on other GPUs, which takes over where one dies or hangs. "
-                "Default: none."
+                "Models that get a second engine, on other GPUs, which takes over where one dies or hangs. Where it "
+                "does not fit, and for models that sleep, the same engine is started anew. Default: none."
             )
         ),
     ] = ()
@@ -742,17 +747,14 @@ def standby_of(name: str) -> str:
     return f"{name}-standby"
 
 
-def with_standbys(workload: Workload) -> Workload:
-    """With the second engine of each model that has one, after it."""
+def with_standbys(workload: Workload, beside: Collection[str]) -> Workload:
+    """With the standby of each model that has one: of those beside, a second engine after it."""
     asked = workload.availability.standby
-    if not asked:
-        return workload
-    models = (
-        each
-        for model in workload.models
-        for each in (model, replace(model, name=standby_of(model.name), stands_by=model.name))
-        if not each.stands_by or model.name in asked
-    )
+    models: list[Model] = []
+    for model in workload.models:
+        models.append(replace(model, starts_anew=model.name in asked and model.name not in beside))
+        if model.name in asked and model.name in beside:
+            models.append(replace(model, name=standby_of(model.name), stands_by=model.name))
     return replace(workload, models=tuple(models), availability=replace(workload.availability, standby=()))
 
 

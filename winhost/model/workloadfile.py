@@ -46,8 +46,6 @@ def _standby(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
         loc, model = ("availability", "standby", position), models.get(name)
         if model is None:
             yield loc, f"'{visible(name)}' is no model of this file{did_you_mean(name, models)}"
-        elif model.sleeps:
-            yield loc, f"{name} has state: sleeping, and a standby is awake on GPUs of its own: make it resident"
         elif "gpt-oss" in model.id.lower():
             yield loc, f"{name} is gpt-oss, whose answers vLLM cannot continue (harmony)"
         if name in file.availability.standby[:position]:

@@ -18,7 +18,6 @@ from winhost.model.workload import (
     Model,
     Needs,
     Workload,
-    with_standbys,
 )
 from winhost.paths.wsl2_network import UNBRIDGED
 from winhost.resources.host import HostFacts
@@ -28,12 +27,12 @@ from winhost.serving.causes import Because, causes_of
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
 from winhost.serving.ladder import Rest
-from winhost.serving.levels import Levels, fit_together, levels_of, rest_of
+from winhost.serving.levels import Levels, fit_together, levels_of, rest_of, wait_of
 from winhost.serving.lost import READ_SPEED, Lost, lost
 from winhost.serving.profile import base_of, no_sleep, profile
 from winhost.serving.profile_lines import ProfileLine, lines_of
 from winhost.serving.when import Case
-from winhost.sizing.budget import budget
+from winhost.sizing.budget import budget, with_fitting_standbys
 from winhost.sizing.host_memory import as_planned
 from winhost.wslconfig import effective
 
@@ -50,7 +49,7 @@ class Served:
     cards: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
     that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
     awake, rest: what it takes of each GPU in its turn, and how it rests between them, where it takes turns; stands_by:
-    it is the second engine of that model, empty: of none.
+    it is the second engine of that model, empty: of none; anew: how it comes back, where it is its own standby.
     """
 
     model: str
@@ -67,6 +66,7 @@ class Served:
     awake: Bytes | None
     rest: Rest | None
     stands_by: str
+    anew: Rest | None
 
     @property
     def served_name(self) -> str:
@@ -103,7 +103,6 @@ def serving(
     Raises RefusedError (NoProfile, UnsafeSleep, CardShared), MissingFact.
     """
     judged = assess(facts, stated=workload.versions)
-    workload = with_standbys(workload)
     asked = path or (PATHS_OF_LINUX[0] if facts.is_linux else base_of(named) if named else None)
     try:
         return _serving(judged, facts, workload, named, read_speed, asked or WSL, told=bool(path or named))
@@ -130,6 +129,7 @@ def _serving(
         raise _other_profile(facts.host, named, base)
     by_default = available_memory(target)
     granted = as_planned(by_default, workload)
+    workload = with_fitting_standbys(workload, granted)
     set_now = _set_now(facts, by_default.ram) if path == WSL else by_default.ram
     levels = Levels(workload) if named else levels_of(target, workload, granted, no_sleep(base))
     workload = levels.workload
@@ -323,9 +323,10 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
         left_out=left_out,
         lost=lost,
         level=case.model.level,
-        awake=_awake(case) if case.model.sleeps else None,
+        awake=_awake(case) if case.model.sleeps or case.model.starts_anew else None,
         rest=rest,
         stands_by=case.model.stands_by,
+        anew=wait_of(case.model),
     )
 
 

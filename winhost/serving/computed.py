@@ -177,7 +177,7 @@ def _named(said: Callable[[str], str], how: str) -> Callable[[Case], Computed]:
 
 def _weights_folder(case: Case) -> Computed:
     folder = packed_folder if case.model.load_format is LoadFormat.PACKED else model_folder
-    return Computed(f"{folder(case.model.name)}:{MODEL}:ro", "by the model's name")
+    return Computed(f"{folder(case.model.served_name)}:{MODEL}:ro", "by the model's name")
 
 
 def _engine_folder(name: str) -> str:
@@ -188,7 +188,8 @@ def _transfer(case: Case) -> Computed:
     mirror, version = case.workload.kv_mirror, case.workload.versions.get("vllm")
     assert mirror is not None
     doubt = None if str(version) in _READ_OF else f"its keys were read in vLLM {' and '.join(_READ_OF)}"
-    return Computed(transfer_config(case.model.name, mirror), f"{gib(mirror.staging)} on the way, as stated", doubt)
+    config = transfer_config(case.model.served_name, mirror)
+    return Computed(config, f"{gib(mirror.staging)} on the way, as stated", doubt)
 
 
 _READ_OF = ("0.24.0", "0.33.0")
@@ -202,15 +203,17 @@ def _media(case: Case) -> Computed:
     return Computed("media.invalid", "no host: the workload names none, and media come in requests")
 
 
-def _mirror_folder(name: str) -> str:
-    return f"{kv_folder(name)}:{kv_folder(name)}"
+def _mirror_folder(case: Case) -> Computed:
+    """Both engines of a model have one, so that a standby reads what the first one computed."""
+    folder = kv_folder(case.model.served_name)
+    return Computed(f"{folder}:{folder}", "by the model's name")
 
 
 COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
     "engine.folder": _named(_engine_folder, "by the model's name"),
     "engine.socket": _named(socket, "by the model's name"),
     "model.folder": _weights_folder,
-    "kv.folder": _named(_mirror_folder, "by the model's name"),
+    "kv.folder": _mirror_folder,
     "kv.transfer": _transfer,
     "lmcache.network": _named(lambda name: f"container:{lmcache(name)}", "by the model's name"),
     "shm.size": _shm,

@@ -98,8 +98,10 @@ class ServedEngine:
 
     @property
     def user(self) -> str:
-        """The user of an engine without a container; it exists only while that runs, except with an image on disk."""
-        return f"winhost-{slug(self.served.model)[:23]}"  # useradd(8): 32 characters
+        """The user of an engine without a container, and of its second one, with which it shares its files; it exists
+        only while they run, except with an image on disk.
+        """
+        return f"winhost-{slug(self.served.served_name)[:23]}"  # useradd(8): 32 characters
 
     @property
     def quoted_model(self) -> str:
@@ -213,7 +215,7 @@ class ServedEngine:
             f"ExecStartPre=/usr/bin/install -d -m 0755 {SOCKETS}",
             f"ExecStartPre=/usr/bin/install -d -m 2750 -o root -g {GROUP} {folder}",
             *(
-                ["ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root " + kv_folder(self.served.model)]
+                ["ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root " + kv_folder(self.served.served_name)]
                 * self._on_disk
             ),
             f"ExecStartPre=/bin/rm -f {self.served.socket}",
@@ -244,9 +246,9 @@ class ServedEngine:
         return [
             *(self._from_image(command) if self.image_on_disk else [f"ExecStart={command}"]),
             *(f"Environment={_word(f'{name}={value}')}" for name, value in kept.items()),
-            *([f"User={self.user}"] if self.mirror is Mirror.LMCACHE or self.image_on_disk else []),
+            *([f"User={self.user}"] if self.mirror or self.image_on_disk else []),
             *([] if self.image_on_disk else ["DynamicUser=yes"]),
-            *([f"StateDirectory={kv_folder(self.served.model).rpartition('/')[2]}"] * self._on_disk),
+            *([f"StateDirectory={kv_folder(self.served.served_name).rpartition('/')[2]}"] * self._on_disk),
             *(["StateDirectoryMode=0700"] * self._on_disk),
             f"RuntimeDirectory=winhost-engines/{model}",
             "RuntimeDirectoryMode=0750",

@@ -50,11 +50,11 @@ def yield_key_line(name: str, reference: str) -> str:
     return key_line(name, reference, "yield")
 
 
-def published_model(model: Model, engine: Json, standby: Json = None) -> dict[str, Json]:
-    """A model in the gateway's settings. engine: where it listens, and standby its second engine."""
+def published_model(model: Model, engine: Json, standby: "dict[str, Json] | None" = None) -> dict[str, Json]:
+    """A model in the gateway's settings. engine: where it listens; standby: its second engine, or empty."""
     said = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
     body = {name: value for name, value in said.items() if value}
-    second: dict[str, Json] = {"standby": {"engine": standby}} if standby else {}
+    second: dict[str, Json] = {} if standby is None else {"standby": standby}
     return {"name": model.name, "engine": engine, **({"body": body} if body else {}), **second}
 
 

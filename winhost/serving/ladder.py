@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB
 from winhost.core.dataclass import dataclass
 from winhost.model.workload import LoadFormat, Model
 
@@ -37,6 +38,11 @@ class Rung:
         """
         return self.fixed + (self.back[1] + self.leaves - self.fixed) * weights_gib / self.measured_with
 
+    def start(self, weights_gib: float) -> float:
+        """Seconds until it answers where nobody has to leave, estimated as those of a swap."""
+        fixed = max(0.0, self.fixed - self.leaves)
+        return fixed + (self.back[1] - fixed) * weights_gib / self.measured_with
+
 
 _ASLEEP, _OUT = "1.8 to 2.7 GiB", "0.6 to 6 s"
 _FIRST, _NATIVE = "12.2 to 13.8 s first, then 0.43 s", "Linux's own driver, one GPU"
@@ -44,8 +50,8 @@ AWAKE = Rung("awake", (0, 0), "-", 0, 0, "all of it", "room beside the others")
 PINNED = Rung("level 1, pinned", (0.39, 0.82), _FIRST, 0.43, 1.95, _ASLEEP, "memory stays taken")
 SUSPENDED = Rung("level 1, then suspended", (1.9, 2.0), "as level 1, and 1.5 s", 1.93, 1.95, "4 MiB", _NATIVE)
 ON_DISK = Rung(
-    "level 1, then on disk", (5.9, 10.9), "7.7 to 14.1 s once, then 0.6 to 6 s", 6, 1.95, "nothing", f"{_NATIVE}, CRIU",
-    measured_with=3.26,
+    "level 1, then on disk", FROM_IMAGE, "7.7 to 14.1 s once, then 0.6 to 6 s", 6, 1.95, "nothing", f"{_NATIVE}, CRIU",
+    measured_with=IMAGED_GIB,
 )  # fmt: skip
 RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _ASLEEP, "dense bf16, no adapters, files cached")
 RELOADED_PACKED = Rung(
@@ -102,6 +108,15 @@ class Rest:
     rung: str
     seconds: float | None
     kept: bool | None
+
+
+def format_wait(found: Rest, within: int) -> str:
+    """Say how a model starts that is its own standby, and whether requests wait for so long (within)."""
+    how = "from its image on disk" if found.rung == ON_DISK.name else "cold"
+    if found.seconds is None:
+        return f"{how}; the size of its weights is not known, so neither is the time that takes"
+    seen = "within the" if found.kept else "later than the"
+    return f"{how}: it answers after about {found.seconds:.0f} s (estimate), {seen} {within} s that requests wait"
 
 
 def format_rest(found: Rest) -> str:

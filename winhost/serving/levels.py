@@ -7,6 +7,7 @@ from winhost.compat.capabilities.amounts import FROM_DISK, GB
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import is_safe_to_reload, with_levels
 from winhost.core.dataclass import dataclass
+from winhost.gateway.gateway_settings import Limits
 from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import (
@@ -78,6 +79,15 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
         reading = files / (FROM_DISK * GB)
         return Rest(rung.name, reading, None if within is None else reading <= within)
     return Rest(rung.name, found.seconds, found.kept)
+
+
+def wait_of(model: Model) -> Rest | None:
+    """How a model comes back that is its own standby, and whether requests wait for so long; None: it is none."""
+    if not model.starts_anew:
+        return None
+    rung, size = ON_DISK if model.image and model.level == 1 else STOPPED, _whole(model)
+    seconds = None if size is None else rung.start(size / GiB)
+    return Rest(rung.name, seconds, None if seconds is None else seconds <= Limits.hold)
 
 
 def fit_together(workload: Workload, granted: AvailableMemory) -> bool:

@@ -177,6 +177,7 @@ class Images:
             "CRIU": list(criu_version()),
             "files of the model": _listing(self.model),
             "program": _listing(Path(self.command[0]).resolve()),
+            "packages": _packages(Path(self.command[0])),
         }
 
 
@@ -298,6 +299,14 @@ def _listing(path: Path) -> str:
     files = sorted(path.rglob("*")) if path.is_dir() else [path]
     lines = [f"{each} {each.stat().st_size} {each.stat().st_mtime_ns}" for each in files if each.is_file()]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _packages(program: Path) -> str:
+    """A hash of what is installed beside a program in its Python environment. One that is brought up to date may leave
+    the program as it is.
+    """
+    found = program.parent.parent.glob("lib/python3*/site-packages/*.dist-info")
+    return hashlib.sha256("\n".join(sorted(each.name for each in found)).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str | None:

@@ -15,16 +15,19 @@ from winhost.sizing.engines import SLEEPING_PROCESS
 
 
 def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingModel]:
-    """Those that take turns. A profile without sleep was chosen where it is not safe; else level 2 is.
+    """Those that take turns, or start anew where they fail. A profile without sleep was chosen where it is not safe;
+    else level 2 is.
 
     Of what one takes when it is awake its share is stated, which is less, so that a gateway that has just started wakes
     none without room; the rest is measured by its first sleep. One at a time is awake.
     """
     for model, served in zip(models, found.models, strict=True):
-        if not model.sleeps:
+        if not (model.sleeps or model.starts_anew):
             continue
         awake = None if served.awake is None else served.awake // MiB
-        if served.lost is not None:
+        if not model.sleeps:
+            yield SharingModel(model.name, served.cards, level=0, awake=awake, resident=True)
+        elif served.lost is not None:
             yield SharingModel(model.name, served.cards, level=0, awake=awake)
         else:
             yield SharingModel(
@@ -73,5 +76,7 @@ def refuse_mirror(workload: Workload, found: Serving) -> None:
 
 def residents_beside(served: Served, models: Sequence[Model], found: Serving) -> tuple[str, ...]:
     """Units of engines that start with the machine, on its GPUs."""
-    residents = (other for model, other in zip(models, found.models, strict=True) if not model.sleeps)
+    residents = (
+        other for model, other in zip(models, found.models, strict=True) if not (model.sleeps or model.starts_anew)
+    )
     return tuple(unit(other.model) for other in residents if {*other.cards} & {*served.cards})

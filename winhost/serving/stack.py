@@ -6,6 +6,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.gateway.gateway_settings import Limits
 from winhost.gateway.turn_settings import IMAGES
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
@@ -21,7 +22,7 @@ from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, by_workload, gateway_entries, published_model
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
-from winhost.serving.ladder import ON_DISK, PACKED_PERCENT, format_rest
+from winhost.serving.ladder import ON_DISK, PACKED_PERCENT, format_rest, format_wait
 from winhost.serving.lmcache_server import lmcache_unit
 from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
 from winhost.serving.python_entries import PythonWheels
@@ -77,8 +78,9 @@ class Stack:
 
 def stack(facts: HostFacts, request: StackRequest) -> Stack:
     """Raises as `serving` does, RefusedError (NoSuspend, NoCriu), ValueError."""
-    request = replace(request, workload=with_standbys(request.workload))
     found = serving(facts, request.workload, path=request.path)
+    beside = [each.stands_by for each in found.models if each.stands_by]
+    request = replace(request, workload=with_standbys(request.workload, beside))
     refuse_mirror(request.workload, found)
     if request.image is not None:
         refuse_suspending(request.workload.models, found.host)
@@ -147,7 +149,8 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
     image = request.image.pinned if request.image else None
     mirror = request.workload.kv_mirror.through if request.workload.kv_mirror else None
     for model, served in zip(request.workload.models, found.models, strict=True):
-        after = residents_beside(served, request.workload.models, found) if model.sleeps else before
+        turns = model.sleeps or model.starts_anew
+        after = residents_beside(served, request.workload.models, found) if turns else before
         on_disk = model.image and served.level == 1
         if model.load_format is LoadFormat.PACKED:
             if request.nvcomp is None:
@@ -155,8 +158,8 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
                     f"load_format: packed of {visible(model.name)} needs nvCOMP, which is not planned here"
                 )
             served = replace(served, lines=(*served.lines, *loader_lines(request.nvcomp)))
-        yield ServedEngine(served, by, image, after, model.trust_remote_code, model.sleeps, mirror, on_disk)
-        before = before if model.sleeps else (unit(model.name),)
+        yield ServedEngine(served, by, image, after, model.trust_remote_code, turns, mirror, on_disk)
+        before = before if turns else (unit(model.name),)
 
 
 def _user(engine: ServedEngine) -> Json:
@@ -206,7 +209,7 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
     if mirror is None:
         return
     if mirror.through is Mirror.TIERS:
-        for title, path, text in prune_entries([each.served.model for each in engines], mirror.kept):
+        for title, path, text in prune_entries(_of_file(request.workload), mirror.kept):
             yield _file(
                 title, path, text, "It removes the oldest mirrors once they are larger than the workload allows."
             )
@@ -221,18 +224,22 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
         )
 
 
+def _of_file(workload: Workload) -> list[str]:
+    """The models without their second engines, which share their files."""
+    return [model.name for model in workload.models if not model.stands_by]
+
+
 def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
     address, port = request.listen
     sharing = [*sharing_models(request.workload.models, found)]
-    seconds = {each.stands_by: socket(each.name) for each in request.workload.models if each.stands_by}
+    standbys: dict[str, dict[str, Json]] = {each.name: {} for each in request.workload.models if each.starts_anew}
+    for each in request.workload.models:
+        if each.stands_by:
+            standbys[each.stands_by] = {"engine": {"socket": socket(each.name)}}
     turns, limits = turn_settings(sharing, {}, request.workload.availability.idle)
     models: list[Json] = [
         {
-            **published_model(
-                model,
-                {"socket": socket(model.name)},
-                {"socket": second} if (second := seconds.get(model.name)) else None,
-            ),
+            **published_model(model, {"socket": socket(model.name)}, standbys.get(model.name)),
             **({"turns": turns[model.name]} if model.name in turns else {}),
         }
         for model in request.workload.models
@@ -284,12 +291,15 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
 
 def _notes_of_model(served: Served) -> Iterator[str]:
     if served.stands_by:
-        yield f"{served.model}: takes over where the other engine of {served.stands_by} dies or hangs"
+        yield f"{served.model}: takes over about a second after the other engine of {served.stands_by} died or hung"
+    if served.anew:
+        yield f"{served.model}: its standby is the same engine, started anew {format_wait(served.anew, Limits.hold)}"
     if served.rest:
         yield f"{served.model}: between its turns {format_rest(served.rest)}"
     if served.rest and served.rest.rung == ON_DISK.name:
         yield (
-            f"{served.model}: an image of its process is written once, while nobody waits; it takes about twice the "
+            f"{served.model}: an image of its process is written once, while nobody waits, and after changes such as "
+            "another driver; with 3.3 GiB of weights that was 15 to 25 s without service. It takes about twice the "
             f"weights on disk, in {IMAGES}, and contains prompts and keys that were in memory"
         )
     for line in (*served.lines, *served.left_out):
@@ -300,7 +310,7 @@ def _notes_of_model(served: Served) -> Iterator[str]:
 def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:
     mirror = request.workload.kv_mirror
     if mirror and mirror.through is Mirror.TIERS:
-        folders = " ".join(kv_folder(model.name) for model in request.workload.models)
+        folders = " ".join(map(kv_folder, _of_file(request.workload)))
         yield f"rollback leaves what users asked, up to {gib(mirror.kept)} for each model: rm -r {folders}"
     if request.image:
         yield "rollback leaves the volume winhost-vllm (compiled graphs): docker volume rm winhost-vllm"

@@ -12,8 +12,9 @@ from winhost.serving.gateway_entries import KEEPER_SOCKET
 class SharingModel:
     """A model that shares GPUs. Sizes in MiB, where they are known.
 
-    vllm: its version; level: of its sleep, 0 where it is stopped between its turns instead; reloads: whether its
-    weights can be read again while it runs: dense, bf16, no adapters, from a format that reloads.
+    resident: it only starts anew where it fails; vllm: its version; level: of its sleep, 0 where it is stopped
+    between its turns instead; reloads: whether its weights can be read again while it runs: dense, bf16, no
+    adapters, from a format that reloads.
     """
 
     name: str
@@ -23,6 +24,7 @@ class SharingModel:
     reloads: bool = False
     suspend: bool = False
     image: bool = False
+    resident: bool = False
     awake: int | None = None
     asleep: int | None = None
 
@@ -48,7 +50,7 @@ def turn_settings(
 
 def _between(model: SharingModel) -> dict[str, Json]:
     if model.level == 0:
-        return {"between": "stop"}
+        return {"between": "stop", **({"resident": True} if model.resident else {})}
     found: dict[str, Json] = {"between": "sleep", "level": model.level}
     if model.vllm is not None:
         found["version"] = model.vllm

@@ -32,7 +32,7 @@ from winhost.sizing.placement import Placement
 @dataclass(frozen=True)
 class Budget:
     """The memory that a workload takes of what is available. fits: by the upper ends; may_fit: by the lower ends; None
-    where that is unknown.
+    where that is unknown; anew: models that are their own standby.
     """
 
     variant: str
@@ -42,6 +42,7 @@ class Budget:
     missing: tuple[Missing, ...]
     fits: bool | None
     may_fit: bool | None
+    anew: tuple[str, ...] = ()
 
     def at(self, where: str) -> MemoryPlace | None:
         """The place of this name, if anything is counted there."""
@@ -50,7 +51,7 @@ class Budget:
 
 def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
     """Everything that a workload takes, second engines too, and whether the available memory holds it."""
-    workload = with_standbys(workload)
+    workload = with_fitting_standbys(workload, available_memory)
     largest, vllm = max(available_memory.cards, default=0), workload.versions.get("vllm")
     engines = [engine(model, largest, vllm) for model in workload.models]
     shares = [gpu_capacity(workload, available_memory, card) for card in range(len(available_memory.cards))]
@@ -64,10 +65,25 @@ def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
         *host_lines(workload, available_memory),
     )
     places = tuple(_places(workload, available_memory, lines, shares, _Doubts(workload, engines, placement)))
+    anew = tuple(model.name for model in workload.models if model.starts_anew)
     missing = tuple(lack for each in engines for lack in each.missing) + missing_of_video(workload.video)
     fits = _all([not placement.homeless, *(place.fits for place in places)])
     may_fit = _all([not placement.homeless, *(place.may_fit for place in places)])
-    return Budget(available_memory.variant, lines, places, placement, missing, fits, may_fit)
+    return Budget(available_memory.variant, lines, places, placement, missing, fits, may_fit, anew)
+
+
+def with_fitting_standbys(workload: Workload, available_memory: AvailableMemory) -> Workload:
+    """With a second engine of each model that is to have one and for which there is room beside all others. The other
+    ones start anew where they fail, as do those that take turns.
+    """
+    beside: list[str] = []
+    for model in workload.models:
+        if model.name not in workload.availability.standby or model.sleeps:
+            continue
+        tried = budget(with_standbys(workload, [*beside, model.name]), available_memory)
+        if tried.may_fit is not False:
+            beside.append(model.name)
+    return with_standbys(workload, beside) if workload.availability.standby else workload
 
 
 def _all(verdicts: Sequence[bool | None]) -> bool | None:
