@@ -12,6 +12,7 @@ from winhost.compat.rule import (
     TARGET,
     CapabilityRules,
     Rule,
+    about_subject,
     finding,
     found_on,
     rules_of,
@@ -69,14 +70,14 @@ def settles(name: str, *, over: tuple[str, ...]) -> Callable[[Settle], Settle]:
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """The verdict of each capability on the target."""
     variant, measured_here = target.variant, target.facts.measured
-    keep, places = target.facts.keep_for, target.places
+    keep, places, versions = target.facts.keep_for, target.places, target.versions
     offered = []
     for name, rules, always, measure in _questions(variant):
         findings = (*always, *keep(places, rules, found_on, rules, target))
         measured = keep(places, measure, _measured, measure, target) if measure else None
         if measured_here:
             findings = _settled(name, target, findings)
-        offered.append(_verdict(name, variant, findings, measured, target.versions))
+        offered.append(_verdict(name, variant, findings, measured, versions))
     return tuple(offered)
 
 
@@ -110,7 +111,7 @@ def _verdict(
     versions: Versions,
 ) -> CapabilityVerdict:
     """Cached: most results are the same on most hosts."""
-    found = tuple(replace(within_reach(each, dict(versions)), subject=variant) for each in findings)
+    found = tuple(about_subject(within_reach(each, dict(versions)), variant) for each in findings)
     measured_here = any(each.measured_here for each in findings)
     grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from winhost.compat.rule import finding
+from winhost.compat.rule import about_subject, finding
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
@@ -240,7 +240,7 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
         from winhost.sizing.fit_judgement import deciding
 
         about_memory = finding("gpu-memory.may-fit", "; ".join(deciding(found)))
-    yield replace(about_memory, subject=variant.path)
+    yield about_subject(about_memory, variant.path)
 
 
 def _wsl_memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:

@@ -9,7 +9,7 @@ read.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -66,6 +66,7 @@ BLOCKS, NOTES = WhenUnknown
 _GIVEN = {CARD: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
 
 
+@lru_cache(maxsize=8192)
 def finding(
     code: str,
     observed: str,
@@ -76,7 +77,8 @@ def finding(
     lacks: str | None = None,
 ) -> Finding:
     """What was observed, with all that the catalogue says of the code. severity, remedy: in the place of its own; the
-    runner names the subject of what a rule found. Raises UsageError: UnknownCode.
+    runner names the subject of what a rule found. Kept: hosts have most findings in common, and what is the same object
+    is compared at once. Raises UsageError: UnknownCode.
     """
     entry = catalogue.entry(code)
     weight = severity or entry.severity
@@ -200,6 +202,11 @@ class _WithChosen:
         return self._chosen if name == "which" else self._others[name]
 
 
+@lru_cache(maxsize=8192)
+def about_subject(found: Finding, subject: str) -> Finding:
+    return replace(found, subject=subject)
+
+
 # --- The runner ----------------------------------------------------------------------------------------------------
 
 
@@ -211,7 +218,7 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
         if found.severity.rank > known.severity.rank:
             heaviest[found.code, found.observed] = found
     host = dict(Target(facts, variant).versions)
-    return tuple([replace(within_reach(found, host), subject=subject) for found in heaviest.values()])
+    return tuple([about_subject(within_reach(found, host), subject) for found in heaviest.values()])
 
 
 def _findings(variant: str, each: Each, facts: HostFacts, *about: Any) -> Iterable[Finding]:
