@@ -96,13 +96,10 @@ def _best(verdicts: Mapping[str, Verdict]) -> str | None:
     return min(possible, key=lambda path: verdicts[path].rank, default=None)
 
 
-def _variants(path: str) -> list[str]:
-    return [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
-
-
 def _whole(facts: HostFacts, path: str, selection: Selection | None) -> PathVerdict:
     """A path with its variants, the best of which counts, and its capabilities."""
-    judged = [_with_offers(judge(facts, variant, selection), Target(facts, variant)) for variant in _variants(path)]
+    variants = [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
+    judged = [_with_offers(judge(facts, variant, selection), Target(facts, variant)) for variant in variants]
     best = min(judged, key=lambda verdict: verdict.verdict.rank)
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
 

@@ -126,7 +126,8 @@ def fits(
     """
     every = [path.every_variant for path in assessment.paths]
     open_ = [[each for each in variants if each.path == asked] or variants for variants in every]
-    best = [min((fit_of(variant, needs, workload) for variant in variants), key=_preference) for variants in open_]
+    found = ([fit_of(variant, needs, workload) for variant in variants] for variants in open_)
+    best = [min(fits, key=lambda fit: (*_rank(fit), fit.variant in ON_REQUEST)) for fits in found]
     return tuple(sorted(best, key=_rank))
 
 
@@ -262,10 +263,6 @@ def _with_memory(lacking: list[CapabilityVerdict], reasons: list[Finding]) -> li
     because = tuple(dict.fromkeys(each.code for each in every if each.severity.rank == verdict.rank))
     others = [offered for offered in lacking if offered.capability != "gpu-memory"]
     return [*others, CapabilityVerdict("gpu-memory", verdict, because, every, ())]
-
-
-def _preference(fit: Fit) -> tuple[int, int, bool]:
-    return (*_rank(fit), fit.variant in ON_REQUEST)
 
 
 def _rank(fit: Fit) -> tuple[int, int]:
