@@ -8,10 +8,8 @@ from packaging.version import Version
 
 from winhost.compat.rule import (
     ASSIGNMENT,
-    BLOCKS,
     CARD,
     HOST,
-    NOTES,
     VM,
     Each,
     asks,
@@ -155,7 +153,7 @@ def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple
     try:
         return (read() if asks(path, each) else ()), ()
     except MissingFact as missing:
-        return (), (gap(path_of(path), BLOCKS, missing, THE_HOST),)
+        return (), (gap(path_of(path), Severity.UNVERIFIED, missing, THE_HOST),)
 
 
 def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) -> Sequence[SubjectVerdict]:
@@ -241,7 +239,7 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
     try:
         return tuple(_dda(facts, judged) if path == "dda" else _wsl2(facts))
     except MissingFact as missing:
-        return (gap(path, NOTES, missing, PLAN),)
+        return (gap(path, Severity.NOTE, missing, PLAN),)
 
 
 def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:
