@@ -12,7 +12,7 @@ from packaging.version import Version
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.compat.assess import assess
-from winhost.compat.rule import NOTES, rules
+from winhost.compat.rule import rules
 from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
 from winhost.hardware.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.knowledge import catalogue
@@ -261,7 +261,9 @@ def test_that_an_older_windows_does_not_tell_of_cables_is_no_more_than_a_note(ho
 
 
 def test_only_rules_that_say_so_let_a_gap_pass() -> None:
-    noted = {rule.code.removeprefix("dda.") for rule in rules() if rule.topic == "dda" and rule.unknown is NOTES}
+    noted = {
+        rule.code.removeprefix("dda.") for rule in rules() if rule.topic == "dda" and rule.unknown is Severity.NOTE
+    }
     assert noted == {
         "assigned-already",
         "boots-windows-only",

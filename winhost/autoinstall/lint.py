@@ -27,7 +27,7 @@ from winhost.autoinstall.autoinstall_file import (
 )
 from winhost.autoinstall.installer_storage import UNRESOLVED
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
-from winhost.findings.finding import FileFinding, Found
+from winhost.findings.finding import FileFinding, Found, run
 from winhost.model.errors import did_you_mean
 
 Findings = Iterator[FileFinding]
@@ -399,6 +399,4 @@ def lint_autoinstall(
         file = parsed_autoinstall(text)
     except Unreadable as error:
         return [ROWS.tell(PREFIX, Found("unreadable", 0, {"why": error.why}), error.place, "the file")]
-    context = AutoinstallContext(file, installer, disks)
-    found = [each for rule in RULES for each in rule(context)]
-    return sorted(found, key=lambda each: (each.line, each.column))
+    return run(RULES, AutoinstallContext(file, installer, disks))

@@ -8,10 +8,8 @@ from packaging.version import Version
 
 from winhost.compat.rule import (
     ASSIGNMENT,
-    BLOCKS,
     CARD,
     HOST,
-    NOTES,
     VM,
     Each,
     asks,
@@ -96,13 +94,10 @@ def _best(verdicts: Mapping[str, Verdict]) -> str | None:
     return min(possible, key=lambda path: verdicts[path].rank, default=None)
 
 
-def _variants(path: str) -> list[str]:
-    return [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
-
-
 def _whole(facts: HostFacts, path: str, selection: Selection | None) -> PathVerdict:
     """A path with its variants, the best of which counts, and its capabilities."""
-    judged = [_with_offers(judge(facts, variant, selection), Target(facts, variant)) for variant in _variants(path)]
+    variants = [f"{path}/{variant}" for variant in VARIANTS.get(path, ())] or [path]
+    judged = [_with_offers(judge(facts, variant, selection), Target(facts, variant)) for variant in variants]
     best = min(judged, key=lambda verdict: verdict.verdict.rank)
     return replace(best, path=path, variants=tuple(judged) if len(judged) > 1 else ())
 
@@ -158,7 +153,7 @@ def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple
     try:
         return (read() if asks(path, each) else ()), ()
     except MissingFact as missing:
-        return (), (gap(path_of(path), BLOCKS, missing, THE_HOST),)
+        return (), (gap(path_of(path), Severity.UNVERIFIED, missing, THE_HOST),)
 
 
 def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) -> Sequence[SubjectVerdict]:
@@ -244,7 +239,7 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
     try:
         return tuple(_dda(facts, judged) if path == "dda" else _wsl2(facts))
     except MissingFact as missing:
-        return (gap(path, NOTES, missing, PLAN),)
+        return (gap(path, Severity.NOTE, missing, PLAN),)
 
 
 def _unread(facts: HostFacts, path: str) -> tuple[str, ...]:

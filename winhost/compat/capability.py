@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from packaging.version import Version
@@ -10,10 +10,12 @@ from packaging.version import Version
 from winhost.compat.rule import (
     NEWER,
     TARGET,
-    CapabilityRules,
+    InRow,
+    Judge,
+    Outcome,
     Rule,
+    about_subject,
     finding,
-    found_on,
     rules_of,
     within_reach,
 )
@@ -25,6 +27,7 @@ from winhost.knowledge.versions import beyond, bounded
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.measured import Measurement
 from winhost.model.once import once
+from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, Severity, Verdict
 
 Measure = Callable[[Target], str | None]
@@ -66,17 +69,58 @@ def settles(name: str, *, over: tuple[str, ...]) -> Callable[[Settle], Settle]:
     return declare
 
 
+@dataclass(frozen=True, eq=False)
+class CapabilityRules:
+    """The rules of a capability that apply to a variant."""
+
+    capability: str
+    rules: tuple[Rule, ...]
+
+    @cached_property
+    def conditional(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.rules if not _is_always_so(rule))
+
+    def always(self, variant: str) -> tuple[Finding, ...]:
+        """What is found on a variant whatever the host is."""
+        place = {"variant": variant, "path": path_of(variant)}
+        rules = [rule for rule in self.rules if _is_always_so(rule)]
+        return tuple(finding(rule.code, rule.row.observed.format_map(place)) for rule in rules)
+
+
+def _is_always_so(rule: Rule) -> bool:
+    row = rule.row
+    named = row.observed.replace("{variant}", "").replace("{path}", "")
+    return isinstance(rule.judge, InRow) and not row.when and not row.which and "{" not in named
+
+
+def found_on(rules: CapabilityRules, target: Target) -> tuple[Finding, ...]:
+    """The findings about a capability of the Linux that would serve, besides those that are always so."""
+    found, keep, places = [], target.facts.keep_for, target.places
+    for each in rules.conditional:
+        outcome = keep(places, each.judge, _outcome_on, each.judge, target)
+        if outcome is not None and (one := each.found(outcome, rules.capability)):
+            found.append(one)
+    return tuple(dict.fromkeys(found)) if len(found) > 1 else tuple(found)
+
+
+def _outcome_on(judge: Judge, target: Target) -> Outcome:
+    try:
+        return judge(target)
+    except MissingFact as missing:
+        return missing.with_traceback(None)  # which would keep all frames
+
+
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """The verdict of each capability on the target."""
     variant, measured_here = target.variant, target.facts.measured
-    keep, places = target.facts.keep_for, target.places
+    keep, places, versions = target.facts.keep_for, target.places, target.versions
     offered = []
     for name, rules, always, measure in _questions(variant):
         findings = (*always, *keep(places, rules, found_on, rules, target))
         measured = keep(places, measure, _measured, measure, target) if measure else None
         if measured_here:
             findings = _settled(name, target, findings)
-        offered.append(_verdict(name, variant, findings, measured, target.versions))
+        offered.append(_verdict(name, variant, findings, measured, versions))
     return tuple(offered)
 
 
@@ -110,7 +154,7 @@ def _verdict(
     versions: Versions,
 ) -> CapabilityVerdict:
     """Cached: most results are the same on most hosts."""
-    found = tuple(replace(within_reach(each, dict(versions)), subject=variant) for each in findings)
+    found = tuple(about_subject(within_reach(each, dict(versions)), variant) for each in findings)
     measured_here = any(each.measured_here for each in findings)
     grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:

@@ -62,7 +62,7 @@ def _marked(variant: PathVerdict, others: Sequence[_Other]) -> PathVerdict:
         reasons=_reasons(variant.reasons, others),
         cards=_subjects(variant.cards, others),
         vms=_subjects(variant.vms, others),
-        capabilities=LazySequence(lambda: _capabilities(variant, others)),
+        capabilities=LazySequence(lambda: [_capability(offered, others) for offered in variant.capabilities]),
     )
 
 
@@ -85,10 +85,6 @@ def _marked_reason(reason: Finding, without: Mapping[str, set[tuple[str, str, st
 def mark(words: Iterable[str]) -> str:
     """The mark, for people."""
     return f"(stated: {', '.join(words)})"
-
-
-def _capabilities(variant: PathVerdict, others: Sequence[_Other]) -> Iterable[CapabilityVerdict]:
-    return [_capability(offered, others) for offered in variant.capabilities]
 
 
 def _capability(offered: CapabilityVerdict, others: Sequence[_Other]) -> CapabilityVerdict:
@@ -152,11 +148,8 @@ def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
 def _awaited(variants: Iterable[PathVerdict]) -> Iterable[str]:
     """The missing fact of each reason that waits for one."""
     every = (reason for variant in variants for reason in dict.fromkeys(variant.every_reason))
-    return (reason.lacks for reason in every if _waits(reason) and reason.lacks)
-
-
-def _waits(reason: Finding) -> bool:
-    return reason.severity is Severity.UNVERIFIED and reason.code.endswith(GAP)
+    waiting = (each for each in every if each.severity is Severity.UNVERIFIED and each.code.endswith(GAP))
+    return (reason.lacks for reason in waiting if reason.lacks)
 
 
 def _waiting(command: SettlingCommand, open_: Counter[str]) -> int:

@@ -22,7 +22,9 @@ NO_PROBLEM = 0
 
 def unlike_cards(facts: HostFacts) -> str | None:
     """The GPUs that can be partitioned are of different models; Microsoft supports only identical ones."""
-    names = sorted({_model(card): card.gpu.state.name for card in gpus(facts) if partitions(facts, card)}.values())
+    cards = [card for card in gpus(facts) if partitions(facts, card)]
+    models = {card.gpu.key["device"].partition("&SUBSYS_")[0].upper(): card.gpu.state.name for card in cards}
+    names = sorted(models.values())
     if len(names) > 1:
         return ", ".join(names)
     return None
@@ -111,7 +113,3 @@ def policies(facts: HostFacts) -> str | None:
 
 def _set(value: int | None) -> str:
     return "is not set" if value is None else f"is {value}"
-
-
-def _model(card: Card) -> str:
-    return card.gpu.key["device"].partition("&SUBSYS_")[0].upper()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from winhost.compat.rule import finding
+from winhost.compat.rule import about_subject, finding
 from winhost.core.dataclass import dataclass
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
@@ -126,7 +126,8 @@ def fits(
     """
     every = [path.every_variant for path in assessment.paths]
     open_ = [[each for each in variants if each.path == asked] or variants for variants in every]
-    best = [min((fit_of(variant, needs, workload) for variant in variants), key=_preference) for variants in open_]
+    found = ([fit_of(variant, needs, workload) for variant in variants] for variants in open_)
+    best = [min(fits, key=lambda fit: (*_rank(fit), fit.variant in ON_REQUEST)) for fits in found]
     return tuple(sorted(best, key=_rank))
 
 
@@ -240,7 +241,7 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
         from winhost.sizing.fit_judgement import deciding
 
         about_memory = finding("gpu-memory.may-fit", "; ".join(deciding(found)))
-    yield replace(about_memory, subject=variant.path)
+    yield about_subject(about_memory, variant.path)
 
 
 def _wsl_memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
@@ -262,10 +263,6 @@ def _with_memory(lacking: list[CapabilityVerdict], reasons: list[Finding]) -> li
     because = tuple(dict.fromkeys(each.code for each in every if each.severity.rank == verdict.rank))
     others = [offered for offered in lacking if offered.capability != "gpu-memory"]
     return [*others, CapabilityVerdict("gpu-memory", verdict, because, every, ())]
-
-
-def _preference(fit: Fit) -> tuple[int, int, bool]:
-    return (*_rank(fit), fit.variant in ON_REQUEST)
 
 
 def _rank(fit: Fit) -> tuple[int, int]:

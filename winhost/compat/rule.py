@@ -9,7 +9,7 @@ read.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -47,13 +47,6 @@ class Each(Enum):
     WORKLOAD = "workload"
 
 
-class WhenUnknown(Enum):
-    """What a missing fact causes: the path is unverified, or there is a note."""
-
-    BLOCKS = "blocks"
-    NOTES = "notes"
-
-
 # What nobody but the user can tell, and who tells it may well take the newest.
 STATING = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer-toolkit"}
 
@@ -61,11 +54,11 @@ STATING = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer
 NEWER = {"vllm": "newer-vllm", "toolkit": "newer-toolkit", "wsl": "update-wsl"}
 
 HOST, CARD, VM, ASSIGNMENT, TARGET, WORKLOAD = Each
-BLOCKS, NOTES = WhenUnknown
 
 _GIVEN = {CARD: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
 
 
+@lru_cache(maxsize=8192)
 def finding(
     code: str,
     observed: str,
@@ -76,7 +69,8 @@ def finding(
     lacks: str | None = None,
 ) -> Finding:
     """What was observed, with all that the catalogue says of the code. severity, remedy: in the place of its own; the
-    runner names the subject of what a rule found. Raises UsageError: UnknownCode.
+    runner names the subject of what a rule found. Kept: hosts have most findings in common, and what is the same object
+    is compared at once. Raises UsageError: UnknownCode.
     """
     entry = catalogue.entry(code)
     weight = severity or entry.severity
@@ -125,7 +119,7 @@ class Rule:
     @cached_property
     def judge(self) -> Judge:
         if self.row.asks is None:
-            return _InRow(self.row)
+            return InRow(self.row)
         own = "workload_rules" if self.each is WORKLOAD else _JUDGES[self.topic]
         judges = import_module(f"{__package__}.{own}")
         found: Judge = getattr(judges, self.row.asks, None) or getattr(common, self.row.asks)
@@ -137,8 +131,9 @@ class Rule:
         return _GIVEN[self.each]
 
     @cached_property
-    def unknown(self) -> WhenUnknown:
-        return WhenUnknown(self.row.unknown)
+    def unknown(self) -> Severity:
+        """Of what a missing fact causes: the path is unverified, or there is a note."""
+        return Severity.NOTE if self.row.unknown == "notes" else Severity.UNVERIFIED
 
     def is_about(self, variant: str) -> bool:
         return not self.row.only or variant in self.row.only or path_of(variant) in self.row.only
@@ -172,7 +167,7 @@ def _own_rules(variant: str, each: Each) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules_of(path, variant, each) if not rule.is_about(path))
 
 
-class _InRow:
+class InRow:
     """Judges by a row's condition, and says what its `observed` names of the facts."""
 
     def __init__(self, row: CatalogueEntry) -> None:
@@ -200,6 +195,11 @@ class _WithChosen:
         return self._chosen if name == "which" else self._others[name]
 
 
+@lru_cache(maxsize=8192)
+def about_subject(found: Finding, subject: str) -> Finding:
+    return replace(found, subject=subject)
+
+
 # --- The runner ----------------------------------------------------------------------------------------------------
 
 
@@ -211,7 +211,7 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
         if found.severity.rank > known.severity.rank:
             heaviest[found.code, found.observed] = found
     host = dict(Target(facts, variant).versions)
-    return tuple([replace(within_reach(found, host), subject=subject) for found in heaviest.values()])
+    return tuple([about_subject(within_reach(found, host), subject) for found in heaviest.values()])
 
 
 def _findings(variant: str, each: Each, facts: HostFacts, *about: Any) -> Iterable[Finding]:
@@ -244,47 +244,6 @@ def _outcome(each: Rule, facts: HostFacts, *about: Any) -> Outcome:
         return missing.with_traceback(None)  # which would keep all frames
 
 
-@dataclass(frozen=True, eq=False)
-class CapabilityRules:
-    """The rules of a capability that apply to a variant."""
-
-    capability: str
-    rules: tuple[Rule, ...]
-
-    @cached_property
-    def conditional(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.rules if not _is_always_so(rule))
-
-    def always(self, variant: str) -> tuple[Finding, ...]:
-        """What is found on a variant whatever the host is."""
-        place = {"variant": variant, "path": path_of(variant)}
-        rules = [rule for rule in self.rules if _is_always_so(rule)]
-        return tuple(finding(rule.code, rule.row.observed.format_map(place)) for rule in rules)
-
-
-def _is_always_so(rule: Rule) -> bool:
-    row = rule.row
-    named = row.observed.replace("{variant}", "").replace("{path}", "")
-    return isinstance(rule.judge, _InRow) and not row.when and not row.which and "{" not in named
-
-
-def found_on(rules: CapabilityRules, target: Target) -> tuple[Finding, ...]:
-    """The findings about a capability of the Linux that would serve, besides those that are always so."""
-    found, keep, places = [], target.facts.keep_for, target.places
-    for each in rules.conditional:
-        outcome = keep(places, each.judge, _outcome_on, each.judge, target)
-        if outcome is not None and (one := each.found(outcome, rules.capability)):
-            found.append(one)
-    return tuple(dict.fromkeys(found)) if len(found) > 1 else tuple(found)
-
-
-def _outcome_on(judge: Judge, target: Target) -> Outcome:
-    try:
-        return judge(target)
-    except MissingFact as missing:
-        return missing.with_traceback(None)  # which would keep all frames
-
-
 def _key(subject: Any) -> object:
     """A GPU by its location, a VM by its key, a selection by both; each is a value of these facts."""
     if hasattr(subject, "cards"):
@@ -300,12 +259,11 @@ def asks(variant: str, each: Each) -> bool:
 # --- What could not be read, and what evidence does not reach --------------------------------------------------------
 
 
-def gap(topic: str, unknown: WhenUnknown, missing: MissingFact, subject: str = "") -> Finding:
+def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "") -> Finding:
     """What a missing fact causes for a path or capability."""
     if isinstance(missing.missing, Unavailable):
         observed = f"{titled(missing.missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)
-    severity = Severity.UNVERIFIED if unknown is BLOCKS else Severity.NOTE
     remedy = STATING.get(missing.fact)
     return finding(f"{topic}.unknown", str(missing), severity, subject, remedy=remedy, lacks=missing.fact)
 

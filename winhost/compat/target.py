@@ -263,7 +263,8 @@ def _of_gpu(card: Card, question: str) -> tuple[Any, ...]:
 
 
 def _cards(facts: HostFacts) -> tuple[Card, ...]:
-    return _linux_cards(facts) if facts.is_linux else tuple(filter(serves, facts.cards))
+    """Those of a Linux of its own in the order of their addresses; what only Windows tells of a GPU is missing."""
+    return tuple(map(_card, facts.all(LinuxGpu))) if facts.is_linux else tuple(filter(serves, facts.cards))
 
 
 def _gpus(facts: HostFacts) -> tuple[Card, ...]:
@@ -274,11 +275,6 @@ def driver_branch(windows: str | None) -> Version | None:
     """`591.59` of Windows' `32.0.15.9159`: NVIDIA's own number is its last five digits."""
     found = _WINDOWS_DRIVER.search(windows or "")
     return Version(f"{found[1]}{found[2]}.{found[3]}") if found else None
-
-
-def _linux_cards(facts: HostFacts) -> tuple[Card, ...]:
-    """Those of a Linux of its own, in the order of their addresses. What only Windows tells of a GPU is missing."""
-    return tuple(map(_card, facts.all(LinuxGpu)))
 
 
 def _card(gpu: Instance[LinuxGpu]) -> Card:

@@ -11,6 +11,7 @@ from packaging.version import Version
 from winhost.compat.common import OneOf
 from winhost.compat.rule import (
     WORKLOAD,
+    about_subject,
     finding,
     rules,
     within_reach,
@@ -127,7 +128,7 @@ def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[
     outcomes = ((each, each.judge(case)) for each in rules() if each.each is WORKLOAD and each.is_about(variant))
     found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
     host = {name: version for name, version in workload.versions.items() if name in bounded()}
-    return tuple(replace(within_reach(each, host), subject=variant) for each in found if each)
+    return tuple(about_subject(within_reach(each, host), variant) for each in found if each)
 
 
 def _named(models: list[Model]) -> str:

@@ -94,14 +94,11 @@ def vms_may_not_log_on(facts: HostFacts) -> str | None:
     """The account of virtual machines lacks "Log on as a service", so that no VM of WSL starts."""
     if facts.the(VirtualMachinePlatform).feature != INSTALLED:
         return None
-    held = [each.key["account"] for each in facts.all(AccountRight) if _is_service_right(each)]
+    rights = [each for each in facts.all(AccountRight) if each.key["right"] == "SeServiceLogonRight"]
+    held = [each.key["account"] for each in rights if each.state.granted]
     if VIRTUAL_MACHINES in held:
         return None
     return f"SeServiceLogonRight: {', '.join(held) or 'nobody'}"
-
-
-def _is_service_right(right: Instance[AccountRight]) -> bool:
-    return right.key["right"] == "SeServiceLogonRight" and right.state.granted
 
 
 def fell_back(facts: HostFacts) -> str | None:
@@ -228,14 +225,11 @@ def model_pending(facts: HostFacts) -> str | None:
 
 def switch_without_the_host(facts: HostFacts) -> str | None:
     """An external switch is not shared with Windows, which then has no adapter on it."""
-    apart = [switch.state.name for switch in facts.all(VmSwitch) if _apart(switch.state)]
+    switches = [each.state for each in facts.all(VmSwitch) if each.state.kind == "external"]
+    apart = [switch.name for switch in switches if not switch.management_os]
     made = [each.key["name"] for each in facts.all(ExternalSwitch) if each.state.management_os is False]
     names = list(dict.fromkeys((*apart, *made)))
     return ", ".join(names) if names else None
-
-
-def _apart(switch: VmSwitch) -> bool:
-    return switch.kind == "external" and not switch.management_os
 
 
 MIRRORED_FROM = revision("MIRRORED")
@@ -357,13 +351,11 @@ def _only(facts: HostFacts, kind: str) -> list[str]:
 
 def _what_moves(adapter: NetworkAdapter) -> str:
     addresses = [f"{each.address}/{each.prefix} ({each.origin})" for each in adapter.addresses]
-    others = (("gateway", adapter.gateway), ("DNS", ", ".join(adapter.dns)), ("VLAN", adapter.vlan), _speed(adapter))
+    speed = f"{adapter.speed / 1e9:g} Gbit/s" if adapter.speed else ""
+    dns = ", ".join(adapter.dns)
+    others = (("gateway", adapter.gateway), ("DNS", dns), ("VLAN", adapter.vlan), ("speed", speed))
     told = [f"{name} {value}" for name, value in (*others, ("network", adapter.profile)) if value]
     return f"{adapter.name}: {', '.join([*addresses, *told]) or 'no address'}"
-
-
-def _speed(adapter: NetworkAdapter) -> tuple[str, str]:
-    return "speed", f"{adapter.speed / 1e9:g} Gbit/s" if adapter.speed else ""
 
 
 def _external(facts: HostFacts) -> list[VmSwitch]:

@@ -1,10 +1,10 @@
 """What a rule finds in a file, and the rows that say it: sentence, severity, what to do and evidence in one place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import When
@@ -16,6 +16,7 @@ from winhost.model.reason import Finding, Severity
 
 OWN = "instead"  # the word of a finding that is a sentence of ours, and is neither escaped nor cut
 _LONGEST = 200
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, order=True)
@@ -115,6 +116,14 @@ class Rows:
             column=position[1],
             fixed=bool(found.edits),
         )
+
+
+def run(
+    rules: Iterable[Callable[[C], Iterable[FileFinding]]], context: C, before: Iterable[FileFinding] = ()
+) -> list[FileFinding]:
+    """All that rules find in a file, with what was found before it could be read as one, by line and column."""
+    found = [*before, *(each for rule in rules for each in rule(context))]
+    return sorted(found, key=lambda each: (each.line, each.column))
 
 
 def _row(code: str, written: Mapping[str, Any], basis: Mapping[str, Any]) -> Row:

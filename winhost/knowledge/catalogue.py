@@ -201,15 +201,12 @@ def _read_all(folder: str) -> dict[str, dict[str, Any]]:
 
 def read_folder(folder: Traversable) -> dict[str, dict[str, Any]]:
     """The rows of all its files, file by file."""
-    every = [load_catalogue(file) for file in sorted(folder.iterdir(), key=lambda file: file.name) if _is_yaml(file)]
+    found = sorted(folder.iterdir(), key=lambda file: file.name)
+    every = [load_catalogue(file) for file in found if file.name.endswith(".yaml")]
     together = {key: row for rows in every for key, row in rows.items()}
     if len(together) < sum(map(len, every)):
         raise ValueError(f"a key of {folder.name}/ stands in two of its files")
     return together
-
-
-def _is_yaml(file: Traversable) -> bool:
-    return file.name.endswith(".yaml")
 
 
 def _read(name: str) -> dict[str, dict[str, Any]]:

@@ -90,7 +90,7 @@ _IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule found, on a host or for a workload. FileFinding is one in somebody's file.
+    """What one rule found, on a host or for a workload.
 
     observed: what was seen, in numbers and names; subject: `host`, a card's or VM's name, what is wanted together, or
     `plan`, where a plan in which nothing is chosen would be refused;

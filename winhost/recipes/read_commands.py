@@ -278,7 +278,8 @@ def with_command(
         inside = [entry.shown, *inside]
     found = engine_of(inside, engine.form, slips, depth) if inside else None
     named = (image.value or "") if image else ""
-    own = has_entrypoint(named) or (found is None and entry is None and is_derived(named) and bool(_options(inside)))
+    takes_options = any(word.value.partition("=")[0].replace("_", "-") in names("engine") for word in inside)
+    own = has_entrypoint(named) or (found is None and entry is None and is_derived(named) and takes_options)
     other = kind_of(named)
     if found is None and other and entry is None:
         read_other(other, inside, engine)
@@ -321,11 +322,6 @@ def is_official(image: str) -> bool:
 def is_derived(image: str) -> bool:
     """One that somebody made of vLLM's, by its name: with what options and from which version it does not say."""
     return "vllm" in image_name(image).casefold() and not has_entrypoint(image)
-
-
-def _options(words: Sequence[PlacedText]) -> list[str]:
-    """The words that are options of vLLM."""
-    return [word.value for word in words if word.value.partition("=")[0].replace("_", "-") in names("engine")]
 
 
 _LINE = re.compile(r"(?:\\\r?\n|[^\n])+")

@@ -28,7 +28,9 @@ SHM = "/dev/shm"  # noqa: S108 - its name
 
 def read_kubernetes(source: SourceFile) -> Recipe:
     """Every container with vLLM in it. Raises NotYaml."""
-    found = [each for document in documents(source) for each in _listed(document)]
+    found: list[YamlNode] = []
+    for document in documents(source):
+        found += document.get("items").items() if document.get("kind").value == "List" else [document]
     services = {each.get("metadata", "name").value: each for each in found if each.get("kind").value == "Service"}
     engines = []
     for each in found:
@@ -41,10 +43,6 @@ def read_kubernetes(source: SourceFile) -> Recipe:
                     _services(engine, services)
                     engines.append(engine)
     return Recipe(RecipeForm.KUBERNETES, tuple(engines))
-
-
-def _listed(document: YamlNode) -> list[YamlNode]:
-    return document.get("items").items() if document.get("kind").value == "List" else [document]
 
 
 def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:

@@ -14,7 +14,7 @@ from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import RecipeForm, Setting
 from winhost.recipes.recipe_rows import UNKNOWN_VERSION
-from winhost.recipes.words import IMAGE, container_options, is_behind_image
+from winhost.recipes.words import IMAGE, container_options, is_behind_image, is_flag_cluster
 from winhost.recipes.written_sizes import docker_size, in_gib, kubernetes_size, seconds
 from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
 from winhost.serving.vllm_options import names
@@ -37,7 +37,7 @@ def container_names(case: RecipeCase) -> Iterator[Found]:
     options_of_vllm = names("engine") if case.other is None else ()
     for setting in engine.container:
         written = setting.written
-        if setting.name in known.flags | known.valued or not written.startswith("-") or _is_cluster(written):
+        if setting.name in known.flags | known.valued or not written.startswith("-") or is_flag_cluster(written):
             continue
         words = {
             "name": written,
@@ -52,10 +52,6 @@ def container_names(case: RecipeCase) -> Iterator[Found]:
         if is_behind_image(engine, setting):
             words = {"name": setting.written, "tool": engine.program}
             yield Found("container-option-behind-image", setting.text.start, words)
-
-
-def _is_cluster(written: str) -> bool:
-    return not written.startswith("--") and set(written[1:]) <= set("ditP")
 
 
 def image(case: RecipeCase) -> Iterator[Found]:

@@ -72,13 +72,14 @@ def _read_option(word: PlacedText, rest: list[PlacedText], engine: RecipeEngine)
     if not written.startswith("--") and len(written) > 2:
         written, value = _cluster(word)
     name = container_options().short.get(written, written)
-    if value is None and rest and name not in container_options().flags and not _is_flag_cluster(written):
+    if value is None and rest and name not in container_options().flags and not is_flag_cluster(written):
         value = rest.pop(0)
         texts = (word, value)
     add_to(engine, Setting.of(name, word, value, texts, written))
 
 
-def _is_flag_cluster(written: str) -> bool:
+def is_flag_cluster(written: str) -> bool:
+    """`-it`"""
     return not written.startswith("--") and set(written[1:]) <= set("ditP")
 
 

@@ -4,7 +4,7 @@ declared a second time.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -108,13 +108,9 @@ def _raised(node: ast.AST) -> OwnError | None:
     code = given.get("code")
     if not isinstance(code, ast.Constant) or not _CODE.fullmatch(str(code.value)) or "what" not in given:
         return None
-    told = _told(given)
+    told = {part: _text(given[part]) if part in given else "" for part in _PARTS[1:]}
     words = tuple(part for part in re.split(r"\s*…\s*", told["what"]) if len(part) > 1)
     return OwnError(str(code.value), **told, words=words) if words else None
-
-
-def _told(given: Mapping[str, ast.expr]) -> dict[str, str]:
-    return {part: _text(given[part]) if part in given else "" for part in _PARTS[1:]}
 
 
 def _text(node: ast.expr) -> str:

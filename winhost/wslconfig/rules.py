@@ -8,7 +8,7 @@ from functools import cached_property
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, Found, Rows
+from winhost.findings.finding import FileFinding, Found, Rows, run
 from winhost.model.errors import did_you_mean
 from winhost.model.units import Bytes, size
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, WSLCONFIG_3, ConfigFile, ConfigLine, Dialect, LineKind, parse
@@ -350,8 +350,7 @@ def lint(
         dialect = WSLCONFIG_3
     text, found = _decoded(data, dialect)
     context = LintContext(parse(text, dialect), version, host, data[:2])
-    found += [each for rule in RULES for each in rule(context)]
-    return sorted(found, key=lambda each: (each.line, each.column))
+    return run(RULES, context, found)
 
 
 def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[FileFinding]]:
