@@ -16,15 +16,15 @@ from winhost.autoinstall.manifest import (
     is_placeholder,
     normal_guid,
     read_manifest,
-    written_manifest,
 )
+from winhost.model.documents import write_document
 
 FIRST, SECOND, *_ = MANIFEST.partitions
 
 
 def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "manifest.json"
-    file.write_text(written_manifest(MANIFEST))
+    file.write_text(write_document(MANIFEST))
     assert read_manifest(file) == MANIFEST
     assert MANIFEST.one(PartitionRole.TARGET).end <= MANIFEST.size
 
@@ -51,7 +51,7 @@ def test_what_no_table_can_hold_is_refused(change: dict[str, Any], words: str) -
 
 def test_a_file_with_such_a_manifest_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "manifest.json"
-    file.write_text(written_manifest(MANIFEST).replace(FIRST.guid, SECOND.guid))
+    file.write_text(write_document(MANIFEST).replace(FIRST.guid, SECOND.guid))
     with raises("FileFaults") as error:
         read_manifest(file)
     assert "manifest.json" in str(error.value)

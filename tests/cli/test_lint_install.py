@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.autoinstall.layouts import MANIFEST
 from tests.cli.conftest import Line
 from winhost.autoinstall.guard_order import beside_windows
-from winhost.autoinstall.manifest import written_manifest
+from winhost.model.documents import write_document
 
 LVM = "version: 1\nstorage: {layout: {name: lvm}}\n"
 WRONG = "version: 1\nkeyboard: {layou: us}\nstorage: {layout: {name: lvm}}\n"
@@ -24,7 +24,7 @@ def test_it_exits_by_what_it_finds(line: Line) -> None:
 
 
 def test_what_winhost_writes_passes_beside_the_manifest_that_it_was_made_of(line: Line) -> None:
-    Path("manifest.json").write_text(written_manifest(MANIFEST))
+    Path("manifest.json").write_text(write_document(MANIFEST))
     whole = {
         "version": 1,
         "early-commands": ["python3 guard.py"],

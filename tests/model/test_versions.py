@@ -10,7 +10,7 @@ from tests.engine.world import world
 from tests.errors import raises
 from winhost.autoinstall.autoinstall_file import read_known_disks
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem, read_install_plan, written_install_plan
-from winhost.autoinstall.manifest import read_manifest, written_manifest
+from winhost.autoinstall.manifest import read_manifest
 from winhost.engine.journal import read_journal
 from winhost.engine.planfile import read_plan
 from winhost.lab.hostfile import expand, find
@@ -45,7 +45,7 @@ def every_kind(folder: Path) -> Mapping[str, Example]:
         "winhost.journal/2": Example("run.jsonl", journal, (read_journal,)),
         "winhost.install-plan/1": Example("install.json", written_install_plan(install), (read_install_plan,)),
         "winhost.disk-manifest/1": Example(
-            "manifest.json", written_manifest(MANIFEST), (read_manifest, read_known_disks)
+            "manifest.json", write_document(MANIFEST), (read_manifest, read_known_disks)
         ),
         "winhost.fleet/1": Example("fleet.yaml", (shipped("examples") / "fleet.yaml").read_text(), (load_fleet,)),
         "winhost.workload/1": Example(

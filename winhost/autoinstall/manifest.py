@@ -13,7 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from winhost.core.dataclass import dataclass
-from winhost.model.documents import write_document
 from winhost.model.units import Bytes
 from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
@@ -182,8 +181,3 @@ def _check_order(partitions: Sequence[PartitionRecord], size: Bytes) -> None:
 def read_manifest(path: Path) -> DiskManifest:
     """From its file. Raises UsageError (FileFaults, OtherVersion)."""
     return load_json(path, DiskManifest, partial(refuse_other_version, str(path)))
-
-
-def written_manifest(manifest: DiskManifest) -> str:
-    """The text of its file."""
-    return write_document(manifest)

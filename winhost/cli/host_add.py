@@ -76,7 +76,7 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
         host, entry = _windows(new, name, user, address)
     if ask_to_add and not click.confirm(f"Add {name} to {visible(str(file))}, for the next time?", err=True):
         return AddedHost(host, None)
-    entry = _with_reference(entry, host, name, new)
+    entry = _with_reference(entry, host, name)
     if new.groups:
         entry = {**entry, "groups": list(new.groups)}
     write_added(file, name, entry)
@@ -285,7 +285,7 @@ def _again(new: NewHost) -> str:
     return command_line((*words, "--password", "env:NAME"), own_shell())
 
 
-def _with_reference(entry: Entry, host: AnyHost, name: str, new: NewHost) -> Entry:
+def _with_reference(entry: Entry, host: AnyHost, name: str) -> Entry:
     """The entry, with references to what was typed or named."""
     login = host.login if isinstance(host, LinuxHost) else None
     sudo = host.sudo.password if isinstance(host, LinuxHost) and host.sudo else None

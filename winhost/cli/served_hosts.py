@@ -44,10 +44,6 @@ class ServedHost:
     url: str | None
     key: str | None
 
-    @property
-    def base_url(self) -> str | None:
-        return f"{self.url}/v1" if self.url else None
-
 
 @dataclass(frozen=True)
 class ServingRun:

@@ -220,7 +220,6 @@ def _stays(card: Card) -> bool:
 
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
-SAVED = "saved"
 
 
 def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> str | None:

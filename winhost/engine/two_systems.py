@@ -28,7 +28,6 @@ from winhost.resources.windows.firmware_boot import FirmwareBoot
 log = logging.getLogger(__name__)
 
 _FIRMWARE = FirmwareBoot.resource_type.name
-_LIVE = (RUNNING, _FIRMWARE)  # of Windows' resources, those that a Linux tells as well
 
 
 class LastAnswers(Protocol):

@@ -116,7 +116,7 @@ def draft(
         *_identity(repository, now),
         *([Line("token", token.written)] if closed and token else []),
         *_size(config, weights, pickles),
-        *_numbers(config, weights),
+        *_numbers(config),
         *_length(config, planned),
     )
     look = (*_looks_of_hub(repository, now, about, closed, token), *looks(config, weights))
@@ -183,7 +183,7 @@ def _kinds(weights: Weights) -> str:
     return ", ".join(sorted(kind for kind in weights.parameters if re.fullmatch(r"[A-Z0-9_]{1,16}", kind)))
 
 
-def _numbers(config: ModelConfig, weights: Weights | None) -> Iterator[Line]:
+def _numbers(config: ModelConfig) -> Iterator[Line]:
     dtype = config.served_dtype
     if config.dtype in (DType.BFLOAT16, DType.FLOAT16):
         yield Line("dtype", dtype)

@@ -232,7 +232,7 @@ def _name_of(uid: int) -> str:
         return f"number {uid}"
 
 
-_USER, _GROUP_OBJ, _GROUP, _MASK, _WRITE = 0x02, 0x04, 0x08, 0x10, 2
+_USER, _GROUP_OBJ, _GROUP, _WRITE = 0x02, 0x04, 0x08, 2
 
 
 def _group_or_list(place: Path, status: os.stat_result) -> str | None:

@@ -34,7 +34,6 @@ class Distro:
     enabled: bool = False
     starts: int = 0
     own_seed: bytes | None = None
-    next_seed: bytes | None = None
     holds: Callable[[], int] = int
 
     def length(self) -> int:

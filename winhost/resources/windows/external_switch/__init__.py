@@ -8,7 +8,7 @@ from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CUTS_THE_WIRE
 from winhost.resources.values import Value
 
-NONE, SETTLED, UNDONE = "none", "settled", "undone"
+NONE, SETTLED = "none", "settled"
 
 _GUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 

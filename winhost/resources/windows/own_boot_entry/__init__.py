@@ -9,7 +9,6 @@ from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import FLAG, or_nothing, text
 
 NO_ENTRY: Mapping[str, Json] = MappingProxyType({"made": False, "partition": None, "path": None, "entry": None})
-DESCRIPTION = "winhost"
 _GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SET = ("made", "partition", "path")
 
