@@ -85,11 +85,11 @@ def test_whoever_calls_may_name_the_disk(tmp_path: Path) -> None:
     assert ReadVhdx(path.read_bytes(), check_sums=False).disk_id == ours
 
 
-def test_a_disk_may_be_larger_than_its_image(tmp_path: Path) -> None:
+def test_a_disk_may_end_in_zeros(tmp_path: Path) -> None:
     """Over 4 GiB there is an entry for a sector bitmap between the blocks."""
     path = tmp_path / "disk.vhdx"
-    disk = Disk(5 * GiB, {0: b"a" * 512, 4 * GiB - 512: b"b" * 1024, 5 * GiB - 512: b"c" * 512})
-    write_vhdx(disk, path, disk_size=12 * GiB)
+    disk = Disk(12 * GiB, {0: b"a" * 512, 4 * GiB - 512: b"b" * 1024, 5 * GiB - 512: b"c" * 512})
+    write_vhdx(disk, path)
     found = ReadVhdx(path.read_bytes(), check_sums=False)
     assert found.size == 12 * GiB
     assert list(found.payload) == [0, 4095, 4096, 5119]
@@ -99,10 +99,10 @@ def test_a_disk_may_be_larger_than_its_image(tmp_path: Path) -> None:
         assert found.data[at : at + 512] == text * 512
 
 
-@pytest.mark.parametrize("asked", [3 * MiB - 512, 2 * MiB, 4 * MiB + 512, 64 * KiB * GiB + MiB, 0])
+@pytest.mark.parametrize("asked", [64 * KiB * GiB + MiB, 0])
 def test_a_size_that_cannot_be_is_refused_and_nothing_is_left(asked: Bytes, tmp_path: Path) -> None:
     with raises("ImageUnusable"):
-        write_vhdx(Disk(3 * MiB, {}), tmp_path / "disk.vhdx", disk_size=asked)
+        write_vhdx(Disk(asked, {}), tmp_path / "disk.vhdx")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ from tests.linux.test_agent import CTK
 from tests.processes import PATIENCE_S
 from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, sshd_file
 from winhost.paths.distro_containers import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
-from winhost.paths.distro_network import StaticAddress, network_file
+from winhost.paths.distro_network import StaticAddress
 from winhost.paths.distro_packages import TOOLKIT, Repository, docker
 
 pytestmark = pytest.mark.real
@@ -109,11 +109,6 @@ WRONG = {
 def test_an_address_that_cannot_work_is_refused(address: str, gateway: str | None) -> None:
     with pytest.raises(ValueError, match=r"prefix length|does not appear|another address"):
         StaticAddress.parse(address, gateway)
-
-
-def test_an_interface_is_a_name_and_not_a_line() -> None:
-    with pytest.raises(ValueError, match="not the name of an interface"):
-        network_file(StaticAddress.parse("198.51.100.7/24"), "eth0\nDHCP=yes")
 
 
 @pytest.mark.parametrize("algorithm", ["ed25519", "rsa2048"])

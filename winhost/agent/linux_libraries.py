@@ -250,11 +250,11 @@ def check_host(needed: int) -> None:
         raise Skipped(too_little("this machine", free, needed + HOST_MUST_BE_FREE))
 
 
-def seconds_of(act: Any, times: int = 3) -> float:
-    """The shortest of several, after one that does not count."""
+def seconds_of(act: Any) -> float:
+    """The shortest of three, after one that does not count."""
     act()
     took = []
-    for _ in range(times):
+    for _ in range(3):
         began = time.monotonic()
         act()
         took.append(time.monotonic() - began)

@@ -172,7 +172,7 @@ def copy_out(image: Path, folder: Path, listed: list[MediumFile], but: Mapping[s
         iso.close()
 
 
-def read_from_image(image: Path, path: str, most: Bytes = 16 * MiB) -> bytes:
+def read_from_image(image: Path, path: str) -> bytes:
     """A small file of an ISO, as its shim. Raises RefusedError (NotStaged)."""
     import pycdlib
     from pycdlib.pycdlibexception import PyCdlibException
@@ -181,7 +181,7 @@ def read_from_image(image: Path, path: str, most: Bytes = 16 * MiB) -> bytes:
     iso.open(str(image))
     try:
         with iso.open_file_from_iso(rr_path=f"/{path}") as file:
-            return bytes(file.read(most))
+            return bytes(file.read(16 * MiB))
     except PyCdlibException:
         raise _not_staged(
             f"{visible(str(image))} has no {path}: it is no installation image of Ubuntu Server"

@@ -180,9 +180,9 @@ def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = Non
     yield "  " + post_with_key(f"{url}/v1/chat/completions", body, shell, reference)
 
 
-def lines_of_served(served: ServedHost, shell: Shell | None = None) -> Iterator[str]:
+def lines_of_served(served: ServedHost) -> Iterator[str]:
     """The end of `winhost up`: how to talk to what serves now, from this computer."""
-    shell = shell or own_shell()
+    shell = own_shell()
     if served.url:
         yield from paste_lines(served.url, served.models[0], served.key, shell)
     else:

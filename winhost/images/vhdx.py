@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO
 from uuid import UUID
 
-from winhost.images.disk_image import SECTOR, DiskImage, Extent, Progress, check_size, unusable
+from winhost.images.disk_image import SECTOR, DiskImage, Extent, Progress, check_size
 from winhost.model.files import fill_whole
 from winhost.model.once import once
-from winhost.model.units import Bytes, KiB, MiB, size
+from winhost.model.units import Bytes, KiB, MiB
 
 BLOCK: Bytes = MiB
 _CHUNK = (1 << 23) * SECTOR // BLOCK
@@ -43,29 +43,24 @@ def write_vhdx(
     image: DiskImage,
     path: Path,
     *,
-    disk_size: Bytes | None = None,
     disk_id: UUID | None = None,
     progress: Progress | None = None,
 ) -> None:
     """The image as a VHDX, on disk as a whole or not at all, and the same bytes for the same image.
 
-    disk_size: whole MiB, for a disk larger than the image; disk_id: by which guests know the disk (SCSI page 0x83),
-    else one that follows from what is in it; progress: told how much of the image is done. Raises UsageError
-    (ImageUnusable) and OSError.
+    disk_id: by which guests know the disk (SCSI page 0x83), else one that follows from what is in it; progress: told
+    how much of the image is done. Raises UsageError (ImageUnusable) and OSError.
     """
-    virtual = image.size if disk_size is None else disk_size
-    check_size(str(path), virtual)
-    if virtual < image.size or (virtual != image.size and virtual % MiB):
-        why = f"would be {size(virtual)}, and needs whole MiB and at least the {size(image.size)} of the image"
-        raise unusable(str(path), why)
-    fill_whole(path, lambda file: _fill(file, image, virtual, disk_id, progress or _nobody))
+    check_size(str(path), image.size)
+    fill_whole(path, lambda file: _fill(file, image, disk_id, progress or _nobody))
 
 
 def _nobody(done: Bytes, total: Bytes) -> None:
     """Is told."""
 
 
-def _fill(file: IO[bytes], image: DiskImage, virtual: Bytes, disk_id: UUID | None, progress: Progress) -> None:
+def _fill(file: IO[bytes], image: DiskImage, disk_id: UUID | None, progress: Progress) -> None:
+    virtual = image.size
     blocks = -(-virtual // BLOCK)
     bat_length = _rounded(8 * (blocks + (blocks - 1) // _CHUNK))
     data_at = _BAT_AT + bat_length

@@ -1,7 +1,6 @@
 """The network of a distro that has an address of its own: a file for systemd-networkd."""
 
 import ipaddress
-import re
 from typing import Self
 
 from winhost.core.dataclass import dataclass
@@ -29,14 +28,12 @@ class StaticAddress:
         return cls(found, outward, tuple(ipaddress.ip_address(each) for each in dns))
 
 
-def network_file(static: StaticAddress, interface: str = "eth0") -> str:
+def network_file(static: StaticAddress) -> str:
     """The file for systemd-networkd. All distros of one WSL share their adapter: exactly one of them has this file."""
-    if re.fullmatch(r"[A-Za-z0-9_.-]{1,15}", interface) is None:
-        raise ValueError(f"{interface!r} is not the name of an interface")
     lines = [
         "# Written by winhost.",
         "[Match]",
-        f"Name={interface}",
+        "Name=eth0",
         "",
         "[Network]",
         f"Address={static.address.with_prefixlen}",
