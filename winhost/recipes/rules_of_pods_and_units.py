@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from winhost.findings.finding import Found
 from winhost.recipes.command_editor import replaced
-from winhost.recipes.container_words import container_options
 from winhost.recipes.misspelt import suggested
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import RecipeForm
+from winhost.recipes.words import container_options
 
 LEAST_START = 300  # seconds; a 7B model took 92 s from cold files, and fetching one takes longer
 QUICKEST_START = 60
