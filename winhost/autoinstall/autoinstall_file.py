@@ -42,7 +42,7 @@ class Delivery(StrEnum):
 
 
 class Unreadable(Exception):
-    """Why it is no YAML, and where."""
+    """The file is no YAML: why, and where."""
 
     def __init__(self, why: str, place: tuple[int, int]) -> None:
         super().__init__(why)
@@ -142,7 +142,7 @@ def last_key(loc: Loc) -> str:
 
 @dataclass(frozen=True)
 class KnownPartition:
-    """As the facts have it."""
+    """A partition of the facts."""
 
     guid: str
     offset: Bytes

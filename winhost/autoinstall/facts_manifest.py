@@ -1,6 +1,5 @@
-"""Which disks an installer may touch, from the facts of a Windows host.
-
-Read after Windows has made the partition for Ubuntu, or, where Ubuntu gets whole disks, of those with a table.
+"""The disks that an installer may touch, from the facts of a Windows host. The facts are read after Windows has made
+the partition for Ubuntu, or, where Ubuntu gets whole disks, from those with a table.
 """
 
 from collections.abc import Iterator, Sequence

@@ -29,7 +29,7 @@ class NotHandedOut(Exception):
 
 
 def fetched(url: str, fingerprint: str, client: str = "") -> bytes:
-    """What is there. Raises NotHandedOut, OSError."""
+    """Fetch the settings over HTTPS, from a server with this fingerprint. Raises NotHandedOut, OSError."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise NotHandedOut("settings are fetched over HTTPS alone")
@@ -68,7 +68,7 @@ def tried(url: str, fingerprint: str, pause: float) -> bytes:
 
 
 def put(folder: Path, root: Path, settings: bytes) -> None:
-    """Where the installer and the guard look for them, readable by root alone."""
+    """Put the files where the installer and the guard look for them, readable by root alone."""
     here = root / "run/winhost"
     here.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in ("guard.py", "boot.py"):

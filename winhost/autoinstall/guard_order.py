@@ -99,13 +99,13 @@ class WholeDisk:
 
     @property
     def line(self) -> str:
-        """As it is shown to whoever consents to its loss."""
+        """The disk as the user sees it when he consents to its loss."""
         return f"{self.model}, {gib(self.choice.size)}, {self.name}"
 
 
 def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str | None = None) -> dict[str, Any]:
-    """For a partition that Windows made. report: where the guard says how it ended; windows_esp: where Windows is on
-    another disk.
+    """Order an installation into a partition that Windows made. report: where the guard says how it ended; windows_esp:
+    where Windows is on another disk.
     """
     wanted = {
         "id": "disk-0",
@@ -123,7 +123,7 @@ def order_beside(disk: DiskManifest, report: str | None = None, windows_esp: str
 def order_whole(
     machine: MachineIdentity, disks: Sequence[WholeDisk], scheme: Scheme, report: str | None = None
 ) -> dict[str, Any]:
-    """For whole disks, and what becomes of them."""
+    """Order an installation on whole disks."""
     return _order(machine, [_whole(each) for each in disks], report) | {"raid": scheme.raid, "lvm": scheme.lvm}
 
 

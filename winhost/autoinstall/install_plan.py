@@ -51,9 +51,9 @@ _FORGET = (
 
 @dataclass(frozen=True)
 class InstallSettings:
-    """What the new system is. seed: its name, user, keys and network; beside: in a partition that Windows made, so that
-    the boot entry of Windows stays first; report: where the installer says how far it is; local_time: a Windows that
-    stays has it in the hardware clock.
+    """The settings of the new system. seed: its name, user, keys and network; beside: in a partition that Windows made,
+    so that the boot entry of Windows stays first; report: where the installer says how far it is; local_time: a Windows
+    that stays has it in the hardware clock.
     """
 
     seed: GuestSeed
@@ -245,7 +245,7 @@ def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = ()
 
 
 def read_install_plan(path: Path) -> InstallPlan:
-    """From its file. Raises UsageError (FileFaults, OtherVersion, SeedUnusable)."""
+    """Raises UsageError (FileFaults, OtherVersion, SeedUnusable)."""
     return load_json(path, InstallPlan, partial(refuse_other_version, str(path)))
 
 

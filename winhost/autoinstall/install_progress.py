@@ -1,6 +1,5 @@
-"""How far an installation is, by what the installer's webhook says of it.
-
-Anybody on the network may have said it: it is shown, and decides nothing.
+"""The progress of an installation, from the reports of the installer's webhook. Anybody on the network can send such
+reports: they are shown, and decide nothing.
 """
 
 import json
@@ -14,7 +13,7 @@ _LONGEST = 200
 
 
 class InstallPhase(StrEnum):
-    """In their order."""
+    """The phases in their order."""
 
     WAITING = "waiting"
     STARTED = "started"

@@ -37,7 +37,7 @@ def nodes(path: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def starts(option: bytes, esp: str, loader: str) -> bool:
-    """Whether this Boot#### starts that loader from the partition with this GUID."""
+    """Tell whether this Boot#### starts that loader from the partition with this GUID."""
     if len(option) < 6:
         return False
     (length,) = struct.unpack_from("<H", option, 4)

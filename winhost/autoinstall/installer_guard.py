@@ -118,8 +118,8 @@ class InstallDisk:
             raise GuardStop("kernel-table", f"the kernel has other partitions of {self.path} than its table")
 
     def is_called(self, model: str) -> bool:
-        """Whether the kernel has this name of Windows for it, which may say the maker or the bus first; either cuts
-        names where SCSI has no room for more.
+        """Tell whether this name of Windows may be the kernel's disk. Windows may put the maker or the bus first, and
+        either cuts names where SCSI has no room for more.
         """
         wanted = {letters(model), letters(re.sub(r"^(NVMe|ATA) ", "", model))}
         found = {letters(self.model), letters(self.vendor + self.model)}
@@ -130,7 +130,7 @@ class InstallDisk:
         return False
 
     def holders(self, number: int | None = None) -> list[str]:
-        """What has this disk, or one of its partitions, in use: RAID, LVM, crypt."""
+        """List what uses this disk or one of its partitions: RAID, LVM, crypt."""
         parts = [file.parent for file in self._sys.glob("*/partition")]
         those = [part for part in parts if number in (None, int((part / "partition").read_text()))]
         folders = [*((part / "holders") for part in those), *([self._sys / "holders"] if number is None else [])]
@@ -140,7 +140,7 @@ class InstallDisk:
         return f"{self.path}{'p' if self.path[-1].isdigit() else ''}{number}"
 
     def first_trace(self, offset: int, size: int) -> int | None:
-        """Where something stands in these bytes of the disk; None where they pass as blank."""
+        """Return the position of the first data in these bytes of the disk; None where they pass as blank."""
         zeros = bytes(MIB)
         with self.device.open("rb") as file:
             for at, length in looked_at(offset, size):
@@ -151,7 +151,7 @@ class InstallDisk:
         return None
 
     def kind_at(self, trace: int, offset: int, end: int) -> str:
-        """What libblkid takes the bytes around a trace for, with a header at its MiB or where they begin."""
+        """Return the type that libblkid sees around a trace, with a header at its MiB or at the start of the bytes."""
         for at in dict.fromkeys((max(offset, trace // MIB * MIB), offset)):
             with suppress(GuardStop):
                 found = self.signature(at, end - at)
@@ -160,7 +160,7 @@ class InstallDisk:
         return f"data at {trace}"
 
     def signature(self, offset: int = 0, size: int | None = None) -> dict[str, str]:
-        """What libblkid finds in these bytes of the disk; empty where there is nothing."""
+        """Return what libblkid finds in these bytes of the disk; empty where there is nothing."""
         words = ["--probe", "--output", "export", "--offset", str(offset), "--size", str(size or self.size)]
         try:
             ran = subprocess.run(  # noqa: S603 - constant words, numbers and a name that the kernel gave
@@ -409,7 +409,7 @@ def main(folder: Path, root: Path = Path("/"), *, again: bool = False) -> int:
 
 
 def report(folder: Path, stopped: bool, words: str) -> None:
-    """To whoever watches, in the form of the installer's own reports; where nobody hears it, it changes nothing."""
+    """Report to the controller, in the form of the installer's own reports; a failure to do so changes nothing."""
     event = {"name": "winhost/guard", "event_type": "finish", "result": "FAIL" if stopped else "SUCCESS"}
     with suppress(Exception):
         place = json.loads((folder / "guard.json").read_text("utf-8"))["report"]

@@ -33,7 +33,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
 
 
 class GuardStop(Exception):
-    """Why nothing may be written: a code, and what was found."""
+    """Nothing may be written, for this reason: a code, and what was found."""
 
     def __init__(self, code: str, words: str) -> None:
         super().__init__(f"{code}: {words}")
@@ -48,7 +48,7 @@ def plain(serial: str) -> str:
 
 
 def says_nothing(serial: str) -> bool:
-    """Whether this is what disks say that have no number of their own: dashes, blanks, zeros."""
+    """Tell whether this is no serial number: disks without one report dashes, blanks or zeros."""
     return not plain(serial).strip("-.0")
 
 
@@ -60,7 +60,9 @@ def letters(name: str) -> str:
 
 
 def section_of(order: Mapping[str, Any]) -> dict[str, Any]:
-    """For the disks of an order, which are all shared with Windows or all Ubuntu's own."""
+    """Make the storage section for the disks of an order, which are either all shared with Windows or all
+    Ubuntu's own.
+    """
     disks = order["disks"]
     if [each["use"] for each in disks] == ["beside"]:
         return beside_section(disks[0]["partitions"])
@@ -146,7 +148,9 @@ def _file_system(volume: str, kind: str, path: str, *, preserve: bool = False) -
 
 
 def _section(config: list[dict[str, Any]]) -> dict[str, Any]:
-    """Without this `grub`, curtin takes other loaders' entries for duplicates; swap would be a file of some GiB."""
+    """Curtin needs this `grub`, else it takes other loaders' entries for duplicates; without `swap`, it makes a swap
+    file of some GiB.
+    """
     grub = {"reorder_uefi": False, "remove_duplicate_entries": False}
     return {"swap": {"size": 0}, "grub": grub, "config": config}
 
@@ -155,13 +159,13 @@ def _section(config: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def guard_commands(folder: str) -> list[str]:
-    """How the installer runs the guard of this folder: before and after all other early commands."""
+    """The early commands that run this folder's guard: before and after all others."""
     return [f"{PYTHON} {folder}/guard.py", f"{PYTHON} {folder}/guard.py {AGAIN}"]
 
 
 def installer_document(file: Path) -> dict[str, Any]:
-    """What the installer takes of its file, which is JSON where winhost wrote it, and YAML where the installer wrote it
-    from user data, vendor data or the kernel's command line, as cloud-init has merged them.
+    """Read the installer's file as it takes it: JSON where winhost wrote it, and YAML where the installer wrote it from
+    user data, vendor data or the kernel's command line, as cloud-init has merged them.
     """
     text = file.read_text("utf-8")
     try:
@@ -228,7 +232,7 @@ def _normal_action(action: Any) -> Any:
 
 
 def difference(found: Any, told: Any, place: str = "storage") -> str:
-    """Where the first difference is, in words."""
+    """Describe the first difference."""
     pairs: list[tuple[Any, Any, Any]] = []
     if isinstance(found, dict) and isinstance(told, dict):
         pairs = [(key, found.get(key), told.get(key)) for key in sorted({*found, *told}, key=str)]

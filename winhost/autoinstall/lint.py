@@ -91,7 +91,7 @@ _LAYOUT = ("storage", "layout")
 
 
 def storage(context: AutoinstallContext) -> Findings:
-    """Without a section the largest disk goes."""
+    """The installer takes the largest disk where a file has no storage section."""
     section = context.file.section
     if not section:
         return
@@ -203,7 +203,7 @@ def action_keys(context: AutoinstallContext) -> Findings:
 
 
 def disks(context: AutoinstallContext) -> Findings:
-    """Which disk it is, and what becomes of its table."""
+    """Check how each disk is named, and what becomes of its table."""
     for each in context.of("disk"):
         kept, given = each.is_true("preserve"), each.data.keys()
         if each.data.get("serial") == UNRESOLVED:
@@ -220,7 +220,7 @@ def disks(context: AutoinstallContext) -> Findings:
 
 
 def partitions(context: AutoinstallContext) -> Findings:
-    """On a disk that keeps something, nothing is left to the installer."""
+    """The partitions of a disk that keeps something leave nothing to the installer."""
     every = context.of("partition")
     for at, each in enumerate(every):
         size, kept = storage_bytes(each.data.get("size")), context.keeps(each)

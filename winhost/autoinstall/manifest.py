@@ -55,7 +55,7 @@ class PartitionRole(StrEnum):
 
 
 def normal_guid(text: str) -> str:
-    """In lower case and without braces, as Linux writes it. Raises ValueError for what is no GUID."""
+    """Write a GUID in lower case without braces, as Linux does. Raises ValueError for what is no GUID."""
     guid = text.strip().strip("{}").lower()
     if not _GUID.fullmatch(guid):
         raise ValueError(f"{text[:60]!r} is not a GUID")
@@ -179,5 +179,5 @@ def _check_order(partitions: Sequence[PartitionRecord], size: Bytes) -> None:
 
 
 def read_manifest(path: Path) -> DiskManifest:
-    """From its file. Raises UsageError (FileFaults, OtherVersion)."""
+    """Raises UsageError (FileFaults, OtherVersion)."""
     return load_json(path, DiskManifest, partial(refuse_other_version, str(path)))

@@ -224,7 +224,7 @@ def _run(words: list[str], out: Path) -> None:
 
 
 def _sums(text: bytes, added: Mapping[str, bytes]) -> bytes:
-    """With those of the files that become others, which the installer's own check of the medium reads."""
+    """Replace the checksums of the files that change, because the installer's own check of the medium reads them."""
     ours = {f"./{path}": hashlib.md5(data, usedforsecurity=False).hexdigest() for path, data in added.items()}
     lines = [line for line in text.decode("utf-8", "replace").splitlines() if line.partition("  ")[2] not in ours]
     return ("\n".join([*lines, *(f"{sum_}  {path}" for path, sum_ in sorted(ours.items()))]) + "\n").encode()

@@ -91,7 +91,7 @@ class SettingsOffer:
 
 @contextmanager
 def offered_settings(data: bytes, address: str, seconds: float, port: int = 0) -> Iterator[SettingsOffer]:
-    """On this address of the controller. Raises OSError."""
+    """Serve the settings once on this address of the controller. Raises OSError."""
     settings = OneTimeSettings(data, time.monotonic() + seconds)
     pem, der = _certificate()
     server = _Server((address, port), _giving(settings))
@@ -169,8 +169,8 @@ def _giving(settings: OneTimeSettings) -> type[BaseHTTPRequestHandler]:
 
 
 def _arrived(connection: socket.socket) -> bool:
-    """Whether the client has all that was sent. One that gives up before it has read all of it resets the connection,
-    or closes while a part is still on its way. Raises OSError.
+    """Tell whether the client has all that was sent. A client that gives up earlier resets the connection, or closes it
+    while a part is still on its way. Raises OSError.
     """
     connection.shutdown(socket.SHUT_WR)  # of TCP alone: TLS would send a message that nobody reads
     for _ in range(64):

@@ -14,7 +14,7 @@ _MAGIC = {0x10B: 128, 0x20B: 144}  # of PE32 and PE32+: where their fifth data d
 
 
 class NotSigned(ValueError):
-    """Why no signer can be told."""
+    """The signer cannot be told, for this reason."""
 
 
 def signers(program: bytes) -> frozenset[str]:
@@ -56,7 +56,7 @@ def _blobs(program: bytes) -> Iterator[bytes]:
 
 
 def _whole(blob: bytes) -> bytes:
-    """Without what pads it: DER says how long it is."""
+    """Cut the padding off: DER states its own length."""
     if len(blob) > 4 and blob[0] == 0x30 and blob[1] & 0x80:
         count = blob[1] & 0x7F
         return blob[: 2 + count + int.from_bytes(blob[2 : 2 + count], "big")]

@@ -23,7 +23,7 @@ _MOST_MEMBERS = 64
 
 @dataclass(frozen=True)
 class Bmc:
-    """Where it is and who logs on. ca: a file with the certificate that it shows, or of who signed that; None for
+    """The address and login of a BMC. ca: a file with the certificate that it shows, or of who signed that; None for
     public ones.
     """
 

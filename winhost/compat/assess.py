@@ -75,7 +75,9 @@ def assess(
 
 
 def _knows_windows(facts: HostFacts) -> bool:
-    """Whether the Windows edition is known. Nearly every path depends on it, so without it nothing is recommended."""
+    """Tell whether the Windows edition is known. Nearly every path depends on it, so without it nothing is
+    recommended.
+    """
     try:
         return bool(facts.os.family)
     except MissingFact:
@@ -134,7 +136,7 @@ def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathV
 
 
 def _open(facts: HostFacts, path: str) -> Wanted:
-    """Without a selection: every VM, and every GPU but the display of a management controller."""
+    """Judge every VM, and every GPU but the display of a management controller."""
     cards, missing_cards = _readable(path, CARD, lambda: tuple(filter(serves, facts.cards)))
     vms, missing_vms = _readable(path, VM, lambda: facts.vms)
     host = reasons(path, HOST, THE_HOST, facts)

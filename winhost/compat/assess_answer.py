@@ -164,7 +164,9 @@ class FullOption:
 
 @dataclass(frozen=True)
 class FullChanges:
-    """What makes an option work: remedies in the order in which they are needed, and the verdict after them."""
+    """The changes that make an option work: remedies in the order in which they are needed, and the verdict
+    after them.
+    """
 
     remedies: tuple[Remedy, ...]
     path: str

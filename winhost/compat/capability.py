@@ -51,8 +51,8 @@ def measure(name: str) -> Callable[[Measure], Measure]:
 
 @dataclass(frozen=True)
 class MeasuredRule:
-    """What a probe of the target says of a capability: None where it does not settle it. over: the codes of findings
-    that rest on documents, and that the measurement replaces.
+    """Judges a capability by a probe of the target: None where the probe does not settle it. over: the codes of
+    findings from documents that the measurement replaces.
     """
 
     over: frozenset[str]
@@ -81,7 +81,7 @@ class CapabilityRules:
         return tuple(rule for rule in self.rules if not _is_always_so(rule))
 
     def always(self, variant: str) -> tuple[Finding, ...]:
-        """What is found on a variant whatever the host is."""
+        """Return the findings that hold on a variant for every host."""
         place = {"variant": variant, "path": path_of(variant)}
         rules = [rule for rule in self.rules if _is_always_so(rule)]
         return tuple(finding(rule.code, rule.row.observed.format_map(place)) for rule in rules)
@@ -126,7 +126,9 @@ def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
 
 @once
 def _questions(variant: str) -> tuple[tuple[str, CapabilityRules, tuple[Finding, ...], Measure | None], ...]:
-    """Of each capability: the rules that apply to a variant, what is always so on it, and how much there is."""
+    """Return for each capability the rules that apply to a variant, findings that always hold on it, and its
+    measure.
+    """
     found = ((name, _shared(name, rules_of(name, variant, TARGET))) for name in CAPABILITIES)
     return tuple((name, rules, rules.always(variant), MEASURES.get(name)) for name, rules in found)
 

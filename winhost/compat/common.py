@@ -73,7 +73,7 @@ def reboot_pending(facts: HostFacts) -> str | None:
 
 
 def host_sleeps(facts: HostFacts) -> str | None:
-    """On AC power the active power plan lets the host sleep or hibernate, and its endpoint goes with it."""
+    """The active power plan lets the host sleep or hibernate on AC power, and its endpoint goes with it."""
     for plan in facts.all(PowerPlan):
         waits = {"sleeps": plan.state.standby, "hibernates": plan.state.hibernate} if plan.state.active else {}
         after = [f"{what} after {seconds / 60:g} minutes" for what, seconds in waits.items() if seconds]
@@ -191,7 +191,9 @@ def is_x64(facts: HostFacts) -> bool:
 
 
 def is_virtual(firmware: Firmware) -> bool:
-    """Whether manufacturer or model in firmware name a hypervisor. False proves nothing: firmware can be configured."""
+    """Tell whether manufacturer or model in firmware name a hypervisor. False proves nothing: firmware can be
+    configured.
+    """
     manufacturer, model = firmware.manufacturer.casefold(), firmware.model.casefold()
     if METAL in model:
         return False
@@ -199,12 +201,11 @@ def is_virtual(firmware: Firmware) -> bool:
 
 
 def cannot_run_vms(firmware: Firmware) -> bool:
-    """Whether virtualization is off in firmware. Once a hypervisor runs, Windows reports it as off in any case."""
+    """Tell whether virtualization is off in firmware. Once a hypervisor runs, Windows always reports it as off."""
     return not firmware.hypervisor_present and not firmware.virtualization_enabled
 
 
 def is_domain_controller(facts: HostFacts) -> bool:
-    """Whether the product type is that of a domain controller."""
     return facts.os.product_type == DOMAIN_CONTROLLER
 
 
@@ -307,7 +308,7 @@ class Asked:
         return (getattr(answer, attribute) if attribute and answer is not None else answer,)
 
     def __getitem__(self, name: str) -> Any:
-        """For sentences, too."""
+        """Answer a question in a sentence."""
         if name in _ABOUT[self._each]:
             return _ABOUT[self._each][name](self._facts, self._subject)
         return OF_HOST[name](self._facts) if name in OF_HOST else self._facts[name]

@@ -77,7 +77,7 @@ class Comparison:
 
     @property
     def two_machines(self) -> bool:
-        """Whether the machine ids differ; False where one of them could not be read."""
+        """True where the machine ids differ; False where one of them could not be read."""
         return all(self.machines) and self.machines[0] != self.machines[1]
 
     @property
@@ -156,7 +156,7 @@ def _as_reported(value: Json) -> Json:
 
 
 def is_missing(value: Json) -> bool:
-    """Whether a value in facts stands for a missing one."""
+    """Tell whether a value in facts stands for a missing one."""
     return isinstance(value, Mapping) and len(value) == 1 and not _MISSING.isdisjoint(value)
 
 
@@ -213,7 +213,7 @@ def _offered(path: PathVerdict | None) -> Mapping[str, Named]:
 
 @dataclass(frozen=True)
 class Reading:
-    """Where facts come from: see Facts."""
+    """The source of facts: see Facts."""
 
     host: str
     origin: str

@@ -122,14 +122,14 @@ class Settling:
 
 @once
 def commands() -> tuple[SettlingCommand, ...]:
-    """In the order of preference among equally good ones; the last one provides everything."""
+    """The commands in the order of preference among equally good ones; the last one provides everything."""
     read: list[dict[str, Any]] = load_catalogue(files(__package__).joinpath("settle.yaml"))
     return tuple(SettlingCommand(row["run"], row["then"], tuple(row["provides"])) for row in read)
 
 
 def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
-    """At most three commands: each time the one for which most reasons wait; if the third would leave facts missing,
-    the command that provides everything instead.
+    """Choose at most three commands: each time the one for which most reasons wait; if the third would leave facts
+    missing, take the command that provides everything instead.
     """
     open_ = Counter(_awaited(assessment.every_variant))
     *single, everything = commands()
@@ -176,9 +176,9 @@ class Supposed:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a host is evaluated against. path: only this path or variant counts; remedies: evaluated as if they were
-    done; assumed: facts stated by the user where none were read; asked: capabilities named on the command line, in
-    addition to those that a workload needs.
+    """The requirements that a host is evaluated against. path: only this path or variant counts; remedies: evaluated as
+    if they were done; assumed: facts stated by the user where none were read; asked: capabilities named on the command
+    line, in addition to those that a workload needs.
     """
 
     needs: Needs = field(default_factory=Needs)

@@ -103,7 +103,7 @@ def stale_partitions(facts: HostFacts) -> str | None:
 
 
 def policies(facts: HostFacts) -> str | None:
-    """On servers Hyper-V refuses GPUs that their vendor does not call secure and supported, unless policies allow."""
+    """Hyper-V on servers refuses GPUs that their vendor does not call secure and supported, unless policies allow."""
     policy = facts.policy
     if facts.os.family in SERVERS and (policy.require_secure, policy.require_supported) != (0, 0):
         secure, supported = _set(policy.require_secure), _set(policy.require_supported)

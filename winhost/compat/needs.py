@@ -78,13 +78,13 @@ def check(needs: Iterable[str]) -> None:
 
 
 def wanted(must: tuple[str, ...], workload: Workload | None) -> Needs:
-    """What the user names, and what a workload says that it needs or implies by its models."""
+    """Join the capabilities that the user names with those that the workload states or implies."""
     ours = needs_of(workload) if workload else Needs()
     return Needs(tuple(dict.fromkeys((*must, *ours.must))), ours.nice)
 
 
 def needs_of(workload: Workload) -> Needs:
-    """What a workload requires explicitly, and what its models imply."""
+    """Return the capabilities that a workload requires explicitly, and those that its models imply."""
     implied = [need for model in workload.models for need in _implied(model)]
     implied += ["start-on-boot"] * workload.availability.start_on_boot
     implied += ["windows-desktop"] * workload.keep_windows_usable
@@ -162,8 +162,9 @@ def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None =
 
 
 def _as_planned(workload: Workload, variant: PathVerdict) -> tuple[Workload, AvailableMemory | None]:
-    """With the memory that a plan would set, and a level of sleep for each model that leaves it open: 1, else 2 where
-    that is safe, else none (the model is stopped between its turns), by what memory, the option and the workload allow.
+    """Return the workload and memory as a plan would set them, with a sleep level for each model that leaves it open:
+    1, else 2 where that is safe, else none (the model is stopped between its turns), by the memory, the option and the
+    workload.
     """
     from winhost.compat.workload_rules import conflicts, is_safe_to_reload, with_levels
     from winhost.sizing.budget import budget
@@ -189,8 +190,8 @@ def _as_planned(workload: Workload, variant: PathVerdict) -> tuple[Workload, Ava
 
 
 def nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Workload, best: Fit) -> Nearest | None:
-    """Of these variants, the one that fits the workload best with the smallest change of it, if that is no worse than
-    the best fit without a change. None where the best fit needs no change.
+    """Return the variant that fits the workload best with the smallest change of it, if that is no worse than the best
+    fit without a change. None where the best fit needs no change.
     """
     if best.verdict.rank <= Verdict.DEGRADED.rank:
         return None
@@ -245,7 +246,7 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
 
 
 def _wsl_memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
-    """What WSL gets by itself is not enough, and a plan can give it more."""
+    """The memory that WSL gets by default is not enough, and a plan can give it more."""
     memory = variant.available_memory
     ram = found.at("ram") if found else None
     if memory and memory.path == "wsl2" and ram and memory.ram < ram.used and ram.may_fit is not False:

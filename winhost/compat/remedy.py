@@ -30,7 +30,7 @@ _MOST_LOOKS = 400  # judgements of one search: far more than any shipped host ne
 
 @dataclass(frozen=True)
 class Mended:
-    """What makes a variant work: remedies in the order in which they are needed, and the fit that results."""
+    """The remedies that make a variant work, in the order in which they are needed, and the resulting fit."""
 
     remedies: tuple[Remedy, ...]
     fit: Fit

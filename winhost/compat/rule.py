@@ -35,7 +35,7 @@ from winhost.resources.windows.vm import Vm
 
 
 class Each(Enum):
-    """What a rule gets: the facts, with them one GPU, one VM or GPUs and VM together, the Linux that would serve, or a
+    """The argument of a rule besides the facts: one GPU, one VM, GPUs and VM together, the Linux that would serve, or a
     workload on a variant.
     """
 
@@ -186,7 +186,7 @@ class InRow:
 
 
 class _WithChosen:
-    """For sentences that name what a row chose: `which`."""
+    """Lets sentences name the GPUs that a row chose by `which`."""
 
     def __init__(self, others: Any, chosen: str) -> None:
         self._others, self._chosen = others, chosen
@@ -215,7 +215,7 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
 
 
 def _findings(variant: str, each: Each, facts: HostFacts, *about: Any) -> Iterable[Finding]:
-    """For a variant: the findings of its path, and its own."""
+    """Yield the findings of a variant's path, and its own."""
     path = path_of(variant)
     key = tuple([_key(subject) for subject in about])
     shared = facts.keep((path, each.name, key), _found_by, rules_of(path, path, each), facts, key, about)
@@ -252,7 +252,7 @@ def _key(subject: Any) -> object:
 
 
 def asks(variant: str, each: Each) -> bool:
-    """Whether a variant has rules about this kind of subject."""
+    """Tell whether a variant has rules about this kind of subject."""
     return bool(rules_of(path_of(variant), variant, each))
 
 

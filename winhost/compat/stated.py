@@ -243,9 +243,8 @@ def with_wsl(document: Facts, stated: Stated) -> Facts:
 
 
 def after(stated: Stated | None, remedies: Iterable[Remedy]) -> Stated:
-    """What is stated once these remedies are done.
-
-    A version that facts tell is changed in them, and here only where it is stated over them.
+    """Return the stated versions after these remedies. A version that facts tell is changed in the facts, and here only
+    where the user stated it over them.
     """
     changed = dict(stated or {})
     for remedy in remedies:

@@ -1,4 +1,4 @@
-"""How long a sleeping model takes to answer, calculated from measured copy rates. Pure.
+"""Calculates from measured copy rates how long a sleeping model takes to answer. Pure.
 
 The bounds are far apart: copies alone at the fastest rates measured, and everything an engine does at the slowest rates
 reported.
@@ -60,7 +60,9 @@ class Swap:
 
 
 def swaps(workload: Workload, budget: Budget) -> Iterator[Swap]:
-    """For each sleeping model of known size: with no other model awake, and after each one that shares a GPU."""
+    """Yield the swaps of each sleeping model of known size: with no other model awake, and after each one that shares a
+    GPU.
+    """
     rates = PAGEABLE_RATES if budget.variant.startswith(SHARED_WITH_WINDOWS) else PINNED_RATES
     sleepers = [model for model in workload.models if model.sleeps and _held(model) is not None]
     for model in sleepers:

@@ -74,7 +74,7 @@ class Target:
         return Target(self.facts, variant)
 
     def ask(self, question: str) -> tuple[Any, ...]:
-        """For conditions of rows. Raises MissingFact."""
+        """Answer a question in a condition. Raises MissingFact."""
         return (QUESTIONS[question](self),) if question in QUESTIONS else self.facts.ask(question)
 
     def chosen(self, row: CatalogueEntry) -> str:
@@ -82,7 +82,7 @@ class Target:
         return named(card for card in self.gpus if holds(row.which, partial(_of_gpu, card)))
 
     def __getitem__(self, name: str) -> Any:
-        """For sentences of rows."""
+        """Answer a question in a sentence."""
         if name in QUESTIONS:
             return QUESTIONS[name](self)
         return self.facts.the(RESOURCE_TYPES[name].state)
@@ -108,7 +108,7 @@ class Target:
 
     @property
     def memory(self) -> Bytes:
-        """Of the machine."""
+        """The memory of the machine."""
         return self.facts.the(LinuxSystem).memory if self.facts.is_linux else self.facts.memory.total
 
     @property
@@ -130,7 +130,9 @@ class Target:
         )
 
     def _has_driver_of(self, measurement: Measurement) -> bool:
-        """Whether nothing says that it is another one now. As far as both are known: `580` is `580.159.04`."""
+        """Tell whether the driver may still be the one of the measurement, as far as both are known: `580` matches
+        `580.159.04`.
+        """
         try:
             now, then = self.driver.release, Version(measurement.found.driver or "").release
         except (MissingFact, InvalidVersion):
@@ -198,7 +200,7 @@ class Target:
         return Version(found[0]) if found else None
 
     def _reading(self, shared: Callable[[], Version | None], own: Callable[[], Version | None]) -> Reading | None:
-        """What facts tell of the path: nothing of a Linux that is still to be installed."""
+        """Choose the reading that applies to the path; None for a Linux that is still to be installed."""
         if self.path in PATHS_OF_LINUX:
             return own
         return shared if self.path in _SHARED_WITH_WINDOWS else None
@@ -296,7 +298,7 @@ def _name_of(gpu: LinuxGpu) -> str:
 
 
 def _told(gpu: LinuxGpu, name: str) -> Any:
-    """What nvidia-smi says, where it could be asked."""
+    """Return the value from nvidia-smi; None where that could not be asked."""
     try:
         return getattr(gpu, name)
     except MissingFact:

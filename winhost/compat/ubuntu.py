@@ -220,7 +220,7 @@ def _free_elsewhere(facts: HostFacts) -> bool:
 
 
 def _held(facts: HostFacts) -> str:
-    """What keeps Windows from giving more, where that is much."""
+    """Say why Windows cannot give more, where much is held back."""
     back, limits = held_back(facts), [each.state for each in facts.all(ResizeLimit)]
     if back < _ROOM_FOR_MORE or not limits:
         return ""
@@ -324,7 +324,7 @@ def _protected(facts: HostFacts) -> list[str]:
 
 
 def _proven(facts: HostFacts) -> dict[str, str]:
-    """How the key of each volume was proven to be kept, and by which protector."""
+    """Return by volume how its key was proven to be kept, and the protector."""
     proofs = [each for each in facts.all(KeyEscrow) if each.state.proof != NONE]
     return {each.key["volume"]: f"{each.state.proof} (protector {each.state.protector})" for each in proofs}
 

@@ -46,7 +46,7 @@ CONVERTED = (LoadFormat.SHARDED_STATE, LoadFormat.RUNAI_STREAMER_SHARDED, LoadFo
 
 
 def is_safe_to_reload(model: Model) -> bool:
-    """Whether level 2 was shown to give the same answers for such a model."""
+    """Tell whether level 2 was shown to give the same answers for such a model."""
     plain = model.dense and model.dtype is DType.BFLOAT16 and model.quantization is None and model.lora is None
     return plain and model.load_format in RELOADING and not model.suspend
 
@@ -109,7 +109,6 @@ class WorkloadOnVariant:
         return self.workload.kv_mirror is not None and self.workload.kv_mirror.through is through
 
     def __getitem__(self, question: str) -> Any:
-        """For rows."""
         return {"exposed": self.exposed, "exposure": self.workload.exposure}[question]
 
     def ask(self, question: str) -> tuple[Any, ...]:

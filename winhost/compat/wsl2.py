@@ -143,7 +143,7 @@ def dismounted(facts: HostFacts) -> Finding | None:
 
 
 def may_be_joined_by_sli(facts: HostFacts) -> str | None:
-    """With SLI on, WSL sees one of two GPUs; no interface of Windows tells whether it is."""
+    """WSL sees only one of two GPUs with SLI on, and no interface of Windows tells whether it is."""
     pairs = Counter(card.gpu.key["device"] for card in driven(facts) if _takes_sli(card))
     if any(count > 1 for count in pairs.values()):
         names = sorted({card.gpu.state.name for card in driven(facts) if pairs[card.gpu.key["device"]] > 1})
@@ -339,7 +339,6 @@ def _linked(facts: HostFacts, *kinds: str) -> list[NetworkAdapter]:
 
 
 def _switchless(facts: HostFacts) -> bool:
-    """Whether no external switch exists, or Hyper-V is not installed."""
     return facts.role.role != INSTALLED or not _external(facts)
 
 

@@ -58,12 +58,12 @@ class Entry:
 
     @property
     def stored(self) -> str:
-        """How its weights are stored, for people."""
+        """The format of its weights, for people."""
         return str(self.quantization or self.dtype)
 
     @property
     def model(self) -> Model:
-        """On one GPU, without a context."""
+        """The model on one GPU, without a context."""
         return Model(
             name=self.name,
             id=self.id,

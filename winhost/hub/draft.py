@@ -87,7 +87,7 @@ def _row(indent: int, text: str, comment: str) -> str:
 
 
 def _scalar(value: str | int | bool) -> str:
-    """As YAML reads it back: what could be a number or a word of its own is quoted."""
+    """Write a value as YAML, quoted where it could be read as a number or a keyword."""
     if isinstance(value, bool):
         return str(value).lower()
     plain = isinstance(value, int) or (re.fullmatch(r"[A-Za-z][A-Za-z0-9._/-]*", value) and value.lower() not in _WORDS)
@@ -168,7 +168,7 @@ def served_name(model: str) -> str:
 
 
 def _size(config: ModelConfig, weights: Weights | None, pickles: Bytes) -> Iterator[Line]:
-    """For quantized weights the bytes are known better than by counting."""
+    """Yield the bytes of quantized weights, which are more exact than counting parameters."""
     if weights is None:
         yield Line("weights", pickles, "size of its pickles; how many parameters they have is not known")
         return

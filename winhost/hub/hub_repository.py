@@ -54,7 +54,7 @@ def is_commit(text: str) -> bool:
 
 
 def is_model_name(text: str) -> bool:
-    """Whether it is ORG/NAME, as all models are called by now."""
+    """Tell whether it is ORG/NAME, as all models are called by now."""
     return "/" in text and ".." not in text and _NAME.fullmatch(text) is not None
 
 
@@ -88,7 +88,7 @@ class HubRepository:
 
     @property
     def page(self) -> str:
-        """For people."""
+        """The folder, for people."""
         return f"{self.hub}/{self.model}"
 
     def about(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class HubRepository:
 
 
 def _seconds(answer: WebAnswer) -> str:
-    """How long to wait, as Retry-After or as RateLimit says it: `"api";r=0;t=55`."""
+    """The seconds to wait, from Retry-After or from RateLimit: `"api";r=0;t=55`."""
     after = answer.headers.get("retry-after", "")
     found = re.search(r"(?:^|;)\s*t=(\d{1,6})(?:;|$)", answer.headers.get("ratelimit", ""))
     return after if re.fullmatch(r"\d{1,6}", after) else found[1] if found else ""
@@ -242,8 +242,8 @@ def listed_files(repository: HubRepository) -> list[str]:
 
 
 def without_copies(lines: list[str]) -> list[str]:
-    """Without the weights that some repositories have once more in another format: Llama below `original/`, gpt-oss
-    below `metal/` too. vLLM's own download leaves out `original/` (LoadConfig.ignore_patterns).
+    """Leave out the weights that some repositories also have in another format: Llama below `original/`, gpt-oss below
+    `metal/` too. vLLM's own download leaves out `original/` (LoadConfig.ignore_patterns).
     """
     paths = [line.split(" ", 2)[2] for line in lines]
     if not any(path.endswith(".safetensors") and "/" not in path for path in paths):

@@ -1,4 +1,6 @@
-"""What config.json of a model says of its shape, under whatever names; what it does not say is None, never guessed."""
+"""Reads a model's shape from its config.json, which names the same values differently. Absent values are None, never
+guessed.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -51,7 +53,7 @@ class ModelConfig:
 
     @property
     def served_dtype(self) -> DType:
-        """In what it is served: 16 bits, as vLLM does it where weights are kept in 32."""
+        """The type in which it is served: vLLM uses 16 bits for weights that are kept in 32."""
         return DType.FLOAT16 if self.dtype == "float16" else DType.BFLOAT16
 
 

@@ -11,8 +11,8 @@ SHORT = 8192  # tokens: the least usual context, for a model that does not say h
 
 
 def entry_of(repository: HubRepository | ModelFolder, tell: Tell = lambda done, of: None) -> Entry:
-    """What it is now, at its commit. Raises WinhostError (NotListed), also for a model whose shape its config.json does
-    not tell: `winhost workload init` drafts a file for such a one.
+    """Make the entry of a model at its current commit. Raises WinhostError (NotListed), also for a model whose
+    config.json does not tell its shape: `winhost workload init` drafts a file for such a one.
     """
     about = repository.about()
     name = about.get("id")

@@ -50,7 +50,7 @@ class ModelFolder:
 
     @property
     def page(self) -> str:
-        """For people."""
+        """The folder, for people."""
         return self.model
 
     @property

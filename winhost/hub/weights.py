@@ -62,7 +62,9 @@ def weights_of(repository: HubRepository | ModelFolder, files: Mapping[str, Byte
 
 
 def weight_files(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes]) -> list[str]:
-    """As an engine loads them: by the index where there is one, because some repositories have all weights twice."""
+    """List the files that an engine loads: those of the index where there is one, because some repositories have all
+    weights twice.
+    """
     if INDEX in files:
         listed = repository.document(INDEX, _LARGEST_INDEX).get("weight_map")
         named = sorted({str(path) for path in listed.values()}) if isinstance(listed, dict) else []

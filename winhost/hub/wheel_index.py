@@ -55,7 +55,7 @@ def locked_packages(text: str, where: str, python: str, machine: str) -> tuple[L
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """With what a backslash joins to them, and without comments."""
+    """Yield numbered lines without comments, joined where a backslash continues them."""
     begun, parts = 0, list[str]()
     for number, line in enumerate(text.splitlines(), start=1):
         plain = re.sub(r"(^|\s)#.*", "", line).strip()
@@ -131,7 +131,7 @@ class Wheel:
 
     @property
     def line(self) -> str:
-        """As ModelFiles has it."""
+        """The file as a line of ModelFiles."""
         return f"sha256:{self.sha256} {self.bytes} {self.path}"
 
 

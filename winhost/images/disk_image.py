@@ -43,8 +43,7 @@ class DiskImage(Protocol):
         """A whole number of sectors."""
 
     def pieces(self) -> Iterator[Extent]:
-        """What the disk holds, in order and 2 MiB at most at a time; what is left out reads as zeros.
-
+        """Yield the contents of the disk in order, in pieces of 2 MiB at most; everything between them reads as zeros.
         Raises UsageError (ImageUnusable).
         """
 
@@ -99,7 +98,7 @@ class Broken(Exception):
 
 
 class _Header(NamedTuple):
-    """As it lies in the file, of both versions."""
+    """The header of both versions, in the order of the file."""
 
     magic: bytes
     version: int
@@ -249,7 +248,7 @@ class Qcow2Image:
         return -(-self.size // (self._cluster * (self._cluster // 8)))
 
     def _check_refcounts(self) -> None:
-        """Who only reads needs none of them; but where they lead out of the file, the file is not what was written."""
+        """Reading needs no refcounts, but a table that leads out of the file shows that the file is damaged."""
         at, length = self._header.refcounts_at, self._header.refcounts_clusters * self._cluster
         if at % self._cluster or not at or not 0 < length <= _LARGEST_REFCOUNT_TABLE:
             raise self._unusable("has a refcount table that no qcow2 has", _REPAIR)

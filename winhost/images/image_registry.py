@@ -64,7 +64,7 @@ class ImageName:
 
     @property
     def pinned(self) -> str:
-        """As engines pull it, without a tag that may move."""
+        """The reference by digest, without a tag that may move, as engines pull it."""
         return f"{self.registry}/{self.repository}@{self.digest}"
 
     def at(self, digest: str) -> "ImageName":
@@ -199,9 +199,8 @@ _ENTRY = "Name an account that may read it: a secret reference to USER:PASSWORD"
 
 @dataclass(frozen=True)
 class Resolved:
-    """What stood under a name when it was asked for. index: digest of the list of platforms, where there is one.
-
-    size_bytes: what is sent to pull it; unpacked it takes more.
+    """An image as it stood under a name when the registry was asked. index: digest of the list of platforms, where
+    there is one. size_bytes: what is sent to pull it; unpacked it takes more.
     """
 
     name: ImageName
@@ -220,7 +219,7 @@ class Resolved:
 
     @property
     def pinned(self) -> str:
-        """As `ContainerImage` wants it: REGISTRY/NAME@sha256:…"""
+        """REGISTRY/NAME@sha256:…, the form that `ContainerImage` requires."""
         return self.name.at(self.digest).pinned
 
 

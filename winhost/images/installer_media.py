@@ -41,7 +41,7 @@ class InstallerRelease:
         return f"{self.mirror.rstrip('/')}/{self.version}/{name}"
 
     def signed_sha256(self) -> str:
-        """As Canonical signed it. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
+        """The checksum that Canonical signed. Raises UsageError (NotVerified, NoSuchImage), WinhostError."""
         sums = signed_sums(*(text_at(self.place(name)) for name in ("SHA256SUMS", "SHA256SUMS.gpg")), of_media=True)
         if self.image not in sums:
             what = f"{self.place('SHA256SUMS')} does not name {self.image}"

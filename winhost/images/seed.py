@@ -57,8 +57,8 @@ class GuestAddress:
 
 @dataclass(frozen=True)
 class GuestSeed:
-    """What the guest is told. mac: of its one network adapter, as Hyper-V or Linux writes it; address: None for DHCP.
-    Raises UsageError (SeedUnusable).
+    """The settings for the first start of the guest. mac: of its one network adapter, as Hyper-V or Linux writes it;
+    address: None for DHCP. Raises UsageError (SeedUnusable).
     """
 
     hostname: str

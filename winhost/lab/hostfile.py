@@ -63,7 +63,7 @@ ResourceStates = dict[str, Any]
 
 
 class HostFileInstance(Closed):
-    """As in a facts file."""
+    """An instance in the shape of a facts file."""
 
     key: dict[str, str] = Field(default_factory=dict)
     state: dict[str, JsonValue]
@@ -254,13 +254,15 @@ def _shipped_base(path: Path) -> _Whole:
 
 
 def _base_of(path: Path, name: str) -> Path:
-    """Beside the file; else the shipped one, so that a delta may lie anywhere. Where neither is, the place beside."""
+    """Look beside the file first, so that a delta may lie anywhere, then among the shipped hosts. Where neither has it,
+    return the path beside.
+    """
     beside = path.with_name(f"{name}.yaml")
     return beside if beside.is_file() else example_hosts().get(name, beside)
 
 
 def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
-    """What the model alone cannot tell."""
+    """Check what the model alone cannot express."""
     if file.base:
         yield from _base_findings(_base_of(path, file.base), (*above, path))
     if file.resources:
@@ -354,7 +356,7 @@ def _matches(desired: Mapping[str, Json], instance: Mapping[str, Any]) -> bool:
 
 
 def _state_findings(loc: Loc, resource: str, found: Any) -> Iterator[Finding]:
-    """What the typed state of the resource does not take."""
+    """Report values that the typed state of the resource refuses."""
     if isinstance(found, Mapping):
         return
     state = _STATES[resource]

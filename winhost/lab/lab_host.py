@@ -62,7 +62,7 @@ class LabRunspace:
 
 
 class LinuxesOfHost:
-    """What answers by SSH on one simulated host: its distro, a guest, or the Linux that runs while Windows does not."""
+    """Answers SSH on one simulated host: its distros, its guests, or the Linux that runs while Windows does not."""
 
     def __init__(self, machine: Machine) -> None:
         self.beside = LinuxBeside(machine)
@@ -75,7 +75,7 @@ class LinuxesOfHost:
 
 
 class LabHost:
-    """What the endpoint serves for one machine."""
+    """Serves one machine at the endpoint."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

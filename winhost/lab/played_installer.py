@@ -46,7 +46,7 @@ def _settings(machine: Machine) -> Mapping[str, Any] | None:
 
 
 def as_ordered(machine: Machine, order: _Order) -> bool:
-    """Whether the machine and the one disk are exactly those that the guard is to find."""
+    """Tell whether the machine and its one disk are exactly those that the guard expects."""
     (wanted,) = order["disks"]
     disks = machine.part(Disks)
     those = [each for each in disks.disks if each.state["guid"] == wanted["guid"]]
@@ -64,7 +64,7 @@ def as_ordered(machine: Machine, order: _Order) -> bool:
 
 
 def writes_as_ordered(settings: Mapping[str, Any]) -> bool:
-    """Whether the installer would do with the disk what follows from the guard's order, and runs the guard at all."""
+    """Tell whether the installer would treat the disk as the guard's order says, and run the guard at all."""
     try:
         check_commands(settings["autoinstall"], FETCHED)
         check_storage(settings["autoinstall"], section_of(settings["guard"]))

@@ -32,7 +32,7 @@ class EngineRunspace(LabRunspace):
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
+        """True while its process runs."""
         return self.engine.running
 
     def _prepare(self, parts: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ class Lab:
 
     @property
     def public_key(self) -> str:
-        """Of the key that fleet.yaml names for the Linuxes: a way into one lets it in."""
+        """The public part of the key that fleet.yaml names for the Linuxes: a way into one lets it in."""
         return f"{public_line(self._seed)} lab"
 
     @property

@@ -14,7 +14,9 @@ def replaced(text: PlacedText | None, new: str) -> tuple[TextEdit, ...]:
 
 
 class CommandEditor(NoEditor):
-    """Of one engine. In a text within another, as behind `-c`, only words that need no quotes are ever written."""
+    """Edits the command of one engine. In a text within another, as behind `-c`, it writes only words that need no
+    quotes.
+    """
 
     def __init__(self, source: SourceFile, engine: RecipeEngine, shell: ShellKind) -> None:
         self._source, self._engine, self._shell = source, engine, shell

@@ -129,7 +129,7 @@ def _files(document: YamlNode, target: RecipeTarget) -> Iterator[Found]:
 
 
 def _of_driver(mounts: list[YamlNode], target: RecipeTarget) -> Iterator[Found]:
-    """Which driver the files are of; those of WSL do not say."""
+    """Compare the driver of the mounted files with the target's. Files of WSL do not name theirs."""
     versions = {found[1]: each for each in mounts if (found := _DRIVER.search(each.value))}
     if len(versions) > 1:
         first = next(iter(versions.values()))

@@ -121,7 +121,7 @@ def memory(document: YamlNode) -> Iterator[Found]:
 
 
 def cdi(document: YamlNode) -> Iterator[Found]:
-    """Whether devices of CDI are known."""
+    """Find a daemon that does not know CDI devices."""
     found, folders = document.get("features", "cdi"), document.get("cdi-spec-dirs")
     if found.value == "false":
         yield Found("cdi-turned-off", found.start, {}, replaced(found.text, "true"))

@@ -142,7 +142,9 @@ def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[tuple[str, Foun
 
 
 def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator[tuple[str, Found]]:
-    """With the engine that it is about; what several engines share is told once, and what is in doubt is not mended."""
+    """Pair each finding with the name of its engine; a finding that several engines share is reported once, and a
+    doubtful one is not fixed.
+    """
     seen: set[tuple[str, int]] = set()
     for problem, place in recipe.unread:
         yield "", Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
@@ -183,8 +185,8 @@ def _rounds(data: bytes, find: Find, most: int, *, mark: bool = False) -> Iterat
 
 
 def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[FileFinding, ...]:
-    """What was found first, and what a mend brought to light: `--tensor-parallel-size`, once it is spelt so, needs
-    /dev/shm. What is gone at the end is mended.
+    """Merge the findings of all rounds: a fix can bring up further ones, as a corrected `--tensor-parallel-size` then
+    needs /dev/shm. Findings that are gone in the last round are fixed.
     """
     by_round = [_told(each, prefix, secrets) for each in rounds]
     every, seen = list(by_round[0]), {each.sentence for each in by_round[0]}

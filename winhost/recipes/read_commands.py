@@ -176,7 +176,7 @@ def _program(word: str) -> str:
 
 
 def _began(words: Sequence[PlacedText], at: int) -> tuple[str, int] | None:
-    """How vLLM's server is called here, and where its own words begin."""
+    """Return how vLLM's server is called here, and the index of its first own word."""
     values = [word.value for word in words[at : at + 3]]
     if _program(values[0]) == "vllm" and values[1:2] == ["serve"]:
         return "vllm serve", at + 2
@@ -234,7 +234,7 @@ def _expanded(words: Sequence[PlacedText], following: Sequence[PlacedText]) -> I
 
 
 def _runs(words: Sequence[PlacedText]) -> int | None:
-    """Where `run` stands, of `docker run …`, `docker container run …`, `podman create …`."""
+    """Return the index of `run` or `create` in `docker run …`, `docker container run …`, `podman create …`."""
     return next((at for at, word in enumerate(words[:6]) if word.value in ("run", "create")), None)
 
 
@@ -310,7 +310,7 @@ def _again(inside: Sequence[PlacedText], found: RecipeEngine) -> list[PlacedText
 
 
 def has_entrypoint(image: str) -> bool:
-    """Whether an image starts `vllm serve` by itself, as vLLM's own does, also from another registry."""
+    """Tell whether the image starts `vllm serve` by itself, as vLLM's own does, also from another registry."""
     return image_name(image).startswith("vllm-openai") or image.removeprefix("docker.io/").startswith("vllm/vllm")
 
 
@@ -331,7 +331,7 @@ _LEVEL = re.compile(r"\{[^{}\n]*\blevel\W{1,6}([02-9])\b")
 
 
 def sleep_levels(text: str) -> Iterator[tuple[int, str]]:
-    """Where each body stands, and its level; level 1 is what vLLM takes anyway."""
+    """Yield the position and level of each request body that names one; level 1 is vLLM's default."""
     for line in _LINE.finditer(text) if "/sleep" in text else ():
         if _CALL.search(line[0]) and _SLEEP.search(line[0]) and (level := _LEVEL.search(line[0])):
             yield line.start() + level.start(), level[1]

@@ -117,7 +117,7 @@ def words_of(node: YamlNode, slips: list[Slip]) -> list[PlacedText]:
 
 
 def without_comments(words: Sequence[PlacedText], by: str, slips: list[Slip]) -> list[PlacedText]:
-    """Where # begins no comment: told once, and left out with what was meant to be one."""
+    """Drop a comment that the format does not know as one, and report it once."""
     at = next((i for i, word in enumerate(words) if word.value.startswith("#")), len(words))
     if at == len(words):
         return list(words)
@@ -211,7 +211,7 @@ def environment(node: YamlNode) -> Iterator[Setting]:
 
 
 class ComposeEditor(NoEditor):
-    """Of one service."""
+    """Edits one service."""
 
     def __init__(self, service: YamlNode, engine: RecipeEngine) -> None:
         self._service, self._engine = service, engine

@@ -92,7 +92,7 @@ def _places(container: YamlNode, pod: YamlNode) -> Iterator[tuple[str, PlacedTex
 
 
 def _services(engine: RecipeEngine, services: dict[str, YamlNode]) -> None:
-    """What a service of the file does to the container: its name becomes variables, its type opens the port."""
+    """Apply the services of the file to the container: a service's name becomes variables, its type opens the port."""
     links = engine.places.get("service links")
     for name, service in services.items():
         if name == "vllm" and (links is None or links.value.casefold() != "false"):
@@ -103,7 +103,7 @@ def _services(engine: RecipeEngine, services: dict[str, YamlNode]) -> None:
 
 
 def _container(container: YamlNode, pod: YamlNode) -> Iterator[Setting]:
-    """As docker's options say it."""
+    """Yield the container's settings in the words of docker's options."""
     for option, node in (
         (IMAGE, container.get("image")),
         ("--memory", container.get("resources", "limits", "memory")),
@@ -170,7 +170,7 @@ def _environment(node: YamlNode) -> Iterator[Setting]:
 
 
 class KubernetesEditor(NoEditor):
-    """Of one container."""
+    """Edits one container."""
 
     def __init__(self, container: YamlNode, engine: RecipeEngine) -> None:
         self._container, self._engine = container, engine

@@ -64,7 +64,7 @@ class UnitEntry:
 
 
 def entries(source: SourceFile) -> Iterator[UnitEntry]:
-    """What a unit sets, in order."""
+    """Yield the settings of a unit, in order."""
     section, place, text = "", 0, source.text
     while place < len(text):
         end = _logical_end(text, place)
@@ -79,7 +79,7 @@ def entries(source: SourceFile) -> Iterator[UnitEntry]:
 
 
 def _logical_end(text: str, place: int) -> int:
-    """Where the line ends that begins here, with those that it goes on in."""
+    """Return the end of the line that begins here, continuation lines included."""
     goes_on = False
     while True:
         end = text.find("\n", place)
@@ -198,7 +198,7 @@ def _words(text: PlacedText, slips: list[Slip]) -> list[PlacedText]:
 
 
 class UnitEditor(NoEditor):
-    """Of a unit with one engine."""
+    """Edits a unit with one engine."""
 
     def __init__(self, source: SourceFile, engine: RecipeEngine, found: Sequence[UnitEntry], quadlet: bool) -> None:
         self._source, self._engine, self._found, self._quadlet = source, engine, found, quadlet
@@ -271,7 +271,7 @@ def _unquoted(setting: Setting) -> Setting:
 
 
 class EnvironmentEditor(NoEditor):
-    """Of a file with nothing but variables."""
+    """Edits a file that contains only variables."""
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source

@@ -26,8 +26,8 @@ _OF_WSL = re.compile(r"/usr/lib/wsl|(?<![\w.])/mnt/[a-z]/|VLLM_WSL2_|(?m:^[ \t]*
 
 @dataclass(frozen=True)
 class RecipeTarget:
-    """What is known of where the recipe is to run. path: as `assess` names it, None where nobody says; stated: the
-    version of vLLM that the user states; facts: of the host.
+    """The machine that the recipe is to run on, as far as it is known. path: as `assess` names it, None where nobody
+    says; stated: the version of vLLM that the user states; facts: of the host.
     """
 
     path: str | None = None
@@ -83,7 +83,9 @@ class RecipeCase:
 
     @cached_property
     def version(self) -> Version | None:
-        """Of vLLM: as stated, else by the tag of its own image; the tag of another says which version of that it is."""
+        """The version of vLLM: the stated one, else the tag of vLLM's own image. The tag of a derived image may mean
+        something else.
+        """
         if self.target.stated:
             return self.target.stated
         image = self.engine.boxed(IMAGE)
@@ -96,19 +98,19 @@ class RecipeCase:
 
     @cached_property
     def wsl(self) -> bool | None:
-        """Whether it runs in WSL, by the target or by what only a recipe for WSL has; None where nothing tells."""
+        """True in WSL, by the target or by marks that only recipes for WSL have; None where neither tells."""
         if self.target.path is not None:
             return self.target.path in ("wsl2", "wslc")
         return True if _OF_WSL.search(self.source.text) else None
 
     def elsewhere(self, name: str) -> str:
-        """Where an option or variable that is not here may be all the same; nothing where it is nowhere."""
+        """Name the source that may also set an option or variable which is missing here; empty where there is none."""
         if name.startswith("--"):
             return "what else its file or its shell gives it" if self.engine.more_options else ""
         return "what its file of variables has" if self.engine.more_variables else ""
 
     def uses(self, name: str, but: Setting) -> bool:
-        """Whether the file has this name elsewhere, or another slip that would be corrected to it."""
+        """Tell whether the file has this name elsewhere, or another slip that would be corrected to it."""
         text = self.source.text.replace("_", "-") if name.startswith("-") else self.source.text
         if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text):
             return True
@@ -116,7 +118,7 @@ class RecipeCase:
         return any(each.text.at != but.text.at and (each.name == name or one_slip(each.name, name)) for each in others)
 
     def reads(self, variable: str) -> bool:
-        """Whether the recipe itself uses a variable: then it is its own, and no misspelt one of vLLM."""
+        """Tell whether the recipe itself uses a variable, which is then no misspelt one of vLLM."""
         return re.search(rf"\$\{{?{re.escape(variable)}(?!\w)", self.source.text) is not None
 
     @cached_property
@@ -131,14 +133,14 @@ class RecipeCase:
 
     @property
     def wants_newest(self) -> bool:
-        """Whether its image is whichever is the newest."""
+        """True where the tag of the image moves with each release."""
         found = self.engine.boxed(IMAGE)
         tag = (found.value or "").rpartition("/")[2].partition(":")[2] if found else "none"
         return not self.derived and tag.partition("-")[0] in ("", "latest", "nightly")
 
     @cached_property
     def derived(self) -> bool:
-        """Whether somebody else's image is between vLLM and this recipe."""
+        """True where the image was built by others on top of vLLM's."""
         found = self.engine.boxed(IMAGE)
         return found is not None and not has_entrypoint(found.value or "")
 
@@ -153,7 +155,7 @@ class RecipeCase:
 
     @cached_property
     def open_by(self) -> str | None:
-        """How others reach it, for people; None where they do not, or nothing tells."""
+        """Say how other machines reach the engine; None where they do not, or nothing tells."""
         engine = self.engine
         if not engine.known or engine.option("--uds") or not self.port:
             return None

@@ -1,4 +1,4 @@
-"""What a recipe says, whatever form it has: engines of vLLM, each with its options, variables and container."""
+"""The contents of a recipe in any form: engines of vLLM, each with its options, variables and container."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from winhost.recipes.shell_words import Slip
 
 
 class RecipeForm(StrEnum):
-    """How a recipe is written."""
+    """The format of a recipe."""
 
     COMMAND = "command"
     COMPOSE = "compose"
@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def is_on(self) -> bool:
-        """As a switch of vLLM's own reads it."""
+        """The value as one of vLLM's own switches reads it."""
         return (self.value or "1").strip().casefold() not in ("0", "false", "no", "off", "")
 
 
@@ -80,7 +80,7 @@ class Editor(Protocol):
 
 
 class NoEditor:
-    """Of a form in which nothing can be added or removed by itself."""
+    """The editor of forms in which nothing can be added or removed automatically."""
 
     def remove(self, setting: Setting) -> Sequence[TextEdit]:
         return ()
@@ -139,7 +139,7 @@ class RecipeEngine:
         return _last(self.variables, name)
 
     def boxed(self, name: str) -> Setting | None:
-        """Of its container."""
+        """Return the last setting of this name of its container."""
         return _last(self.container, name)
 
     def all_boxed(self, name: str) -> list[Setting]:
@@ -159,22 +159,22 @@ class RecipeEngine:
 
     @property
     def together(self) -> int:
-        """How many GPUs hold one copy of the model."""
+        """The number of GPUs that hold one copy of the model."""
         return max(1, self.number("--tensor-parallel-size")) * max(1, self.number("--pipeline-parallel-size"))
 
     @property
     def more_variables(self) -> bool:
-        """Whether a file that is not read has more of them."""
+        """True where a file that was not read sets more variables."""
         return self.boxed("--env-file") is not None or self.boxed("EnvironmentFile") is not None
 
     @property
     def more_options(self) -> bool:
-        """Whether a file has more of them, or the shell."""
+        """True where a file or the shell sets more options."""
         return self.option("--config") is not None or any("$" in word.value for word in self.strays)
 
     @property
     def spread(self) -> bool:
-        """Whether its GPUs are those of several machines, of which this one starts a part."""
+        """True where its GPUs are those of several machines, and this one starts only a part."""
         ray = self.option("--distributed-executor-backend")
         several = ("--nnodes", "--data-parallel-size-local", "--data-parallel-address", "--data-parallel-rank")
         return (
@@ -185,7 +185,7 @@ class RecipeEngine:
 
     @property
     def cards(self) -> int:
-        """How many GPUs it takes."""
+        """The number of GPUs of all copies."""
         return self.together * max(1, self.number("--data-parallel-size"))
 
 

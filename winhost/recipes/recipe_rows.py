@@ -22,7 +22,7 @@ MENDS = ("set", "swap", "remove", "rename", "option", "env")
 
 
 def by_rows(case: RecipeCase) -> Iterator[Found]:
-    """What the rows find in an engine."""
+    """Yield the findings of all rows for an engine."""
     for row in ROWS.all().values():
         if (
             row.find
@@ -33,7 +33,7 @@ def by_rows(case: RecipeCase) -> Iterator[Found]:
 
 
 def _is_common(row: Row) -> bool:
-    """Whether it is true of every engine, because it is about the container, NVIDIA's variables or the unit."""
+    """Tell whether a row is about the container, NVIDIA's variables or the unit, and so true of every engine."""
     asked = (*row.when, *_names(row.find, "env"), *_names(row.find, "option"), *_names(row.find, "lacks"))
     return "engine" in row.when or not (
         row.find.get("at")
@@ -54,7 +54,7 @@ def _by_row(row: Row, case: RecipeCase) -> Iterator[Found]:
 
 
 def answers(question: str) -> bool:
-    """Whether it can be asked of a recipe: one of QUESTIONS, or whether an option or variable is set."""
+    """Tell whether a recipe can answer this: one of QUESTIONS, or an option or variable being set."""
     return question in QUESTIONS or question.startswith("--") or question.isupper()
 
 

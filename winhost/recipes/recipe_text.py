@@ -30,7 +30,7 @@ class PlacedText:
         return PlacedText(value, at, at[0] if at else self.start, at[-1] + 1 if at else self.end)
 
     def after(self, mark: str) -> "PlacedText":
-        """What follows the first such mark."""
+        """Return the part behind the first such mark."""
         return self.part(self.value.index(mark) + len(mark))
 
     @property
@@ -45,7 +45,7 @@ class PlacedText:
 
     @cached_property
     def solid(self) -> bool:
-        """Whether it is written in one piece, so that other text can be put in its place."""
+        """True where it is written in one piece, so that other text can replace it."""
         return bool(self.at) and len(self.at) == len(self.value) == self.at[-1] - self.at[0] + 1
 
 
@@ -59,7 +59,9 @@ class SourceFile:
 
     @classmethod
     def of(cls, data: bytes, *, mark: bool = False) -> "SourceFile":
-        """By its byte order mark, else UTF-8. mark: that of UTF-8 is a character of the text, which can go."""
+        """Decode by the byte order mark, else as UTF-8. mark: a UTF-8 mark becomes a character of the text, which can
+        be removed.
+        """
         bom, encoding = next(((bom, name) for bom, name in _BOMS if data.startswith(bom)), (b"", "utf-8"))
         if mark and encoding == "utf-8":
             bom = b""
@@ -92,7 +94,7 @@ class SourceFile:
         return line, place - self._lines[line - 1] + 1
 
     def line_of(self, place: int) -> tuple[int, int]:
-        """Where the line of this place begins and where the next one does."""
+        """Return the start of the line of this position, and of the next line."""
         line = bisect_right(self._lines, place)
         return self._lines[line - 1], self._lines[line] if line < len(self._lines) else len(self.text)
 

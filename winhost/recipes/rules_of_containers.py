@@ -71,7 +71,7 @@ def image(case: RecipeCase) -> Iterator[Found]:
 
 
 def gpus(case: RecipeCase) -> Iterator[Found]:
-    """Whether it gets GPUs, and those that it means."""
+    """Check that the container gets GPUs, and the ones it names."""
     engine = case.engine
     given = [each for each in engine.container if _gives_gpu(each)]
     if engine.in_container and not given and not _on_others(case) and _wants_gpu(case):
@@ -111,7 +111,7 @@ def _on_others(case: RecipeCase) -> bool:
 
 
 def _wants_gpu(case: RecipeCase) -> bool:
-    """Whether it is of use with a GPU alone: of other engines than vLLM their image or their words say so."""
+    """Tell whether it needs a GPU to be of use. For engines other than vLLM the image or the command line tells."""
     image = case.engine.boxed(IMAGE)
     told = " ".join(
         [(image.value or "").rpartition(":")[2] if image else "", *(word.value for word in case.engine.words)]
@@ -133,7 +133,7 @@ def _no_gpu(case: RecipeCase) -> Found:
 
 
 def _counted(value: str) -> int | None:
-    """How many GPUs are given; None for all of them."""
+    """Return the number of GPUs that are given; None for all of them."""
     if value.isdigit():
         return int(value)
     return len(value.split(",")) if "device=" in value and not value.strip('"').endswith("all") else None
@@ -212,7 +212,7 @@ def shm(case: RecipeCase) -> Iterator[Found]:
 
 
 def enough(case: RecipeCase) -> Bytes:
-    """As the profiles count it, without what only a workload tells."""
+    """The size of /dev/shm by the formula of the profiles, without the parts that only a workload tells."""
     return max(SHM_LEAST, -(-case.engine.cards * SHM_MARGIN // SHM_STEP) * SHM_STEP)
 
 
@@ -282,7 +282,7 @@ def _inner_port(port: Setting, inner: str, right: str) -> Sequence[TextEdit]:
 
 
 def ending(case: RecipeCase) -> Iterator[Found]:
-    """Whether requests may finish when it is stopped, and whether its container waits that long."""
+    """Check that requests may finish when the engine is stopped, and that its container waits that long."""
     engine, drains = case.engine, case.engine.option("--shutdown-timeout")
     killed = engine.in_container and engine.form not in (RecipeForm.SYSTEMD, RecipeForm.ENVIRONMENT)
     if killed and engine.boxed("--restart") and (removed := engine.boxed("--rm")):

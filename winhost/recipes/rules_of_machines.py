@@ -27,7 +27,7 @@ def gpus_there(case: RecipeCase) -> Iterator[Found]:
 
 
 def generation(case: RecipeCase) -> Iterator[Found]:
-    """What the oldest GPU cannot compute."""
+    """Find number formats that the oldest GPU cannot compute."""
     gpu = _oldest(case)
     if gpu is None or gpu.compute_capability is None or not case.engine.known:
         return
@@ -70,7 +70,7 @@ def driver(case: RecipeCase) -> Iterator[Found]:
 
 
 def share(case: RecipeCase) -> Iterator[Found]:
-    """How much of each GPU the engine takes."""
+    """Check the share of each GPU's memory that the engine takes."""
     found, engine = case.engine.option("--gpu-memory-utilization"), case.engine
     several = engine.together > 1
     if found is None:

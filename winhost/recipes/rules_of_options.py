@@ -261,7 +261,7 @@ def model(case: RecipeCase) -> Iterator[Found]:
 
 
 def slips(case: RecipeCase) -> Iterator[Found]:
-    """What a shell would trip over."""
+    """Report text that a shell would read in another way than it is meant."""
     for slip in case.engine.slips:
         yield Found(slip.code, slip.start, slip.words, slip.edits)
 

@@ -17,7 +17,7 @@ _ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", 
 
 
 def manifest(case: RecipeCase) -> Iterator[Found]:
-    """What Kubernetes refuses, or makes of names."""
+    """Find values that Kubernetes refuses, and names that it turns into variables."""
     places = case.engine.places
     if found := places.get("service vllm"):
         yield Found("service-named-vllm", found.start)

@@ -143,7 +143,7 @@ class _Lexer:
         return self._text[start : self._i]
 
     def _pass_redirection(self) -> None:
-        """With the file behind it: neither is a word of the command."""
+        """Skip a redirection and its file: neither is a word of the command."""
         while self._i < len(self._text) and self._text[self._i] in "<>&0123456789":
             self._i += 1
         while self._text[self._i : self._i + 1] in (" ", "\t"):
@@ -152,7 +152,7 @@ class _Lexer:
             self._word()
 
     def _goes_on(self, char: str) -> bool:
-        """Whether the line goes on in the next one here; if so, that is passed."""
+        """Tell whether the line continues here, and skip the continuation if so."""
         if char not in _SHELL_OF:
             return False
         if char == ESCAPES[self._shell] and (remark := _REMARK.match(self._text, self._i + 1)):

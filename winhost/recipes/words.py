@@ -20,7 +20,7 @@ TOOLS = ("docker", "podman", "nerdctl", "wslc")
 
 
 def image_name(image: str) -> str:
-    """Without its registry, tag and digest."""
+    """Strip registry, tag and digest."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
@@ -109,7 +109,7 @@ def variable(text: PlacedText, texts: tuple[PlacedText, ...]) -> Setting:
 
 @dataclass(frozen=True)
 class OptionShapes:
-    """What options take: see knowledge/vllm_option_shapes.yaml."""
+    """The values that options take: see knowledge/vllm_option_shapes.yaml."""
 
     flags: frozenset[str]
     several: frozenset[str]
@@ -231,7 +231,7 @@ def kind_of(image: str) -> str | None:
 
 
 def has_port(engine: RecipeEngine) -> bool:
-    """Whether it serves others; FFmpeg does not, and outside of a container there is nothing to say of it."""
+    """Tell whether it serves a port; FFmpeg does not."""
     return engine.kind not in other_engines() or bool(other_engines()[engine.kind].port)
 
 

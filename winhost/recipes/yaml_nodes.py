@@ -57,13 +57,13 @@ class YamlNode:
 
     @property
     def start(self) -> int:
-        """Where it is written; of a value in a mapping, its key."""
+        """The position where it is written; for a value in a mapping, that of its key."""
         at: int = (self.key or self.node).start_mark.index
         return at
 
     @property
     def value(self) -> str:
-        """Of a scalar, as text; else nothing."""
+        """The text of a scalar; empty for other nodes."""
         return str(self.node.value) if self.is_scalar else ""
 
     def pairs(self, depth: int = 0) -> Iterator[tuple[str, "YamlNode"]]:
@@ -80,7 +80,7 @@ class YamlNode:
             yield from YamlNode(self.source, each).pairs(depth + 1)
 
     def get(self, *names: str) -> "YamlNode":
-        """What is below these keys, one in the other; nothing where one lacks."""
+        """Return the node under these nested keys; an empty node where one is missing."""
         found = self
         for name in names:
             found = next((value for key, value in found.pairs() if key == name), YamlNode(self.source, None))

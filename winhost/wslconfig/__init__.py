@@ -1,4 +1,4 @@
-"""What WSL reads on a machine: .wslconfig of an account, and /etc/wsl.conf of a distro."""
+"""Reads, checks and changes WSL's files: .wslconfig of an account, and /etc/wsl.conf of a distro."""
 
 from winhost.wslconfig.change import changed
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, ConfigFile, Dialect, parse

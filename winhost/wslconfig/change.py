@@ -61,7 +61,7 @@ def _added(file: ConfigFile, key: Key, raw: str) -> str:
 
 
 def _ended(line: ConfigLine) -> bool:
-    """Whether its line is over; an end that a backslash joins to the value is none."""
+    """Tell whether the line ends; a newline that a backslash joins to the value does not end it."""
     return line.text[line.raw.stop :].endswith("\n")
 
 

@@ -15,8 +15,9 @@ from winhost.core.dataclass import dataclass
 
 @dataclass(frozen=True)
 class Dialect:
-    """Which of the two files. `windows`: read by the C runtime of Windows, and by WSL with CFG_SKIP_INVALID_LINES;
-    `narrow`: values keep one byte of each character, as in .wslconfig before WSL 3.0.1 (microsoft/WSL #41657).
+    """The reading rules of one of the two files. `windows`: read by the C runtime of Windows, and by WSL with
+    CFG_SKIP_INVALID_LINES; `narrow`: values keep one byte of each character, as in .wslconfig before WSL 3.0.1
+    (microsoft/WSL #41657).
     """
 
     name: str
@@ -30,7 +31,7 @@ WSLCONF = Dialect("wslconf", windows=False)  # WslDistributionConfig.cpp passes 
 
 
 class LineKind(StrEnum):
-    """What a line is; one that WSL cannot read is called by its fault."""
+    """The kind of a line; a line that WSL cannot read is called by its fault."""
 
     BLANK = auto()
     SECTION = auto()

@@ -41,7 +41,7 @@ class Key:
 
     @property
     def id(self) -> Id:
-        """As WSL compares it."""
+        """The key in lower case, as WSL compares it."""
         return self.section.lower(), self.name.lower()
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ def _int(value: str) -> int:
 
 
 def _decimal(digits: str) -> int:
-    """As many digits as decide, since Python refuses to read thousands of them."""
+    """Python refuses to read thousands of digits, and the first 30 decide."""
     return int(digits[:30])
 
 
@@ -183,9 +183,8 @@ _READ: Mapping[str, Callable[[str], Value]] = {
 
 
 def effective(text: str, dialect: Dialect = WSLCONFIG) -> Mapping[tuple[str, str], Value]:
-    """What the file sets, by section and key as the table spells them; sizes in bytes, times in milliseconds.
-
-    Absent, unknown and invalid keys are left out: WSL takes its default.
+    """The values that the file sets, by section and key as the table spells them; sizes in bytes, times in
+    milliseconds. Absent, unknown and invalid keys are left out: WSL takes its default.
     """
     read_out = {}
     for key, line in counted(parse(text, dialect)):

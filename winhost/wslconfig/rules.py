@@ -65,7 +65,7 @@ class LintContext:
 
     @cached_property
     def values(self) -> Mapping[str, Value | None]:
-        """By section.key; None where WSL keeps its default."""
+        """The values by section.key; None where WSL keeps its default."""
         return {str(key): valid(key, line) for key, line in self.keys}
 
     def line(self, name: str) -> ConfigLine | None:
@@ -266,7 +266,7 @@ _MARKS = {b"\xff\xfe": ("in-box-encoding", "UTF-16"), b"\xef\xbb": ("in-box-mark
 
 
 def unknown(context: LintContext) -> Iterator[FileFinding]:
-    """What of the host could not be read, and so is not checked."""
+    """Report each fact that could not be read, because nothing is checked against it."""
     for what in context.host.unknown:
         yield finding(context.file.dialect, "host-unknown", (1, 1), what=what)
 
@@ -319,7 +319,7 @@ def drives(context: LintContext) -> Iterator[FileFinding]:
 
 
 def in_box(context: LintContext) -> Iterator[FileFinding]:
-    """What the WSL that Windows brings does not know, or does not read."""
+    """Report keys and encodings that the WSL of Windows itself does not know or read."""
     if not context.host.in_box:
         return
     if mark := _MARKS.get(context.start):

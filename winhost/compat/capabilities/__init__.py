@@ -1,4 +1,4 @@
-"""What capabilities of a target are worth, and how much of each there is."""
+"""Judges the capabilities of a target, and measures how much of each there is."""
 
 from winhost.compat.capabilities import amounts, nccl, settled
 from winhost.compat.capability import offers

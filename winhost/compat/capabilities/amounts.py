@@ -1,4 +1,4 @@
-"""How much of a capability there is: memory, and rates as they were measured. Orders of magnitude, not promises.
+"""Amounts of capabilities: memory, and rates as they were measured. Orders of magnitude, not promises.
 
 Rates were measured on passed-through H200 GPUs (PCI Express 5.0 x16) in a Linux VM with driver 580: evidence
 `copies-measured` and `suspend-measured`. Behind the Windows driver nobody measured any.
@@ -88,7 +88,7 @@ def _rounded(bytes_: Bytes) -> str:
 
 @measure("pinned-memory")
 def pinned(target: Target) -> str | None:
-    """How much memory can be pinned, and with which setting."""
+    """The amount of memory that can be pinned, and the setting that it needs."""
     measured = target.measurement
     if measured and measured.found.pinned:
         return f"{size(measured.found.pinned.bytes)} or more, as measured; with {PIN} in vLLM's environment"

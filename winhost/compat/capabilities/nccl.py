@@ -62,7 +62,9 @@ def transport(target: Target) -> NcclTransport | None:
 
 
 def shown_transport(target: Target) -> str | None:
-    """By what `winhost probe` measured here, whatever is said of these GPUs elsewhere; None where nothing was."""
+    """The transport that `winhost probe` measured here, which counts more than reports about these GPUs; None without a
+    measurement.
+    """
     found = reduced_by(target.measurement) if target.measurement else None
     return None if found is None else PEERS if goes_directly(found) else SHM
 

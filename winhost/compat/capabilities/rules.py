@@ -60,7 +60,7 @@ def cuda_13_left_it(target: Target) -> Finding | None:
 
 
 def cuda_before_it(target: Target) -> Finding | None:
-    """What winhost installs itself is new enough for all generations: only a stated version can be too old."""
+    """Only a stated CUDA version can be too old: the one that winhost installs is new enough for all generations."""
     if "cuda" not in target.stated:
         return None
     firsts = ((card, _generation(card, "cuda")) for card in target.gpus)

@@ -1,4 +1,6 @@
-"""What `winhost probe` measured on this host settles, in the place of what documents and reports say, both ways."""
+"""Measurements of `winhost probe` on this host replace findings from documents and reports, for better and
+for worse.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -83,7 +85,7 @@ def layers_would_be_exchanged(measured: Measurement) -> Finding | None:
 
 
 def _without_nccl(measured: Measurement) -> str | None:
-    """Why it does not work."""
+    """Say why NCCL does not work; None where it does, or where there is none."""
     tried = _where_it_serves(measured)
     found, ended = tried.found.nccl, tried.found.of("nccl")
     if ended and ended.error and ended.error.number < 0:
@@ -103,12 +105,12 @@ def reduced_by(measured: Measurement) -> AllReduce | None:
 
 
 def goes_directly(found: AllReduce) -> bool:
-    """From each GPU to the others; else through the memory of the host, or a network."""
+    """True where each GPU reaches the others directly; else data goes through host memory or a network."""
     return all(name.startswith("P2P") for name in found.transports)
 
 
 def _where_it_serves(measured: Measurement) -> Measurement:
-    """In a container, where that was tried."""
+    """The measurement in a container, where one was made."""
     inside = measured.found.container and measured.found.container.answer
     return replace(measured, found=inside) if inside and inside.of("nccl") else measured
 
@@ -148,7 +150,7 @@ def _not_at_once(managed: ManagedMemory) -> str | None:
 
 @settles("pinned-memory", over=("little",))
 def memory_was_pinned(measured: Measurement) -> Finding | None:
-    """How much was pinned. Copies alone show that some can be, which documents say too."""
+    """The amount that was pinned. Copies alone show that some memory can be pinned, which documents say too."""
     pinned = measured.found.pinned
     if why := _refused(measured, "copies") or (pinned and not pinned.bytes and pinned.ended):
         return finding("pinned-memory.measured-none", why)
@@ -178,7 +180,9 @@ def a_process_was_suspended(measured: Measurement) -> Finding | None:
 
 @settles("video-codec", over=("card-untold", "toolkit-regression", "toolkit-older", "unknown"))
 def video_was_coded(measured: Measurement) -> Finding | None:
-    """What was encoded and decoded here; in WSL it takes a container that does as much, for toolkits differ in that."""
+    """Judge the encoding and decoding that was tried here; in WSL it works only if a container does as much, because
+    toolkits differ in that.
+    """
     video, inside = measured.found.video, measured.found.container and measured.found.container.answer
     if why := _said_no(measured, "video") or (video and video.decodes is False and "what is decoded is wrong"):
         return finding("video-codec.measured-none", why)
@@ -198,7 +202,7 @@ def _works(measured: Measurement, part: str, worked: bool | None) -> bool | None
 
 
 def _said_no(measured: Measurement, part: str) -> str | None:
-    """Why it does not work: one of its calls said no, or the process that tried it hung or crashed."""
+    """Say why it does not work: a call was refused, or the process that tried it hung or crashed."""
     ended = measured.found.of(part)
     if ended and ended.outcome in ("hung", "crashed"):
         return f"{part} {ended.outcome}: {ended.why}"

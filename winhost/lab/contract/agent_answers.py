@@ -36,7 +36,9 @@ class PipelineStopped(Exception):
 
 
 class AgentAnswers:
-    """Of the agent on Windows, for all its sessions. `faults` are those that a test or a demo has ordered."""
+    """The answers of the agent on Windows, for all its sessions. `faults` are those that a test or a demo has
+    ordered.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -262,7 +264,7 @@ class AgentAnswers:
 
 
 def failure(error: CmdletError) -> Answer:
-    """How an agent tells of an error."""
+    """The answer of an agent that met this error."""
     return {"ok": False, "error": error.as_json(), "warnings": []}
 
 

@@ -55,7 +55,7 @@ class AnswersBeside(LinuxAnswers):
         super().look()
 
     def told(self, program: str, json_text: str, connection: int) -> str:
-        """As of any Linux, and of the program of `winhost boot`."""
+        """Answer like any Linux, and answer the program of `winhost boot` too."""
         if program != "boot":
             return super().told(program, json_text, connection)
         return json.dumps({"answers": [self._booted(json.loads(json_text))]})
@@ -75,7 +75,7 @@ class AnswersBeside(LinuxAnswers):
 
 
 class LinuxBeside:
-    """Of one simulated machine; one that is installed anew knows nothing of what was before."""
+    """The Linux beside Windows on one simulated machine; a new installation knows nothing of the one before."""
 
     def __init__(self, host: Machine) -> None:
         self._host = host

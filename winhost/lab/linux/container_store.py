@@ -32,8 +32,8 @@ class ContainerStore:
                 self.used |= dict.fromkeys(record.state["used_by"], (engine, id_))
 
     def has(self, name: str) -> bool:
-        """What an engine starts: by its digest where it was pulled, by a tag where it came in an archive, whose text
-        nobody here reads.
+        """Tell whether an engine finds this image: by digest where it was pulled, by tag where it came in an archive,
+        whose text the simulator does not read.
         """
         return any(image == name or ("@" not in name and image.startswith(_NO_NAME)) for _, image in self.images)
 

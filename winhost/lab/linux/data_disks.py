@@ -29,7 +29,7 @@ class DataDisks:
             self._name(str(record.state["disk"]), dict(record.state))
 
     def _name(self, disk: str, state: State) -> None:
-        """As udev does."""
+        """Link the disk by its UUID, as udev does."""
         self.formatted[disk] = state
         if isinstance(state["uuid"], str):
             self._linux.disk.link(f"/dev/disk/by-uuid/{state['uuid']}", f"../../{disk}")
@@ -46,11 +46,11 @@ class DataDisks:
                 yield from ((said["Where"], name) for name in here)
 
     def device_at(self, path: str) -> str | None:
-        """What is mounted there last."""
+        """Return the device that was mounted there last."""
         return next((f"/dev/{name}" for where, name in reversed([*self._mounts()]) if where == path), None)
 
     def disks(self) -> Iterator[Record]:
-        """As lsblk has them."""
+        """Yield the disks as lsblk lists them."""
         mounts = [*self._mounts()]
         for record in self._linux.found("LinuxDisk"):
             made = self.formatted.get(record.key["disk"], record.state)

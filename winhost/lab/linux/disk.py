@@ -44,7 +44,7 @@ class Node:
         return self.told[1].removeprefix("sha256:") if self.told else hashlib.sha256(self.data).hexdigest()
 
     def folder(self, path: str = "") -> dict[str, "Node"]:
-        """What is in it. Raises OSError where it is no folder."""
+        """Return the entries of a folder. Raises OSError where it is no folder."""
         if self.entries is None:
             fail(errno.ENOTDIR, path)
         return self.entries
@@ -146,7 +146,7 @@ class Disk:
         return sorted(node.entries) if node is not None and node.entries is not None else []
 
     def make_folder(self, path: str) -> dict[str, Node]:
-        """With those above it."""
+        """Make a folder and its parents."""
         here = self.root
         for part in path.strip("/").split("/"):
             here = here.folder().setdefault(part, self.new(stat.S_IFDIR)) if part else here

@@ -48,7 +48,7 @@ def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
 
 
 def put_file(disk: Disk, path: str, state: Mapping[str, Any]) -> None:
-    """As a record has it; all null: there is none."""
+    """Write a file from a record; where all of it is null, there is no file."""
     if state["link"] is not None:
         disk.link(path, state["link"])
     elif state["text"] is None:
@@ -86,13 +86,13 @@ def _put_accounts(disk: Disk, users: Sequence[Record], groups: Sequence[Record])
 
 
 def remember(disk: Disk, kind: str, name: str, what: Mapping[str, Any]) -> None:
-    """What winhost made on it."""
+    """Record what winhost made on the disk."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:32]
     disk.write(f"/var/lib/winhost/made/{kind}-{digest}.json", json.dumps({"name": name, **what}) + "\n", 0o600)
 
 
 def _put_images(disk: Disk, found: Sequence[Record]) -> None:
-    """What winhost was asked for; that it brought them, facts do not tell."""
+    """Record the images that winhost was asked for; facts do not tell whether it brought them."""
     for each in found:
         asked = {name: each.state[name] for name in ("id", "archive", "archive_sha256", "bytes", "credentials")}
         digest = hashlib.sha256(each.key["image"].encode()).hexdigest()
@@ -120,7 +120,7 @@ def load_module(disk: Disk, name: str) -> None:
 
 
 def start_kernel(disk: Disk, settings: Mapping[str, bytes]) -> None:
-    """With a start nothing is left in /run, settings are those of files, and nothing runs that is blacklisted."""
+    """A start empties /run, sets the kernel's settings from files, and unloads NVIDIA's and blacklisted modules."""
     disk.remove("/run")
     disk.make_folder("/run")
     for path, data in settings.items():

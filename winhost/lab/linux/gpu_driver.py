@@ -70,7 +70,7 @@ class GpuDriver:
         return None if self._found["packages"] else self._found["installed"]
 
     def start(self) -> None:
-        """With the machine: what is on disk is loaded."""
+        """Load the driver that is on disk, as a start of the machine does."""
         self.loaded = None if self.broken else self.installed
         ours = self._modules()
         kind = ("open" if "-open-" in ours else "proprietary") if ours else self._found["kind"]
@@ -83,7 +83,7 @@ class GpuDriver:
         return {**self._found, "libraries": [], **on_disk, **told}
 
     def gpus(self) -> Iterator[Record]:
-        """By nvidia-smi only where the driver runs."""
+        """Yield the GPUs, with nvidia-smi's values only where the driver runs."""
         for record in self._machine.instances("LinuxGpu"):
             yield Record({**record.state, **self._of(record)}, record.key)
 

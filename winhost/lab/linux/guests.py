@@ -33,7 +33,7 @@ class SeenGpus(Part):
         return {"LinuxGpu": self._gpus, "MmioNeed": self._lacks}
 
     def _lacks(self) -> Iterator[Record]:
-        """What the kernel says of a device for which there was no room."""
+        """Yield the kernel's report of devices for which there was no room."""
         lacks = self._host.guest_lacks(self._vm.guid) if self._vm.guid in self._host.vms else {}
         if lacks:
             yield Record({"high": lacks.get("high"), "low": lacks.get("low")})
@@ -48,7 +48,7 @@ class SeenGpus(Part):
 
 
 def linux_gpu(device: Device) -> Mapping[str, Json] | None:
-    """As Linux sees a GPU of NVIDIA that has no driver yet."""
+    """An NVIDIA GPU as a Linux without a driver sees it."""
     ids = str(device.key["device"]).split("&")
     if ids[0] != "VEN_10DE" or not device.bars.wide:
         return None
@@ -68,7 +68,7 @@ def _bars(device: Device) -> list[dict[str, Json]]:
 
 
 def ubuntu(machine: str, memory: Json, *, secure_boot: bool) -> dict[str, Json]:
-    """What Ubuntu 24.04 tells of itself, by its machine id and so many bytes of memory."""
+    """The state of an Ubuntu 24.04, by its machine id and bytes of memory."""
     return {
         "id": "ubuntu",
         "version": "24.04",
@@ -87,7 +87,7 @@ def ubuntu(machine: str, memory: Json, *, secure_boot: bool) -> dict[str, Json]:
 
 
 def _own_machine(host: Machine, vm: VirtualMachine, disc: GuestDisc) -> Machine:
-    """What a Linux from Ubuntu's image tells of itself."""
+    """The machine of a Linux from Ubuntu's image."""
     system = ubuntu(UUID(vm.guid).hex, vm.startup, secure_boot=bool(vm.traits["secure_boot"]))
     system |= {"virtualization": "microsoft", "pci_hyperv": host.lab.new_vms.takes_devices}
     facts = Facts(disc.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
@@ -111,7 +111,7 @@ class GuestLinux:
         return self.answers.linux.distro
 
     def look(self) -> None:
-        """What happened since: each start that nobody saw."""
+        """Catch up with each start that has happened since."""
         for found in self.vm.discs[self.seen :]:
             self.seen += 1
             self.answers.machine.boot += 1
@@ -127,7 +127,7 @@ class GuestLinux:
 
 
 class GuestsOfHost:
-    """By the ids of their VMs."""
+    """The guests of one host, by the ids of their VMs."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -151,12 +151,12 @@ class GuestsOfHost:
         return found
 
     def own_key(self, vm: VirtualMachine) -> bool:
-        """Whether it shows a host key that it made itself."""
+        """Tell whether the guest shows a host key that it made itself."""
         guest = self.guest(vm)
         return guest is not None and guest.distro.host_key != guest.disc.public
 
     def listening(self) -> Sshd | None:
-        """Of the first that runs."""
+        """Return the SSH server of the first guest that runs."""
         machine = self._machine
         if not machine.accepting():
             return None

@@ -1,7 +1,6 @@
-"""What the scripts of a Linux import, on the disk of a simulated one: os, pathlib, subprocess and the like.
-
-They get these modules instead of Python's, and those of Python that reach nothing outside a process. Whatever else they
-would import is refused, so that no file, program, clock or network of this machine can be meant.
+"""The modules that the scripts of a simulated Linux import: os, pathlib, subprocess and the like, on its own disk.
+Scripts get these instead of Python's, and those of Python that reach nothing outside a process. Every other import is
+refused, so that no file, program, clock or network of this machine can be meant.
 """
 
 import builtins
@@ -30,7 +29,7 @@ TICKS = 100  # a second
 
 
 class Ended(NamedTuple):
-    """How a program ended."""
+    """The result of a program."""
 
     code: int = 0
     output: str = ""
@@ -58,10 +57,10 @@ class Inside(Protocol):
         """Its release."""
 
     def has_program(self, path: str) -> bool:
-        """Whether a program that is no file stands there."""
+        """Tell whether a program stands there that is no file."""
 
     def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
-        """What a program says. given: its stdin. Raises nothing."""
+        """Run a program and return its result. given: its stdin. Raises nothing."""
 
 
 class _Status(NamedTuple):
@@ -101,7 +100,7 @@ class _Opened:
 
 
 class InnerFile(io.RawIOBase):
-    """What os.fdopen makes of a number."""
+    """The file that os.fdopen makes of a number."""
 
     def __init__(self, os: "OnDisk", number: int) -> None:
         self._os, self._number = os, number
@@ -145,7 +144,7 @@ class InnerFile(io.RawIOBase):
 
 
 class OnDisk:
-    """As the module os. inside: whose disk it is on."""
+    """The module os on a simulated disk. inside: whose disk it is."""
 
     O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND = O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND
     O_NONBLOCK, O_DIRECTORY, O_NOFOLLOW = O_NONBLOCK, O_DIRECTORY, O_NOFOLLOW
@@ -188,7 +187,7 @@ class OnDisk:
             return None
 
     def _real_path(self, path: Any) -> str:
-        """What is not there stays as it is."""
+        """Resolve a path; a missing one stays unchanged."""
         try:
             found = self.find(path)
         except OSError:
@@ -379,7 +378,7 @@ class OnDisk:
 
 
 class InnerPath(PurePosixPath):
-    """As pathlib.Path. A class of its own is made for each interpreter, with its `os`."""
+    """A pathlib.Path. Each interpreter gets a class of its own, with its `os`."""
 
     os: OnDisk
 
@@ -470,12 +469,12 @@ class Interpreter:
         return self._names
 
     def declared(self, name: str, table: str) -> Mapping[str, Any]:
-        """What a module of winhost's and those before it put into this table."""
+        """Return the entries that a module of winhost's, and those before it, put into this table."""
         self._names[table] = self._tables.setdefault(table, self._names.get(table))
         return cast("Mapping[str, Any]", self.load(name)[table])
 
     def replace(self, table: str, by: Any) -> None:
-        """Until another Linux has it."""
+        """Replace a name until another Linux has the interpreter."""
         self._tables.setdefault(table, self._names[table])
         self._names[table] = by
 

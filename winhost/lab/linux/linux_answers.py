@@ -53,8 +53,8 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 class LinuxAnswers:
-    """Of one Linux, for all its sessions. newest: of the connections to it, counted from 1. `faults` are those that a
-    test or a demo has ordered.
+    """The answers of one Linux, for all its sessions. newest: of the connections to it, counted from 1. `faults` are
+    those that a test or a demo has ordered.
     """
 
     def __init__(self, linux: Linux) -> None:
@@ -68,7 +68,7 @@ class LinuxAnswers:
         self._made = False
 
     def _take_facts(self) -> None:
-        """What the facts tell of it, made as the scripts of these resources make it."""
+        """Let the scripts of these resources make what the facts tell of this Linux."""
         if self._made:
             return
         told = {name: self.linux.found(name) for name in _MADE_BY_SCRIPTS}
@@ -143,7 +143,7 @@ class LinuxAnswers:
             return json.dumps({"answers": [answer]})
 
     def _keys(self, request: Mapping[str, Any], connection: int) -> dict[str, Any]:
-        """By the program itself. The gateway reads the file of changed keys as soon as anybody looks."""
+        """Run the program for API keys. The gateway reads the changed file as soon as anybody looks."""
         serving = self.linux.part(SimulatedServing)
         serving.read_keys()
         self.linux.settle()
@@ -164,7 +164,7 @@ class LinuxAnswers:
             return self.linux.part(ServedEndpoint).connect(address, port)
 
     def look(self) -> None:
-        """What happened since: a restart, and the time within which somebody had to come back."""
+        """Catch up with a restart, and with a deadline within which somebody had to come back."""
         linux = self.linux
         if not self._made:
             with self._alone:
@@ -204,7 +204,7 @@ class LinuxAnswers:
                 linux.gather()
 
     def _process(self, connection: int) -> int:
-        """Of sshd, as the kernel tells of it."""
+        """The process of sshd, as the kernel shows it."""
         if connection == 0:
             return _MACHINE
         process, began = 1000 + connection, self._began.get(connection, self.linux.since_boot())
@@ -213,7 +213,9 @@ class LinuxAnswers:
         return process
 
     def _entry(self, inner: Interpreter, resource: str) -> Any:
-        """What the script of a resource declares, with the faults that were ordered; of some their records are read."""
+        """Load what the script of a resource declares, with the faults that were ordered; for some, read
+        their records.
+        """
         names = inner.load("winhost.agent.linux_agent")
         folder = _FOLDER.sub("_", resource).lower()
         declared = inner.declared(f"winhost.resources.linux.{folder}.script", "RESOURCES")[resource]
@@ -260,8 +262,8 @@ def _as_agent(names: Names) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Sshd:
-    """Of a Linux, as it runs now, for one connection. user: who may log on, with which keys; host: whose boot its
-    session ends with; up: it has run without a break since.
+    """The SSH server of a Linux as it runs now, for one connection. user: who may log on, with which keys; host: whose
+    boot its session ends with; up: it has run without a break since.
     """
 
     answers: LinuxAnswers
@@ -273,7 +275,7 @@ class Sshd:
 
     @property
     def seed(self) -> bytes:
-        """Of its host key."""
+        """The seed of its host key."""
         return self.answers.linux.distro.seed
 
     def connect(self, address: str, port: int) -> socket.socket | None:
@@ -302,7 +304,7 @@ class DistrosOfHost:
         self._known: list[LinuxAnswers] = []
 
     def answers(self, distro: Distro) -> LinuxAnswers:
-        """Of this very distro: one that is made again knows nothing of what was in another."""
+        """Return the answers of this very distro: one that is made again knows nothing of the one before."""
         found = next((each for each in self._known if each.linux.distro is distro), None)
         if found is None:
             found = LinuxAnswers(Linux(self._machine, distro))
@@ -326,7 +328,7 @@ class DistrosOfHost:
         return None
 
     def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
-        """From elsewhere than where the controller is it takes no key."""
+        """The SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
         machine, starts, boot = self._machine, distro.starts, self._machine.boot
         near = all(within(peer, distro.allowed) for peer in machine.network.peers())
 

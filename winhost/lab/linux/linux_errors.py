@@ -1,4 +1,4 @@
-"""How a simulated Linux says no: a program of it, or the agent there."""
+"""The errors of a simulated Linux: those of its programs, and of the agent there."""
 
 from winhost.lab.physics.windows_errors import CmdletError
 

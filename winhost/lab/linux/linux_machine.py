@@ -70,7 +70,7 @@ _ENGINES = {
 
 @dataclass
 class Linux:
-    """Of one distro. What Windows can put there or look at is kept by the distro, all else here."""
+    """The Linux of one distro. The distro keeps what Windows can put there or look at; everything else is here."""
 
     machine: Machine
     distro: Distro
@@ -133,11 +133,11 @@ class Linux:
         return made
 
     def _of_facts(self, resource: str, name: str, nothing: Json) -> Iterator[tuple[Key, Mapping[str, Json]]]:
-        """What the facts that this machine was made of tell of its Linux."""
+        """Yield what the machine's facts tell of its Linux."""
         yield from ((r.key, r.state) for r in self.machine.instances(resource) if r.state[name] != nothing)
 
     def look(self) -> None:
-        """What happened to it since: a start empties /run and starts what is enabled."""
+        """Catch up with a start, which empties /run and starts what is enabled."""
         if self.started == self.distro.starts:
             return
         self.started = self.distro.starts
@@ -156,7 +156,9 @@ class Linux:
             self.rules = self.disk.text(RULES) or ""
 
     def _driver(self) -> str:
-        """What is mounted of the driver store; a running distro never sees another. Of an own machine what runs."""
+        """The driver that runs, or in WSL the one mounted from Windows' driver store; a running distro never sees
+        another.
+        """
         if self.own:
             return self.gpu_driver.loaded or ""
         cards = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
@@ -214,7 +216,7 @@ class Linux:
         yield Record({**state, **known, "packages": packages})
 
     def _show_driver(self) -> None:
-        """As the kernel does that has just started."""
+        """Load modules and show the driver, as a kernel does that has just started."""
         if not self.own:
             return
         for module in sorted({str(each.state["driver"]) for each in self.gpus() if each.state["driver"]}):
@@ -229,7 +231,7 @@ class Linux:
         yield from self.gpu_driver.gpus() if self.own else self.found("LinuxGpu")
 
     def shown_gpus(self) -> dict[str, Callable[[], int | bool]]:
-        """What the driver shows of them, by what is asked."""
+        """The driver's view of the GPUs, by property."""
         return {
             "count": lambda: sum(gpu.state["uuid"] is not None for gpu in self.gpus()) if self.own else 0,
             "loaded": lambda: self.own and bool(self.driver),
@@ -237,11 +239,11 @@ class Linux:
         }
 
     def found(self, resource: str) -> Sequence[Record]:
-        """What can only be read is as in the facts that this machine was made of."""
+        """Return the records of a read-only resource from the facts that this machine was made of."""
         return self.machine.instances(resource)
 
     def engines(self) -> Iterator[Record]:
-        """As their packages are there."""
+        """Yield the engines whose packages are installed."""
         for engine, (packages, socket) in _ENGINES.items():
             found = next((self.apt.packages[name] for name in packages if name in self.apt.packages), None)
             if found:
@@ -277,11 +279,11 @@ class Linux:
 
     @property
     def marks(self) -> list[str]:
-        """What runs changed there, as their controllers say it."""
+        """The changes of runs there, in the words of their controllers."""
         return (self.disk.text("/var/lib/winhost/marks.txt") or "").splitlines()
 
     def _shared(self) -> dict[str, str | None]:
-        """What Windows puts there and looks at, too, as it knows it."""
+        """The files that Windows puts there and looks at, as it knows them."""
         distro = self.distro
         shared = {path: distro.put[name] for path, name in _BY_WINDOWS.items()}
         way_in = distro.port is not None and distro.listen is not None
@@ -311,7 +313,7 @@ class Linux:
         self._show_kernel()
 
     def _show_kernel(self) -> None:
-        """As it has it now."""
+        """Write the kernel's present state to the disk."""
         self.disk.remove(_PCI)
         for address, kind in self._on_bus() if self.own else ():
             self.disk.write(f"{_PCI}/{address}/vendor", "0x10de\n")
@@ -359,7 +361,7 @@ class Linux:
         return any(each and each[1] != str(self.distro.port) for each in found)
 
     def unit_file(self, unit: str) -> str | None:
-        """Where somebody wrote it."""
+        """Return the path of the unit's file, if somebody wrote one."""
         return next((f"{each}/{unit}" for each in _UNIT_FOLDERS if self.disk.node(f"{each}/{unit}")), None)
 
     def _unit_texts(self) -> dict[str, str]:
@@ -370,7 +372,7 @@ class Linux:
     # ---- its clock and its kernel
 
     def now(self) -> float:
-        """On the lab's clock, or that of nobody, which goes on only where something waits."""
+        """The time of the lab's clock; without one, a time that passes only where something waits."""
         scale = self.machine.clock.scale
         return time.monotonic() / scale if scale and not self.begins else time.monotonic() + self.passed
 
@@ -418,5 +420,5 @@ class Linux:
 
 
 def spec_text(driver: str) -> str:
-    """What nvidia-ctk makes for a driver."""
+    """The file that nvidia-ctk makes for a driver."""
     return f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# {driver.replace(' ', '')}\n"

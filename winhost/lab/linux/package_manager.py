@@ -71,7 +71,7 @@ class Apt:
         return NVIDIA_CTK in self.packages
 
     def version(self, name: str) -> str:
-        """What apt would install; nothing where no source has it."""
+        """Return the version that apt would install; empty where no source has it."""
         if Version(self._release) < Version(_SINCE.get(name, self._release)):
             return ""
         of_the_driver = self.driver.candidate(name) if self.driver else None
@@ -110,14 +110,14 @@ class Apt:
         return found | {name: version for name, version in asked.items() if version and name in found}
 
     def going(self, names: Collection[str]) -> list[str]:
-        """With what needs them."""
+        """List packages to remove, with those that need them."""
         gone = {name for name in names if name in self.installed}
         while more := {name for name in self.installed if gone & {*self.needs(name)}} - gone:
             gone |= more
         return sorted(gone)
 
     def idle(self) -> list[str]:
-        """What came for the sake of packages that are no more."""
+        """List packages that came for the sake of others which are gone."""
         needed = {each for name, found in self.packages.items() if not found.auto for each in self._with_needs(name)}
         return sorted(name for name, found in self.packages.items() if found.auto and name not in needed)
 

@@ -1,4 +1,4 @@
-"""What packs weights on a simulated Linux: each file becomes a header that says which file it was made of."""
+"""Packs weights on a simulated Linux: each file becomes a header that says which file it was made of."""
 
 import json
 import stat

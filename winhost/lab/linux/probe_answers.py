@@ -1,4 +1,4 @@
-"""What a probe of a simulated WSL finds: what NVIDIA's pages and reports say of it, with rates that are made up."""
+"""The findings of a probe in a simulated WSL: NVIDIA's pages and reports, with rates that are made up."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def probe_answer(linux: Linux, request: Json) -> dict[str, Any]:
 
 
 def _unmeasured(linux: Linux, parts: list[str]) -> dict[str, Any]:
-    """Of what runs on a machine of its own no page tells enough to make it up."""
+    """No page tells enough about a Linux on a machine of its own to make up measurements."""
     why = {"outcome": "skipped", "seconds": 0.0, "why": "the simulator measures no Linux of its own", "error": None}
     kernel = next(linux.system()).state["kernel"]
     return {"ok": True, "kernel": kernel, "outcomes": [{"part": part, **why} for part in parts]}

@@ -33,7 +33,7 @@ _INITRAMFS_SECONDS, _COMPILE_SECONDS = 20.0, 20.0
 
 @dataclass
 class InnerLinux:
-    """What the scripts meet there. process: the one that asks; 1 is the machine itself, others came in by sshd."""
+    """The surroundings of a script. process: the one that asks; 1 is the machine itself, others came in by sshd."""
 
     linux: Linux
     process: int
@@ -178,7 +178,7 @@ def _initramfs(linux: Linux, words: Sequence[str]) -> str:
 
 
 def _agrees(linux: Linux, words: Sequence[str]) -> str:
-    """With whatever it is asked to judge."""
+    """A check that always passes."""
     return ""
 
 
@@ -212,7 +212,7 @@ def _matches(port: str, family: str, networks: str) -> Iterator[Mapping[str, Any
 
 
 def _journalctl(linux: Linux, words: Sequence[str]) -> str:
-    """What the kernel says of devices for which there was no room."""
+    """Print the kernel's report of devices for which there was no room."""
     needs = linux.machine.instances("MmioNeed") if "--dmesg" in words else ()
     told = ((kind, size) for need in needs for kind, size in need.state.items() if size is not None)
     return "".join(f"hv_pci 0: Need {size:#x} of {kind} MMIO space\n" for kind, size in told)

@@ -29,7 +29,7 @@ class ServedEngines:
 
     @property
     def units(self) -> Mapping[str, State]:
-        """As their resource has them, by name."""
+        """The units by name, in the shape of their resource."""
         names = (name for name in self._linux.disk.names(_UNITS) if re.fullmatch(_UNIT, name))
         return {name: self._state(name) for name in names}
 
@@ -39,7 +39,7 @@ class ServedEngines:
         return {"text": text, "enabled": unit.enabled == "enabled", "active": unit.active, "failed": unit.failed}
 
     def put(self, name: str, **state: Any) -> None:
-        """What is not named stays as it is."""
+        """Change a unit; values that are not named stay."""
         if "text" in state:
             self._linux.disk.write(f"{_UNITS}/{name}", state["text"])
         unit = self._linux.systemd.find(name)
@@ -52,7 +52,7 @@ class ServedEngines:
         return {name: str(unit["text"]) for name, unit in self.units.items() if not unit["enabled"]}
 
     def replaced(self) -> bool:
-        """Whether the gateway has one to start that is new; by the next look it has."""
+        """Tell whether the gateway has a new engine to start; by the next look it has started it."""
         before, self.started = self.started, self._by_gateway()
         return any(before.get(name) != text for name, text in self.started.items())
 
@@ -64,7 +64,7 @@ class ServedEngines:
             raise program_failed("systemctl", f"Job for {name} failed: {lacking} is not there.")
 
     def _lacking(self, text: str) -> str | None:
-        """What a real unit fails without."""
+        """Return the first path that a real unit would fail without."""
         for path in map(str, re.findall(r"/opt/winhost/engine-[^\s:]+\.(?:yaml|py)", text)):
             if self._linux.file(path)["text"] is None:
                 return path
@@ -81,11 +81,11 @@ class ServedEngines:
         return None
 
     def ready(self) -> bool:
-        """What the gateway says to whoever asks."""
+        """The gateway's answer about readiness."""
         return self.serves() and not self.replaced()
 
     def serves(self) -> bool:
-        """Whether the gateway runs, and every engine of the file that says what is served, or would by its turn."""
+        """Tell whether the gateway runs, and every engine of the serving file runs or would start at its turn."""
         told = json.loads(str(self._linux.file(SERVING_FILE)["text"]))
         return self._runs("winhost-gateway.service") and all(map(self._would_serve, told["engines"]))
 

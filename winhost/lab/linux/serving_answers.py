@@ -1,6 +1,5 @@
-"""What a simulated Linux says of what it serves: its units are those that were installed, and its engines stand-ins.
-
-A start goes on with each time that it is looked at, and its log has vLLM's own lines.
+"""The answers of a simulated Linux about what it serves: its units are those that were installed, and its engines
+stand-ins. A start advances each time it is looked at, and its log has vLLM's own lines.
 """
 
 import hmac
@@ -67,7 +66,7 @@ class SimulatedServing:
     versions: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0-87-generic", "driver": "580.95.05"})
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """To one request of `winhost serve`."""
+        """Answer one request of `winhost serve`."""
         does: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
         does = {
             "deployed": lambda _: {"text": self.linux.file(FILE)["text"]},
@@ -130,7 +129,7 @@ class SimulatedServing:
         }
 
     def _go_on(self, unit: str) -> None:
-        """Of what starts: more lines, until it serves or fails."""
+        """Advance the start of an engine by more lines of its log, until it serves or fails."""
         if not self._active(unit) or "-engine-" not in unit:
             return
         lines, at_once = self.fails.get(unit, START_LOG), _AT_ONCE
@@ -184,7 +183,7 @@ class SimulatedServing:
         return {"socket": socket, "health": 200, "version": version, "models": models, "metrics": metrics}
 
     def _served(self) -> dict[str, Any]:
-        """What the file says."""
+        """The contents of the serving file."""
         text = self.linux.file(FILE)["text"]
         found: dict[str, Any] = json.loads(str(text)) if text else _NOTHING
         return found
@@ -229,7 +228,7 @@ class SimulatedServing:
         return [(names[each["unit"] in self.rest], each["model"], 1.0) for each in self._engines() if each.get("turns")]
 
     def _knows(self, key: str | None, *, metrics: bool = False) -> bool:
-        """By the files of keys: of the plan, and of what was changed since."""
+        """Look a key up in the plan's file of keys, and in the file of later changes."""
         hashed = sha256((key or "").encode()).hexdigest()
         texts = self.linux.texts()
         planned = [line for path, text in texts.items() if re.fullmatch(_KEYS, path) for line in parse_keys(text)]
@@ -249,7 +248,7 @@ class SimulatedServing:
         self.linux.disk.write(KEY_USE, json.dumps({"format": 1, "read": read, "used": used}), 0o600)
 
     def _gpus(self) -> list[Json] | None:
-        """What a stand-in takes of a GPU is made up."""
+        """The GPUs, with made-up values for the stand-ins' use of them."""
         cards = list(self.linux.gpus())
         if not cards:
             return None
@@ -283,7 +282,9 @@ class SimulatedServing:
         return {**found, "why": None, "failed": [], **times}
 
     def _failed_starts(self, engine: Mapping[str, Any]) -> list[str]:
-        """Of one that fails whenever it is started: the gateway tries again, where it is its to start."""
+        """Return the invocations of an engine that fails at each start. The gateway tries again where it starts the
+        engine.
+        """
         unit, found = str(engine.get("unit")), list[str]()
         while unit in self.fails and (engine["turns"] or self._state_of(unit)["failed"]):
             while not self._state_of(unit)["failed"]:
@@ -297,14 +298,14 @@ class SimulatedServing:
         return found
 
     def listens(self, address: str, port: int) -> bool:
-        """Whether its gateway runs and is what listens there."""
+        """Tell whether the gateway runs and listens there."""
         gateway = self._served()["gateway"]
         there, _, number = gateway["listen"].rpartition(":")
         found = there.strip("[]") in (address, "0.0.0.0", "::") and number == str(port)  # noqa: S104 - compared, not bound
         return found and self._active(gateway["unit"])
 
     def status_of(self, path: str, body: Mapping[str, Any], key: str | None) -> int:
-        """What the gateway answers to a request."""
+        """Return the status with which the gateway answers a request."""
         if not self._knows(key):
             return 401
         engine = next((each for each in self._engines() if each["model"] == body.get("model")), None)

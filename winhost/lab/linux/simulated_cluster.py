@@ -45,14 +45,14 @@ class SimulatedCluster:
 
     @property
     def serves(self) -> bool:
-        """Whether it has an API server of its own."""
+        """Tell whether it runs an API server of its own."""
         return self.node is not None and not str(self._linux.file(CONFIG)["text"]).count("server: ")
 
     def answers_at(self, host: str) -> bool:
         return host == _SERVICE and self.serves
 
     def add(self, text: str, since: float) -> None:
-        """What is the same already stays as it is."""
+        """Apply objects; unchanged ones stay as they are."""
         for each in _items(text):
             if self.objects.get(_identity(each), ({}, 0.0))[0] != each:
                 self.objects[_identity(each)] = (each, since)

@@ -1,7 +1,5 @@
-"""What stands in a simulated Linux for functions of its scripts: those that reach hubs, engines or real bytes.
-
-Every hub and every archive has every file, a download comes whole and at the same rate, and of a file that came only
-the size and the hash are there.
+"""Replaces functions of a simulated Linux's scripts that reach hubs, engines or real bytes. Every hub and every archive
+has every file, a download comes whole and at the same rate, and of a downloaded file only size and hash are there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +25,7 @@ class StandIns:
         self._load_image = names.get("load_image")
 
     def table(self) -> Mapping[str, Any]:
-        """By the names that the scripts have for them."""
+        """The stand-ins by the names that the scripts have for them."""
         return {
             "NOW": self._linux.shown_gpus(),
             "asked_ready": self._asked_ready,
@@ -63,7 +61,7 @@ class StandIns:
         return file
 
     def _loaded(self, engine: str, record: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
-        """As the script does. Where nobody put the archive there, it is there for so long."""
+        """Load an archive as the script does. Where nobody put one there, it exists only during the call."""
         path, digest = str(record["archive"]), f"sha256:{record['archive_sha256']}"
         brings = path.startswith("/") and self._linux.disk.node(path) is None
         if brings:

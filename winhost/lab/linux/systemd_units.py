@@ -43,7 +43,7 @@ class Systemd:
         }
 
     def reload(self) -> None:
-        """What nobody has written any more is gone."""
+        """Forget units whose files are gone."""
         texts = self.texts()
         for name in [name for name in self.written if name not in texts]:
             del self.written[name]

@@ -1,4 +1,6 @@
-"""How a simulated Windows works: what needs an administrator, what takes its time, and that it may go down."""
+"""The rules of a simulated Windows for its cmdlets: which need an administrator, which take time, and that it may go
+down.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

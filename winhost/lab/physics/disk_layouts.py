@@ -1,4 +1,4 @@
-"""What a host file need not say of disks: how Windows lays them out when it is installed."""
+"""The default layout of disks, as Windows makes it when it is installed, for host files that do not state one."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
@@ -35,7 +35,7 @@ def whole_disk(record: Record, number: int) -> Record:
 
 
 def partitions_of(disk: Record, letters: Iterator[str]) -> Iterator[Record]:
-    """As Windows Setup makes them; of a disk for data, what Disk Management does."""
+    """Yield the partitions that Windows Setup makes, or Disk Management on a disk for data."""
     if disk.state["style"] != "GPT":
         return
     kinds = (
@@ -74,12 +74,12 @@ def _partition(disk: Record, number: int, kind: str, offset: int, size: int, let
 
 
 def letters() -> Iterator[str]:
-    """Of drives, after C."""
+    """The letters of drives after C."""
     return iter(_LETTERS)
 
 
 def limits(state: Mapping[str, Any]) -> dict[str, Json]:
-    """How far a volume shrinks of which a host file says nothing: Windows keeps two fifths, at least 40 GiB."""
+    """The default limit to which a volume shrinks: Windows keeps two fifths, at least 40 GiB."""
     smallest = min(state["size"], max(40 * GiB, state["size"] // 5 * 2 // MiB * MiB))
     held = ["page-file"]
     return {
@@ -93,7 +93,7 @@ def limits(state: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def boot_files(state: Mapping[str, Any], left: Iterable[str]) -> dict[str, Json]:
-    """What Windows has on its EFI system partition, beside files that others left there."""
+    """The files of Windows on its EFI system partition, beside files that others left there."""
     paths = ("EFI\\Boot\\bootx64.efi", "EFI\\Microsoft\\Boot\\BCD", "EFI\\Microsoft\\Boot\\bootmgfw.efi")
     boot_manager = "5b1f5d0c7a3e4e0f9f6f0d0e6b1a2c3d4e5f60718293a4b5c6d7e8f901234567"
     files = [

@@ -26,7 +26,7 @@ class FeatureCmdlets(CmdletHost):
 
     @as_cmdlet("Install-WindowsFeature")
     def install_windows_feature(self, *names: str) -> bool:
-        """Whether a restart is needed."""
+        """Return True if a restart is needed."""
         self._check_features("Install-WindowsFeature")
         if ROLE in names and not self._virtualization:
             raise self.fail("no-virtualization", "Install-WindowsFeature")
@@ -37,7 +37,7 @@ class FeatureCmdlets(CmdletHost):
 
     @as_cmdlet("Uninstall-WindowsFeature")
     def uninstall_windows_feature(self, *names: str) -> bool:
-        """Whether a restart is needed. VM definitions stay on disk."""
+        """Return True if a restart is needed. VM definitions stay on disk."""
         self._check_features("Uninstall-WindowsFeature")
         return self._change(names, _GOING, tools="removed" if self._tools == "removed" else "available")
 
@@ -46,7 +46,7 @@ class FeatureCmdlets(CmdletHost):
             raise self.fail("no-module", cmdlet)
 
     def _change(self, names: Sequence[str], to: Mapping[str, str], *, tools: str) -> bool:
-        """Whether a restart is needed. On a client the tools come and go with Hyper-V as a whole."""
+        """Return True if a restart is needed. On a client the tools come and go with Hyper-V as a whole."""
         if PLATFORM in names:
             self.software.platform = to.get(self.software.platform, self.software.platform)
         if ROLE in names or CLIENT_ROLE in names:
@@ -72,13 +72,13 @@ class FeatureCmdlets(CmdletHost):
 
     @as_cmdlet("Enable-WindowsOptionalFeature")
     def enable_windows_optional_feature(self, *names: str) -> bool:
-        """Whether a restart is needed."""
+        """Return True if a restart is needed."""
         self._check_optional(names, "Enable-WindowsOptionalFeature")
         return self._change(names, _COMING, tools="installed")
 
     @as_cmdlet("Disable-WindowsOptionalFeature")
     def disable_windows_optional_feature(self, *names: str) -> bool:
-        """Whether a restart is needed. VM definitions stay on disk."""
+        """Return True if a restart is needed. VM definitions stay on disk."""
         self._check_optional(names, "Disable-WindowsOptionalFeature")
         return self._change(names, _GOING, tools="available")
 
@@ -118,7 +118,7 @@ class FeatureCmdlets(CmdletHost):
 
     @property
     def runs_wsl(self) -> bool:
-        """Whether the VM of WSL can be made."""
+        """Tell whether the VM of WSL can be made."""
         return self._hypervisor and self.software.has_platform
 
     def _wants_hypervisor(self) -> bool:

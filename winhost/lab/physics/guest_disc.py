@@ -29,7 +29,7 @@ _LABEL = slice(16 * 2048 + 40, 16 * 2048 + 72)
 
 
 def is_for_cloud_init(image: bytes) -> bool:
-    """By its label alone, as NoCloud looks for it."""
+    """NoCloud recognizes its disc by the label alone."""
     return image[_LABEL].rstrip() == b"CIDATA"
 
 

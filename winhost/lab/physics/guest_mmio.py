@@ -1,4 +1,4 @@
-"""Which cards a Linux guest can use in its MMIO windows: the guest's rule, told a second time on purpose.
+"""Decides which cards a Linux guest can use in its MMIO windows: the guest's rule, written a second time on purpose.
 
 The planner sizes windows by its own reading of the same rule (linux pci-hyperv.c, vmbus_drv.c). This one shares no code
 with it, so that a mistake in either shows as a card that a simulated guest does not see.
@@ -32,7 +32,7 @@ class _Window:
         self.taken: list[tuple[int, int]] = []
 
     def take(self, length: int, alignment: int) -> bool:
-        """Whether a piece was left."""
+        """Take a piece, and tell whether one was left."""
         for address in self._candidates(alignment):
             if address + length <= self.end and all(address + length <= a or b <= address for a, b in self.taken):
                 self.taken.append((address, address + length))
@@ -45,7 +45,7 @@ class _Window:
 
 
 def fitting(functions: Sequence[GuestBars], low: int, high: int) -> list[bool]:
-    """For each function, in the order in which the guest meets them: does it get both its pieces?"""
+    """Tell for each function, in the order in which the guest meets them, whether it gets both its pieces."""
     above = _Window(_HIGH_BASE, _HIGH_BASE + high)
     below = _Window(_LOW_END - low + min(low // 2, _FRAME_BUFFER), _LOW_RESERVED)
     return [below.take(_CONFIG, _PAGE) and _fits(above, bars.wide) and _fits(below, bars.narrow) for bars in functions]

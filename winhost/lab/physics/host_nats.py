@@ -82,7 +82,7 @@ class HostNats(Part):
                 yield Record({**NO_NAT, **seen, "vms": self.users(seen.get("switch"))}, {"name": name})
 
     def _seen(self, prefix: str | None) -> dict[str, Json]:
-        """Where the host has an address in it."""
+        """The network, with the host's address in it and the switch of that address."""
         if prefix is None:
             return {}
         found: dict[str, Json] = {"network": prefix}

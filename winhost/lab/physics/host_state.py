@@ -1,4 +1,4 @@
-"""What a simulated host is, made from facts, and how it shows in them."""
+"""The state of a simulated host, made from facts, and its view in facts."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -171,7 +171,7 @@ class HostState:
         return self._role in ("installed", "uninstall-pending")
 
     def place(self, location: str) -> str | None:
-        """Where the device there stands, as resource AssignableDevice tells: a VM that claims it counts first."""
+        """The place of the device there, as resource AssignableDevice shows it: a VM that claims it counts first."""
         claimed = [assigned(vm.guid) for vm in self.vms.values() if vm.has(location)]
         rungs = [d.rung for d in self.devices if d.location == location]
         return next(iter(claimed + rungs), None)
@@ -184,7 +184,7 @@ class HostState:
             return sorted(d.location for d, fit in zip(found, fits, strict=True) if fit)
 
     def guest_lacks(self, guid: str) -> dict[str, int]:
-        """What the kernel of such a guest says that it needs, by window: the low one is asked for first."""
+        """The sizes that the kernel of such a guest reports as needed, by window: the low one is asked for first."""
         with self._lock:
             vm, found = self.vms[guid], self._met(guid)
             bars = [d.bars for d in found]
@@ -233,7 +233,7 @@ class HostState:
             return tuple(self._lister(resource)())
 
     def has_module(self, module: str) -> bool:
-        """Whether a PowerShell module is on this Windows."""
+        """Tell whether this Windows has a PowerShell module."""
         match module:
             case "Hyper-V":
                 return self._tools == "installed"
@@ -245,7 +245,7 @@ class HostState:
                 return True
 
     def denied(self, cmdlet: str) -> CmdletError:
-        """What whoever is no administrator gets of this cmdlet."""
+        """The error of this cmdlet for those who are no administrators."""
         if cmdlet in _DENIED_OTHERWISE:
             error, asked = _DENIED_OTHERWISE[cmdlet]
             return self.fail(error, asked)
@@ -277,7 +277,8 @@ class HostState:
         return Facts(initial.host, initial.origin, initial.read_at, initial.winhost, resources, initial.schema)
 
     def settled_state(self) -> dict[str, Json]:
-        """What must be the same again after everything was given back, whoever may see it, also VMs without the role.
+        """The state that must be the same again after everything was given back, also the parts that only an
+        administrator sees, and VMs without the role.
 
         Left out is what no one can or need give back: the boot, instance ids, free memory, how far files of disks have
         grown, and the power of VMs while there is no Hyper-V to run them.
@@ -323,7 +324,7 @@ class HostState:
         }
 
     def _with(self, resource: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
-        """As it was given, but for what is so now."""
+        """Yield the given records with their present values."""
         return (Record({**r.state, **changed()}, r.key) for r in self._initial.get(resource, ()))
 
     def _hyper_v_host(self) -> tuple[Record, ...]:

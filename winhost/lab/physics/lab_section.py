@@ -1,4 +1,4 @@
-"""What a facts file cannot tell: the hidden physics of a simulated host, `lab:` in its host file."""
+"""The hidden physics of a simulated host, which a facts file cannot tell: `lab:` in its host file."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -9,7 +9,9 @@ from winhost.model.written import Closed
 
 
 class DevicePhysics(Closed):
-    """Of one PCI function, by its location path. BARs in bytes; left out, they follow from the surveyed ranges."""
+    """The physics of one PCI function, by its location path. BARs in bytes; left out, they follow from the surveyed
+    ranges.
+    """
 
     mitigation_driver: bool = Field(default=False, description="dismounts without -Force")
     in_use: bool = Field(default=False, description="a program holds it: it cannot be disabled")
@@ -22,14 +24,14 @@ class DevicePhysics(Closed):
 
 
 class GuestPhysics(Closed):
-    """Of one VM's guest, by the VM's GUID."""
+    """The physics of one VM's guest, by the VM's GUID."""
 
     answers: bool = Field(default=True, description="shuts down when asked")
     shutdown_seconds: float = 20
 
 
 class SourcePhysics(Closed):
-    """Of one source of a staged file: an address, a path on the host, or ./name beside the plan."""
+    """The physics of one source of a staged file: an address, a path on the host, or ./name beside the plan."""
 
     there: bool = True
     sha256: str | None = Field(default=None, description="of what comes from there; left out, what is asked for")
@@ -43,7 +45,7 @@ class SourcePhysics(Closed):
 
 
 class AccountPhysics(Closed):
-    """Of the host's accounts, rights and tasks."""
+    """The physics of the host's accounts, rights and tasks."""
 
     rights_by_policy: tuple[str, ...] = Field(
         default=(), description="rights that a policy of the domain sets: what is changed here does not stay"
@@ -54,7 +56,7 @@ class AccountPhysics(Closed):
 
 
 class AdapterPhysics(Closed):
-    """Of one network adapter, by its GUID: what happens when an external switch is made on it."""
+    """The physics of one network adapter, by its GUID: what happens when an external switch is made on it."""
 
     refuses: bool = Field(default=False, description="no switch can be made on it")
     loses_static: bool = Field(default=False, description="its static addresses do not come along")
@@ -64,7 +66,7 @@ class AdapterPhysics(Closed):
 
 
 class ImagePhysics(Closed):
-    """Of one image that distros are made of, by its SHA-256."""
+    """The physics of one image that distros are made of, by its SHA-256."""
 
     systemd: bool = Field(default=True, description="it starts systemd without being told to")
     sshd: bool = Field(default=False, description="it brings an SSH server")
@@ -74,7 +76,7 @@ class ImagePhysics(Closed):
 
 
 class WslPhysics(Closed):
-    """Of WSL itself."""
+    """The physics of WSL itself."""
 
     images: Mapping[str, ImagePhysics] = Field(default_factory=dict)
     interactive: tuple[str, ...] = Field(
@@ -87,7 +89,7 @@ class WslPhysics(Closed):
 
 
 class DiskPhysics(Closed):
-    """Of one virtual disk that VMs are made of, by the SHA-256 of its file."""
+    """The physics of one virtual disk that VMs are made of, by the SHA-256 of its file."""
 
     size: int = Field(default=7 << 29, description="bytes that a guest sees; left out, 3.5 GiB as of Ubuntu's images")
     format: Literal["VHDX", "VHD"] = "VHDX"
@@ -97,7 +99,7 @@ class DiskPhysics(Closed):
 
 
 class NewVmPhysics(Closed):
-    """Of what VMs are made of and where."""
+    """The physics of new VMs: their materials and where they are stored."""
 
     store: str = Field(default="D:\\VHDs", description="Hyper-V's folder of virtual disks")
     free: int = Field(default=1 << 40, description="bytes left on its volume")

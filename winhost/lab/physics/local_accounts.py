@@ -62,7 +62,7 @@ class Account:
 
 
 class LocalAccounts(Part):
-    """What Windows keeps of accounts. Its methods are cmdlets in snake case."""
+    """The accounts of a Windows. Its methods are cmdlets in snake case."""
 
     def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
@@ -105,7 +105,7 @@ class LocalAccounts(Part):
                 self.host.files.write(f"{state['profile']}\\AppData\\Local\\wsl\\{number}\\ext4.vhdx", b"")
 
     def _built_in(self) -> Iterator[Account]:
-        """On every Windows, but not on a domain controller."""
+        """Yield the built-in accounts of every Windows but domain controllers."""
         if self.is_controller:
             return
         client, base = self.host.is_client, self._base
@@ -210,13 +210,13 @@ class LocalAccounts(Part):
 
     @as_cmdlet("Remove-LocalUser", sid="InputObject[].SID")
     def remove_local_user(self, sid: str) -> None:
-        """What it left behind, such as its profile and rights, stays. Raises CmdletError."""
+        """Remove an account, whose profile and rights stay. Raises CmdletError."""
         cmdlet = "Remove-LocalUser"
         del self.accounts[self._user(sid, cmdlet).name.casefold()]
 
     @as_cmdlet("Add-LocalGroupMember", "SID", sid="Member[].SID")
     def add_local_group_member(self, sid: str) -> None:
-        """To the administrators. Raises CmdletError."""
+        """Add an account to the administrators. Raises CmdletError."""
         account = self._user(sid, "Add-LocalGroupMember")
         if account.administrator:
             raise self.host.fail("member-exists", "Add-LocalGroupMember", account=account.name)
@@ -224,7 +224,7 @@ class LocalAccounts(Part):
 
     @as_cmdlet("Remove-LocalGroupMember", "SID", sid="Member[].SID")
     def remove_local_group_member(self, sid: str) -> None:
-        """From the administrators. Raises CmdletError."""
+        """Remove an account from the administrators. Raises CmdletError."""
         account = self._user(sid, "Remove-LocalGroupMember")
         if not account.administrator:
             raise self.host.fail("member-unknown", "Remove-LocalGroupMember", account=account.name)
@@ -239,7 +239,7 @@ class LocalAccounts(Part):
             account.profile = None
 
     def loaded(self, account: Account) -> bool:
-        """Whether its profile is in use."""
+        """Tell whether the account's profile is in use."""
         alive = self.task("keep-alive", account.name)
         return bool(account.sessions or (alive and alive.running))
 
@@ -281,7 +281,7 @@ class LocalAccounts(Part):
         self.remove_local_user(account.sid)
 
     def distros(self, account: Account) -> int | None:
-        """How many disks of distros belong to it; of accounts of others nobody looks."""
+        """The number of distros' disks of an account of ours; nobody looks into other accounts."""
         if not account.ours:
             return None
         folders = [f"{FOLDER}\\distros\\{account.name}", *([account.profile] if account.profile else [])]
@@ -322,7 +322,7 @@ class LocalAccounts(Part):
             self.set_right(right, [self._sid_of(holder) for holder in initial])
 
     def set_granted(self, asked: SetCall) -> None:
-        """What a set of AccountRight does."""
+        """Apply a set of AccountRight."""
         right, name = asked.key["right"], asked.key["account"]
         if right not in RIGHTS[:2]:
             raise bad_request("winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.")
@@ -340,7 +340,7 @@ class LocalAccounts(Part):
         return account
 
     def set_right(self, right: str, holders: Sequence[str]) -> None:
-        """What a policy of the domain says comes back at once here, on Windows within the hour."""
+        """Set a right, which a policy of the domain restores: at once here, on Windows within the hour."""
         if right not in self.host.lab.accounts.rights_by_policy:
             self.rights[right] = list(holders)
 
@@ -357,5 +357,5 @@ def check_account_name(name: str) -> None:
 
 
 def no_local_accounts() -> CmdletError:
-    """What a domain controller tells who asks for them."""
+    """The error of a domain controller for local accounts."""
     return own_error("NoLocalAccounts", "InvalidOperation", "A domain controller has no accounts of its own.")

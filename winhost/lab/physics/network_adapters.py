@@ -48,7 +48,7 @@ class Adapter:
 
     @property
     def addresses(self) -> list[dict[str, Json]]:
-        """In the shape of the facts; changed in place."""
+        """The addresses in the shape of the facts; changed in place."""
         found: list[dict[str, Json]] = self.state["addresses"]
         return found
 
@@ -57,7 +57,7 @@ class Adapter:
         return [dict(each) for each in self.addresses if each["origin"] == "manual"]
 
     def add_address(self, address: str, prefix: int) -> None:
-        """By hand, which ends what DHCP gave."""
+        """Add a manual address, which ends the lease of DHCP."""
         if all(each["address"] != address for each in self.addresses):
             self.addresses[:] = [*self.manual(), {"address": address, "prefix": prefix, "origin": "manual"}]
 
@@ -68,7 +68,7 @@ class Adapter:
             self.routes.append((to, by))
 
     def all_routes(self) -> list[list[str]]:
-        """As (destination, gateway), the default one first."""
+        """The routes as (destination, gateway), the default one first."""
         default = [["0.0.0.0/0", str(self.state["gateway"])]] if self.state["gateway"] else []
         return [*default, *([to, by] for to, by in self.routes)]
 
@@ -89,12 +89,12 @@ class Switch:
 
 
 def adapter_of(record: Record, index: int) -> Adapter:
-    """As it was read."""
+    """Make an adapter from its record."""
     state = {name: known_or(record.state, name, blank) for name, blank in BLANK.items()}
     state["addresses"] = [dict(each) for each in state["addresses"]]
     return Adapter(record.key["adapter"], index, state)
 
 
 def port_name(switch: str) -> str:
-    """What Windows calls the host's own interface on a switch."""
+    """The name that Windows gives the host's own interface on a switch."""
     return f"vEthernet ({switch})"

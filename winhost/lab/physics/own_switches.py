@@ -27,7 +27,7 @@ _LINK_SECONDS, _PROFILE_SECONDS = 60, 30
 
 
 class SwitchRecords:
-    """By the name of the switch; `files` are the host's."""
+    """The records of switches by name; `files` are the host's."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -54,7 +54,7 @@ class SwitchRecords:
         return self.all() if self.files.is_own(DATA) and self.files.is_own(FOLDER) else []
 
     def save(self, record: Mapping[str, Any]) -> None:
-        """In the place of the one before. A switch that is gone for good is forgotten."""
+        """Replace the record of this name. A switch that is gone for good is forgotten."""
         others = [each for each in self.all() if each["name"] != record["name"]]
         kept = record["phase"] != "settled" or record["make"]
         self.write(SWITCHES, {"records": [*others, *([dict(record)] if kept else [])]})
@@ -248,7 +248,7 @@ def _adapter(network: Host, guid: str) -> Adapter:
 
 
 def _addressing(network: Host, end: Adapter) -> dict[str, Any]:
-    """What somebody set of it by hand, and its profile."""
+    """The manual settings of an adapter, and its profile."""
     manual = [{"address": each["address"], "prefix": each["prefix"]} for each in end.manual()]
     families = {":" in str(each["address"]) for each in manual}
     return {

@@ -1,4 +1,4 @@
-"""What winhost keeps on a simulated host of the VMs that it makes there, and how they show in the facts."""
+"""The records of the VMs that winhost makes on a simulated host, and their view in the facts."""
 
 import gzip
 import re
@@ -28,7 +28,9 @@ _START_DELAY = 60
 
 
 class OwnVms(Part):
-    """Of one host. Records are in the registry, under `vm NAME`, `disk NAME` and `seed NAME`."""
+    """The VMs that winhost made on one host. Records are in the registry, under `vm NAME`, `disk NAME` and
+    `seed NAME`.
+    """
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -173,7 +175,7 @@ class OwnVms(Part):
             self.host.remove_vm(self.of_ours(name, record).guid)
 
     def made(self, record: Kept) -> VirtualMachine | None:
-        """By the id in the record."""
+        """Return the VM with the record's id."""
         given: VirtualMachine | None = self.host.vms.get(record["id"])
         return given
 

@@ -1,4 +1,4 @@
-"""What the simulated host is made of: parts with a state of their own, and cmdlets that change it."""
+"""The parts of a simulated host, with a state of their own, and cmdlets that change it."""
 
 import json
 import re
@@ -34,8 +34,8 @@ W = TypeVar("W", bound=ChangesHost)
 
 @dataclass(frozen=True)
 class StandIn:
-    """How a stand-in for PowerShell calls a method. parameters: argument to parameter of the cmdlet, where `VM[].Id`
-    is the id of each of the VMs given; ignored: parameters that may be given, and change nothing here.
+    """Describes how a stand-in for PowerShell calls a method. parameters: argument to parameter of the cmdlet, where
+    `VM[].Id` is the id of each of the VMs given; ignored: parameters that may be given, and change nothing here.
     """
 
     method: Callable[..., object]
@@ -147,7 +147,7 @@ class Part:
         self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
 
     def all_kept(self, kind: str) -> Iterator[tuple[str, Kept]]:
-        """In the order of their names."""
+        """Yield the records in the order of their names."""
         for entry in sorted(self.host.software.record):
             if match := re.fullmatch(rf"{kind} ([a-z0-9-]{{1,63}})", entry):
                 yield match[1], self.kept(kind, match[1]) or {}
@@ -175,11 +175,11 @@ class Part:
     # ---- what it has
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """For each resource that the part knows: a call that lists all its instances."""
+        """The resources that the part knows: a call for each lists all its instances."""
         return {}
 
     def changes(self) -> Mapping[str, Change]:
-        """For each resource that can be set: what a set does, after the checks of its declared values."""
+        """The resources that can be set: a call for each applies a set, after the checks of its declared values."""
         return {}
 
     def restarted(self) -> bool:

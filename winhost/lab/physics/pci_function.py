@@ -36,7 +36,7 @@ class Device:
 
     @property
     def rung(self) -> str:
-        """Where it stands as far as the host goes; which VM has it, the VMs know."""
+        """The state of the device on the host; the VMs know which of them has it."""
         if self.dismounted:
             return DISMOUNTED
         return ENABLED if self.enabled else DISABLED
@@ -53,7 +53,7 @@ class Device:
 
     @property
     def bars(self) -> GuestBars:
-        """What a guest has to find room for."""
+        """The BARs for which a guest has to find room."""
         lengths = [(r["start"] >= _FOUR_GIB or r["length"] >= _APERTURE, r["length"]) for r in self.surveyed]
         wide, narrow = self.physics.bars64, self.physics.bars32
         return GuestBars(
@@ -94,7 +94,7 @@ def not_exposed() -> Json:
 
 
 def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:
-    """From its PciDevice instance and, where that was read, its place on the ladder."""
+    """Make a device from its PciDevice instance and, where that was read, its place on the ladder."""
     healthy = dict(record.state)
     if isinstance(healthy.get("ranges"), list | tuple):
         healthy["ranges"] = sorted(healthy["ranges"], key=lambda each: int(each["start"]))

@@ -15,7 +15,7 @@ NOT_GRANTED, WRONG_PASSWORD, DISABLED, NOBODY = 2147943785, 2147943726, 21479437
 
 @dataclass
 class Task:
-    """In the folder `winhost`. secret: the password that it was registered with, None for none."""
+    """A task in the folder `winhost`. secret: the password that it was registered with, None for none."""
 
     name: str
     account: str
@@ -41,27 +41,27 @@ class Task:
 
 
 def jobs_task(account: str, logon: str, secret: str | None) -> Task:
-    """As winhost registers it."""
+    """The task for jobs that winhost registers."""
     arguments = f'-NoProfile -NonInteractive -ExecutionPolicy Bypass -File "{script_path(account)}"'
     return Task(f"jobs-{account}", account, POWERSHELL, arguments, at_startup=False, logon=logon, secret=secret)
 
 
 def keep_alive_task(account: str, logon: str, secret: str | None, program: str, distro: str) -> Task:
-    """As winhost registers it."""
+    """The task that winhost registers to keep a distro running."""
     arguments = f'-d {distro} -u root --cd / -e /bin/sh -c "exec sleep infinity"'
     return Task(f"keep-alive-{account}", account, program, arguments, at_startup=True, logon=logon, secret=secret)
 
 
 def script_path(account: str) -> str:
-    """What its task runs."""
+    """The path of the script that the task for jobs runs."""
     return f"{job_folder(account)}\\job.ps1"
 
 
 def answer_path(account: str, number: str) -> str:
-    """What waits for the answer to a job."""
+    """The path of the answer to a job."""
     return f"{job_folder(account)}\\answers\\answer-{number}.json"
 
 
 def job_folder(account: str) -> str:
-    """Where its jobs are written."""
+    """The folder of an account's jobs."""
     return f"{FOLDER}\\jobs\\{account}"

@@ -54,7 +54,7 @@ class LinuxTurn:
     starts: int = 0
 
     def begins(self, entry: Mapping[str, Any]) -> bool:
-        """Whether this entry starts it."""
+        """Tell whether this boot entry starts the installed Linux, and count the start."""
         self.runs = self.installed is not None and str(entry["path"]).casefold().endswith("\\ubuntu\\shimx64.efi")
         self.starts += self.runs
         return self.runs
@@ -130,11 +130,11 @@ class Machine(VmMaking, FeatureCmdlets):
 
     @as_cmdlet("Restart-Computer")
     def restart_computer(self) -> None:
-        """In two lab seconds, so that this still gets its answer."""
+        """Restart after two lab seconds, so that this call still gets its answer."""
         self.restart()
 
     def restart(self) -> None:
-        """Of whichever system runs. Raises CmdletError, HostDown."""
+        """Restart the system that runs. Raises CmdletError, HostDown."""
         with self._lock:
             self.check_session()
             if self._restart is not None:
@@ -189,7 +189,7 @@ class Machine(VmMaking, FeatureCmdlets):
             return True
 
     def _come_up(self) -> bool:
-        """Whether Windows has changes to finish."""
+        """Start Windows, and tell whether it has changes to finish."""
         changed = any([self._role in PENDING, *(part.restarted() for part in self.parts)])
         self._role = PENDING.get(self._role, self._role)
         if changed:

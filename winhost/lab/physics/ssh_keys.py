@@ -2,7 +2,7 @@
 
 
 def private_text(seed: bytes) -> str:
-    """As in an OpenSSH private key file."""
+    """The text of an OpenSSH private key file."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -11,7 +11,7 @@ def private_text(seed: bytes) -> str:
 
 
 def public_line(seed: bytes) -> str:
-    """As in a .pub file, without a name."""
+    """The line of a .pub file, without a name."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 

@@ -33,7 +33,9 @@ VM_RESOURCES = ("Vm", "VmPower", *FIELDS)
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a VM's configuration holds: a place, and the instance that was dismounted there when it was assigned."""
+    """An assigned device in a VM's configuration: its place, and the instance that was dismounted there when it was
+    assigned.
+    """
 
     location: str
     instance: str
@@ -94,7 +96,7 @@ class VirtualMachine:
         return self.power in ("running", "paused")
 
     def has(self, location: str) -> bool:
-        """Whether its configuration holds a device there, stale or not."""
+        """Tell whether the configuration holds a device there, stale or not."""
         return any(assignment.location == location for assignment in self.assignments)
 
     def state(self, resource: str) -> dict[str, Json]:
@@ -110,9 +112,8 @@ class VirtualMachine:
 def virtual_machine(
     guid: str, state_of: Callable[[str], Mapping[str, Json]], places: Mapping[str, str], instance: Callable[[str], str]
 ) -> VirtualMachine:
-    """From its states (`state_of` a resource), the places of all devices by location, and the instance at a location.
-
-    What a recorded host could not tell is as on a new VM.
+    """Make a VM from its states (`state_of` a resource), the places of all devices by location, and the instance at a
+    location. Values that a recorded host could not tell are those of a new VM.
     """
     seen = state_of("Vm")
     kept: dict[str, Any] = {

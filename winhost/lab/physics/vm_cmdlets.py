@@ -28,7 +28,7 @@ class DeviceCmdlets(CmdletHost):
 
     @as_cmdlet("Disable-PnpDevice", instance="InstanceId[]")
     def disable_pnp_device(self, instance: str) -> None:
-        """By its instance id of the moment."""
+        """Disable a device by its present instance id."""
         found = self._pnp(instance, "Disable-PnpDevice")
         if found.physics.in_use or found.dismounted:
             raise self.fail("pnp-failed", "Disable-PnpDevice")
@@ -36,7 +36,7 @@ class DeviceCmdlets(CmdletHost):
 
     @as_cmdlet("Enable-PnpDevice", instance="InstanceId[]")
     def enable_pnp_device(self, instance: str) -> None:
-        """By its instance id of the moment."""
+        """Enable a device by its present instance id."""
         found = self._pnp(instance, "Enable-PnpDevice")
         if found.dismounted:
             raise self.fail("pnp-failed", "Enable-PnpDevice")
@@ -154,7 +154,7 @@ class VmCmdlets(DeviceCmdlets):
             setattr(vm, name, value)
 
     def set_vm_resource(self, resource: str, asked: SetCall) -> None:
-        """What a set of VmMmio, VmActions, VmCheckpoints or VmMemory does: a cmdlet for each property."""
+        """Apply a set of VmMmio, VmActions, VmCheckpoints or VmMemory: a cmdlet for each property."""
         for name, field in FIELDS[resource].items():
             if name in asked.desired and field == "dynamic_memory":
                 self.set_vm_memory(asked.key["vm"], dynamic_memory_enabled=asked.desired[name])
@@ -169,7 +169,7 @@ class VmCmdlets(DeviceCmdlets):
 
     @as_cmdlet("Start-VM", guid="VM[].Id")
     def start_vm(self, guid: str) -> None:
-        """From off or saved; Windows only warns where it runs already."""
+        """Start a VM that is off or saved; Windows only warns where it runs already."""
         vm = self._vm(guid, "Start-VM")
         if vm.power == "running":
             return
@@ -214,7 +214,7 @@ class VmCmdlets(DeviceCmdlets):
         return any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
 
     def set_vm_power(self, asked: SetCall) -> None:
-        """What a set of VmPower does."""
+        """Apply a set of VmPower."""
         guid = asked.key["vm"]
         power = self.vms[guid].power
         match asked.desired["state"]:
@@ -287,7 +287,6 @@ class VmCmdlets(DeviceCmdlets):
 
     @as_cmdlet("Save-VM", guid="VM[].Id")
     def save_vm(self, guid: str) -> None:
-        """To disk."""
         vm = self._vm_in(("running", "paused"), guid, "Save-VM")
         if vm.assignments:
             raise self.fail("save-with-device", "Save-VM", vm=vm.name)
@@ -300,7 +299,6 @@ class VmCmdlets(DeviceCmdlets):
 
     @as_cmdlet("Resume-VM", guid="VM[].Id")
     def resume_vm(self, guid: str) -> None:
-        """From paused."""
         self._vm_in(("paused",), guid, "Resume-VM").power = "running"
 
     # ---- devices of a VM
@@ -334,7 +332,7 @@ class VmCmdlets(DeviceCmdlets):
         vm.assignments = [claim for claim in vm.assignments if claim.location != location]
 
     def set_assignment(self, asked: SetCall) -> None:
-        """What a set of AssignableDevice does: on the host, dismounted, or with a VM."""
+        """Apply a set of AssignableDevice: on the host, dismounted, or with a VM."""
         place, location = str(asked.desired["place"]), asked.key["location"]
         vm = owner(place)
         if vm is not None and vm not in self.vms:

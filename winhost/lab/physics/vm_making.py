@@ -1,6 +1,6 @@
-"""How a simulated Hyper-V makes VMs and their disks, and takes them away.
+"""Makes and removes VMs and their disks on a simulated Hyper-V.
 
-What it rests on: the reference of module Hyper-V, and public reports of what hinders Generation 2 VMs with Linux.
+Sources: the reference of module Hyper-V, and public reports of what hinders Generation 2 VMs with Linux.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ class VmMaking(VmCmdlets):
 
     @property
     def _resized(self) -> dict[str, int]:
-        """By path, of those that Resize-VHD changed; made with the first."""
+        """The sizes of disks that Resize-VHD changed, by path."""
         kept: dict[str, int] = self.__dict__.setdefault("_grown", {})
         return kept
 
@@ -87,7 +87,7 @@ class VmMaking(VmCmdlets):
         self._resized[path.casefold()] = size
 
     def attributes(self, path: str) -> list[str]:
-        """Of a file or a folder, those that Hyper-V minds."""
+        """The attributes of a file or folder that Hyper-V minds."""
         inside = path.casefold().startswith(self.lab.new_vms.store.casefold())
         return list(self.lab.new_vms.attributes) if inside else []
 
@@ -191,7 +191,7 @@ class VmMaking(VmCmdlets):
             vm.discs.append(next((disc for disc in inside if disc and is_for_cloud_init(disc)), None))
 
     def disc_of(self, vm: VirtualMachine) -> GuestDisc | None:
-        """What the Linux on its disk was told on its first start, if there is one and it was told anything."""
+        """The disc that the Linux on the VM's disk read on its first start; None where there is none."""
         images = [str(self.software.read_hash(path)) for path in vm.disks]
         linux = any(self.lab.new_vms.disks.get(image, DiskPhysics()).linux for image in images)
         return read_disc(vm.discs[0]) if linux and vm.discs and vm.discs[0] else None

@@ -107,7 +107,7 @@ class Accounts(LocalAccounts):
     # ---- as resources
 
     def _try_passwords(self) -> None:
-        """As the scripts do: to look takes a logon, which makes a profile where there is none."""
+        """Log on to look, as the scripts do, which makes a profile where there is none."""
         for task in self.jobs_tasks():
             with suppress(CmdletError):
                 if task.logon == "password":
@@ -167,12 +167,12 @@ class Accounts(LocalAccounts):
         }
 
     def has_stale_script(self, account: str) -> bool:
-        """Whether what the task for its jobs runs is not what this winhost writes."""
+        """Tell whether the script of the task for jobs differs from this winhost's."""
         found = self.host.files.read(script_path(account))
         return found is None or found.replace(b"\r", b"") != job_script().encode()
 
     def jobs_task(self, account: str) -> Task | None:
-        """Where it may run, has something to run, and there still is somebody to run as."""
+        """Return the account's task for jobs, if it may run, has a script, and its account still exists."""
         task = self.task("jobs", account)
         known = not self.is_controller and self.find(account) is not None
         runs = known and self.host.files.read(script_path(account)) is not None
@@ -241,7 +241,7 @@ class Accounts(LocalAccounts):
                 task.running = task.running and task.enabled
 
     def _make_tasks(self, account: Account, goal: Mapping[str, Any], now: Mapping[str, Json]) -> None:
-        """Where one is missing, or does something else."""
+        """Register tasks that are missing or differ."""
         name, jobs, keeps = account.name, goal["jobs"] != "absent", goal["keep_alive"] != "absent"
         others = keeps and any(goal[each] != now[each] for each in ("distro", "program"))
         runs = jobs and (now["jobs"] == "absent" or self.has_stale_script(name))
@@ -313,7 +313,9 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Start-ScheduledTask")
     def start_scheduled_task(self, name: str) -> None:
-        """What fails then is the result of the task, and no error of this. Raises CmdletError where it is disabled."""
+        """Start a task, whose own failure becomes its result and no error here. Raises CmdletError where it is
+        disabled.
+        """
         cmdlet = "Start-ScheduledTask"
         task = self._task(name, cmdlet)
         if not task.enabled:
@@ -343,7 +345,7 @@ class Accounts(LocalAccounts):
             task.running, task.result = code is None, RUNNING if code is None else code & 0xFFFFFFFF
 
     def logon_problem(self, task: Task) -> int | None:
-        """What the result of the task says where its account cannot log on."""
+        """The result of a task whose account cannot log on."""
         account = self.find(task.account)
         if account is None:
             return NOBODY
@@ -442,5 +444,5 @@ def _goal(desired: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Jso
 
 
 def config_path(profile: str) -> str:
-    """Of its configuration of WSL."""
+    """The path of the account's configuration of WSL."""
     return f"{profile}\\.wslconfig"

@@ -1,4 +1,4 @@
-"""How Windows says no: category, code and HRESULTs are the same everywhere, the text may be in any language."""
+"""The errors of Windows: category, code and HRESULTs are the same everywhere, the text may be in any language."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -13,7 +13,7 @@ _OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts w
 
 
 class CmdletError(Exception):
-    """What a cmdlet ends with. `hresults`: of the exception and its inner ones, outermost first, as 0x%08X.
+    """The error that ends a cmdlet. `hresults`: of the exception and its inner ones, outermost first, as 0x%08X.
 
     Most cmdlets only write their error and would go on; `terminating` is true where the real one throws it.
     """
@@ -53,7 +53,7 @@ class CmdletError(Exception):
 
 
 class NotYet(Exception):
-    """What is asked cannot be there before the resource that is named."""
+    """The named resource has to be there first."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(resource)
@@ -66,12 +66,12 @@ def own_error(code: str, category: str, message: str) -> CmdletError:
 
 
 def bad_request(message: str) -> CmdletError:
-    """What is asked for cannot be meant."""
+    """The request makes no sense."""
     return own_error("BadRequest", "InvalidArgument", message)
 
 
 def wrong_place(message: str) -> CmdletError:
-    """What is asked for cannot be had from how the host stands now."""
+    """The request cannot be met from the host's present state."""
     return own_error("WrongPlace", "InvalidOperation", message)
 
 
@@ -86,7 +86,6 @@ def not_found(message: str) -> CmdletError:
 
 
 def not_administrator(message: str = "Only an administrator can see or change this.") -> CmdletError:
-    """For whoever is none."""
     return own_error("NotAdministrator", "PermissionDenied", message)
 
 

@@ -19,8 +19,9 @@ def _same(path: str) -> str:
 
 @dataclass
 class Files:
-    """By path, whose case does not matter. links: paths that lead elsewhere; taken: folders that somebody made first;
-    rights: of files that were given some of their own, as SDDL; lengths: of files whose bytes nobody has.
+    """The files of a Windows by path, whose case does not matter. links: paths that lead elsewhere; taken: folders that
+    somebody made first; rights: of files that were given some of their own, as SDDL; lengths: of files whose bytes
+    nobody has.
 
     A folder is there as soon as something is in it.
     """
@@ -37,13 +38,13 @@ class Files:
         return None if found is None else bytes(found[1])
 
     def length(self, path: str) -> int:
-        """In bytes; 0 where there is none."""
+        """The length in bytes; 0 where there is no file."""
         if (told := self.lengths.get(_same(path))) is not None:
             return told()
         return len(self._files.get(_same(path), ("", b""))[1])
 
     def append(self, path: str, piece: bytes, *, restart: bool) -> None:
-        """At its end, or as all of it."""
+        """Append to a file, or replace its contents."""
         found = None if restart else self._files.get(_same(path))
         if found is not None and isinstance(found[1], bytearray):
             found[1].extend(piece)  # large ones come in many pieces
@@ -54,7 +55,7 @@ class Files:
         self._files[_same(path)] = (path, content)
 
     def give_length(self, path: str, length: Callable[[], int]) -> None:
-        """To one whose bytes nobody has."""
+        """Give a length to a file without bytes."""
         self.lengths[_same(path)] = length
 
     def give_rights(self, path: str, rights: str) -> None:
@@ -81,19 +82,19 @@ class Files:
         return _SOMEBODY if _same(path) in self.taken else _ADMINISTRATORS
 
     def has_folder(self, path: str) -> bool:
-        """Whether it is there: with something in it, or made by somebody else."""
+        """Tell whether the folder exists: it has contents, or somebody else made it."""
         return _same(path) in self.links | self.taken or any(True for _ in self.below(path))
 
     def is_full(self, path: str) -> bool:
-        """Whether there is such a file, or a folder with something in it."""
+        """Tell whether there is such a file, or a folder with contents."""
         return self.read(path) is not None or any(True for _ in self.below(path))
 
     def is_own(self, folder: str) -> bool:
-        """Whether it is no link, and nobody else made it."""
+        """Tell whether the folder is no link, and nobody else made it."""
         return _same(folder) not in self.links | self.taken
 
     def remove(self, path: str) -> None:
-        """Whether or not it is there."""
+        """Remove a file, if it is there."""
         self._files.pop(_same(path), None)
         self.lengths.pop(_same(path), None)
         self.rights.pop(_same(path), None)
@@ -104,7 +105,7 @@ class Files:
         return iter([path for same, (path, _) in self._files.items() if same.startswith(inside)])
 
     def remove_folder(self, folder: str) -> None:
-        """With all that is in it, whether or not it is there."""
+        """Remove a folder with its contents, if it is there."""
         for path in self.below(folder):
             self.remove(path)
 
@@ -130,5 +131,5 @@ def encoded(text: str, encoding: str) -> bytes:
 
 
 def on_wire(content: bytes) -> str:
-    """As files travel between a script and its host."""
+    """Encode bytes for the way between a script and its host."""
     return base64.b64encode(content).decode()

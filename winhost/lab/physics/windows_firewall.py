@@ -1,4 +1,4 @@
-"""Who may come in to a simulated host: its forwarded ports, its firewall, and that of VMs."""
+"""Decides who reaches a simulated host: its forwarded ports, its firewall, and that of VMs."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class Firewalls(Part):
         return {"PortForward": self.set_forward, "HyperVFirewall": self.set_firewall}
 
     def set_forward(self, asked: SetCall) -> None:
-        """With the firewall rule that goes with it, which is off meanwhile. Raises CmdletError."""
+        """Set a forward and its firewall rule, which is off meanwhile. Raises CmdletError."""
         port = asked.key["port"]
         if not re.fullmatch("[1-9][0-9]{0,4}", port) or int(port) > 65535:
             raise bad_request("A port is a number from 1 to 65535.")
@@ -83,7 +83,7 @@ class Firewalls(Part):
             raise own_error("NetshFailed", "InvalidResult", f"netsh: {code} {output}")
 
     def set_firewall(self, asked: SetCall) -> None:
-        """Of VMs of WSL. Raises CmdletError."""
+        """Set the firewall for the VMs of WSL. Raises CmdletError."""
         ports = list(asked.desired.get("ports", self.vm_rules))
         given = asked.desired.get("allowed", self.vm_allowed())
         if asked.desired.get("allowed") is not None and not (ports and given):
@@ -110,7 +110,7 @@ class Firewalls(Part):
             yield Record(state, {"creator": WSL})
 
     def vm_allowed(self) -> list[str] | None:
-        """Who may come to any port of VMs that winhost opened; None: everybody."""
+        """The networks that may reach the ports of VMs that winhost opened; None: everybody."""
         every = [each for remote in self.vm_rules.values() for each in remote]
         return None if ANY in every else list(dict.fromkeys(every)) or None
 
@@ -141,7 +141,7 @@ class Firewalls(Part):
 
     @as_cmdlet("Set-NetFirewallRule")
     def set_net_firewall_rule(self, name: str, remote: list[str]) -> None:
-        """On for them, or off."""
+        """Allow a rule for these addresses; none turn it off."""
         self._check_service("Set-NetFirewallRule")
         self.rules[name] = list(remote)
 
@@ -179,12 +179,12 @@ class Firewalls(Part):
 
 
 def within(address: str, networks: Sequence[str] | None) -> bool:
-    """Whether it is in one of them; None, and Any among them, is everywhere."""
+    """Tell whether one of the networks has the address; None, and Any among them, mean everywhere."""
     if networks is None or ANY in networks:
         return True
     return any(ip_address(address) in ip_network(each) for each in networks)
 
 
 def rule_name(port: str) -> str:
-    """Of the firewall rule that goes with a forward."""
+    """The name of the firewall rule that goes with a forward."""
     return f"winhost-port-{port}"

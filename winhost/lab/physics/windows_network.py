@@ -27,7 +27,7 @@ BOUNCE = 5.0  # lab seconds without a link, after the binding of an adapter chan
 
 
 class Network(Firewalls):
-    """What a host has of it, in the facts' words. `now` counts its lab seconds from the start."""
+    """The network of a host, in the facts' words. `now` counts its lab seconds from the start."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -101,7 +101,7 @@ class Network(Firewalls):
         return [self._whole(each) for each in listed if each.guid not in hidden]
 
     def carries(self, adapter: Adapter) -> bool:
-        """Whether somebody manages the host over it."""
+        """Tell whether somebody manages the host over this adapter."""
         return self.carrier is not None and self.carrier in (adapter.guid, self._hidden_port(adapter.guid))
 
     def _hidden_port(self, guid: str) -> str | None:
@@ -126,7 +126,7 @@ class Network(Firewalls):
         return list({name.casefold(): name for name in reversed(every)}.values())[::-1]
 
     def switch_state(self, name: str) -> dict[str, Json]:
-        """What resource ExternalSwitch tells of this name."""
+        """The state of resource ExternalSwitch of this name."""
         state: dict[str, Json] = {"adapter": None, "management_os": False, "vms": 0, "phase": "none", "detail": None}
         record = next((each for each in self.ours.believed() if each["name"].casefold() == name.casefold()), None)
         switch = next((each for each in self.external() if each.state["name"].casefold() == name.casefold()), None)
@@ -145,7 +145,7 @@ class Network(Firewalls):
         return state
 
     def users(self, switch: Switch) -> int:
-        """How many adapters of VMs are connected to it."""
+        """The number of VM adapters that are connected to a switch."""
         return self.found_users(switch) + list(self.vm_ports.values()).count(switch.guid)
 
     def found_users(self, switch: Switch) -> int:
@@ -154,7 +154,7 @@ class Network(Firewalls):
         return given
 
     def restarted(self) -> bool:
-        """Where the task was cut off, it begins again and finds that it was."""
+        """Start a task again that the restart cut off, which then finds that it was."""
         self._task = None
         if self.ours.flying():
             self.start()
@@ -219,18 +219,18 @@ class Network(Firewalls):
                     self._task = None
 
     def status(self, adapter: Adapter) -> str:
-        """As resource NetworkAdapter says."""
+        """The status in the words of resource NetworkAdapter."""
         return "disconnected" if adapter.up_at > self.now else str(adapter.state["status"])
 
     def is_up(self, adapter: Adapter) -> bool:
-        """Whether it has a link."""
+        """Tell whether an adapter has a link."""
         return self.status(adapter) == "up"
 
     # ---- the wire
 
     @property
     def reachable(self) -> bool:
-        """Whether whoever manages this host gets through to it."""
+        """Tell whether those who manage this host can reach it."""
         if self.carrier is None:
             return True
         end = self.adapters[self.carrier]
@@ -238,7 +238,7 @@ class Network(Firewalls):
         return end.up_at <= self.now and bool(end.addresses) and not dead
 
     def peers(self) -> list[str]:
-        """Where those are who manage this host."""
+        """The addresses of those who manage this host."""
         return (
             list(self.controllers)
             if any(self.carries(each) and each.addresses for each in self.visible_adapters())
@@ -246,7 +246,7 @@ class Network(Firewalls):
         )
 
     def lets_through(self, port: int) -> bool:
-        """Whether rules of winhost's that lead to a port of a VM are for whoever manages this host, too."""
+        """Tell whether winhost's rules for a port of a VM also admit those who manage this host."""
         forwards = [rule_name(listening) for listening, to in self.proxies.items() if to.endswith(f"/{port}")]
         remote = [self.rules[name] for name in forwards if name in self.rules]
         if self.inbound != "allow" and port in self.vm_rules:
@@ -254,7 +254,7 @@ class Network(Firewalls):
         return all(within(peer, each) for peer in self.peers() for each in remote)
 
     def physics(self, adapter: str) -> AdapterPhysics:
-        """What the facts do not tell of an adapter."""
+        """The hidden physics of an adapter, which facts do not tell."""
         given: AdapterPhysics = self.host.lab.adapters.get(adapter, AdapterPhysics())
         return given
 
@@ -279,7 +279,7 @@ class Network(Firewalls):
 
     @as_cmdlet("New-VMSwitch")
     def new_internal_vm_switch(self, name: str) -> Switch:
-        """With a port of the host's own on it, which has no address yet."""
+        """Make a switch with a port of the host's own, which has no address yet."""
         guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {self.host.name} {name} {self._made}"))
         port = self._new_port(name, Adapter(guid, 0, {**BLANK}))
         state = {"name": name, "kind": "internal", "adapter": None, "management_os": True}
@@ -300,7 +300,7 @@ class Network(Firewalls):
 
     @as_cmdlet("Remove-VMSwitch", "!Force", guid="VMSwitch[].Id")
     def remove_vm_switch(self, guid: str) -> None:
-        """What its port had goes to the adapter."""
+        """Remove a switch; the adapter gets the settings of its port."""
         switch = next(each for each in self.switches if each.guid == guid)
         self.switches.remove(switch)
         if switch.port is not None:

@@ -24,5 +24,5 @@ class FileTime:
 
 
 def of_type(type_name: str, **properties: Any) -> WindowsObject:
-    """What has no value is left out, as an object of Windows would leave it null."""
+    """Make an object without the properties that are None, which Windows would leave null."""
     return WindowsObject(type_name, {name: value for name, value in properties.items() if value is not None})

@@ -33,7 +33,7 @@ _NOT_FOUND = 6  # of nvidia-smi
 
 
 class Software(Part):
-    """What is installed, and what an installation may meet."""
+    """The installed software, and the conditions that an installation may meet."""
 
     for_administrators = ("StagedFile",)
     administrators_set = ("Wsl", "GpuDriverModel")
@@ -71,7 +71,7 @@ class Software(Part):
 
     @property
     def has_platform(self) -> bool:
-        """Until a restart has taken it."""
+        """True until a restart has removed the platform."""
         return self.platform in ("installed", "uninstall-pending")
 
     def _begin_with_wsl(self) -> None:
@@ -106,7 +106,7 @@ class Software(Part):
 
     @property
     def package(self) -> str | None:
-        """Of which MSI the installed version came, if winhost knows."""
+        """The MSI that the installed version came from, if winhost knows it."""
         ours = self.wsl is not None and self.record.get("wsl version") == self.wsl
         return self.record.get("wsl package") if ours else None
 
@@ -130,11 +130,11 @@ class Software(Part):
 
     @staticmethod
     def path_of(found: str, name: str) -> str:
-        """Where a file with this SHA-256 and name is kept."""
+        """The path of a file with this SHA-256 and name."""
         return f"{_FILES}\\{found}-{name}"
 
     def staged_path(self, desired: Json) -> str:
-        """Where a file that winhost brought lies, by its hash. Raises CmdletError."""
+        """Find a file that winhost brought by its hash. Raises CmdletError."""
         keys = [record.key for record in self._staged() if record.key["sha256"] == desired]
         if not keys:
             raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {desired} was brought to this host.")
@@ -204,7 +204,7 @@ class Software(Part):
         self._remove_part(name, path)
 
     def _named(self, key: Key) -> tuple[str, str]:
-        """What it is called in the registry, and its path. Raises CmdletError."""
+        """The registry name of a file, and its path. Raises CmdletError."""
         parts = (("sha256", "[0-9a-f]{64}"), ("name", _NAME), ("source", _SOURCE))
         if not all(re.fullmatch(pattern, str(key[part])) for part, pattern in parts):
             raise bad_request("sha256 is 64 digits, name plain, source https, a path on a drive or ./name.")
@@ -257,7 +257,7 @@ class Software(Part):
         return {"received": files.length(part), "sha256": None, "whole": whole}
 
     def _fetch_next(self, source: str, name: str, part: str, version: str) -> Json:
-        """What follows, from its source: how long the whole is."""
+        """Fetch the next piece from its source, and return the length of the whole."""
         before = self.host.files.length(part)
         if version and int(version.split(" ")[0]) == before:
             return before
@@ -271,7 +271,7 @@ class Software(Part):
         return told["whole"]
 
     def receive_slice(self, source: str, path: str, version: str) -> dict[str, Json]:
-        """What comes of a download in a while, added to what is there of the same version. Raises CmdletError."""
+        """Add the next slice of a download to what is there of the same version. Raises CmdletError."""
         physics, asked = self._source(source), re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
         with self.host.changing("Receive-WinhostSlice"):
             if not physics.there:
@@ -288,7 +288,7 @@ class Software(Part):
             return {"whole": len(content), "version": told, "resumes": resumes, "why": why}
 
     def _fetch_piece(self, part: str, address: Json) -> None:
-        """By curl.exe, from the computer that runs winhost."""
+        """Fetch a piece with curl.exe from the computer that runs winhost."""
         curl, before = self.host.programs.get("curl.exe"), self.host.files.length(part)
         if curl is None:
             raise own_error("NotFetched", "ReadError", "This Windows has no curl.exe.")
@@ -373,7 +373,7 @@ class Software(Part):
         return {"current": current, "pending": pending}
 
     def set_model(self, asked: SetCall) -> bool:
-        """From the next restart on."""
+        """Set the driver model that counts from the next restart on."""
         model, location = str(asked.desired["pending"]), asked.key["location"]
         displays = next(device.state()["displays"] for device in self.host.devices if device.location == location)
         if model != MODELS[0] and displays and "headless" not in asked.accept:
@@ -408,8 +408,8 @@ class Software(Part):
 
 
 def _checked_piece(piece: Mapping[str, Json], source: str | None) -> bytes:
-    """What it holds, which is nothing where it says from where that comes. source: where the whole comes from, and not
-    from the computer that runs winhost. Raises CmdletError.
+    """Return the bytes of a piece; none where it only names their source. source: where the whole comes from, unless
+    that is the computer that runs winhost. Raises CmdletError.
     """
     content, address, seconds = _decoded(piece.get("bytes")), piece.get("from"), piece.get("seconds")
     fits = address == source if source else address is None or _OFFER.fullmatch(str(address))
@@ -431,7 +431,7 @@ def _decoded(text: Json) -> bytes | None:
 
 
 def drives(device: Device) -> bool:
-    """Whether it is a card that the driver of NVIDIA is for."""
+    """Tell whether NVIDIA's driver is for this device."""
     return device.key["device"].startswith("VEN_10DE&") and device.healthy["kind"] == "display"
 
 

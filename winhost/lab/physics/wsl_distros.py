@@ -100,7 +100,7 @@ class Distros(WslExe):
         return next(filter(None, missing), None)
 
     def record(self, account: str, distro: str) -> dict[str, Any] | None:
-        """What winhost wrote down of a distro that it made, or is making."""
+        """The record of a distro that winhost made, or is making."""
         content = self.host.files.read(f"{folder_of(account, distro)}.json")
         return None if content is None else dict(json.loads(content))
 
@@ -161,7 +161,7 @@ class Distros(WslExe):
         return {"running": running, "config": self.vm_config(account), "mode": self.vm_mode(account)}
 
     def vm_mode(self, account: str) -> Json:
-        """Of its network, as the scripts tell."""
+        """The networking mode of the VM, in the scripts' words."""
         session = self.session(account)
         if not session.running or session.vm is None:
             return self._vm_record(account).get("mode")
@@ -169,11 +169,11 @@ class Distros(WslExe):
 
     @staticmethod
     def vm_record(account: str) -> str:
-        """Where winhost writes down what the VM of an account was made with."""
+        """The path of the record about how the VM of an account was made."""
         return f"{FOLDER}\\distros\\{account}.json"
 
     def linked(self, account: str) -> bool:
-        """Whether its running VM has a network at all."""
+        """Tell whether the running VM has a network at all."""
         return bool(self.vm_mode(account) != "none")
 
     def _vm_record(self, account: str) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Distros(WslExe):
         return sha256(now.encode()).hexdigest() if isinstance(now, str) else now
 
     def note_vm(self, account: str, mode: Json) -> None:
-        """What it is, written down before the file is changed, or what it was ended for."""
+        """Record the digest of the present .wslconfig and the networking mode of the VM."""
         self.host.files.make_folders(FOLDER, f"{FOLDER}\\distros")
         record = json.dumps({"config": self.digest(account), "mode": mode})
         self.host.files.write(self.vm_record(account), record.encode())
@@ -252,7 +252,7 @@ class Distros(WslExe):
         return self.session(account).find(name)
 
     def _our_distro(self, account: str, name: str) -> tuple[Distro, dict[str, Any]]:
-        """With its record. Raises CmdletError, NotYet."""
+        """Return a distro of ours with its record. Raises CmdletError, NotYet."""
         if (distro := self._find(account, name)) is None:
             raise wrong_place(f"{account} has no distro {name}.")
         if (record := self.ours(account, name)) is None:
@@ -311,7 +311,7 @@ class Distros(WslExe):
         self.write_record(account, name, record_of(image))
 
     def _end_idle(self, account: str) -> None:
-        """Where no distro runs: without an idle timeout the VM would stay."""
+        """End the VM where no distro runs; without an idle timeout it would stay."""
         if not self.session(account).running:
             self._end_all(account)
 
@@ -405,12 +405,12 @@ class Distros(WslExe):
 
 
 def folder_of(account: str, distro: str) -> str:
-    """Where winhost puts the disk of a distro; its record lies beside."""
+    """The folder of a distro's disk; its record lies beside."""
     return f"{FOLDER}\\distros\\{account}\\{distro}"
 
 
 def record_of(image: str, *, complete: bool = True) -> dict[str, Json]:
-    """Of a distro that has just been made, or is being made."""
+    """The record of a distro that was just made, or is being made."""
     return {"image": image, "complete": complete, "conf": None, "access": None}
 
 

@@ -54,14 +54,14 @@ class WslExe(Part):
         return given
 
     def config(self, account: str) -> Json:
-        """What the account's .wslconfig says now, or why that cannot be read."""
+        """The contents of the account's .wslconfig, or why that cannot be read."""
         found = self.host.accounts.find(account)
         if found is None or found.profile is None:
             return None
         return self.host.accounts.config_of(found)["text"]
 
     def config_error(self, account: str) -> CmdletError:
-        """What whoever reads a .wslconfig gets that cannot be read."""
+        """The error of reading a .wslconfig that cannot be read."""
         fault = cast(Mapping[str, Any], self.config(account))["unknown"]
         return CmdletError("", fault["category"], fault["code"], tuple(fault["hresults"]), fault["message"])
 
@@ -92,14 +92,16 @@ class WslExe(Part):
     # ---- wsl.exe
 
     def run(self, account: str, arguments: Sequence[str], content: bytes, *, utf8: bool) -> tuple[int, bytes, bytes]:
-        """What wsl.exe gives, as bytes: UTF-16 unless it is asked for UTF-8; what Linux says comes as it is."""
+        """Run wsl.exe and return its output as bytes: UTF-16 unless it is asked for UTF-8; output of Linux comes
+        unchanged.
+        """
         code, output, errors = self._answer(account, list(arguments), content.decode())
         plain = utf8 and not self.host.lab.wsl.always_utf16
         encoding = "utf-8" if plain or "-e" in arguments else "utf-16-le"
         return code, output.encode(encoding), errors.encode(encoding)
 
     def wsl(self, account: str, arguments: Sequence[str], content: bytes) -> Ended:
-        """As the task for jobs runs it: asked for UTF-8, and read as that."""
+        """Run wsl.exe as the task for jobs does: asked for UTF-8, and read as that."""
         code, output, errors = self.run(account, arguments, content, utf8=True)
         return code, output.decode(errors="replace"), errors.decode(errors="replace")
 
@@ -222,7 +224,7 @@ class WslExe(Part):
         return vm.mode != "bridged" or vm.switch in [each.guid for each in self.host.network.switches]
 
     def _mode(self, config: str | None) -> str:
-        """Of the network that the VM gets, which need not be the one that is wanted."""
+        """The networking mode that the VM gets, which need not be the configured one."""
         asked = self._by_policy(setting_of(config, "wsl2", "networkingMode", "").lower())
         if asked == "bridged" and _BRIDGE_GONE <= self._version < _BRIDGE_BACK:
             return "nat"
@@ -290,7 +292,7 @@ class WslExe(Part):
 
     @contextmanager
     def as_script(self) -> Iterator[None]:
-        """What wsl.exe tells becomes the error of the script that ran it. Raises CmdletError."""
+        """Turn a failure of wsl.exe into the error of the script that ran it. Raises CmdletError."""
         try:
             yield
         except WslFailure as failure:
@@ -350,7 +352,7 @@ class WslExe(Part):
         return 0, "", ""
 
     def not_let_in(self, distro: Distro, goal: Mapping[str, Any]) -> tuple[int, str] | None:
-        """With which code and words the script in a distro refuses it, if it does."""
+        """Return the code and message with which the script in a distro refuses, if it does."""
         if not distro.systemd:
             return 3, "winhost: systemd does not run here"
         if goal["port"] is not None and not distro.sshd and not self._physics(distro).packages:
@@ -365,7 +367,7 @@ class WslExe(Part):
 
 
 def _look_output(distro: Distro, address: str | None, *, active: bool) -> Iterator[str]:
-    """What the script tells of what is there."""
+    """Yield the script's lines about what is there."""
     for name, text in distro.put.items():
         if text is not None:
             yield f"{name} :{base64.b64encode(text.encode()).decode()}"

@@ -1,4 +1,6 @@
-"""What WSL keeps of an account of a simulated Windows: its distros, the VM that they share, and what made them so."""
+"""The state of WSL for an account of a simulated Windows: its distros, the VM that they share, and what made
+them so.
+"""
 
 import re
 from collections.abc import Callable
@@ -37,12 +39,14 @@ class Distro:
     holds: Callable[[], int] = int
 
     def length(self) -> int:
-        """Of its disk, which never gets smaller by itself."""
+        """The length of its disk, which never shrinks by itself."""
         return _IMPORTED + self.holds()
 
     @property
     def seed(self) -> bytes:
-        """Of its host key: the same each time, so that answers compare; or the one that it was given or made since."""
+        """The seed of its host key: the same each time, so that answers compare; or the one that it was given or made
+        since.
+        """
         return self.own_seed or sha256(self.name.encode()).digest()
 
     @property
@@ -64,7 +68,7 @@ class UtilityVm:
 
     @property
     def keeps_distros(self) -> bool:
-        """Without an idle timeout a distro goes on without anybody."""
+        """True without an idle timeout: then a distro goes on without users."""
         return _number(self.config, "general", "instanceIdleTimeout", 15000) < 0
 
     @property
@@ -75,7 +79,9 @@ class UtilityVm:
 
 @dataclass
 class WslSession:
-    """What an account has of WSL. interactive: whoever came first was logged on, and takes the VM along in the end."""
+    """The WSL of an account. interactive: the account that came first was logged on, and takes the VM along when it
+    leaves.
+    """
 
     distros: dict[str, Distro] = field(default_factory=dict)
     vm: UtilityVm | None = None
@@ -90,9 +96,8 @@ class WslSession:
 
 
 def setting_of(config: str | None, section: str, key: str, otherwise: str) -> str:
-    """What a file of WSL says. As WSL reads it, but for what nobody writes into a lab.
-
-    The first line counts, and case does not matter.
+    """Read a value of a WSL file as WSL does, except for syntax that nobody writes into a lab. The first line counts,
+    and case does not matter.
     """
     here = ""
     for line in (config or "").splitlines():

@@ -122,7 +122,7 @@ def _file(account: str, name: str) -> str:
 
 
 def _task(account: str, enabled: bool) -> Task:
-    """As winhost registers it."""
+    """The task that winhost registers."""
     arguments = (
         f'-NoProfile -NonInteractive -WindowStyle Hidden -ExecutionPolicy Bypass -File "{_file(account, "watch.ps1")}"'
     )

@@ -40,7 +40,7 @@ class Loopback:
 
     @property
     def address(self) -> str:
-        """For the environment of processes that are to use it."""
+        """The address for the environment of processes that are to use it."""
         return f"{self._server.server_address[1]} {self._word}"
 
     def knows(self, word: str) -> bool:
@@ -176,9 +176,8 @@ class PowerShellEngine:
         self._lines.put(b"")
 
     def ask(self, message: Mapping[str, Any], go_on: Callable[[], bool] = lambda: True) -> list[str]:
-        """What a script, or a command with its parameters, puts out.
-
-        Raises EngineStopped, also when `go_on` no longer holds; PipelineError for what ended the pipeline.
+        """Run a script, or a command with its parameters, and return its output. Raises EngineStopped, also when
+        `go_on` no longer holds; PipelineError for what ended the pipeline.
         """
         number = next(self._numbers)
         try:
@@ -209,7 +208,7 @@ class PowerShellEngine:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     def close(self) -> None:

@@ -72,13 +72,13 @@ def _of_the_engine(module: str) -> bool:
 
 @once
 def standins() -> str:
-    """For a runspace, before the agent. It connects to the lab that WINHOST_LAB names."""
+    """The script of a runspace before the agent. It connects to the lab that WINHOST_LAB names."""
     parts = [*_types(), _text("standins.ps1"), *(_function(name, entry) for name, entry in cmdlets().items())]
     return "\n".join(parts)
 
 
 def seams() -> str:
-    """For a runspace, after the agent."""
+    """The script of a runspace after the agent."""
     return "\n".join([_text("seams.ps1"), *map(_handed_on, _HANDED_ON)])
 
 
@@ -145,7 +145,7 @@ def _parameter(entry: Mapping[str, Any], name: str) -> str:
 
 
 def _memberships(entry: Mapping[str, Any], name: str) -> Iterator[list[str]]:
-    """What is said of a parameter in each of its sets; once, where it belongs to all."""
+    """Yield a parameter's attributes for each of its sets; once, where it belongs to all."""
     position = [f"Position = {entry['positions'][name]}"] if name in entry.get("positions", {}) else []
     sets: Mapping[str, list[str]] = entry.get("sets", {"*": [name]})
     for parameter_set, members in sets.items():

@@ -1,8 +1,8 @@
-"""How a simulated host shows itself to cmdlets that only look: CIM, Plug and Play, registry, services, programs.
+"""Shows a simulated host to cmdlets that only look: CIM, Plug and Play, registry, services, programs.
 
 It is the reverse of what the scripts of the resources do: from the resources back to what Windows would have shown
-them.
-Around the graphics cards stands what is on every machine (bridges, a network card), so that scripts have to choose.
+them. Around the graphics cards stands what is on every machine (bridges, a network card), so that scripts have to
+choose.
 """
 
 import re
@@ -181,7 +181,7 @@ _CLASS_KEYS = "{4d36e968-e325-11ce-bfc1-08002be10318}"
 
 
 def entities(machine: HostState) -> list[Entity]:
-    """What is plugged in."""
+    """The devices that are plugged in."""
     return [*_roots(machine), *_others(machine), *_controllers(machine), *_functions(machine), *_monitors(machine)]
 
 
@@ -244,7 +244,7 @@ def _roots(machine: HostState) -> Iterator[Entity]:
 
 
 def _others(machine: HostState) -> Iterator[Entity]:
-    """What no one asks for, and what must not be taken for a part of a card."""
+    """Yield devices that no one asks for, and that must not be taken for a part of a card."""
     yield Entity("ROOT\\VOLMGR\\0000", "Volume Manager", "System", "volmgr")
     root = machine.devices[0].location.split("#")[0] if machine.devices else "PCIROOT(0)"
     properties = {f"{_PCI} 1": 2, f"{_PCI} 3": 2, _LOCATIONS: [f"{root}#PCI(1F06)"]}
@@ -376,6 +376,6 @@ def driver_models(machine: HostState, models: Mapping[str, tuple[str, str]]) -> 
 
 
 def gpu_addresses(machine: HostState) -> list[str]:
-    """Where each device is, as nvidia-smi writes it."""
+    """The address of each device, as nvidia-smi writes it."""
     addresses = [_place(device, number) for number, device in enumerate(machine.devices)]
     return [f"{bus >> 8:08X}:{bus & 255:02X}:{slot:02X}.{function:X}" for bus, slot, function in addresses]

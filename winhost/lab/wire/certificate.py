@@ -27,7 +27,7 @@ class Certificate:
 
 
 def make_certificate() -> Certificate:
-    """For localhost and 127.0.0.1."""
+    """Make a certificate for localhost and 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
     signed = _describe(key.public_key()).sign(key, hashes.SHA256())
     return Certificate(

@@ -1,4 +1,4 @@
-"""Who is at the other end: Negotiate and NTLM count for a connection, Basic for one request, as with WinRM."""
+"""Authenticates clients: Negotiate and NTLM count for a connection, Basic for one request, as with WinRM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits to be received by a client: the output of one command, in pieces that fit into its envelopes."""
+"""The output of one command that waits for its client, in pieces that fit into its envelopes."""
 
 from __future__ import annotations
 

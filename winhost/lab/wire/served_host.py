@@ -1,4 +1,4 @@
-"""What stands behind an endpoint: a host that opens runspaces, and runspaces that run pipelines."""
+"""The interfaces behind an endpoint: a host that opens runspaces, and runspaces that run pipelines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Runspace(Protocol):
 
 @runtime_checkable
 class Closing(Protocol):
-    """What a runspace has too if it holds something that must end with its shell, as a process."""
+    """A runspace that holds something which must end with its shell, such as a process."""
 
     def close(self) -> None:
         """A pipeline that still runs in it ends, too. May be called again."""
@@ -70,7 +70,7 @@ class SimulatedHost(Protocol):
 
 @runtime_checkable
 class Wired(Protocol):
-    """What a host has too if its network may go away under it: connections go with it, shells stay."""
+    """A host whose network may go away under it: connections go with it, shells stay."""
 
     @property
     def wire(self) -> int | None:

@@ -37,14 +37,14 @@ class SshServer(Protocol):
 
     @property
     def seed(self) -> bytes:
-        """Of the host key that it shows."""
+        """The seed of the host key that it shows."""
 
     @property
     def authorized(self) -> Sequence[str]:
         """Public keys that it lets in, as in a .pub file."""
 
     def invoke(self, request: str, *, program: str = "agent") -> str:
-        """What the agent answers, or the program of `winhost probe` or `winhost serve`. Raises HostDown."""
+        """Return the answer of the agent, or of the program of `winhost probe` or `winhost serve`. Raises HostDown."""
 
     def connect(self, address: str, port: int) -> socket.socket | None:
         """A connection from within; None where nobody listens. Raises HostDown."""
@@ -183,7 +183,7 @@ def _within(transport: paramiko.Transport, wait: Callable[[float], Any]) -> Any:
 
 
 def _tunnels(transport: paramiko.Transport, logon: _Logon) -> None:
-    """Until the connection ends."""
+    """Serve tunnels until the connection ends."""
     while transport.is_active():
         channel = transport.accept(1)
         if channel is not None and channel.get_id() in logon.tunnels:

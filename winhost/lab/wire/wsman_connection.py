@@ -97,7 +97,9 @@ class Connection(BaseHTTPRequestHandler):
         return self._serve(logon.user, body, challenges)
 
     def _crossed_readable(self, body: bytes) -> bool:
-        """What WinRM refuses with AllowUnencrypted=false. Basic cannot seal; the client chose it knowingly."""
+        """Tell whether the body crossed readable, which WinRM refuses with AllowUnencrypted=false. Basic cannot seal;
+        the client chose it knowingly.
+        """
         basic = self.headers.get("Authorization", "").lower().startswith("basic ")
         return bool(body) and not (self.server.tls or basic or self._is_sealed())
 

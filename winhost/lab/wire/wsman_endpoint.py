@@ -55,7 +55,7 @@ class Endpoint:
 
     @property
     def unencrypted_bodies(self) -> int:
-        """How many bodies crossed HTTP readable, other than under Basic. All of them were refused."""
+        """The number of bodies that crossed HTTP readable, other than under Basic. All of them were refused."""
         return self._listener.unencrypted_bodies
 
     def start(self) -> None:

@@ -30,7 +30,7 @@ class Answer:
 
 
 class Shell(Protocol):
-    """What clients open, and run commands in; each kind reads its own messages."""
+    """A shell that a client opened to run commands in; each kind reads its own messages."""
 
     shell_id: str
     owner: str

@@ -77,12 +77,12 @@ class DisksPhysics(Closed):
 
 
 def efi_folder(guid: str) -> str:
-    """Where the host has a copy of an EFI system partition."""
+    """The host's folder for a copy of an EFI system partition."""
     return f"{FOLDER}\\esp-{guid}"
 
 
 class Disks(Part):
-    """What is on the disks of a host, by the GUIDs of its partitions."""
+    """The contents of a host's disks, by the GUIDs of their partitions."""
 
     for_administrators = ("ResizeLimit", "EfiVolume", "EfiBackup")
     administrators_set = ("Partition", "OwnPartition")
@@ -114,7 +114,7 @@ class Disks(Part):
         return [of_type("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume) for volume in self.volumes]
 
     def _laid_out(self, stated: Sequence[Record] | None) -> Iterator[Record]:
-        """What the host file says, of all disks; where it says nothing, how Windows lays them out."""
+        """Yield the partitions of all disks: those of the host file, else Windows' default layout."""
         if stated is not None:
             yield from stated
             return
@@ -185,7 +185,7 @@ class Disks(Part):
                 yield Record({**known, **late} if self.physics.looks_for_ever else known, record.key)
 
     def limits(self, record: Record) -> Mapping[str, Json]:
-        """How far a partition can be resized now, in the form of resource ResizeLimit."""
+        """The sizes to which a partition can be resized now, in the form of resource ResizeLimit."""
         found = dict(self._limits.get(record.key["partition"]) or limits(record.state))
         hibernates = any(each.state["hibernation"] for each in self.host.instances("FastStartup"))
         held = [each for each in found["holders"] if each != "hibernation-file"]
@@ -204,7 +204,7 @@ class Disks(Part):
             yield Record({name: found[name] for name in ("free", "file_system")}, record.key)
 
     def efi_files(self, record: Record) -> Mapping[str, Json]:
-        """What is on an EFI system partition: what resource EfiVolume tells, and its files."""
+        """The contents of an EFI system partition: the state of resource EfiVolume, and its files."""
         guid = record.key["partition"]
         if guid in self._files:
             return self._files[guid]
@@ -213,7 +213,7 @@ class Disks(Part):
     # ---- files of EFI system partitions
 
     def _install(self) -> None:
-        """What Ubuntu's installer does to each EFI system partition."""
+        """Change each EFI system partition as Ubuntu's installer does."""
         for record in self._efi_partitions():
             found = dict(self.efi_files(record))
             kept = [each for each in found["files"] if each["path"].casefold() not in _INSTALLED]
@@ -240,7 +240,7 @@ class Disks(Part):
             yield Record(state, record.key)
 
     def efi_copy(self, guid: str) -> list[Mapping[str, Json]] | None:
-        """What the host has a copy of, or None."""
+        """The files that the host has a copy of, or None."""
         text = self.host.files.read(f"{efi_folder(guid)}\\files.json")
         return None if text is None else json.loads(text)["files"]
 
@@ -249,7 +249,7 @@ class Disks(Part):
         return list(self._files_of(guid)["files"])
 
     def every_efi_file(self) -> dict[str, Json]:
-        """By the partitions that they are on."""
+        """The files by their partitions."""
         return {each.key["partition"]: list(self.efi_files(each)["files"]) for each in self._efi_partitions()}
 
     def _files_of(self, guid: str) -> Mapping[str, Json]:
@@ -260,7 +260,7 @@ class Disks(Part):
         self.host.files.write(path, json.dumps({"sha256": sha256, "size": size}).encode())
 
     def since_copy(self, guid: str, copy: Sequence[Mapping[str, Json]]) -> tuple[list[str], list[str]]:
-        """What is another by now, and what came since of that which installers of Linux write."""
+        """Return the copied files that have changed since, and new files that installers of Linux write."""
         files = self.files_on(guid)
         now = {each["path"].casefold(): each["sha256"] for each in files}
         kept = {str(each["path"]).casefold() for each in copy}
@@ -309,7 +309,7 @@ class Disks(Part):
         }
 
     def set_size(self, asked: SetCall) -> None:
-        """Of the partition that Windows runs from."""
+        """Resize the partition that Windows runs from."""
         asked.check_data()
         size, found = asked.desired["size"], self._asked(asked)
         if not found.state["boot"]:
@@ -463,7 +463,7 @@ class Disks(Part):
         self._limits[guid] = {**found, "free": found["free"] - given}
 
     def largest(self, record: Record) -> int:
-        """As large as it could be: up to the next partition, or the end of the disk."""
+        """The largest size of a partition: up to the next one, or the end of the disk."""
         begin, disk = record.state["offset"], self.disk_of(record.state)
         behind = [each["offset"] for each in self.partitions.values() if each["disk"] == record.state["disk"]]
         end = min([each for each in behind if each > begin], default=None)
@@ -507,12 +507,12 @@ class Disks(Part):
         (self._mounted_read_only.add if heeded else self._mounted_read_only.discard)(guid)
 
     def is_writable(self, guid: str) -> bool:
-        """Whether its volume is, as it is mounted."""
+        """Tell whether the volume is mounted writable."""
         return guid not in self._mounted_read_only
 
     @as_cmdlet("Format-Volume")
     def format_volume(self, guid: str, file_system: str, label: str) -> None:
-        """What was on it is gone."""
+        """Format a volume, which loses its contents."""
         self.labels[guid] = (file_system, label)
         self.clear(guid)
         # What is read of it once its type is that of an EFI system partition.
@@ -521,7 +521,7 @@ class Disks(Part):
 
     @as_cmdlet("Remove-Partition", "Confirm", guid="InputObject[].DeviceID")
     def remove_partition(self, guid: str) -> None:
-        """With what is on it."""
+        """Remove a partition with its contents."""
         assert guid not in self.read_only, "nobody knows whether Windows takes it away"
         del self.partitions[guid]
         self.labels.pop(guid, None)

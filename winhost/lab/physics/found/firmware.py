@@ -40,7 +40,9 @@ class FirmwarePhysics(Closed):
 
 
 class FirmwarePart(Part):
-    """What of it a host file does not say is as of a new machine: Windows is booted, and Secure Boot is on."""
+    """The firmware. Values that a host file does not state are those of a new machine: Windows is booted, and Secure
+    Boot is on.
+    """
 
     for_administrators = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 
@@ -58,7 +60,7 @@ class FirmwarePart(Part):
         return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
 
     def _listed(self, record: Record) -> Record:
-        """Of a whole host, without what takes a compiler to read."""
+        """The listed record of a whole host has no values that take a compiler to read."""
         unread = {name: {"unknown": _NOT_READ.as_json()} for name in _NO_BOOT}
         return record if self.kind == "bios" else Record({**record.state, **unread}, record.key)
 
@@ -109,7 +111,7 @@ class FirmwarePart(Part):
             raise own_error("NotUefi", "InvalidOperation", "Windows was started by a BIOS, which has no boot entries.")
 
     def set_next(self, number: Json) -> None:
-        """What is started once. Raises CmdletError."""
+        """Set the entry that is started once. Raises CmdletError."""
         self.check_uefi()
         entries = [each for each in self.boot["entries"] if each["entry"] == number]
         alike = [each for each in self.boot["entries"] if entries and _alike(each) == _alike(entries[0])]
@@ -146,7 +148,7 @@ class FirmwarePart(Part):
 
     @staticmethod
     def bcd_id(entry: Mapping[str, Any]) -> str:
-        """What bcdedit calls an entry."""
+        """The name of an entry in bcdedit."""
         return "{bootmgr}" if entry["path"] == WINDOWS_LOADER else "{" + made_guid("bcd", entry["entry"]) + "}"
 
     def _enumerated(self) -> str:
@@ -177,7 +179,7 @@ class FirmwarePart(Part):
 
     @as_cmdlet("Write-WinhostFirmwareVariable")
     def remove_entry(self, number: str) -> None:
-        """From the order, and then itself."""
+        """Remove an entry from the order and from the list."""
         self.boot["order"] = [each for each in self.boot["order"] if each != number]
         self.boot["entries"] = [each for each in self.boot["entries"] if each["entry"] != number]
 
@@ -213,13 +215,13 @@ class FirmwarePart(Part):
 
     @property
     def kind(self) -> str:
-        """Of a disk with MBR, Windows boots by BIOS."""
+        """The kind of the firmware, by default `bios` where the system disk has an MBR."""
         styles = {r.state["style"] for r in self.host.instances("Disk") if r.state["system"]}
         return str(self._stated.get("FirmwareBoot", {}).get("kind", "bios" if "MBR" in styles else "uefi"))
 
     @property
     def boot(self) -> dict[str, Json]:
-        """As resource FirmwareBoot has it."""
+        """The state of resource FirmwareBoot."""
         if self._boot is None:
             self._boot = {**(_NO_BOOT if self.kind == "bios" else self._windows_alone()), "kind": self.kind}
             self._boot |= self._stated.get("FirmwareBoot", {})
@@ -238,7 +240,7 @@ class FirmwarePart(Part):
 
     @property
     def secure_boot(self) -> Mapping[str, Json]:
-        """As resource SecureBoot has it."""
+        """The state of resource SecureBoot."""
         uefi = self.kind == "uefi"
         usual: Mapping[str, Json] = {
             "state": "on" if uefi else "unsupported",
@@ -254,7 +256,9 @@ class FirmwarePart(Part):
         return load_option(waiting) if waiting else made() if made else None
 
     def secure_variable(self, name: str) -> bytes:
-        """What Get-SecureBootUEFI tells. Raises CmdletError where there is no such variable, or none at all."""
+        """The bytes that Get-SecureBootUEFI returns. Raises CmdletError where there is no such variable, or none at
+        all.
+        """
         found = self.secure_boot
         state = found["state"]
         if self.kind == "bios":
@@ -282,7 +286,7 @@ class FirmwarePart(Part):
 
 
 def _alike(entry: Mapping[str, Any]) -> tuple[Json, Json]:
-    """What bcdedit tells entries apart by."""
+    """The values by which bcdedit tells entries apart."""
     return entry["description"], entry["path"]
 
 

@@ -38,7 +38,7 @@ class InstallerPhysics(Closed):
 
 
 class InstallerPart(Part):
-    """Of one host. Its record is in the registry, under `ubuntu ubuntu`."""
+    """The installer of one host. Its record is in the registry, under `ubuntu ubuntu`."""
 
     for_administrators = ("RunningSystem", "UbuntuInstaller")
 
@@ -56,7 +56,7 @@ class InstallerPart(Part):
         return {"RunningSystem": self.set_running, "UbuntuInstaller": self.set_installer}
 
     def set_running(self, asked: SetCall) -> bool:
-        """What the firmware starts next; takes a restart to the Linux."""
+        """Choose the system that the firmware starts next. Return True for the Linux, which takes a restart."""
         firmware, now = self.host.part(FirmwarePart), self._running().state
         firmware.check_uefi()
         if asked.desired["system"] == WINDOWS:

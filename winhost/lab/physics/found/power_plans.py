@@ -45,7 +45,7 @@ class PowerPlans(Part):
         return {"PowerPlan": self.change}
 
     def change(self, asked: SetCall) -> None:
-        """What the script does. Raises CmdletError."""
+        """Change the sleep states as the script does. Raises CmdletError."""
         scheme, desired = asked.key["scheme"], asked.desired
         for setting, name in _SETTINGS.items():
             if name in desired:

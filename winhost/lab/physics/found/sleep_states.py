@@ -22,7 +22,9 @@ class SleepPhysics(Closed):
 
 
 class SleepStates(Part):
-    """What of them a host file does not say is as Windows is installed: a client hibernates, and is fast at startup."""
+    """The sleep states. Values that a host file does not state are those of a new Windows: a client hibernates, and
+    starts fast.
+    """
 
     administrators_set = ("FastStartup",)
 
@@ -51,7 +53,7 @@ class SleepStates(Part):
         return {"FastStartup": self.change}
 
     def change(self, asked: SetCall) -> None:
-        """What the script does. Raises CmdletError."""
+        """Change the sleep states as the script does. Raises CmdletError."""
         desired = asked.desired
         if "hibernation" in desired:
             code, output = self.powercfg(["/hibernate", "on" if desired["hibernation"] else "off"])

@@ -17,7 +17,7 @@ _LOOK = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
 
 
 def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
-    """For calls of `name` with these parameters; any other parameter is refused, not passed over."""
+    """Register the answer to calls of `name` with these parameters; any other parameter is refused, not ignored."""
 
     def note(answer: Answer) -> Answer:
         _ANSWERS[name] = (frozenset(parameters), answer)
@@ -40,7 +40,7 @@ def _one_call(call: Callable[[Machine, BoundParameters], Any], process: "CmdletP
 
 
 class CmdletProcess:
-    """Of one PowerShell process on one host. Time here is what that process has slept, in lab seconds."""
+    """One PowerShell process on one host. Time here is what that process has slept, in lab seconds."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

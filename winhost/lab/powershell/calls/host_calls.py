@@ -121,7 +121,7 @@ def _unregister(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]
 
 
 def _program(machine: Machine, bound: BoundParameters) -> WindowsObject | None:
-    """What a program ends with; None where there is no such program."""
+    """Run a program and return its result; None where there is no such program."""
     known: dict[str, Callable[[list[str]], tuple[int | None, str] | None]] = {
         "secedit.exe": machine.accounts.run_secedit,
         "netsh.exe": lambda words: machine.network.run_netsh(words[2:]),

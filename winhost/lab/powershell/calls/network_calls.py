@@ -61,7 +61,7 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
 
 
 def _driver(kind: str, description: str) -> tuple[tuple[str, int, int, bool], str]:
-    """What the driver says of itself, and its file where that tells whose it is."""
+    """The driver's description of itself, and its file where that tells the maker."""
     for word, (component, file) in _ETHERNET_TUNNELS.items():
         if kind == VPN and word in description:
             return (component, 14, 6, True), file
@@ -159,7 +159,7 @@ def _of_host(switch: Switch) -> WindowsObject:
 
 
 def _of_vm(vm: VirtualMachine) -> WindowsObject:
-    """Of one that was made here: of others facts do not tell."""
+    """The adapter of a VM that was made here; facts do not tell those of others."""
     return of_type("VMNetworkAdapter", VMId=vm.guid, SwitchId=vm.switch, IsManagementOs=False, MacAddress=vm.mac)
 
 
@@ -167,7 +167,7 @@ def _of_vm(vm: VirtualMachine) -> WindowsObject:
 
 
 def _as_windows_shows(network: str) -> str:
-    """With a mask, and one address alone without."""
+    """Write a network with its mask, and a single address without."""
     known = ip_network(network)
     if known.prefixlen == known.max_prefixlen:
         return str(known.network_address)

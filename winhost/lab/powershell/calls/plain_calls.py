@@ -54,7 +54,7 @@ def _allow(machine: Machine, bound: BoundParameters) -> None:
 
 
 def _set_vlan(machine: Machine, bound: BoundParameters) -> None:
-    """Of a VM that was made here, or of the host's own port, which has a device."""
+    """Set the VLAN of a VM that was made here, or of the host's own port, which has a device."""
     for port in bound["VMNetworkAdapter"]:
         if port["DeviceId"]:
             machine.network.set_vm_network_adapter_vlan(port["DeviceId"].strip("{}").lower(), bound["VlanId"])

@@ -27,7 +27,7 @@ def _get_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def virtual_machine(vm: VirtualMachine) -> WindowsObject:
-    """As Get-VM and New-VM give it."""
+    """The object that Get-VM and New-VM return."""
     return of_type(
         "VirtualMachine",
         Id=vm.guid,
@@ -66,7 +66,7 @@ def _firmware(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
 
 
 def _partitions(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
-    """Which VM has a partition of which GPU, facts do not tell: in the order of both."""
+    """Facts do not tell which VM has a partition of which GPU: they are dealt out in the order of both."""
     used = [gpu.key["gpu"] for gpu in machine.instances("PartitionableGpu") for _ in range(gpu.state["used"])]
     for other in machine.vms.values():
         mine, used = used[: other.known_or("partitions", 0)], used[other.known_or("partitions", 0) :]
