@@ -1,4 +1,4 @@
-"""The host that everything is measured on: three cards, the role installed, one VM to give them to."""
+"""The host that everything is measured on: three GPUs, the role installed, one VM to give them to."""
 
 from pathlib import Path
 

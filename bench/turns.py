@@ -8,7 +8,7 @@ from pathlib import Path
 from bench.measure import Case
 from tests.gateway.protocol_server import AWAKE_MIB, TOTAL_MIB, served
 from tests.gateway.turning import Units, turning
-from tests.gateway.vllm_protocol import Card, ProtocolEngine, Times
+from tests.gateway.vllm_protocol import Gpu, ProtocolEngine, Times
 from winhost.gateway.engine_control import EngineControl
 from winhost.gateway.engine_side import Engines
 from winhost.gateway.gateway_settings import PublishedModel
@@ -31,7 +31,7 @@ class _Swapping:
         self._loop.run_until_complete(self._prepare())
 
     async def _prepare(self) -> None:
-        pair, alone = Card(TOTAL_MIB), Card(TOTAL_MIB)
+        pair, alone = Gpu(TOTAL_MIB), Gpu(TOTAL_MIB)
         self._taking = [ProtocolEngine(name, pair, AWAKE_MIB, times=self._times) for name in "ab"]
         self._moved = [ProtocolEngine(name, alone, AWAKE_MIB, times=self._times) for name in "cd"]
         settings = turning(self._taking, stay=0).settings

@@ -21,7 +21,7 @@ from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
 from winhost.hardware.bars import BarSource, MmioRefused
-from winhost.hardware.cards import bars_of
+from winhost.hardware.host_gpus import bars_of
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import known_range
 from winhost.lab.physics.guest_mmio import GuestBars, fitting, window_end
@@ -134,15 +134,15 @@ def test_a_plan_repeats_what_makes_its_path_less_than_supported(name: str) -> No
 
 @pytest.mark.costly
 @pytest.mark.parametrize("name", HOSTS)
-def test_a_simulated_guest_fits_its_cards_into_the_windows_that_we_choose(name: str) -> None:
+def test_a_simulated_guest_fits_its_gpus_into_the_windows_that_we_choose(name: str) -> None:
     facts = host(name)
     try:
-        cards = facts.cards
-        chosen = dda_mmio.windows(facts, Selection(tuple(cards)))
+        gpus = facts.gpus
+        chosen = dda_mmio.windows(facts, Selection(tuple(gpus)))
         width = dda_mmio.address_width(facts)
     except (MissingFact, MmioRefused):
         return
-    known = [bars_of(card) for card in cards]
+    known = [bars_of(gpu) for gpu in gpus]
     seen = [GuestBars(each.bars64, each.bars32) for each in known]
     for order in list(permutations(seen))[:720]:
         assert all(fitting(order, chosen.low.size, chosen.high.size))
@@ -152,16 +152,16 @@ def test_a_simulated_guest_fits_its_cards_into_the_windows_that_we_choose(name: 
 
 @pytest.mark.costly
 @pytest.mark.parametrize("name", HOSTS)
-def test_what_a_host_shows_of_a_card_agrees_with_the_catalogue(name: str) -> None:
+def test_what_a_host_shows_of_a_gpu_agrees_with_the_catalogue(name: str) -> None:
     """A surveyed BAR is never larger than what the catalogue says is the largest."""
     try:
-        cards = host(name).cards
+        gpus = host(name).gpus
     except MissingFact:
         return
-    for card in cards:
-        gpu, seen = listed(card), bars_of(card)
-        if gpu and gpu.bars and seen.source is BarSource.SURVEYED:
-            assert seen.aperture <= max(gpu.bars.wide), card
+    for gpu in gpus:
+        model, seen = listed(gpu), bars_of(gpu)
+        if model and model.bars and seen.source is BarSource.SURVEYED:
+            assert seen.aperture <= max(model.bars.wide), gpu
 
 
 @pytest.mark.parametrize("key", [key for key, mend in catalogue.remedies().items() if mend.stated])

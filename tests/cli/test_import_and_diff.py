@@ -203,7 +203,7 @@ def test_two_machines_are_told_apart_from_two_readings(line: Line) -> None:
 
 @pytest.fixture
 def readings(line: Line) -> Path:
-    """Two folders: desk-01 is in both and the same, gpu-01 has other cards, gpu-03 is in the second alone."""
+    """Two folders: desk-01 is in both and the same, gpu-01 has other GPUs, gpu-03 is in the second alone."""
     one, other = line.facts("server2025-3gpu"), line.facts("server2025-role-installed")
     Path("old").mkdir()
     Path("new").mkdir()

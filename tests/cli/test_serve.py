@@ -12,11 +12,11 @@ from tests.processes import PATIENCE_S
 from winhost.serving.vllm_options import seen_versions
 
 EXAMPLES = Path(__file__).parents[2] / "examples/workloads"
-TWO_CARDS = "win11-pro-2xl20-wddm"
+TWO_GPUS = "win11-pro-2xl20-wddm"
 BASH = shutil.which("bash")
 
 
-def served(line: Line, example: str, *words: str, host: str = TWO_CARDS) -> Said:
+def served(line: Line, example: str, *words: str, host: str = TWO_GPUS) -> Said:
     return line("serve", "profile", "--target", line.facts(host), "--workload", EXAMPLES / f"{example}.yaml", *words)
 
 
@@ -29,7 +29,7 @@ def edited(line: Line, example: str, old: str, new: str) -> Path:
 
 
 def test_each_model_has_its_block(line: Line) -> None:
-    said = served(line, "three-share-a-card")
+    said = served(line, "three-share-a-gpu")
     assert said.code == 0
     for name in ("general", "code", "small"):
         assert f"# {name}: profile wsl2\n" in said.out
@@ -41,7 +41,7 @@ def test_each_model_has_its_block(line: Line) -> None:
 @pytest.mark.skipif(BASH is None, reason="there is no bash on this machine")
 @pytest.mark.parametrize("words", [(), ("--explain",), ("--profile", "wsl2-no-sleep")], ids=str)
 def test_all_of_it_can_be_run(line: Line, words: tuple[str, ...]) -> None:
-    said = served(line, "three-share-a-card", *words)
+    said = served(line, "three-share-a-gpu", *words)
     script = f'docker() {{ echo "$3"; }}\n{said.out}'
     done = subprocess.run(
         [str(BASH), "-c", script], capture_output=True, text=True, env={"PATH": ""}, timeout=PATIENCE_S
@@ -62,8 +62,8 @@ def test_explain_tells_reason_versions_arithmetic_and_evidence(line: Line) -> No
 
 
 def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
-    old = edited(line, "three-share-a-card", '"0.33.0"', '"0.16.0"')
-    said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", old, "--read-speed", "1000")
+    old = edited(line, "three-share-a-gpu", '"0.33.0"', '"0.16.0"')
+    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", old, "--read-speed", "1000")
     assert said.code == 0
     assert "# small: profile wsl2-no-sleep" in said.out
     assert "Sleep mode is unsafe: Before 0.17, a request to a sleeping engine kills it." in said.out
@@ -106,7 +106,7 @@ def test_a_profile_that_is_not_there_is_wrong_usage(line: Line) -> None:
 def test_a_hostile_model_stays_in_a_comment(line: Line) -> None:
     hostile = "x; rm -rf ~ $(id) 'y"
     path = edited(line, "one-7b-on-24gb", "Qwen/Qwen2.5-7B-Instruct", json.dumps(hostile))
-    said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", path, "--explain")
+    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", path, "--explain")
     script = f"VLLM_IMAGE=any\ndocker() {{ printf '%s\\n' \"$@\"; }}\n{said.out}"
     done = subprocess.run(
         [str(BASH), "-c", script], capture_output=True, text=True, check=True, env={"PATH": ""}, timeout=PATIENCE_S
@@ -119,23 +119,23 @@ def test_a_hostile_model_stays_in_a_comment(line: Line) -> None:
 
 def test_what_a_terminal_would_obey_is_not_even_taken(line: Line) -> None:
     path = edited(line, "one-7b-on-24gb", "Qwen/Qwen2.5-7B-Instruct", json.dumps("x\u001b[2J"))
-    said = line("serve", "profile", "--target", line.facts(TWO_CARDS), "--workload", path)
+    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", path)
     assert said.code == 2
     assert "\x1b" not in said.out + said.err
 
 
 def test_a_hostile_name_in_a_comment_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    from tests.serving.situations import ONE_CARD, model, shipped, workload
+    from tests.serving.situations import ONE_GPU, model, shipped, workload
     from winhost.cli.show_profile import show_serving
     from winhost.serving.choice import serving
 
-    show_serving(serving(shipped(ONE_CARD), workload(model("a\n\u001b[2Jb"))), everything=True)
+    show_serving(serving(shipped(ONE_GPU), workload(model("a\n\u001b[2Jb"))), everything=True)
     out = capsys.readouterr().out
     assert "# a\\n\\x1b[2Jb: profile wsl2" in out
     assert "\x1b" not in out
 
 
-def test_a_server_whose_cards_are_assigned_gets_the_profile_of_its_guest(line: Line) -> None:
+def test_a_server_whose_gpus_are_assigned_gets_the_profile_of_its_guest(line: Line) -> None:
     said = served(line, "one-7b-on-24gb", host="server2025-3gpu")
     assert (said.code, "# chat: profile dda\n" in said.out) == (0, True)
     asked = served(line, "one-7b-on-24gb", "--path", "bare-metal", host="server2025-3gpu")

@@ -188,11 +188,11 @@ def test_which_vm_is_asked_where_there_are_several(line: Line, lab: Lab) -> None
 
 
 def test_a_window_that_is_too_small_is_refused_with_the_numbers(line: Line, lab: Lab) -> None:
-    card = "PCIROOT(49)#PCI(0100)#PCI(0000)"
-    said = line("plan", "gpu-03", "--vm", "llm-01", "--gpu", card, "--high", "33280MiB")
+    gpu = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+    said = line("plan", "gpu-03", "--vm", "llm-01", "--gpu", gpu, "--high", "33280MiB")
     assert said.code == 3
     assert "33,312 MiB" in said.err
-    assert line("plan", "gpu-03", "--vm", "llm-01", "--gpu", card, "--high", "33312MiB").code == 0
+    assert line("plan", "gpu-03", "--vm", "llm-01", "--gpu", gpu, "--high", "33312MiB").code == 0
 
 
 def test_a_misspelled_consent_is_refused(line: Line, lab: Lab) -> None:

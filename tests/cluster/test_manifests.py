@@ -139,13 +139,13 @@ def test_no_engine_is_killed_while_it_loads() -> None:
     assert deployment["template"]["spec"]["terminationGracePeriodSeconds"] > 30
 
 
-@pytest.mark.parametrize(("machine", "gpus", "cards"), [("metal", "2", None), ("wsl", "1", "0,1")])
-def test_gpus_come_from_the_plugin(machine: str, gpus: str, cards: str | None) -> None:
+@pytest.mark.parametrize(("machine", "gpus", "visible"), [("metal", "2", None), ("wsl", "1", "0,1")])
+def test_gpus_come_from_the_plugin(machine: str, gpus: str, visible: str | None) -> None:
     """In WSL all of them are one device, and the engine takes its own by their numbers."""
     pod = engine(made(request(model("chat", parallel=Parallel(2))), machine))
     assert vllm(pod)["resources"]["limits"]["nvidia.com/gpu"] == gpus
     assert pod["runtimeClassName"] == "nvidia"
-    assert environment(vllm(pod)).get("CUDA_VISIBLE_DEVICES") == cards
+    assert environment(vllm(pod)).get("CUDA_VISIBLE_DEVICES") == visible
 
 
 @pytest.mark.parametrize("models", [("a", "b"), ("a", "b", "c")])

@@ -1,4 +1,4 @@
-"""What GPUs can do on each way: bounds of versions, cards of every kind, amounts and settings."""
+"""What GPUs can do on each way: bounds of versions, GPUs of every kind, amounts and settings."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,7 +37,7 @@ ROCM = {"with": ["radeon"]}
 
 
 def host(situation: Mapping[str, Any]) -> HostFacts:
-    """The plain host with cards added and changed. with: additions of the rules' cases; change: states by nickname."""
+    """The plain host with GPUs added and changed. with: additions of the rules' cases; change: states by nickname."""
     resources = DATA["host"]
     for addition in situation.get("with", ()):
         resources = merged(resources, DATA["with"][addition])
@@ -103,7 +103,7 @@ TWO_H100, TWO_4090, TWO_3090, TWO_PRO = map(kept, ("two-h100", "two-rtx-4090", "
         ("video-codec", "wsl2/nat", ONE, "unverified", ("video-codec.unknown",)),
     ],
 )
-def test_cards_of_every_kind_are_told_apart(
+def test_gpus_of_every_kind_are_told_apart(
     capability: str, variant: str, situation: Mapping[str, Any], verdict: str, because: tuple[str, ...]
 ) -> None:
     found = offered(variant, situation)[capability]
@@ -134,7 +134,7 @@ def test_versions_decide_under_wsl(
     assert (found.verdict.value, found.because) == (verdict, because)
 
 
-def test_a_card_that_cuda_13_left_is_not_judged_without_the_version_of_cuda() -> None:
+def test_a_gpu_that_cuda_13_left_is_not_judged_without_the_version_of_cuda() -> None:
     by_cuda = {
         cuda: offered("dual-boot", kept("tesla-p40"), **({"cuda": cuda} if cuda else {}))["gpu-compute"].verdict.value
         for cuda in ("", "12.9", "13.0")
@@ -142,7 +142,7 @@ def test_a_card_that_cuda_13_left_is_not_judged_without_the_version_of_cuda() ->
     assert by_cuda == {"": "unverified", "12.9": "unverified", "13.0": "unsupported"}
 
 
-def test_a_card_that_cuda_13_left_beside_others_degrades() -> None:
+def test_a_gpu_that_cuda_13_left_beside_others_degrades() -> None:
     found = offered("dual-boot", kept("three-more", "tesla-p40"), cuda="13.0")["gpu-compute"]
     assert (found.verdict.value, found.because) == (
         "degraded",
@@ -247,7 +247,7 @@ def test_what_takes_two_gpus_is_never_offered_with_one(variant: str) -> None:
 
 @each_row("variant", ALL_VARIANTS)
 @each_row("fact", ["name", "vram", "driver_model", "driver_version"])
-def test_not_knowing_a_fact_of_a_card_makes_nothing_supported(variant: str, fact: str) -> None:
+def test_not_knowing_a_fact_of_a_gpu_makes_nothing_supported(variant: str, fact: str) -> None:
     unread = {"unknown": {"category": "PermissionDenied"}}
     for situation in (ONE, TWO_L40S, TWO_4090, ROCM):
         blind = {**situation, "change": {**situation.get("change", {}), "gpu": {fact: unread}}}

@@ -102,7 +102,7 @@ def told(capability: str, variant: str, situation: Mapping[str, Any], **stated: 
         ("async-checkpoints", "wsl2/nat", {}, "unverified", ("async-checkpoints.little-pinned",)),
     ],
 )
-def test_one_card_serves(
+def test_one_gpu_serves(
     capability: str, variant: str, stated: dict[str, str], verdict: str, because: tuple[str, ...]
 ) -> None:
     assert told(capability, variant, ONE, **stated) == (verdict, because)
@@ -122,7 +122,7 @@ def test_one_card_serves(
         ("kv-peer-copies", "wsl2/nat", {"vllm": "0.23.0"}, "unsupported", ("gpu-p2p.behind-windows",)),
     ],
 )
-def test_two_cards_serve(
+def test_two_gpus_serve(
     capability: str, variant: str, stated: dict[str, str], verdict: str, because: tuple[str, ...]
 ) -> None:
     assert told(capability, variant, TWO_H100, **stated) == (verdict, because)

@@ -86,18 +86,18 @@ def test_free_memory_and_the_boot_move_by_themselves() -> None:
 
 def test_what_came_and_went_is_whole() -> None:
     before = facts("server2025-3gpu")
-    card = before.resources["PciDevice"][0]  # type: ignore[index]
+    gpu = before.resources["PciDevice"][0]  # type: ignore[index]
     after = altered(before, lambda resources: resources["PciDevice"].pop(0))
     (gone,) = [each for each in compare(before, after).differences if each.resource == "PciDevice"]
     assert (gone.what, gone.key, gone.property, gone.before, gone.after) == (
         "gone",
-        card.key,
+        gpu.key,
         None,
-        dict(card.state),
+        dict(gpu.state),
         None,
     )
     (new,) = [each for each in compare(after, before).differences if each.resource == "PciDevice"]
-    assert (new.what, new.before, new.after) == ("new", None, dict(card.state))
+    assert (new.what, new.before, new.after) == ("new", None, dict(gpu.state))
 
 
 def test_a_fact_that_could_not_be_read_is_a_difference_but_its_wording_is_none() -> None:
@@ -136,11 +136,11 @@ def test_a_resource_that_an_older_winhost_did_not_know_was_not_read() -> None:
     assert difference.resource == "Wsl"
 
 
-def test_a_card_that_went_is_told_where_the_path_rested_on_it() -> None:
+def test_a_gpu_that_went_is_told_where_the_path_rested_on_it() -> None:
     before = facts("server2025-3gpu")
     gone = next(record for record in plain(before)["resources"]["PciDevice"] if is_nvidia(record))
     after = altered(before, lambda resources: resources["PciDevice"].remove(gone))
     (dda,) = [each for each in compare(before, after).verdicts if each.path == "dda"]
-    (card,) = [each for each in dda.subjects if gone["key"]["location"] in each.name]
-    assert card.before is not None
-    assert card.after is None
+    (gpu,) = [each for each in dda.subjects if gone["key"]["location"] in each.name]
+    assert gpu.before is not None
+    assert gpu.after is None

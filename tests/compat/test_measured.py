@@ -20,8 +20,8 @@ CASES: Mapping[str, Any] = read_cases(PATH)
 
 def offered(case: Mapping[str, Any], variant: str = "wsl2/nat") -> CapabilityVerdict:
     """Of the plain host, or of one with four GPUs."""
-    assert case.keys() <= {"capability", "measured", "cards", "driver", "tcc", "verdict", "because", "variant"}, case
-    resources = merged(DATA["host"], DATA["with"]["three-more"]) if case.get("cards") else DATA["host"]
+    assert case.keys() <= {"capability", "measured", "gpus", "driver", "tcc", "verdict", "because", "variant"}, case
+    resources = merged(DATA["host"], DATA["with"]["three-more"]) if case.get("gpus") else DATA["host"]
     change = {"driver_version": case.get("driver"), "driver_model": "TCC" if case.get("tcc") else None}
     state = {name: value for name, value in change.items() if value}
     resources = merged(resources, {"PciDevice": {"gpu": {"state": state}}})

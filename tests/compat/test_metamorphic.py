@@ -166,7 +166,7 @@ def test_a_disk_for_data_or_a_private_switch_changes_nothing(host: str, resource
 
 @pytest.mark.costly
 @given(some_host, st.randoms(use_true_random=False))
-def test_the_order_of_cards_vms_disks_and_switches_does_not_matter(host: str, shuffling: Random) -> None:
+def test_the_order_of_gpus_vms_disks_and_switches_does_not_matter(host: str, shuffling: Random) -> None:
     facts = with_more(with_more(HOSTS[host], "Disk"), "VmSwitch")
     for resource in facts.resources:
         facts = changed(facts, resource, lambda records: tuple(shuffling.sample(records, len(records))))

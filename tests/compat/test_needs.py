@@ -31,7 +31,7 @@ from winhost.sizing.fit import applied
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
 ONE_7B = load_workload(EXAMPLES / "one-7b-on-24gb.yaml")
-SHARING = load_workload(EXAMPLES / "three-share-a-card.yaml")
+SHARING = load_workload(EXAMPLES / "three-share-a-gpu.yaml")
 ANY = Needs()
 WIDE = load_workload(EXAMPLES / "70b-awq-on-2x48gb.yaml")
 

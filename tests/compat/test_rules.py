@@ -14,7 +14,7 @@ from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.compat.rule import rules
 from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
-from winhost.hardware.cards import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
+from winhost.hardware.host_gpus import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.knowledge import catalogue
 from winhost.lab.hostfile import expand, host_files
 from winhost.model.capabilities import CAPABILITIES
@@ -85,10 +85,10 @@ def facts_of(resources: Mapping[str, Any], measured: Mapping[str, Any] | None = 
 
 
 def selected(facts: HostFacts, resources: Mapping[str, Any], select: Mapping[str, Any]) -> Selection:
-    locations = {resources["PciDevice"][name]["key"]["location"] for name in select["cards"]}
+    locations = {resources["PciDevice"][name]["key"]["location"] for name in select["gpus"]}
     vm = resources["Vm"][select["vm"]]["key"]
     return Selection(
-        tuple(card for card in facts.cards if card.location in locations),
+        tuple(gpu for gpu in facts.gpus if gpu.location in locations),
         next(found for found in facts.vms if found.key == vm),
     )
 
@@ -116,7 +116,7 @@ def found(assessment: Assessment) -> Iterator[Finding]:
 def test_dda_is_supported_where_nothing_is_wrong() -> None:
     path = assess(facts_of(DATA["host"])).path("dda")
     assert (path.verdict, path.because, path.every_reason) == (Verdict.SUPPORTED, (), ())
-    assert [card.name for card in path.cards] == ["NVIDIA L40S at PCIROOT(40)#PCI(0100)#PCI(0000)"]
+    assert [gpu.name for gpu in path.cards] == ["NVIDIA L40S at PCIROOT(40)#PCI(0100)#PCI(0000)"]
     assert [vm.name for vm in path.vms] == ["llm"]
 
 
@@ -225,9 +225,9 @@ def test_what_is_selected_counts_whole() -> None:
     resources["PciDevice"]["gpu3"]["state"]["rmrr"] = True
     facts = facts_of(resources)
     assert assess(facts).path("dda").verdict is Verdict.SUPPORTED
-    chosen = assess(facts, selected(facts, resources, {"cards": ["gpu", "gpu3"], "vm": "llm"})).path("dda")
+    chosen = assess(facts, selected(facts, resources, {"gpus": ["gpu", "gpu3"], "vm": "llm"})).path("dda")
     assert (chosen.verdict, chosen.because) == (Verdict.UNSUPPORTED, ("dda.reserved-memory",))
-    others = assess(facts, selected(facts, resources, {"cards": ["gpu", "gpu2"], "vm": "llm"})).path("dda")
+    others = assess(facts, selected(facts, resources, {"gpus": ["gpu", "gpu2"], "vm": "llm"})).path("dda")
     assert others.verdict is Verdict.SUPPORTED
 
 

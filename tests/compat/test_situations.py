@@ -1,7 +1,7 @@
 """Situations that people had: tests/data/situations/*.yaml.
 
 source: the thread or page where such a machine stands, or whose numbers decide. host: a shipped host file, change: what
-differs, as in a host file. card: {id, name, vram} in the place of the host's NVIDIA GPUs. select: cards and VM, stated:
+differs, as in a host file. GPU: {id, name, vram} in the place of the host's NVIDIA GPUs. select: GPUs and VM, stated:
 versions that facts do not tell, as in tests/data/verdicts. say: by path or way its verdict, what it says of all codes
 asked for (says), and what it must not say (never).
 """
@@ -27,7 +27,7 @@ from winhost.resources.host import HostFacts
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "situations").glob("*.yaml"))
 CASES: dict[str, Any] = {f"{path.stem}: {name}": case for path in FILES for name, case in read_cases(path).items()}
-KEYS = {"source", "host", "change", "card", "select", "stated", "say"}
+KEYS = {"source", "host", "change", "gpu", "select", "stated", "say"}
 THREAD = re.compile(r"\S+ #\d+|\S+ PR \d+|https://|Microsoft, \"|NVIDIA, \"|wheel \d|\S+\.(?:admx|c|cs)\b")
 
 
@@ -36,28 +36,28 @@ def facts_of(case: Mapping[str, Any], folder: Path) -> HostFacts:
     path = folder / "case.yaml"
     path.write_text(json.dumps({**delta, "change": case.get("change", {})}), encoding="utf-8")  # JSON is YAML
     facts = expand(path)[0]
-    return HostFacts(with_card(facts, case["card"]) if "card" in case else facts)
+    return HostFacts(with_gpu(facts, case["gpu"]) if "gpu" in case else facts)
 
 
-def with_card(facts: Facts, card: Mapping[str, Any]) -> Facts:
+def with_gpu(facts: Facts, gpu: Mapping[str, Any]) -> Facts:
     """Another GPU in the place of each of NVIDIA's."""
     changed = {}
     for resource in ("PciDevice", "GpuDriverModel", "AssignableDevice"):
         answer = facts.answer(resource)
         if isinstance(answer, tuple):
-            changed[resource] = tuple(replaced(record, card, answer) for record in answer)
+            changed[resource] = tuple(replaced(record, gpu, answer) for record in answer)
     return replace(facts, resources={**facts.resources, **changed})
 
 
-def replaced(record: Record, card: Mapping[str, Any], answer: tuple[Record, ...]) -> Record:
+def replaced(record: Record, gpu: Mapping[str, Any], answer: tuple[Record, ...]) -> Record:
     """Sound and USB of the board stay as they are."""
     device = record.key["device"]
     if not device.startswith("VEN_10DE") or not record.key["location"].endswith("#PCI(0000)"):
         return record
-    key = {**record.key, "device": f"{card['id']}&SUBSYS_00000000"}
+    key = {**record.key, "device": f"{gpu['id']}&SUBSYS_00000000"}
     state = dict(record.state)
     if "instance" in state:
-        state.update(name=card["name"], vram=card["vram"] * 2**30, instance=f"PCI\\{key['device']}&REV_A1\\4&1")
+        state.update(name=gpu["name"], vram=gpu["vram"] * 2**30, instance=f"PCI\\{key['device']}&REV_A1\\4&1")
     return Record(state, key)
 
 

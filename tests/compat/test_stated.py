@@ -73,13 +73,13 @@ def test_what_was_read_is_never_overridden() -> None:
         answer(HOSTS["win11-pro-1gpu"], "ram=1GiB")
 
 
-def test_what_is_said_of_each_card_is_filled_in_where_it_lacks() -> None:
+def test_what_is_said_of_each_gpu_is_filled_in_where_it_lacks() -> None:
     facts = stated(imported([H200]), parse("driver-model=wddm,PciDevice.rmrr=false"))
-    for card in HostFacts(facts).cards:
-        assert (card.gpu.state.driver_model, card.gpu.state.rmrr) == ("WDDM", False)
+    for gpu in HostFacts(facts).gpus:
+        assert (gpu.pci.state.driver_model, gpu.pci.state.rmrr) == ("WDDM", False)
 
 
-def test_nothing_can_be_stated_of_cards_that_nobody_lists() -> None:
+def test_nothing_can_be_stated_of_gpus_that_nobody_lists() -> None:
     with raises("NobodyThere"):
         stated(unread(HOSTS["win11-pro-1gpu"], "PciDevice"), parse("driver-model=wddm"))
 

@@ -1,7 +1,7 @@
 """What is said of whole hosts: tests/data/verdicts/*.yaml.
 
-host: a shipped host file by name, or a delta {base, change}. select: cards (or all) and VM, as a user names them.
-stated: versions that facts do not tell. say: for each path verdict, because (exactly), cards and vms (name to verdict),
+host: a shipped host file by name, or a delta {base, change}. select: GPUs (or all) and VM, as a user names them.
+stated: versions that facts do not tell. say: for each path verdict, because (exactly), GPUs and vms (name to verdict),
 says (codes that come up somewhere), risks, and offers (capability to its verdict, or to [verdict, *because]); ways, of
 which the same is told as of paths (`wsl2/mirrored`); and the path that is recommended.
 """
@@ -17,11 +17,11 @@ from packaging.version import Version
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.compat.assess import assess
-from winhost.hardware.cards import serves
+from winhost.hardware.host_gpus import serves
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.path import ALL_VARIANTS, PATHS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
-from winhost.paths.dda_selection import Selection, choose_cards, choose_vm
+from winhost.paths.dda_selection import Selection, choose_gpus, choose_vm
 from winhost.resources.host import HostFacts
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "verdicts").glob("*.yaml"))
@@ -58,7 +58,7 @@ def said(path: PathVerdict, wanted: Mapping[str, Any]) -> dict[str, Any]:
     answers = {
         "verdict": path.verdict.value,
         "because": list(path.because),
-        "cards": named(path.cards, wanted.get("cards", {})),
+        "gpus": named(path.cards, wanted.get("gpus", {})),
         "vms": named(path.vms, wanted.get("vms", {})),
         "says": [code for code in wanted.get("says", ()) if code in codes],
         "risks": sorted({risk for reason in path.every_reason for risk in reason.risks}),
@@ -92,12 +92,10 @@ def answered(assessment: Assessment, name: str, wanted: Any) -> Any:
 def selection(facts: HostFacts, select: Mapping[str, Any] | None) -> Selection | None:
     if select is None:
         return None
-    assert select.keys() <= {"cards", "vm"}
+    assert select.keys() <= {"gpus", "vm"}
     vm = choose_vm(facts, select["vm"]) if "vm" in select else None
-    cards = (
-        tuple(filter(serves, facts.cards)) if select["cards"] == "all" else choose_cards(facts, tuple(select["cards"]))
-    )
-    return Selection(cards, vm)
+    gpus = tuple(filter(serves, facts.gpus)) if select["gpus"] == "all" else choose_gpus(facts, tuple(select["gpus"]))
+    return Selection(gpus, vm)
 
 
 def test_every_shipped_host_has_a_case() -> None:

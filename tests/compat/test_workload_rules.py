@@ -80,7 +80,7 @@ def test_no_loader_that_streams_to_one_rank_or_invents_weights_reloads_them() ->
 
 
 def code_after_general(host: str, variant: str) -> Swap:
-    sharing = load_workload(example("three-share-a-card"))
+    sharing = load_workload(example("three-share-a-gpu"))
     budget = fit(sharing, host, variant).budget
     assert budget is not None
     pairs = {(swap.model, swap.after): swap for swap in swaps(sharing, budget)}
@@ -99,7 +99,7 @@ def test_a_swap_copies_the_one_down_and_the_other_up() -> None:
 
 
 def test_more_time_makes_no_swap_worse() -> None:
-    sharing = load_workload(example("three-share-a-card"))
+    sharing = load_workload(example("three-share-a-gpu"))
     budget = fit(sharing, "server2025-3gpu", "dda").budget
     ranks = [
         Verdict.of(conflicts(replace(sharing, availability=Availability(swap_within=within)), "dda", budget)).rank
@@ -109,8 +109,8 @@ def test_more_time_makes_no_swap_worse() -> None:
     assert ranks[-1] == Verdict.SUPPORTED.rank
 
 
-def test_who_sleeps_on_a_card_of_its_own_waits_for_nobody() -> None:
-    sharing = load_workload(example("three-share-a-card"))
+def test_who_sleeps_on_a_gpu_of_its_own_waits_for_nobody() -> None:
+    sharing = load_workload(example("three-share-a-gpu"))
     alone = replace(sharing, models=sharing.models[:1])
     budget = fit(alone, "server2025-3gpu", "dda").budget
     assert budget is not None

@@ -33,8 +33,8 @@ def host(name: str) -> HostFacts:
     return HostFacts(expand(find(name))[0])
 
 
-def plan(facts: HostFacts, path: str, vm: str | None = None, cards: tuple[str, ...] = ()) -> Plan:
-    return make_plan(facts, parse_request(PlanRequest(path, playbook(path), vm, cards)))
+def plan(facts: HostFacts, path: str, vm: str | None = None, gpus: tuple[str, ...] = ()) -> Plan:
+    return make_plan(facts, parse_request(PlanRequest(path, playbook(path), vm, gpus)))
 
 
 def shown(verdict: PathVerdict) -> str:
@@ -70,10 +70,8 @@ def test_no_plan_is_refused_for_what_assess_did_not_show(name: str) -> None:
             assert refused.grounds.codes or any(why.split()[0].split(".")[0] in told for why in refused.grounds.because)
 
 
-@pytest.mark.parametrize(
-    ("name", "stays"), [("thunderbolt", "PCIROOT(49)"), ("card-assigned-elsewhere", "PCIROOT(7B)")]
-)
-def test_a_card_that_nobody_named_stays_where_it_would_spoil_the_plan(name: str, stays: str) -> None:
+@pytest.mark.parametrize(("name", "stays"), [("thunderbolt", "PCIROOT(49)"), ("gpu-assigned-elsewhere", "PCIROOT(7B)")])
+def test_a_gpu_that_nobody_named_stays_where_it_would_spoil_the_plan(name: str, stays: str) -> None:
     made = plan(host(name), "dda", "llm-01")
     taken = [step.key["location"] for step in made.steps if step.resource == "AssignableDevice"]
     assert taken
@@ -87,7 +85,7 @@ def refusal(name: str, **request: Any) -> str:
     return refused.value.hint or ""
 
 
-def test_a_refusal_names_the_cards_that_would_go_and_they_go() -> None:
+def test_a_refusal_names_the_gpus_that_would_go_and_they_go() -> None:
     hint = refusal("server2025-8gpu", vm="infer-01")
     words = hint.partition("--path dda ")[2].splitlines()[0].replace("'", "").split()
     assert words[::2] == ["--vm", "--gpu", "--gpu"]

@@ -30,7 +30,7 @@ from winhost.lab.contract.injected_faults import InjectedFault
 from winhost.lab.physics.windows_errors import own_error
 from winhost.model.errors import WinhostError
 
-CARDS = tuple(f"PCIROOT({root})#PCI(0100)#PCI(0000)" for root in ("16", "49", "7B"))
+GPUS = tuple(f"PCIROOT({root})#PCI(0100)#PCI(0000)" for root in ("16", "49", "7B"))
 VMS = ("llm-01", "files-01")
 HOSTS = ("server2025-3gpu", "server2025-role-installed")
 AT_HOME = ("host-enabled", "host-disabled")
@@ -43,7 +43,7 @@ class RequestedRun:
     """One run of DDA. restart: the host restarts after it."""
 
     vm: str
-    cards: tuple[str, ...]
+    gpus: tuple[str, ...]
     power: str = "as-found"
     high: int | None = None
     restart: bool = False
@@ -76,7 +76,7 @@ def requests() -> st.SearchStrategy[RequestedRun]:
     return st.builds(
         RequestedRun,
         vm=st.sampled_from(VMS),
-        cards=st.lists(st.sampled_from(CARDS), min_size=1, max_size=2, unique=True).map(tuple),
+        gpus=st.lists(st.sampled_from(GPUS), min_size=1, max_size=2, unique=True).map(tuple),
         power=st.sampled_from(("as-found", "as-found", "running", "off")),
         high=st.sampled_from((None, None, 256 << 30)),
         restart=st.booleans(),
@@ -93,7 +93,7 @@ def pairs(draw: st.DrawFn) -> Pair:
     return Pair(draw(st.sampled_from(HOSTS)), runs, apart, draw(orders(len(runs))))
 
 
-def assert_role_stays_for_cards(here: World) -> None:
+def assert_role_stays_for_gpus(here: World) -> None:
     """Without it nobody could give them back."""
     away = [r.key for r in here.machine.instances("AssignableDevice") if r.state["place"] not in AT_HOME]
     assert here.machine.role == "installed" or not away
@@ -124,29 +124,27 @@ def dda_pair(pair: Pair, folder: Path) -> None:
         here.store = Store(folder / str(number % 2 if pair.apart else 0))
         before = here.store.runs()
         with suppressed("Refused", "Unfinished"):  # perhaps in the middle: then it is taken back from there
-            here.apply(here.plan(requested.vm, cards=requested.cards, power=requested.power, high=requested.high))
+            here.apply(here.plan(requested.vm, cards=requested.gpus, power=requested.power, high=requested.high))
         if here.store.runs() != before:
             both.made.append((here.run, here.context))
         if requested.restart:
             here.machine.restart_computer()
             here.machine.settle()
-    take_back(both, pair.order, lambda: assert_role_stays_for_cards(here))
+    take_back(both, pair.order, lambda: assert_role_stays_for_gpus(here))
     assert_as_found(both, found)
 
 
-ISSUE = Pair(
-    HOSTS[0], (RequestedRun("llm-01", CARDS[:1]), RequestedRun("llm-01", CARDS[1:2])), apart=False, order=(0, 1)
-)
+ISSUE = Pair(HOSTS[0], (RequestedRun("llm-01", GPUS[:1]), RequestedRun("llm-01", GPUS[1:2])), apart=False, order=(0, 1))
 TWO_VMS = Pair(
-    HOSTS[0], (RequestedRun("llm-01", CARDS[:1]), RequestedRun("files-01", CARDS[1:2])), apart=True, order=(0, 1)
+    HOSTS[0], (RequestedRun("llm-01", GPUS[:1]), RequestedRun("files-01", GPUS[1:2])), apart=True, order=(0, 1)
 )
 BACKWARDS = Pair(
-    HOSTS[0], (RequestedRun("llm-01", CARDS[:1]), RequestedRun("llm-01", CARDS[:2])), apart=True, order=(1, 0)
+    HOSTS[0], (RequestedRun("llm-01", GPUS[:1]), RequestedRun("llm-01", GPUS[:2])), apart=True, order=(1, 0)
 )
 # The second run only stops the VM, and the role goes first: then no VM is left that could be started again.
 STOPPED = Pair(
     HOSTS[0],
-    (RequestedRun("llm-01", CARDS[1:2]), RequestedRun("llm-01", CARDS[1:2], power="off")),
+    (RequestedRun("llm-01", GPUS[1:2]), RequestedRun("llm-01", GPUS[1:2], power="off")),
     apart=False,
     order=(0, 1),
 )
@@ -163,9 +161,9 @@ def test_two_runs_of_dda_go_back_to_what_was_found(tmp_path: Path, pair: Pair) -
 
 
 def run_by(both: Controllers, folder: Path, controller: str, vm: str = "llm-01", **request: Any) -> None:
-    """One more run of this controller, with a card for the VM."""
+    """One more run of this controller, with a GPU for the VM."""
     both.here.store = Store(folder / controller)
-    both.here.apply(both.here.plan(vm, **{"cards": CARDS[:1], **request}))
+    both.here.apply(both.here.plan(vm, **{"cards": GPUS[:1], **request}))
     both.made.append((both.here.run, both.here.context))
 
 
@@ -231,7 +229,7 @@ def test_the_runs_of_two_controllers_may_have_the_same_name(tmp_path: Path) -> N
 
 def test_a_change_that_the_host_refused_leaves_no_mark(tmp_path: Path) -> None:
     here = world(tmp_path, HOSTS[1])
-    plan = here.plan("llm-01", cards=CARDS[:1])
+    plan = here.plan("llm-01", cards=GPUS[:1])
     fault = own_error("Refused", "InvalidResult", "no")
     here.answers.faults.add(InjectedFault(plan.stages[0].steps[0].resource, "set", fault))
     with pytest.raises(WinhostError):
@@ -280,7 +278,7 @@ def test_the_later_run_stopped_after_each_step(tmp_path: Path, order: tuple[int,
         here.store, here.events = Store(tmp_path / str(steps) / "two"), []
         here.stop = partial(_have_done, here, steps)
         with raises("Stopped"):
-            here.apply(here.plan("llm-01", cards=CARDS[:2], high=256 << 30))
+            here.apply(here.plan("llm-01", cards=GPUS[:2], high=256 << 30))
         here.stop = lambda: False
         if resumed:
             assert here.resume().holds

@@ -22,7 +22,7 @@ from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.plan import Plan
 
 INSTALLED = "server2025-role-installed"
-CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+GPU_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_nothing_is_begun_without_each_consent(installed: World) -> None:
 def test_force_is_used_only_where_it_was_planned_and_consented(installed: World) -> None:
     plan = installed.plan()
     forced = {step.key["location"] for step in plan.steps if "force-dismount" in step.risks}
-    assert all(location.startswith(CARD_24GB.rpartition("#")[0]) for location in forced)
+    assert all(location.startswith(GPU_24GB.rpartition("#")[0]) for location in forced)
     assert forced
 
 
@@ -230,8 +230,8 @@ def test_rollback_undoes_the_rest_of_what_was_undone_by_hand(installed: World) -
     installed.apply(installed.plan())
     vm = installed.vm()
     installed.machine.stop_vm(vm, within=300)
-    installed.machine.remove_vm_assignable_device(vm, CARD_24GB)
-    installed.machine.mount_vm_host_assignable_device(CARD_24GB)
+    installed.machine.remove_vm_assignable_device(vm, GPU_24GB)
+    installed.machine.mount_vm_host_assignable_device(GPU_24GB)
     installed.machine.start_vm(vm)
     assert installed.rollback().outcome == "rolled back"
     assert installed.state() == found
@@ -242,12 +242,12 @@ def test_rollback_keeps_what_another_vm_uses_now(installed: World) -> None:
     mine, other = installed.vm(), installed.vm("files-01")
     machine = installed.machine
     machine.stop_vm(mine, within=300)
-    machine.remove_vm_assignable_device(mine, CARD_24GB)
+    machine.remove_vm_assignable_device(mine, GPU_24GB)
     machine.stop_vm(other, within=300)
     machine.set_vm(other, stop_action="turn-off")
-    machine.add_vm_assignable_device(other, CARD_24GB)
+    machine.add_vm_assignable_device(other, GPU_24GB)
     outcome = installed.rollback()
-    assert machine.place(CARD_24GB) == f"assigned:{other}"
+    assert machine.place(GPU_24GB) == f"assigned:{other}"
     assert [sentence for sentence in outcome.kept if "VM files-01 has it now" in sentence]
 
 

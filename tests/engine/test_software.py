@@ -17,7 +17,7 @@ from winhost.resources.host import HostFacts
 MSI = "db084e536279a59e90a26ec598d8aa8a4dff8309f41d078fd06242953ac1ebcd"
 SOURCE = "https://github.com/microsoft/WSL/releases/download/2.7.14/wsl.2.7.14.0.x64.msi"
 FILE = {"sha256": MSI, "name": "wsl.2.7.14.0.x64.msi", "source": SOURCE}
-CARD = {"location": "PCIROOT(7B)#PCI(0100)#PCI(0000)", "device": "VEN_10DE&DEV_26B9&SUBSYS_185110DE"}
+GPU = {"location": "PCIROOT(7B)#PCI(0100)#PCI(0000)", "device": "VEN_10DE&DEV_26B9&SUBSYS_185110DE"}
 
 
 def entry(resource: str, key: dict[str, str], **desired: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def entry(resource: str, key: dict[str, str], **desired: Any) -> dict[str, Any]:
 RESOURCES = [  # not in the order in which it has to happen
     entry("Wsl", {}, version="2.7.14.0", package=MSI),
     entry("StagedFile", FILE, present=True),
-    entry("GpuDriverModel", CARD, pending="MCDM"),
+    entry("GpuDriverModel", GPU, pending="MCDM"),
     entry("VirtualMachinePlatform", {}, feature="installed"),
 ]
 
@@ -61,7 +61,7 @@ def test_it_comes_in_order_with_one_restart_and_goes_without_a_trace(here: World
     assert here.machine.boot == 2
     assert after["VirtualMachinePlatform"][0]["state"] == {"feature": "installed"}
     assert after["Wsl"][0]["state"] == {"present": True, "version": "2.7.14.0", "package": MSI}
-    assert {"key": CARD, "state": {"current": "MCDM", "pending": "MCDM"}} in after["GpuDriverModel"]
+    assert {"key": GPU, "state": {"current": "MCDM", "pending": "MCDM"}} in after["GpuDriverModel"]
 
     outcome = here.rollback()
     assert (outcome.holds, outcome.kept) == (True, ())

@@ -286,9 +286,9 @@ def test_which_card_it_is_reached_by_is_asked_where_nobody_can_tell(tmp_path: Pa
     here = ubuntu_world(tmp_path)
     asked = here.request(system={**here.settings["system"], "mac": "auto"})
     facts = here.facts(asked.playbook.named)
-    cards = facts.resources["NetworkAdapter"]
-    assert isinstance(cards, tuple)
-    none = tuple(replace(card, state={**card.state, "management": False}) for card in cards)
+    adapters = facts.resources["NetworkAdapter"]
+    assert isinstance(adapters, tuple)
+    none = tuple(replace(each, state={**each.state, "management": False}) for each in adapters)
     with pytest.raises(Refusal, match="0 Ethernet cards"):
         UbuntuDecisions(
             HostFacts(replace(facts, resources={**facts.resources, "NetworkAdapter": none})),

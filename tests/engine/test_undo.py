@@ -19,8 +19,8 @@ from winhost.lab.physics.windows_errors import CmdletError
 from winhost.resources.registry import RULES
 
 INSTALLED = "server2025-role-installed"
-CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
-CARD_16GB = {"location": "PCIROOT(16)#PCI(0100)#PCI(0000)", "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
+GPU_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+GPU_16GB = {"location": "PCIROOT(16)#PCI(0100)#PCI(0000)", "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_going_back_needs_no_playbook_that_this_winhost_can_read(installed: Worl
 
 def test_two_runs_on_one_vm_go_back_in_their_reverse_order(installed: World) -> None:
     found = installed.state()
-    installed.apply(installed.plan(cards=(CARD_24GB,)))
+    installed.apply(installed.plan(cards=(GPU_24GB,)))
     plan = installed.plan(high=256 << 30)
     refusal = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
     installed.answers.faults.add(InjectedFault("VmMmio", "set", refusal))
@@ -97,7 +97,7 @@ def test_two_runs_on_one_vm_go_back_in_their_reverse_order(installed: World) -> 
 
 def test_two_runs_on_one_vm_go_back_in_their_own_order(installed: World) -> None:
     found = installed.state()
-    installed.apply(installed.plan(cards=(CARD_24GB,)))
+    installed.apply(installed.plan(cards=(GPU_24GB,)))
     installed.apply(installed.plan())
     first, second = installed.store.runs()
     kept = back(installed, first).kept
@@ -109,18 +109,18 @@ def test_two_runs_on_one_vm_go_back_in_their_own_order(installed: World) -> None
     assert installed.state() == found
 
 
-def test_the_settings_stay_for_a_card_that_was_given_by_hand(installed: World) -> None:
+def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(installed: World) -> None:
     machine, vm = installed.machine, installed.vm()
-    installed.apply(installed.plan(cards=(CARD_24GB,)))
+    installed.apply(installed.plan(cards=(GPU_24GB,)))
     made = machine.vms[vm].high
     machine.stop_vm(vm, within=300)
-    installed.open().set("AssignableDevice", CARD_16GB, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
+    installed.open().set("AssignableDevice", GPU_16GB, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
     machine.start_vm(vm)
     outcome = installed.rollback()
-    assert machine.place(CARD_24GB) == "host-enabled"
-    assert machine.place(CARD_16GB["location"]) == f"assigned:{vm}"
+    assert machine.place(GPU_24GB) == "host-enabled"
+    assert machine.place(GPU_16GB["location"]) == f"assigned:{vm}"
     assert (machine.vms[vm].high, machine.vms[vm].power) == (made, "running")
-    assert [sentence for sentence in outcome.kept if CARD_16GB["location"] in sentence]
+    assert [sentence for sentence in outcome.kept if GPU_16GB["location"] in sentence]
 
 
 def test_what_went_with_our_role_is_not_kept(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def unhide(here: World, resource: str) -> None:
 
 def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(installed: World) -> None:
     found = installed.state()
-    installed.apply(installed.plan(cards=(CARD_24GB,)))
+    installed.apply(installed.plan(cards=(GPU_24GB,)))
     installed.machine._role = installed.machine._tools = "available"
     for _ in range(2):
         outcome = installed.rollback()
@@ -160,7 +160,7 @@ def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(ins
 def test_nothing_goes_from_under_what_cannot_be_read(tmp_path: Path, resource: str) -> None:
     here = world(tmp_path)
     found = here.state()
-    here.apply(here.plan(cards=(CARD_24GB,)))
+    here.apply(here.plan(cards=(GPU_24GB,)))
     hide(here, resource)
     outcome = here.rollback()
     assert (outcome.outcome, outcome.kept, here.machine.role) == ("not all rolled back", (), "installed")
@@ -172,7 +172,7 @@ def test_nothing_goes_from_under_what_cannot_be_read(tmp_path: Path, resource: s
 
 def test_a_role_without_its_tools_is_not_taken_away_unseen(tmp_path: Path) -> None:
     here = world(tmp_path)
-    here.apply(here.plan(cards=(CARD_24GB,)))
+    here.apply(here.plan(cards=(GPU_24GB,)))
     here.machine._tools = "available"
     assert "what rests on the role" in " ".join(lacks.why for lacks in here.rollback().missing)
     assert here.machine.role == "installed"
@@ -180,7 +180,7 @@ def test_a_role_without_its_tools_is_not_taken_away_unseen(tmp_path: Path) -> No
 
 def test_settings_of_a_vm_that_came_since_keep_the_role(tmp_path: Path) -> None:
     here = world(tmp_path)
-    here.apply(here.plan(cards=(CARD_24GB,)))
+    here.apply(here.plan(cards=(GPU_24GB,)))
     other = here.vm("files-01")
     found = here.machine.vms[other].high
     here.machine.stop_vm(other, within=300)

@@ -67,7 +67,7 @@ CASES = {
         (*COMMON, "ExternalSwitch", *ACCOUNTS),
         {"network": "bridged", "bridge": {"switch": "lan", "adapter": MANAGED, **STATIC}},
     ),
-    "cards in tcc": Case(
+    "GPUs in tcc": Case(
         "win11-pro-2xl20-tcc",
         "mirrored",
         ("GpuDriverModel", "GpuDriverModel", *COMMON, "HyperVFirewall", *ACCOUNTS),

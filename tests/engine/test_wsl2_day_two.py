@@ -433,7 +433,7 @@ def test_of_an_account_that_was_deleted_it_is_said_what_went_with_it_and_another
     assert here.machine.distros.sessions["winhost-2"].distros[DISTRO].listens
 
 
-def test_a_card_that_went_back_to_tcc_is_named_and_set_again(tmp_path: Path) -> None:
+def test_a_gpu_that_went_back_to_tcc_is_named_and_set_again(tmp_path: Path) -> None:
     here = made(tmp_path, host="win11-pro-2xl20-mcdm", access={"key": OURS})
     here.unverified = True
     plan = here.plan()

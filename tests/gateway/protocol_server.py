@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.gateway.vllm_protocol import Card, ConnectionLost, NobodyListens, ProtocolEngine, Times
+from tests.gateway.vllm_protocol import ConnectionLost, Gpu, NobodyListens, ProtocolEngine, Times
 
 TOTAL_MIB, AWAKE_MIB = 81_559, 66_000
 
@@ -42,7 +42,7 @@ async def served(engine: ProtocolEngine, socket: Path) -> AsyncIterator[None]:
 
 async def serve(name: str, socket: Path, scale: float, faults: set[str]) -> None:
     """Until it is killed."""
-    engine = ProtocolEngine(name, Card(TOTAL_MIB), AWAKE_MIB, times=Times().scaled(scale), faults=faults)
+    engine = ProtocolEngine(name, Gpu(TOTAL_MIB), AWAKE_MIB, times=Times().scaled(scale), faults=faults)
     await engine.start()
     async with served(engine, socket):
         await asyncio.get_running_loop().create_future()

@@ -13,7 +13,7 @@ import pytest
 from tests.gateway.test_yielding import now, watch, yielding
 from tests.gateway.turning import SILENCE_S, Turning, turning
 from tests.gateway.virtual_time import in_virtual_time
-from tests.gateway.vllm_protocol import Card, ProtocolEngine
+from tests.gateway.vllm_protocol import Gpu, ProtocolEngine
 from winhost.gateway.turn_state import TurnState
 
 DAY_S = 24 * 3600
@@ -44,8 +44,8 @@ def arrivals(chance: random.Random) -> Iterator[tuple[float, str, str, float]]:
 )
 def test_no_request_of_a_day_is_lost_or_late(seed: int) -> None:
     chance = random.Random(seed)
-    card = Card(81_559)
-    engines = [ProtocolEngine(name, card, 34_000) for name in NAMES]
+    gpu = Gpu(81_559)
+    engines = [ProtocolEngine(name, gpu, 34_000) for name in NAMES]
     found = turning(
         engines,
         yields={"drain": YIELD_DRAIN_S},
@@ -100,7 +100,7 @@ def test_no_request_of_a_day_is_lost_or_late(seed: int) -> None:
         found.turns.stop()
 
     in_virtual_time(day())
-    assert (card.broken_rules, wrong, slept) == ([], [], [True])
+    assert (gpu.broken_rules, wrong, slept) == ([], [], [True])
     assert len(told) == len(asked), "each request came to an end"
     outcomes: Counter[str] = Counter()
     for at, took, right, outcome in told:
@@ -116,4 +116,4 @@ def test_no_request_of_a_day_is_lost_or_late(seed: int) -> None:
 
 def nobody_on(found: Turning) -> bool:
     members: dict[str, Any] = found.turns._members()
-    return not any(member.on_the_card or member.state is TurnState.AWAKE for member in members.values())
+    return not any(member.on_the_gpu or member.state is TurnState.AWAKE for member in members.values())

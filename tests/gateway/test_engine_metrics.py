@@ -9,7 +9,7 @@ from tests.gateway.engine_standin import StandInEngine
 from tests.gateway.running import MODEL, Gateway, gateway, settings_for
 from tests.gateway.turning import turning
 from tests.gateway.virtual_time import in_virtual_time
-from tests.gateway.vllm_protocol import Card, ProtocolEngine
+from tests.gateway.vllm_protocol import Gpu, ProtocolEngine
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway import engine_metrics
@@ -183,8 +183,8 @@ def test_reading_a_long_answer_leaves_room_for_streams() -> None:
 
 
 def test_states_of_turns_are_known() -> None:
-    card = Card(81_559)
-    found = turning([ProtocolEngine(name, card, 70_000) for name in "ab"])
+    gpu = Gpu(81_559)
+    found = turning([ProtocolEngine(name, gpu, 70_000) for name in "ab"])
 
     async def story() -> None:
         found.turns.start()

@@ -156,7 +156,7 @@ def test_without_a_driver_it_says_so(kept: Path) -> None:
     except NoDriver:
         assert "driver" in asked(kept, {"do": "memory"})["error"]
     else:
-        assert set(asked(kept, {"do": "memory"})["free_mib"]) == {str(card) for card in free}
+        assert set(asked(kept, {"do": "memory"})["free_mib"]) == {str(gpu) for gpu in free}
 
 
 def test_what_is_being_done_when_it_is_stopped_is_done(kept: Path) -> None:

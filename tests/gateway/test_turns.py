@@ -9,7 +9,7 @@ import pytest
 
 from tests.gateway.turning import Turning, turning
 from tests.gateway.virtual_time import Deadlock, in_virtual_time
-from tests.gateway.vllm_protocol import UNPINNED, Card, ProtocolEngine, Times
+from tests.gateway.vllm_protocol import UNPINNED, Gpu, ProtocolEngine, Times
 from tests.rows import each_row
 from winhost.gateway.engine_control import EngineControl
 from winhost.gateway.gateway_settings import parse_settings
@@ -20,8 +20,8 @@ Story = Callable[[Turning], Awaitable[None]]
 
 
 def engines(names: str = "ab", total: int = 81_559, awake: int = 70_000, **more: Any) -> list[ProtocolEngine]:
-    card = Card(total)
-    return [ProtocolEngine(name, card, awake, **more) for name in names]
+    gpu = Gpu(total)
+    return [ProtocolEngine(name, gpu, awake, **more) for name in names]
 
 
 def told(story: Story, found: Turning, by_hand: bool = False) -> Turning:
@@ -37,7 +37,7 @@ def told(story: Story, found: Turning, by_hand: bool = False) -> Turning:
         found.turns.stop()
 
     in_virtual_time(whole())
-    assert found.card.broken_rules == []
+    assert found.gpu.broken_rules == []
     return found
 
 
@@ -313,9 +313,9 @@ def test_an_engine_that_ended_is_started_for_the_next_request() -> None:
 
 def test_nobody_is_woken_where_somebody_else_has_the_memory() -> None:
     async def story(found: Turning) -> None:
-        found.card.used["a game"] = 30_000
+        found.gpu.used["a game"] = 30_000
         assert await found.ask("b", "x") == "busy"
-        del found.card.used["a game"]
+        del found.gpu.used["a game"]
         assert await found.ask("b", "x") == "b: x"
         assert found.engines["a"].starts == 1, "it gave its memory back, and is not to blame"
 
@@ -341,7 +341,7 @@ def test_engines_without_sleep_are_stopped_and_started() -> None:
 def test_a_sleeper_is_suspended_and_comes_back() -> None:
     async def story(found: Turning) -> None:
         assert found.member("b").state is TurnState.SUSPENDED
-        assert found.card.used["b"] == 4
+        assert found.gpu.used["b"] == 4
         began = now()
         assert await found.ask("b", "x") == "b: x"
         assert 3 < now() - began < 6
@@ -352,7 +352,7 @@ def test_a_sleeper_is_suspended_and_comes_back() -> None:
 def test_a_sleeper_is_written_to_disk_once_and_starts_from_there() -> None:
     async def story(found: Turning) -> None:
         assert found.units is not None
-        assert (found.member("b").state, found.card.used.get("b")) == (TurnState.DOWN, None)
+        assert (found.member("b").state, found.gpu.used.get("b")) == (TurnState.DOWN, None)
         began = now()
         assert await found.ask("b", "x") == "b: x"
         assert 5 < now() - began < 20  # a goes, b is restored, resumed and woken
@@ -433,11 +433,9 @@ def test_what_suspending_freed_has_to_be_free_again() -> None:
     async def story(found: Turning) -> None:
         b = found.member("b")
         assert b.needs_mib() == {0: 70_000 - 4}
-        found.card.used["a game"] = (
-            12_000  # beside what a leaves, enough for the sleeper and not for what was suspended
-        )
+        found.gpu.used["a game"] = 12_000  # beside what a leaves, enough for the sleeper and not for what was suspended
         assert await found.ask("b", "x") == "busy"
-        del found.card.used["a game"]
+        del found.gpu.used["a game"]
         assert await found.ask("b", "x") == "b: x"
 
     told(story, turning(engines(), memory=False, model={"suspend": True}, hold=60))
@@ -460,7 +458,7 @@ def test_after_a_while_without_requests_every_gpu_is_given_back(
 ) -> None:
     async def story(found: Turning) -> None:
         def used() -> int:
-            return max(found.card.used.get(name, 0) for name in names)
+            return max(found.gpu.used.get(name, 0) for name in names)
 
         assert {found.member(name).state for name in names} == {resting}
         assert used() <= left
@@ -485,7 +483,7 @@ def test_one_that_keeps_its_memory_while_nobody_asks_is_stopped_until_somebody_d
         assert await found.ask("a", "x") == "a: x"
         found.engines["a"].faults.add("lie asleep")
         await asyncio.sleep(3_000)
-        assert (found.member("a").state, found.card.used.get("a", 0)) == (TurnState.DOWN, 0)
+        assert (found.member("a").state, found.gpu.used.get("a", 0)) == (TurnState.DOWN, 0)
         assert found.engines["a"].starts == 1
         assert await found.ask("a", "x") == "a: x"
         await asyncio.sleep(3_000)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.gateway.turning import SILENCE_S, Turning, turning
 from tests.gateway.virtual_time import in_virtual_time
-from tests.gateway.vllm_protocol import UNPINNED, Card, ProtocolEngine, Times
+from tests.gateway.vllm_protocol import UNPINNED, Gpu, ProtocolEngine, Times
 from winhost.gateway.turn_state import TurnState
 
 TOTAL, HOLD_S, DRAIN_S, STAY_S = 81_559, 3600, 40, 5
@@ -114,15 +114,15 @@ async def lived(world: World, found: Turning) -> list[str]:
 
 
 def live(world: World) -> None:
-    card = Card(TOTAL)
-    engines = [ProtocolEngine(name, card, world.awake, times=world.times) for name in world.names]
+    gpu = Gpu(TOTAL)
+    engines = [ProtocolEngine(name, gpu, world.awake, times=world.times) for name in world.names]
     idle = {} if world.idle is None else {"idle": world.idle}
     found = turning(
         engines, memory=world.memory, model=model_of(world), hold=HOLD_S, drain=DRAIN_S, stay=STAY_S, start=700, **idle
     )
     outcomes = in_virtual_time(lived(world, found))  # a deadlock raises
-    assert card.broken_rules == []
-    assert sum(card.used.values()) <= TOTAL
+    assert gpu.broken_rules == []
+    assert sum(gpu.used.values()) <= TOTAL
     if not world.memory:  # it is not known what they take, so one at a time
         assert sum(member.state is TurnState.AWAKE for member in found.turns._members().values()) <= 1
     for number, (asked, outcome) in enumerate(zip(world.requests, outcomes, strict=True)):
@@ -131,7 +131,7 @@ def live(world: World) -> None:
         assert took <= HOLD_S + max(SILENCE_S, DRAIN_S) + 40
     assert (found.turns.running, found.turns.waiting) == (0, 0)
     if world.idle is not None:
-        assert not any(member.on_the_card for member in found.turns._members().values())
+        assert not any(member.on_the_gpu for member in found.turns._members().values())
 
 
 def check(world: World, right: str, asked: Asked, outcome: str) -> None:

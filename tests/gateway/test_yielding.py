@@ -30,7 +30,7 @@ from tests.gateway.test_turns_with_random_clients import (
 )
 from tests.gateway.turning import Turning, turning
 from tests.gateway.virtual_time import in_virtual_time
-from tests.gateway.vllm_protocol import Card, ProtocolEngine
+from tests.gateway.vllm_protocol import Gpu, ProtocolEngine
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.gateway.engine_moves import KeeperFault
@@ -46,7 +46,7 @@ def yielding(found: Turning) -> Any:
 
 
 def used(found: Turning) -> int:
-    return sum(found.card.used.values())
+    return sum(found.gpu.used.values())
 
 
 WAYS = {
@@ -236,8 +236,8 @@ async def watch(found: Turning, wrong: list[str]) -> None:
 
 
 def live(world: World, wishes: list[tuple[float, int, bool]]) -> None:
-    card = Card(TOTAL)
-    all_engines = [ProtocolEngine(name, card, world.awake, times=world.times) for name in world.names]
+    gpu = Gpu(TOTAL)
+    all_engines = [ProtocolEngine(name, gpu, world.awake, times=world.times) for name in world.names]
     limits: dict[str, Any] = {"hold": HOLD_S, "drain": DRAIN_S, "stay": STAY_S, "start": 700}
     if world.idle is not None:
         limits["idle"] = world.idle
@@ -256,13 +256,13 @@ def live(world: World, wishes: list[tuple[float, int, bool]]) -> None:
         return outcomes
 
     outcomes = in_virtual_time(whole())
-    assert (card.broken_rules, wrong) == ([], [])
+    assert (gpu.broken_rules, wrong) == ([], [])
     for number, (asked, outcome) in enumerate(zip(world.requests, outcomes, strict=True)):
         check(world, f"{asked.model}: {number}", asked, outcome)
     for _, _, took in found.outcomes:
         assert took <= HOLD_S + max(SILENCE_S, DRAIN_S) + 40
     assert (found.turns.running, found.turns.waiting) == (0, 0)
-    assert any(member.on_the_card for member in found.turns._members().values()) is (world.idle is None)
+    assert any(member.on_the_gpu for member in found.turns._members().values()) is (world.idle is None)
 
 
 def check(world: World, right: str, asked: Asked, outcome: str) -> None:

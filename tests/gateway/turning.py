@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.gateway.vllm_protocol import Card, ConnectionLost, NobodyListens, ProtocolEngine
+from tests.gateway.vllm_protocol import ConnectionLost, Gpu, NobodyListens, ProtocolEngine
 from winhost.gateway.engine_control import EngineControl, EngineFault, NotUp
 from winhost.gateway.engine_moves import Image, KeeperFault, NotThereYet
 from winhost.gateway.gateway_settings import GatewaySettings, PublishedModel, parse_settings
@@ -61,12 +61,12 @@ class Units:
     async def suspend(self, unit: str) -> None:
         engine = self._engine("suspend", unit)
         await asyncio.sleep(1.5)
-        engine.card.used[engine.name] = 4
+        engine.gpu.used[engine.name] = 4
 
     async def resume(self, unit: str) -> None:
         engine = self._engine("resume", unit)
         await asyncio.sleep(1.5)
-        engine.card.used[engine.name] = engine.asleep
+        engine.gpu.used[engine.name] = engine.asleep
 
     async def image(self, unit: str) -> Image:
         self._engine("image", unit)
@@ -87,7 +87,7 @@ class Units:
     async def free_mib(self) -> dict[int, int]:
         if self.broken:
             raise KeeperFault("nobody listens")
-        return {0: next(iter(self._engines.values())).card.free}
+        return {0: next(iter(self._engines.values())).gpu.free}
 
 
 def control_of(engine: ProtocolEngine, model: PublishedModel) -> EngineControl:
@@ -114,8 +114,8 @@ class Turning:
     outcomes: list[tuple[str, str, float]] = field(default_factory=list)
 
     @property
-    def card(self) -> Card:
-        return next(iter(self.engines.values())).card
+    def gpu(self) -> Gpu:
+        return next(iter(self.engines.values())).gpu
 
     def member(self, name: str) -> Member:
         return self.turns._members()[name]
@@ -180,7 +180,7 @@ def turning(
             mine |= {"awake_mib": each.awake} | ({} if "between" in mine else {"asleep_mib": each.asleep})
         models.append({"name": each.name, "engine": {"socket": f"/run/{each.name}.sock"}, "turns": mine})
     if memory:
-        limits["memory"] = {"0": engines[0].card.total}
+        limits["memory"] = {"0": engines[0].gpu.total}
     if keeper:
         limits["keeper"] = "/run/keeper.sock"
     whole = {"listen": {"socket": "/run/door.sock"}, "models": models, "limits": own, "turns": limits}

@@ -1,7 +1,7 @@
 """vLLM's sleep mode as it was seen: states, words, times and failures of real engines, without a GPU.
 
 The times are those of a 7.6B model in bf16 on one GPU, in seconds of whatever clock the event loop has. What no gateway
-may do is noted in `Card.broken_rules`.
+may do is noted in `Gpu.broken_rules`.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ UNPINNED = Times(first_sleep=10.2, sleep=9.9, wake=2.7)
 
 
 @dataclass
-class Card:
+class Gpu:
     """A GPU. Memory in MiB, by who has it; moving: engines that sleep, wake or start now."""
 
     total: int
@@ -62,14 +62,14 @@ class Card:
 
 @dataclass(eq=False)
 class ProtocolEngine:
-    """One engine on one card. faults: what goes wrong once, by name:
+    """One engine on one GPU. faults: what goes wrong once, by name:
 
     `lie asleep` keeps its memory, `corrupt` answers otherwise after waking, `no wake` runs out of memory, `die asleep`
     and `die waking` end the process, `hang` never answers a request, `slow start` takes ten times as long.
     """
 
     name: str
-    card: Card
+    gpu: Gpu
     awake: int
     asleep: int = 1874
     times: Times = field(default_factory=Times)
@@ -95,9 +95,9 @@ class ProtocolEngine:
             return
         self.starts += 1
         async with self._moves():
-            if self.card.free < self.awake:
+            if self.gpu.free < self.awake:
                 return  # Free memory on device (…) on startup is less than desired GPU memory utilization
-            self.card.used[self.name] = self.awake
+            self.gpu.used[self.name] = self.awake
             slow = 10 if "slow start" in self.faults else 1
             self.faults.discard("slow start")
             await asyncio.sleep(self.times.start * slow)
@@ -107,10 +107,10 @@ class ProtocolEngine:
             self.up = True
 
     async def restore(self) -> None:
-        """From the image of its process: it sleeps, off the card."""
+        """From the image of its process: it sleeps, off the GPU."""
         await asyncio.sleep(4)
         self._resident, self.level, self.up, self.slept = set(), 1, True, True
-        self.card.used[self.name] = 4
+        self.gpu.used[self.name] = 4
         await self._tell()
 
     async def stop(self) -> None:
@@ -121,7 +121,7 @@ class ProtocolEngine:
     async def die(self) -> None:
         """Its requests end without an answer, and its memory is free."""
         self.up = False
-        self.card.used.pop(self.name, None)
+        self.gpu.used.pop(self.name, None)
         await self._tell()
 
     async def _tell(self) -> None:
@@ -130,16 +130,16 @@ class ProtocolEngine:
 
     @asynccontextmanager
     async def _moves(self) -> Any:
-        """Two engines that move on a card at once crash."""
-        self.card.moving.append(self)
+        """Two engines that move on a GPU at once crash."""
+        self.gpu.moving.append(self)
         try:
-            if len(self.card.moving) > 1:
-                self.card.broken_rules.append(f"two at once: {', '.join(each.name for each in self.card.moving)}")
-                for each in tuple(self.card.moving):
+            if len(self.gpu.moving) > 1:
+                self.gpu.broken_rules.append(f"two at once: {', '.join(each.name for each in self.gpu.moving)}")
+                for each in tuple(self.gpu.moving):
                     await each.die()
             yield
         finally:
-            self.card.moving.remove(self)
+            self.gpu.moving.remove(self)
 
     # ---- HTTP
 
@@ -180,7 +180,7 @@ class ProtocolEngine:
         if self.level:
             return 200, {"status": "sleeping", "level": self.level}  # a warning in its log, and nothing else
         if self.running and mode != "wait":
-            self.card.broken_rules.append(f"{self.name} fell asleep with {self.running} requests")
+            self.gpu.broken_rules.append(f"{self.name} fell asleep with {self.running} requests")
         async with self._changed:
             await self._changed.wait_for(lambda: not self.running or not self.up)
         async with self._moves():
@@ -194,7 +194,7 @@ class ProtocolEngine:
             if "lie asleep" in self.faults:
                 self.faults.discard("lie asleep")
             else:
-                self.card.used[self.name] = self.asleep
+                self.gpu.used[self.name] = self.asleep
         if "die asleep" in self.faults:
             self.faults.discard("die asleep")
             asyncio.get_running_loop().call_later(1, lambda: self._later(self.die()))
@@ -215,7 +215,7 @@ class ProtocolEngine:
                 return 0, None
             if failed := await self._failed_to_wake():
                 return failed
-            self.card.used[self.name] = self.awake
+            self.gpu.used[self.name] = self.awake
         self._resident |= tags
         if self.level == 2 and "weights" in tags:
             self.corrupt = True  # until the weights are read again
@@ -232,14 +232,14 @@ class ProtocolEngine:
             self.faults.discard("die waking")
             await self.die()
             return 0, None
-        room = self.card.free >= self.awake - self.card.used[self.name]
+        room = self.gpu.free >= self.awake - self.gpu.used[self.name]
         if room and "no wake" not in self.faults:
             return None
         if not room:
-            self.card.broken_rules.append(f"{self.name} woken without room")
+            self.gpu.broken_rules.append(f"{self.name} woken without room")
         self.faults.discard("no wake")
         self.dead = True  # and it keeps what it had got by then, and says that it is healthy
-        self.card.used[self.name] += min(self.card.free, 15_360)
+        self.gpu.used[self.name] += min(self.gpu.free, 15_360)
         return 500, {"error": {"message": NO_ROOM}}
 
     async def _rpc(self, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
@@ -275,7 +275,7 @@ class ProtocolEngine:
         if not self.up:
             raise ConnectionLost(self.name)
         if self.level:
-            self.card.broken_rules.append(f"{self.name} computed while it slept")
+            self.gpu.broken_rules.append(f"{self.name} computed while it slept")
         return 200, {"model": asked.get("model"), "choices": [{"text": self._text(prompt), "finish_reason": "length"}]}
 
     def _text(self, prompt: str) -> str:

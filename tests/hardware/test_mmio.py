@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.hardware import bars, mmio
-from winhost.hardware.bars import BarSource, CardBars, MmioRefused
+from winhost.hardware.bars import BarSource, GpuBars, MmioRefused
 from winhost.hardware.mmio import HighWindow, LowWindow
 from winhost.knowledge import catalogue
 from winhost.model.units import Bytes, GiB, KiB, MiB
@@ -35,10 +35,10 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class CardCase:
-    """A card with its BARs, or with what they are to be found from."""
+class GpuCase:
+    """A GPU with its BARs, or with what they are to be found from."""
 
-    name: str = "card"
+    name: str = "GPU"
     count: int = 1
     bars64_mib: tuple[int, ...] = ()
     bars32_mib: tuple[int, ...] = ()
@@ -46,11 +46,11 @@ class CardCase:
     device: str | None = None
     vram_mib: int | None = None
 
-    def card(self) -> CardBars:
+    def gpu(self) -> GpuBars:
         if self.bars64_mib:
-            return a_card([n * MiB for n in self.bars64_mib], [n * MiB for n in self.bars32_mib], self.name)
+            return a_gpu([n * MiB for n in self.bars64_mib], [n * MiB for n in self.bars32_mib], self.name)
         vram = None if self.vram_mib is None else self.vram_mib * MiB
-        return bars.card(self.name, ranges=[Stretch(**each) for each in self.ranges], device=self.device, vram=vram)
+        return bars.of_gpu(self.name, ranges=[Stretch(**each) for each in self.ranges], device=self.device, vram=vram)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Case:
-    cards: list[dict[str, Any]]
+    gpus: list[dict[str, Any]]
     say: dict[str, Any]
     base_mib: int | None = None
     address_width: int | None = None
@@ -108,9 +108,9 @@ class Outcome:
     said: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def cards(self, cards: Sequence[CardBars]) -> None:
-        self.said["bars64_mib"] = [bar // MiB for bar in cards[0].bars64]
-        self.said["bars32_mib"] = [bar // MiB for bar in cards[0].bars32]
+    def gpus(self, gpus: Sequence[GpuBars]) -> None:
+        self.said["bars64_mib"] = [bar // MiB for bar in gpus[0].bars64]
+        self.said["bars32_mib"] = [bar // MiB for bar in gpus[0].bars32]
 
     def high(self, window: HighWindow) -> None:
         self.said |= {
@@ -118,8 +118,8 @@ class Outcome:
             "least_mib": window.least // MiB,
             "size_mib": window.size // MiB,
             "orders": window.orders,
-            "placed": {each.card.name: each.start for each in window.pieces},
-            "source": window.cards[0].source.value,
+            "placed": {each.gpu.name: each.start for each in window.pieces},
+            "source": window.gpus[0].source.value,
         }
         self.texts |= {"why": window.why, "over_cap": window.over_cap or ""}
         self.said["doubts"] = window.doubts
@@ -138,10 +138,10 @@ class Outcome:
 def run(case: Case) -> Outcome:
     out = Outcome()
     try:
-        specs = [CardCase(**each) for each in case.cards]
-        cards = [card for spec in specs for card in [spec.card()] * spec.count]
-        out.cards(cards)
-        high, low = mmio.high_window(cards, **case.limits()), mmio.low_window(cards)
+        specs = [GpuCase(**each) for each in case.gpus]
+        gpus = [gpu for spec in specs for gpu in [spec.gpu()] * spec.count]
+        out.gpus(gpus)
+        high, low = mmio.high_window(gpus, **case.limits()), mmio.low_window(gpus)
         out.high(high)
         out.low(low)
         ask(case, high, low, out)
@@ -190,15 +190,15 @@ def same_doubts(parts: Sequence[str], doubts: Sequence[str]) -> bool:
 
 # --- The table -------------------------------------------------------------------------------------------------------
 
-CARDS = read_cases(Path(mmio.__file__).parent / "gpus.yaml")["cards"]
-TABLE = {ids: card["bars"] for ids, card in CARDS.items() if "bars" in card}
+GPUS = read_cases(Path(mmio.__file__).parent / "gpus.yaml")["gpus"]
+TABLE = {ids: gpu["bars"] for ids, gpu in GPUS.items() if "bars" in gpu}
 
 
 @each_row("ids", TABLE)
 def test_a_table_entry_is_complete_and_found_by_its_device(ids: str) -> None:
     entry = TABLE[ids]
     vendor, device = ids.split(":")
-    found = bars.card("card", device=f"VEN_{vendor.upper()}&DEV_{device.upper()}&SUBSYS_00000000")
+    found = bars.of_gpu("GPU", device=f"VEN_{vendor.upper()}&DEV_{device.upper()}&SUBSYS_00000000")
     assert set(entry) == {"bars64_mib", "bars32_mib", "kind", "source"}
     assert entry["kind"] in {"source", "issue", "measured", "inferred"}
     assert [n * MiB for n in entry["bars64_mib"]] == list(found.bars64)
@@ -210,17 +210,17 @@ def test_a_table_entry_is_complete_and_found_by_its_device(ids: str) -> None:
 # --- Properties ------------------------------------------------------------------------------------------------------
 
 
-def a_card(bars64: Sequence[Bytes], bars32: Sequence[Bytes] = (), name: str = "card") -> CardBars:
-    return CardBars(name, tuple(bars64), tuple(bars32), BarSource.SURVEYED)
+def a_gpu(bars64: Sequence[Bytes], bars32: Sequence[Bytes] = (), name: str = "GPU") -> GpuBars:
+    return GpuBars(name, tuple(bars64), tuple(bars32), BarSource.SURVEYED)
 
 
 apertures = st.integers(28, 38).map(lambda bits: 1 << bits)
 small_bars = st.sampled_from([512, 16 * KiB, 16 * MiB, 32 * MiB, 64 * MiB])
 register_bars = st.integers(20, 27).map(lambda bits: 1 << bits)
-cards64 = st.builds(lambda bar1, more: a_card([bar1, *more]), apertures, st.lists(small_bars, max_size=2))
-cards32 = st.builds(lambda bars: a_card([], bars), st.lists(register_bars, min_size=1, max_size=2))
-some_cards64 = st.lists(cards64, min_size=1, max_size=4)
-some_cards32 = st.lists(cards32, min_size=1, max_size=4)
+gpus64 = st.builds(lambda bar1, more: a_gpu([bar1, *more]), apertures, st.lists(small_bars, max_size=2))
+gpus32 = st.builds(lambda bars: a_gpu([], bars), st.lists(register_bars, min_size=1, max_size=2))
+some_gpus64 = st.lists(gpus64, min_size=1, max_size=4)
+some_gpus32 = st.lists(gpus32, min_size=1, max_size=4)
 
 Window = tuple[Bytes, Bytes]
 
@@ -261,82 +261,82 @@ def with_config(wants: Sequence[tuple[Bytes, Bytes]]) -> list[tuple[Bytes, Bytes
     return [each for want in wants for each in (CONFIG, want)]
 
 
-@given(some_cards64)
-def test_the_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[CardBars]) -> None:
-    window = mmio.high_window(cards, cap=None)
-    orders = list(permutations(want(card.bars64) for card in cards))
+@given(some_gpus64)
+def test_the_floor_holds_in_every_order_and_one_step_less_does_not(gpus: list[GpuBars]) -> None:
+    window = mmio.high_window(gpus, cap=None)
+    orders = list(permutations(want(gpu.bars64) for gpu in gpus))
     assert all(guest(order, high(window, window.floor)) for order in orders)
     assert not all(guest(order, high(window, window.floor - 2 * MiB)) for order in orders)
 
 
-@given(some_cards64)
-def test_the_luckiest_order_needs_the_least_and_no_order_less(cards: list[CardBars]) -> None:
-    window = mmio.high_window(cards, cap=None)
-    orders = list(permutations(want(card.bars64) for card in cards))
+@given(some_gpus64)
+def test_the_luckiest_order_needs_the_least_and_no_order_less(gpus: list[GpuBars]) -> None:
+    window = mmio.high_window(gpus, cap=None)
+    orders = list(permutations(want(gpu.bars64) for gpu in gpus))
     assert any(guest(order, high(window, window.least)) for order in orders)
     assert not any(guest(order, high(window, window.least - 2 * MiB)) for order in orders)
 
 
-@given(some_cards64)
-def test_orders_of_equal_cards_are_counted_once(cards: list[CardBars]) -> None:
-    orders = {*permutations(want(card.bars64) for card in cards)}
-    assert mmio.high_window(cards, cap=None).orders == len(orders)
+@given(some_gpus64)
+def test_orders_of_equal_gpus_are_counted_once(gpus: list[GpuBars]) -> None:
+    orders = {*permutations(want(gpu.bars64) for gpu in gpus)}
+    assert mmio.high_window(gpus, cap=None).orders == len(orders)
 
 
-@given(some_cards64)
-def test_what_is_set_holds_for_older_and_newer_guests(cards: list[CardBars]) -> None:
-    window = mmio.high_window(cards, cap=None)
+@given(some_gpus64)
+def test_what_is_set_holds_for_older_and_newer_guests(gpus: list[GpuBars]) -> None:
+    window = mmio.high_window(gpus, cap=None)
     assert window.size >= window.floor
     assert window.size % (2 * MiB) == window.floor % (2 * MiB) == 0
-    for order in permutations(want(card.bars64) for card in cards):
+    for order in permutations(want(gpu.bars64) for gpu in gpus):
         assert guest(order, high(window, window.size))
         assert guest(with_config(order), high(window, window.size))
 
 
-@given(some_cards64)
-def test_the_layout_shown_is_what_the_guest_does_in_the_worst_order(cards: list[CardBars]) -> None:
-    window = mmio.high_window(cards, cap=None)
-    order = [want(each.card.bars64) for each in window.pieces]
-    assert sorted(order) == sorted(want(card.bars64) for card in cards)
+@given(some_gpus64)
+def test_the_layout_shown_is_what_the_guest_does_in_the_worst_order(gpus: list[GpuBars]) -> None:
+    window = mmio.high_window(gpus, cap=None)
+    order = [want(each.gpu.bars64) for each in window.pieces]
+    assert sorted(order) == sorted(want(gpu.bars64) for gpu in gpus)
     assert guest(order, high(window, window.floor)) == [each.start for each in window.pieces]
     assert [length for length, _ in order] == [each.length for each in window.pieces]
     assert window.floor - 2 * MiB < max(each.end for each in window.pieces) - window.base <= window.floor
 
 
-@given(some_cards64, cards64)
-def test_one_more_card_never_needs_less(cards: list[CardBars], more: CardBars) -> None:
-    fewer, all_of_them = mmio.high_window(cards, cap=None), mmio.high_window([*cards, more], cap=None)
+@given(some_gpus64, gpus64)
+def test_one_more_gpu_never_needs_less(gpus: list[GpuBars], more: GpuBars) -> None:
+    fewer, all_of_them = mmio.high_window(gpus, cap=None), mmio.high_window([*gpus, more], cap=None)
     assert all_of_them.floor >= fewer.floor
     assert all_of_them.size >= fewer.size
 
 
-@given(some_cards64, st.randoms(use_true_random=False))
-def test_the_order_in_which_cards_are_named_does_not_matter(cards: list[CardBars], random: Any) -> None:
-    shuffled = random.sample(cards, len(cards))
-    one, other = mmio.high_window(cards, cap=None), mmio.high_window(shuffled, cap=None)
+@given(some_gpus64, st.randoms(use_true_random=False))
+def test_the_order_in_which_gpus_are_named_does_not_matter(gpus: list[GpuBars], random: Any) -> None:
+    shuffled = random.sample(gpus, len(gpus))
+    one, other = mmio.high_window(gpus, cap=None), mmio.high_window(shuffled, cap=None)
     assert (one.floor, one.size, one.least) == (other.floor, other.size, other.least)
 
 
-@given(some_cards64, st.integers(36, 48))
+@given(some_gpus64, st.integers(36, 48))
 def test_a_window_stays_within_the_address_width_or_is_refused_with_its_numbers(
-    cards: list[CardBars], width: int
+    gpus: list[GpuBars], width: int
 ) -> None:
-    free = mmio.high_window(cards, cap=None)
+    free = mmio.high_window(gpus, cap=None)
     if free.base + free.floor <= 1 << width:
-        bound = mmio.high_window(cards, cap=None, address_width=width)
+        bound = mmio.high_window(gpus, cap=None, address_width=width)
         assert free.floor == bound.floor <= bound.size
         assert bound.end <= 1 << width
     else:
         with pytest.raises(MmioRefused) as refused:
-            mmio.high_window(cards, cap=None, address_width=width)
+            mmio.high_window(gpus, cap=None, address_width=width)
         assert (refused.value.code, refused.value.need) == ("mmio.address-width", free.floor)
 
 
-@given(some_cards64, st.integers(-64, 64).map(lambda n: n * MiB))
-def test_an_asked_size_is_taken_exactly_when_the_guest_can_use_it(cards: list[CardBars], off: Bytes) -> None:
-    window = mmio.high_window(cards, cap=None)
+@given(some_gpus64, st.integers(-64, 64).map(lambda n: n * MiB))
+def test_an_asked_size_is_taken_exactly_when_the_guest_can_use_it(gpus: list[GpuBars], off: Bytes) -> None:
+    window = mmio.high_window(gpus, cap=None)
     asked = window.floor + off
-    orders = permutations(want(card.bars64) for card in cards)
+    orders = permutations(want(gpu.bars64) for gpu in gpus)
     usable = asked % (2 * MiB) == 0 and all(guest(order, high(window, asked)) for order in orders)
     try:
         taken = mmio.check_high(asked, window) == asked
@@ -345,35 +345,35 @@ def test_an_asked_size_is_taken_exactly_when_the_guest_can_use_it(cards: list[Ca
     assert taken == usable
 
 
-@given(some_cards32)
-def test_the_low_floor_holds_in_every_order_and_one_step_less_does_not(cards: list[CardBars]) -> None:
-    window = mmio.low_window(cards)
-    orders = [with_config(order) for order in permutations(want(card.bars32) for card in cards)]
+@given(some_gpus32)
+def test_the_low_floor_holds_in_every_order_and_one_step_less_does_not(gpus: list[GpuBars]) -> None:
+    window = mmio.low_window(gpus)
+    orders = [with_config(order) for order in permutations(want(gpu.bars32) for gpu in gpus)]
     assert all(guest(order, low(window.floor)) for order in orders)
     less = window.floor - 2 * MiB
     assert window.floor == 128 * MiB or not all(guest(order, low(less)) for order in orders)
 
 
-@given(some_cards32)
-def test_the_low_size_is_the_recommended_one_where_that_is_enough(cards: list[CardBars]) -> None:
-    window = mmio.low_window(cards)
-    orders = [with_config(order) for order in permutations(want(card.bars32) for card in cards)]
+@given(some_gpus32)
+def test_the_low_size_is_the_recommended_one_where_that_is_enough(gpus: list[GpuBars]) -> None:
+    window = mmio.low_window(gpus)
+    orders = [with_config(order) for order in permutations(want(gpu.bars32) for gpu in gpus)]
     assert all(guest(order, low(window.size)) for order in orders)
     assert (window.size == GiB) == all(guest(order, low(GiB)) for order in orders)
     assert mmio.check_low(window.size, window) == window.size
 
 
-@given(some_cards32)
-def test_the_low_layout_lies_between_frame_buffer_and_reserved_top(cards: list[CardBars]) -> None:
-    window = mmio.low_window(cards)
+@given(some_gpus32)
+def test_the_low_layout_lies_between_frame_buffer_and_reserved_top(gpus: list[GpuBars]) -> None:
+    window = mmio.low_window(gpus)
     spans = sorted((each.start, each.end) for each in window.pieces)
-    assert len(spans) == len(cards)
+    assert len(spans) == len(gpus)
     assert low(window.size)[0] <= spans[0][0]
     assert spans[-1][1] <= low(window.size)[1]
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
 
 
 def test_low_bars_begin_behind_the_frame_buffer_and_the_config_windows_of_all_devices() -> None:
-    window = mmio.low_window([a_card([], [4 * KiB])] * 2)
+    window = mmio.low_window([a_gpu([], [4 * KiB])] * 2)
     first = low(window.size)[0] + 2 * CONFIG[0]
     assert [each.start for each in window.pieces] == [first, first + 4 * KiB]

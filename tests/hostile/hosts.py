@@ -45,7 +45,7 @@ def _as_shipped() -> tuple[Facts, LabSection]:
 
 
 def called(value: str) -> Machine:
-    """A host with the role and the VM that gets the cards, on which everything that can have a name has this one."""
+    """A host with the role and the VM that gets the GPUs, on which everything that can have a name has this one."""
     facts, section = _as_shipped()
     (switch,) = _records(facts, "VmSwitch")
     (gpu, *gpus) = _records(facts, "PartitionableGpu")

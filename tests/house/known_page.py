@@ -6,7 +6,7 @@ from pathlib import Path
 
 from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
 from winhost.findings.finding import Rows
-from winhost.hardware.gpus import Gpu, catalogued
+from winhost.hardware.gpus import GpuModel, catalogued
 from winhost.hardware.processors import generations
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import revisions, table, windows_builds
@@ -122,13 +122,13 @@ def _processors() -> str:
 
 
 def _gpus() -> str:
-    found: defaultdict[str, list[Gpu]] = defaultdict(list)
+    found: defaultdict[str, list[GpuModel]] = defaultdict(list)
     for gpu in catalogued():
         found[gpu.architecture or "other"].append(gpu)
-    return "## GPUs\n" + "\n".join(f"### {name}\n{_cards(gpus)}" for name, gpus in found.items())
+    return "## GPUs\n" + "\n".join(f"### {name}\n{_gpu_table(gpus)}" for name, gpus in found.items())
 
 
-def _cards(gpus: Iterable[Gpu]) -> str:
+def _gpu_table(gpus: Iterable[GpuModel]) -> str:
     rows = (
         (gpu.device, gpu.name, size(gpu.memory) if gpu.memory else "not known", gpu.line or "", _bars(gpu))
         for gpu in gpus
@@ -136,7 +136,7 @@ def _cards(gpus: Iterable[Gpu]) -> str:
     return _table(("PCI id", "name", "memory", "line", "64-bit BARs"), rows)
 
 
-def _bars(gpu: Gpu) -> str:
+def _bars(gpu: GpuModel) -> str:
     return " + ".join(map(size, gpu.bars.wide)) + f" ({gpu.bars.source.kind})" if gpu.bars else "surveyed only"
 
 

@@ -40,7 +40,7 @@ BY_ANOTHER_NAME = {
     "LinuxGpu": r"\bgpu\.state\b",
     "Memory": r"\.memory\b",
     "OperatingSystem": r"\.os\b|\bos = ",
-    "PciDevice": r"\bgpu\.state\b|\bCard\b",
+    "PciDevice": r"\bgpu\.state\b|\bGpu\b",
     "Session": r"\.session\b",
     "Vm": r"\bvm\.state\b|\bvms\b",
 }

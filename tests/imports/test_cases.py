@@ -15,7 +15,7 @@ from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts
 
 CASES: Mapping[str, Any] = read_cases(DATA / "cases.yaml")
-KEYS = {"files", "host", "facts", "cards", "silent", "paths", "refused", "each"}
+KEYS = {"files", "host", "facts", "gpus", "silent", "paths", "refused", "each"}
 
 
 @each_row("case", CASES.values(), ids=CASES)
@@ -30,7 +30,7 @@ def test_files_become_facts(case: Mapping[str, Any]) -> None:
     facts = imported(files, case.get("host"))
     check_facts(facts, case.get("facts", {}))
     check_facts(facts, case.get("each", {}), of_each=True)
-    check_cards(facts, case.get("cards"), case.get("silent", {}))
+    check_gpus(facts, case.get("gpus"), case.get("silent", {}))
     judged = assess(HostFacts(facts))
     assert {path: str(judged.path(path).verdict) for path in case.get("paths", {})} == case.get("paths", {})
 
@@ -41,14 +41,14 @@ def check_facts(facts: Facts, desired: Mapping[str, Any], *, of_each: bool = Fal
         assert [record.state[name] for record in records(facts, resource)] == (value if of_each else [value]), place
 
 
-def check_cards(facts: Facts, desired: list[Mapping[str, Any]] | None, silent: Mapping[str, str]) -> None:
+def check_gpus(facts: Facts, desired: list[Mapping[str, Any]] | None, silent: Mapping[str, str]) -> None:
     if desired is None:
         return
     found = records(facts, "PciDevice")
-    assert [record.key["location"] for record in found] == [card["location"] for card in desired]
-    for record, card in zip(found, desired, strict=True):
+    assert [record.key["location"] for record in found] == [gpu["location"] for gpu in desired]
+    for record, gpu in zip(found, desired, strict=True):
         known = {**record.state, **record.key}
-        assert {name: known[name] for name in card} == card
+        assert {name: known[name] for name in gpu} == gpu
     for name, why in silent.items():
         assert why in found[0].state[name]["unknown"]["message"]
 

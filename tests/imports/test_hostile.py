@@ -88,7 +88,7 @@ def test_json_with_any_value_anywhere(data: st.DataObject) -> None:
     holds("info.json", json.dumps(info).encode(), "computer-info")
 
 
-def test_what_a_card_calls_itself_is_data(tmp_path: Path) -> None:
+def test_what_a_gpu_calls_itself_is_data(tmp_path: Path) -> None:
     name = "NVIDIA L20 \x9b31m\u202e"
     text = FILES["survey-dda-server2025.txt"].decode().replace("NVIDIA L20", name)
     (_, told) = read("survey.txt", text.encode())

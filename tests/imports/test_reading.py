@@ -168,26 +168,26 @@ def test_a_machine_has_one_name(other: str, told: str | None, tmp_path: Path) ->
         imported([info, dxdiag], "desk-01")
 
 
-def test_cards_alike_share_only_what_is_true_of_both(tmp_path: Path) -> None:
+def test_gpus_alike_share_only_what_is_true_of_both(tmp_path: Path) -> None:
     name = "nvidia-smi-windows-2xL20-tcc.xml"
     text = (SYNTHETIC / name).read_text(encoding="utf-8")
     first, second = text.rsplit("<current_dm>TCC", 1)
     mixed = tmp_path / name
     mixed.write_text(f"{first}<current_dm>WDDM{second}", encoding="utf-8")
-    (cards,) = [imported([SYNTHETIC / "survey-dda-server2025.txt", mixed]).answer("PciDevice")]
-    assert isinstance(cards, tuple)
-    for card in cards:
-        assert card.state["vram"] == 46068 * MiB
-        assert "nothing says which is which" in card.state["driver_model"]["unknown"]["message"]
+    (gpus,) = [imported([SYNTHETIC / "survey-dda-server2025.txt", mixed]).answer("PciDevice")]
+    assert isinstance(gpus, tuple)
+    for gpu in gpus:
+        assert gpu.state["vram"] == 46068 * MiB
+        assert "nothing says which is which" in gpu.state["driver_model"]["unknown"]["message"]
 
 
-def test_one_address_with_two_cards_is_a_fault(tmp_path: Path) -> None:
+def test_one_address_with_two_gpus_is_a_fault(tmp_path: Path) -> None:
     other = changed("nvidia-smi-windows-4090.xml", "00000000:01:00.0", "00000000:31:00.0", tmp_path, "smi.xml")
     with raises("Contradiction", match=r"what is at PCIBUS\(0000:31\)"):
         imported([SYNTHETIC / "nvidia-smi-windows-2xL20-tcc.xml", other])
 
 
-def test_a_card_that_one_survey_counts_twice_is_told(tmp_path: Path) -> None:
+def test_a_gpu_that_one_survey_counts_twice_is_told(tmp_path: Path) -> None:
     twice = tmp_path / "twice.txt"
     twice.write_text((SYNTHETIC / "lspci-desk.txt").read_text(encoding="utf-8") * 2, encoding="utf-8")
     with raises("NotReadable", match="2 times"):

@@ -20,11 +20,11 @@ from tests.errors import raises
 from tests.rows import each_row
 from tests.symptoms.test_symptoms import is_fact
 from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
-from winhost.compat.common import OF_CARD, OF_HOST, OF_VM
+from winhost.compat.common import OF_GPU, OF_HOST, OF_VM
 from winhost.compat.rule import TARGET, rules
 from winhost.compat.target import QUESTIONS
 from winhost.findings.condition import fault_of
-from winhost.hardware.gpus import Gpu
+from winhost.hardware.gpus import GpuModel
 from winhost.knowledge import catalogue, versions
 from winhost.knowledge.catalogue import MOST_RELATED, CatalogueEntry, bond, explain, related
 from winhost.model.capabilities import CAPABILITIES
@@ -128,7 +128,7 @@ def is_of_target(row: CatalogueEntry) -> bool:
 
 def is_asked(question: str, each: str) -> bool:
     name, _, attribute = question.partition(".")
-    known = {**OF_HOST, **{"card": OF_CARD, "vm": OF_VM}.get(each, {})}
+    known = {**OF_HOST, **{"gpu": OF_GPU, "vm": OF_VM}.get(each, {})}
     return name in known and (
         not attribute or hasattr(PROPERTIES[name], attribute) or is_of(PROPERTIES[name], attribute)
     )
@@ -138,19 +138,19 @@ def is_of(kind: Any, name: str) -> bool:
     return name in kind.__dataclass_fields__ or hasattr(kind, name)
 
 
-PROPERTIES: dict[str, Any] = {"listed": Gpu, "parts": PartitionableGpu, "paravirtual": PartitionableGpu}
+PROPERTIES: dict[str, Any] = {"listed": GpuModel, "parts": PartitionableGpu, "paravirtual": PartitionableGpu}
 
 
 def is_chosen(question: str, row: CatalogueEntry) -> bool:
     """Whether it can be asked of those among which a row chooses."""
     if row.among == "gpus":
-        return is_fact(question) or is_asked(question, "card")
+        return is_fact(question) or is_asked(question, "gpu")
     if row.each == "workload":
         return is_of(Model, question)
     if row.among:
         kind = RESOURCE_TYPES[row.among]
         return is_of(kind.state, question) or question in kind.key
-    return question == "shows" or is_fact(question) or is_of(Gpu, question)
+    return question == "shows" or is_fact(question) or is_of(GpuModel, question)
 
 
 def refusals() -> set[str]:

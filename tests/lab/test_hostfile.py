@@ -43,9 +43,9 @@ def test_every_shipped_host_is_whole_and_answers_what_its_file_says(name: str) -
 
 @each_row("name", NAMES)
 def test_every_range_lies_on_its_own_boundary(name: str) -> None:
-    for card in HostFacts(expand(find(name))[0]).all(PciDevice):
-        for bar in card.state.ranges:
-            assert bar.start % bar.length == 0, card.key
+    for gpu in HostFacts(expand(find(name))[0]).all(PciDevice):
+        for bar in gpu.state.ranges:
+            assert bar.start % bar.length == 0, gpu.key
 
 
 def test_no_two_hosts_of_the_shipped_ones_are_the_same() -> None:
@@ -61,13 +61,13 @@ def test_vms_of_before_are_hidden_until_the_role_is_back() -> None:
     assert {record["state"]["name"] for record in lab.hidden["Vm"]} == {"llm-01", "files-01"}
 
 
-def test_a_dismounted_card_shows_no_ranges_and_the_lab_remembers_them() -> None:
-    facts, lab = expand(find("card-dismounted"))
+def test_a_dismounted_gpu_shows_no_ranges_and_the_lab_remembers_them() -> None:
+    facts, lab = expand(find("gpu-dismounted"))
     host = HostFacts(facts)
-    (card,) = [d for d in host.all(PciDevice) if "26B9" in d.key["device"]]
-    assert card.state.dismounted
-    assert card.state.ranges == ()
-    assert "L40S" not in card.state.name
+    (gpu,) = [d for d in host.all(PciDevice) if "26B9" in d.key["device"]]
+    assert gpu.state.dismounted
+    assert gpu.state.ranges == ()
+    assert "L40S" not in gpu.state.name
     assert any(record["state"]["name"] == "NVIDIA L40S" for record in lab.hidden["PciDevice"])
 
 
@@ -104,8 +104,8 @@ lab: {reboot_seconds: 1, devices: {"PCIROOT(7B)#PCI(0100)#PCI(0000)": {in_use: t
     assert 48 << 30 in [d.state.vram for d in host.all(PciDevice)]
     assert [r.key["volume"] for r in _records(facts.resources["BitLocker"])] == ["C:", "D:"]
     assert isinstance(facts.resources["Disk"], Unknown)
-    card = lab.devices["PCIROOT(7B)#PCI(0100)#PCI(0000)"]
-    assert (lab.reboot_seconds, card.in_use, card.mitigation_driver) == (1, True, True)
+    gpu = lab.devices["PCIROOT(7B)#PCI(0100)#PCI(0000)"]
+    assert (lab.reboot_seconds, gpu.in_use, gpu.mitigation_driver) == (1, True, True)
 
 
 def _records(answer: object) -> tuple[Record, ...]:
@@ -179,8 +179,8 @@ def test_a_folder_that_is_not_shipped_is_told() -> None:
 
 def test_an_unknown_host_is_told_with_the_nearest() -> None:
     with raises("UnknownHostFile") as caught:
-        find("card-dismonted")
-    assert "did you mean 'card-dismounted'" in caught.value.what
+        find("gpu-dismonted")
+    assert "did you mean 'gpu-dismounted'" in caught.value.what
     assert "winhost lab list" in caught.value.hint
     assert BASE not in caught.value.hint
 

@@ -23,7 +23,7 @@ H100 = "10de:2330"
 
 
 def test_the_catalogue_says_what_each_takes() -> None:
-    found = [card.open_modules if (card := known(device)) else None for device in (L40S, V100, BLACKWELL)]
+    found = [gpu.open_modules if (gpu := known(device)) else None for device in (L40S, V100, BLACKWELL)]
     assert found == [OpenModules.POSSIBLE, OpenModules.IMPOSSIBLE, OpenModules.NEEDED]
 
 

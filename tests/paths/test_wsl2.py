@@ -1,4 +1,4 @@
-"""Decisions of the WSL 2 path: settings are checked whole, addresses are our own, memory holds the cards."""
+"""Decisions of the WSL 2 path: settings are checked whole, addresses are our own, memory holds the GPUs."""
 
 from dataclasses import replace
 from functools import cache
@@ -20,7 +20,7 @@ from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, mac_address
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.network_adapter import NetworkAdapter
 from winhost.sizing.host_memory import wsl_default_ram
 from winhost.wslconfig import WSLCONF, effective, lint
@@ -105,7 +105,7 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
 )
 def test_linux_gets_never_less_than_wsl_would_take_by_itself(total: int, given: int) -> None:
     facts = with_memory(total)
-    assert memory(facts, facts.cards[:1], None).given == given >= wsl_default_ram(total)
+    assert memory(facts, facts.gpus[:1], None).given == given >= wsl_default_ram(total)
 
 
 @given(st.uuids(), st.uuids())
@@ -149,46 +149,46 @@ sizes = st.integers(1, 1024).map(lambda gib: gib * GiB)
 
 
 @given(sizes, st.integers(1, 200 * 1024).map(lambda mib: mib * MiB), st.integers(1, 8))
-def test_linux_gets_what_the_cards_have_where_the_host_has_it_beside_windows(total: int, vram: int, cards: int) -> None:
+def test_linux_gets_what_the_gpus_have_where_the_host_has_it_beside_windows(total: int, vram: int, gpus: int) -> None:
     facts = with_memory(total)
-    card = replace_vram(facts.cards[0], vram)
-    found = memory(facts, [card] * cards, None).given
+    gpu = replace_vram(facts.gpus[0], vram)
+    found = memory(facts, [gpu] * gpus, None).given
     assert found % MiB == 0
     assert found >= total // 2
-    assert found >= min(vram * cards, total - 4 * GiB)
+    assert found >= min(vram * gpus, total - 4 * GiB)
     assert found <= max(total // 2, total - 4 * GiB)
 
 
 def test_memory_is_told_with_its_arithmetic() -> None:
     facts = with_memory(64 * GiB)
-    assert memory(facts, facts.cards, None).why == (
+    assert memory(facts, facts.gpus, None).why == (
         "32 GiB, the larger of half the host's 64 GiB and the 24,564 MiB of its GPUs, and 4 GiB stay with Windows"
     )
     little = with_memory(4 * GiB)
-    assert memory(little, little.cards, None).why.startswith("2 GiB, half of the host's 4 GiB, as WSL takes by itself")
-    untold = replace_vram(facts.cards[0], None, device="VEN_10DE&DEV_0001&SUBSYS_00000000")
+    assert memory(little, little.gpus, None).why.startswith("2 GiB, half of the host's 4 GiB, as WSL takes by itself")
+    untold = replace_vram(facts.gpus[0], None, device="VEN_10DE&DEV_0001&SUBSYS_00000000")
     assert memory(facts, [untold], None).why.startswith("32 GiB, half of the host's 64 GiB, because the memory of")
-    assert memory(facts, facts.cards, 8 * GiB) == WslMemory(8 * GiB, "8 GiB as you set it")
+    assert memory(facts, facts.gpus, 8 * GiB) == WslMemory(8 * GiB, "8 GiB as you set it")
 
 
 @cache
-def one_card() -> Facts:
+def one_gpu() -> Facts:
     return expand(find("win11-pro-1gpu"))[0]
 
 
 def with_memory(total: int) -> HostFacts:
-    facts = one_card()
+    facts = one_gpu()
     state = cast(tuple[Record, ...], facts.resources["Memory"])[0].state
     return HostFacts(replace(facts, resources={**facts.resources, "Memory": (Record({**state, "total": total}),)}))
 
 
-def replace_vram(card: Card, vram: int | None, device: str | None = None) -> Card:
-    gpu = replace(
-        card.gpu,
-        key={**card.gpu.key, "device": device or card.gpu.key["device"]},
-        state=replace(card.gpu.state, vram=vram),
+def replace_vram(gpu: Gpu, vram: int | None, device: str | None = None) -> Gpu:
+    pci = replace(
+        gpu.pci,
+        key={**gpu.pci.key, "device": device or gpu.pci.key["device"]},
+        state=replace(gpu.pci.state, vram=vram),
     )
-    return replace(card, gpu=gpu)
+    return replace(gpu, pci=pci)
 
 
 def of_two_networks(**changes: Any) -> HostFacts:

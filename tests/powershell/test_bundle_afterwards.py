@@ -29,8 +29,8 @@ from winhost.lab.physics.windows_errors import CmdletError
 __all__ = ["case", "person"]
 Plans = list[tuple[ByHand, Path, str, RunContext]]
 
-CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
-CARD_16GB = "PCIROOT(16)#PCI(0100)#PCI(0000)"
+GPU_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+GPU_16GB = "PCIROOT(16)#PCI(0100)#PCI(0000)"
 
 
 def test_a_guest_that_does_not_stop_is_turned_off_only_with_its_own_consent(case: Callable[..., Case]) -> None:
@@ -119,7 +119,7 @@ def test_what_cannot_be_read_is_neither_kept_nor_rolled_back(
     assert it.here.state() == found
 
 
-def test_a_vm_that_has_a_card_now_is_called_by_its_name(case: Callable[..., Case]) -> None:
+def test_a_vm_that_has_a_gpu_now_is_called_by_its_name(case: Callable[..., Case]) -> None:
     it = case()
     it.here.apply(it.made)
     it.other.apply(it.plan)
@@ -127,8 +127,8 @@ def test_a_vm_that_has_a_card_now_is_called_by_its_name(case: Callable[..., Case
     (vm,) = (vm for vm in machine.vms.values() if vm.guid != it.other.vm())
     for each in machine.vms:
         machine.stop_vm(each, within=300)
-    card = {"location": CARD_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
-    it.other.open().set("AssignableDevice", card, {"place": f"assigned:{vm.guid}"}, {}, {"accept": ["force-dismount"]})
+    gpu = {"location": GPU_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
+    it.other.open().set("AssignableDevice", gpu, {"place": f"assigned:{vm.guid}"}, {}, {"accept": ["force-dismount"]})
     it.here.machine = twin(machine)
     done, outcome = it.here.rollback(it.made), it.other.rollback()
     assert done.said["kept"] == list(outcome.kept)
@@ -137,12 +137,12 @@ def test_a_vm_that_has_a_card_now_is_called_by_its_name(case: Callable[..., Case
 
 @pytest.fixture
 def two_plans(person: Person, tmp_path: Path) -> tuple[World, Plans]:
-    """Two plans for one VM, the second one of more cards, applied by people who do not know of each other."""
+    """Two plans for one VM, the second one of more GPUs, applied by people who do not know of each other."""
     other = world(tmp_path / "store", INSTALLED)
     host = twin(other.machine)
     made = []
-    for name, cards in (("one", (CARD_24GB,)), ("two", (CARD_24GB, CARD_16GB))):
-        plan = other.plan(cards=cards)
+    for name, gpus in (("one", (GPU_24GB,)), ("two", (GPU_24GB, GPU_16GB))):
+        plan = other.plan(cards=gpus)
         here, bundle = ByHand(person, host, tmp_path / name), unpack(plan, tmp_path / f"bundle-{name}")
         other.store = Store(tmp_path / f"store-{name}")  # with both journals here it would name the run
         assert here.apply(bundle).said["outcome"] == other.apply(plan).outcome == "applied"
@@ -174,7 +174,7 @@ def test_a_bundle_and_a_run_wait_for_each_other(person: Person, tmp_path: Path, 
     here, found = ByHand(person, other.machine, tmp_path / "journals"), other.state()
     for by_hand in (by_hand_first, not by_hand_first):
         high = None if by_hand is by_hand_first else 256 << 30
-        plan = other.plan(cards=(CARD_24GB,), high=high)
+        plan = other.plan(cards=(GPU_24GB,), high=high)
         if by_hand:
             made = unpack(plan, tmp_path / "bundle")
             assert here.apply(made).said["outcome"] == "applied"
@@ -198,22 +198,22 @@ def test_a_bundle_and_a_run_wait_for_each_other(person: Person, tmp_path: Path, 
     assert other.machine.files.read(MARKS_FILE) is None
 
 
-def test_the_settings_stay_for_a_card_that_was_given_by_hand(case: Callable[..., Case]) -> None:
+def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(case: Callable[..., Case]) -> None:
     it = case()
-    plan = it.other.plan(cards=(CARD_24GB,))
+    plan = it.other.plan(cards=(GPU_24GB,))
     made = unpack(plan, it.made.parent / "one-card")
     it.here.apply(made)
     it.other.apply(plan)
     assert it.here.state() == it.other.state()
     vm = it.other.vm()
-    card = {"location": CARD_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
+    gpu = {"location": GPU_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
     it.other.machine.stop_vm(vm, within=300)
-    it.other.open().set("AssignableDevice", card, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
+    it.other.open().set("AssignableDevice", gpu, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
     it.other.machine.start_vm(vm)
     it.here.machine = twin(it.other.machine)
     done, outcome = it.here.rollback(made), it.other.rollback()
     assert done.said["kept"] == list(outcome.kept)
-    assert [sentence for sentence in outcome.kept if f"for {CARD_16GB}, which came since" in sentence]
+    assert [sentence for sentence in outcome.kept if f"for {GPU_16GB}, which came since" in sentence]
     assert it.here.state() == it.other.state()
 
 

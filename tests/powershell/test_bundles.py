@@ -33,10 +33,10 @@ from winhost.resources.host import HostFacts
 __all__ = ["case", "person"]
 
 
-# One stage each: with the role, of another Windows, with names that look like code, cards half-way gone.
-ONE_STAGE = (INSTALLED, "server2022-2gpu", "hostile-vm-names", "card-dismounted", "gpu-partitioned")
-CARD_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
-CARD_16GB = "PCIROOT(16)#PCI(0100)#PCI(0000)"
+# One stage each: with the role, of another Windows, with names that look like code, GPUs half-way gone.
+ONE_STAGE = (INSTALLED, "server2022-2gpu", "hostile-vm-names", "gpu-dismounted", "gpu-partitioned")
+GPU_24GB = "PCIROOT(49)#PCI(0100)#PCI(0000)"
+GPU_16GB = "PCIROOT(16)#PCI(0100)#PCI(0000)"
 
 
 # ---- a VM's power that nobody asked for

@@ -11,7 +11,7 @@ from winhost.lab.running_lab import PWSH, Lab
 CONSENTS = ("--accept", "vm-stop,restart,force-dismount", "--yes")
 
 
-def test_cards_are_given_to_a_vm_across_a_restart_and_taken_back(
+def test_gpus_are_given_to_a_vm_across_a_restart_and_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WINHOST_STATE", str(tmp_path / "state"))

@@ -36,7 +36,7 @@ from winhost.resources.host import HostFacts
 
 __all__ = ["line"]
 
-HOSTS = ("server2025-3gpu", "server2025-8gpu", "win11-pro-1gpu", "hostile-vm-names", "card-assigned-elsewhere")
+HOSTS = ("server2025-3gpu", "server2025-8gpu", "win11-pro-1gpu", "hostile-vm-names", "gpu-assigned-elsewhere")
 some_hosts = pytest.mark.parametrize("host", HOSTS)
 
 
@@ -51,7 +51,7 @@ def one(found: list[Element]) -> Element:
 @pytest.mark.costly
 @some_hosts
 def test_it_is_one_sound_file_that_loads_nothing_and_runs_nothing(host: str) -> None:
-    page = page_of(read(host), workload="three-share-a-card")
+    page = page_of(read(host), workload="three-share-a-gpu")
     root = parsed(page)
     ids = [element.attributes["id"] for element in root.every() if "id" in element.attributes]
     assert len(ids) == len(set(ids))
@@ -214,7 +214,7 @@ def test_nothing_of_a_picture_overlaps_or_leaves_its_frame(host: str, width: int
     made = picture(shown, width=width, columns=columns_)
     frame, *boxes = made.boxes
     assert (frame.width, frame.height) == (made.width, made.height) == (width, frame.height)
-    assert len(boxes) == len(shown.sockets) + 1 + len(shown.cards) + len(shown.vms)
+    assert len(boxes) == len(shown.sockets) + 1 + len(shown.gpus) + len(shown.vms)
     assert [(a, b) for a, b in combinations(boxes, 2) if overlap(a, b)] == []
     for box in boxes:
         assert box.x >= 0
@@ -235,8 +235,8 @@ def overlap(one: Box, other: Box) -> bool:
     return not (apart or one.y + one.height <= other.y or other.y + other.height <= one.y)
 
 
-def test_a_card_that_a_vm_has_is_drawn_as_given_and_listed_with_the_vm() -> None:
-    shown = machine(HostFacts(read("card-assigned-elsewhere")))
+def test_a_gpu_that_a_vm_has_is_drawn_as_given_and_listed_with_the_vm() -> None:
+    shown = machine(HostFacts(read("gpu-assigned-elsewhere")))
     boxes = picture(shown, width=WIDTH, columns=COLUMNS).boxes
     given = [box for box in boxes if box.kind == "given"]
     assert [box.texts[0].text for box in given] == ["4 NVIDIA L40S"]
@@ -255,41 +255,41 @@ def test_text_is_cut_by_what_is_seen_of_it(text: str, room: int, shown: str) -> 
 
 def layout_of(host: str, address_width: int | None = None) -> Layout:
     facts = with_width(HostFacts(read(host)), address_width).document
-    numbers = {card.location: number for number, card in enumerate(HostFacts(facts).cards, 1)}
+    numbers = {gpu.location: number for number, gpu in enumerate(HostFacts(facts).gpus, 1)}
     made = layout(HostFacts(facts), evaluate(facts, request()).assessment.path("dda"), numbers)
     assert made is not None
     return made
 
 
-def test_windows_are_to_scale_and_numbered_as_the_cards() -> None:
+def test_windows_are_to_scale_and_numbered_as_the_gpus() -> None:
     high, low = layout_of("server2025-role-installed").strips
     assert [(piece.number, piece.what) for piece in high.pieces] == [
         (2, "NVIDIA GeForce RTX 5060 Ti"),
         (3, "NVIDIA GeForce RTX 4090"),
         (4, "NVIDIA L40S"),
     ]
-    # From 63.5 GiB on: the cards begin at 64, 96 and 192 GiB, and the window is 194 GiB long.
+    # From 63.5 GiB on: the GPUs begin at 64, 96 and 192 GiB, and the window is 194 GiB long.
     assert [piece.left for piece in high.pieces] == [
         pytest.approx(100 * at / 194, abs=0.01) for at in (0.5, 32.5, 128.5)
     ]
-    assert [piece.kind for piece in low.pieces] == ["reserved", "card", "card", "card", "reserved"]
+    assert [piece.kind for piece in low.pieces] == ["reserved", "gpu", "gpu", "gpu", "reserved"]
     assert low.pieces[-1].left + low.pieces[-1].width == pytest.approx(100, abs=0.01)
     for strip in (high, low):
         for before, after in zip(strip.pieces, strip.pieces[1:], strict=False):
             assert before.left + before.width <= after.left + 0.01
 
 
-def test_as_many_cards_as_one_vm_can_have_are_drawn_and_why_not_all() -> None:
+def test_as_many_gpus_as_one_vm_can_have_are_drawn_and_why_not_all() -> None:
     made = layout_of("server2025-role-installed", address_width=38)
     assert made.refused is not None
     assert "38 physical address bits" in made.refused
-    assert made.cards == len([piece for piece in made.strips[0].pieces if piece.kind == "card"]) == 2
+    assert made.gpus == len([piece for piece in made.strips[0].pieces if piece.kind == "gpu"]) == 2
 
 
 def test_a_window_above_what_one_tool_reports_is_drawn_whole_with_that_doubt() -> None:
     made = layout_of("server2025-8gpu")
     assert made.refused is None
-    assert made.cards == len([piece for piece in made.strips[0].pieces if piece.kind == "card"]) == 8
+    assert made.gpus == len([piece for piece in made.strips[0].pieces if piece.kind == "gpu"]) == 8
     assert "262,656 MiB" in made.doubts[-1]
 
 
@@ -297,14 +297,14 @@ def test_bars_of_memory_hold_every_line_of_the_budget() -> None:
     workload = load_workload(WORKLOADS / "70b-awq-on-2x48gb.yaml")
     evaluation = evaluate(read("server2025-3gpu"), request(workload))
     (fit,) = (fit for fit in evaluation.fits if fit.variant == "dda")
-    made = memory(fit, ["Card 2", "Card 3", "Card 4"])
+    made = memory(fit, ["GPU 2", "GPU 3", "GPU 4"])
     assert made is not None
     assert fit.budget is not None
     assert sum(len(bar.shares) for bar in made.bars) == len(fit.budget.lines)
     full = {bar.title: bar for bar in made.bars}
-    assert full["Card 3"].verdict == "may fit"
-    assert full["Card 3"].limit is not None
-    assert full["Card 3"].limit < 100
+    assert full["GPU 3"].verdict == "may fit"
+    assert full["GPU 3"].limit is not None
+    assert full["GPU 3"].limit < 100
     for bar in made.bars:
         ends = [share.left + share.width for share in bar.shares]
         assert ends == sorted(ends)
@@ -348,7 +348,7 @@ def test_what_speaks_against_a_workloads_wishes_stands_with_its_way() -> None:
 
 def test_a_workload_is_judged_and_its_memory_shown(line: Line) -> None:
     facts = line.facts("server2025-3gpu")
-    workload = WORKLOADS / "three-share-a-card.yaml"
+    workload = WORKLOADS / "three-share-a-gpu.yaml"
     assert line("report", facts, "--workload", workload, "-o", "report.html").code == 0
     page = parsed(Path("report.html").read_text("utf-8"))
     assert "Memory of the workload" in [heading.text for heading in page.every("h3")]

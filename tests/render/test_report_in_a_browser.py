@@ -53,9 +53,9 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many cards, names that would do harm, a way that works and none, a workload without room."""
+    """Many GPUs, names that would do harm, a way that works and none, a workload without room."""
     hosts = [read(host) for host in ("server2025-8gpu", "hostile-vm-names", "win11-pro-1gpu")]
-    imported = replace(read("card-assigned-elsewhere"), origin="imported", host="W" * 64)
+    imported = replace(read("gpu-assigned-elsewhere"), origin="imported", host="W" * 64)
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(page_of(*hosts, imported, workload="70b-awq-on-2x48gb"), encoding="utf-8")
     return path
@@ -65,7 +65,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def short_page(page: Path) -> Path:
     """What axe-core can look through in a few seconds: one host with everything that there is to show."""
     path = page.with_name("short.html")
-    path.write_text(page_of(read("card-assigned-elsewhere"), workload="70b-awq-on-2x48gb"), encoding="utf-8")
+    path.write_text(page_of(read("gpu-assigned-elsewhere"), workload="70b-awq-on-2x48gb"), encoding="utf-8")
     return path
 
 

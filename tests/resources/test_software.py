@@ -146,7 +146,7 @@ def test_a_file_that_was_brought_goes_again() -> None:
 
 
 @pytest.mark.parametrize("found", ["TCC", "WDDM"])
-def test_a_card_goes_back_to_the_model_that_it_had(found: str) -> None:
+def test_a_gpu_goes_back_to_the_model_that_it_had(found: str) -> None:
     assert find_undo(
         RULES[MODEL.name], {"pending": found}, {"pending": "MCDM"}, {"current": "MCDM", "pending": "MCDM"}
     ) == {"pending": found}

@@ -93,15 +93,15 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
         {},
     ),
     "a source of others": ("AptSource", {"uri": "a"}, {"uri": "b"}, {"present": True, "uri": "b"}, "back"),
-    "a card on its way": (
+    "a GPU on its way": (
         "AssignableDevice",
         {"place": "host-enabled"},
         {"place": VM},
         {"place": "dismounted"},
         "back",
     ),
-    "a card as it was found": ("AssignableDevice", {"place": VM}, {"place": "dismounted"}, {"place": VM}, {}),
-    "a card of another VM": (
+    "a GPU as it was found": ("AssignableDevice", {"place": VM}, {"place": "dismounted"}, {"place": VM}, {}),
+    "a GPU of another VM": (
         *("AssignableDevice", {"place": "host-enabled"}, {"place": VM}, {"place": OTHER_VM}),
         Keep(f"VM {OTHER_VM.removeprefix('assigned:')} has it now"),
     ),

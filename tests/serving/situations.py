@@ -73,5 +73,5 @@ def workload(*models: Model, vllm: str | None = "0.33.0", **changed: Any) -> Wor
     return Workload(models, versions={"vllm": Version(vllm)} if vllm else {}, **changed)
 
 
-TWO_CARDS, ONE_CARD = "win11-pro-2xl20-wddm", "win11-pro-1gpu"
-EIGHT_CARDS = 8 * [48 * GiB]
+TWO_GPUS, ONE_GPU = "win11-pro-2xl20-wddm", "win11-pro-1gpu"
+EIGHT_GPUS = 8 * [48 * GiB]

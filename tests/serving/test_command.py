@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.processes import PATIENCE_S
-from tests.serving.situations import ONE_CARD, ROOT, model, shipped, workload
+from tests.serving.situations import ONE_GPU, ROOT, model, shipped, workload
 from winhost.model.workload import ModelState
 from winhost.serving.choice import serving
 from winhost.serving.command import DEV_MODE, command, quoted
@@ -59,13 +59,13 @@ def test_a_hostile_model_gets_the_same_command(value: str) -> None:
 
 
 def _said(each: object) -> list[str]:
-    found = serving(shipped(ONE_CARD), workload(each))  # type: ignore[arg-type]
+    found = serving(shipped(ONE_GPU), workload(each))  # type: ignore[arg-type]
     return words(" \\\n  ".join(command(found.models[0], found.vllm)))
 
 
 @needs_bash
 def test_without_a_version_the_shell_stops_and_says_why() -> None:
-    found = serving(shipped(ONE_CARD), workload(model(), vllm=None))
+    found = serving(shipped(ONE_GPU), workload(model(), vllm=None))
     assert BASH is not None
     script = "docker() { echo ran; }\n" + " ".join(command(found.models[0], found.vllm))
     done = subprocess.run([BASH, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S)
@@ -79,13 +79,13 @@ def test_without_a_version_the_shell_stops_and_says_why() -> None:
 
 
 def test_what_people_copy_is_never_in_development_mode() -> None:
-    found = serving(shipped(ONE_CARD), workload(model(state=ModelState.SLEEPING))).models[0]
+    found = serving(shipped(ONE_GPU), workload(model(state=ModelState.SLEEPING))).models[0]
     assert any(line.name == DEV_MODE for line in found.lines), "behind the gateway it is"
     assert DEV_MODE not in " ".join(command(found, "0.33.0"))
 
 
 def test_order_is_container_image_model_engine(tmp_path: Path) -> None:
-    found = serving(shipped(ONE_CARD), workload(model(id="some/model")))
+    found = serving(shipped(ONE_GPU), workload(model(id="some/model")))
     parts = command(found.models[0], found.vllm)
     image, place = parts.index("vllm/vllm-openai:v0.33.0"), parts.index("/model")
     assert place == image + 3

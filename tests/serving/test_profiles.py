@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from tests.errors import suppressed
 from tests.rows import each_row
-from tests.serving.situations import EIGHT_CARDS, ONE_CARD, TWO_CARDS, linux, model, shipped, workload
+from tests.serving.situations import EIGHT_GPUS, ONE_GPU, TWO_GPUS, linux, model, shipped, workload
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
 from winhost.compat.swap import STARTS
 from winhost.engine.plan_wsl2 import Wsl2Planner
@@ -136,7 +136,7 @@ def test_a_default_that_changed_is_told(version: str, says: str) -> None:
 @pytest.mark.costly
 @pytest.mark.parametrize("version", [str(version) for version in seen_versions()])
 @pytest.mark.parametrize("state", ModelState)
-@pytest.mark.parametrize("host", [TWO_CARDS, "server2025-4xh200", "ubuntu-2xh100"])
+@pytest.mark.parametrize("host", [TWO_GPUS, "server2025-4xh200", "ubuntu-2xh100"])
 def test_nothing_is_passed_that_a_version_does_not_know(host: str, state: ModelState, version: str) -> None:
     wanted = workload(model(parallel=Parallel(2), state=state, lora=Lora(2, 100 * MiB)), vllm=version)
     served = serving(shipped(host) if host != "ubuntu-2xh100" else linux(host), wanted).models[0]
@@ -151,7 +151,7 @@ VERSIONS = (*(f"0.{minor}.0" for minor in range(10, 40)), "0.30.0rc1")
 SITUATIONS = {
     "resident": [model()],
     "sleeping": [model(state=ModelState.SLEEPING)],
-    "over two cards": [model(parallel=Parallel(2))],
+    "over two GPUs": [model(parallel=Parallel(2))],
     "adapters": [model(lora=Lora(2, 100 * MiB))],
 }
 
@@ -175,7 +175,7 @@ def test_a_newer_version_brings_no_line_back(name: str, situation: str, must: tu
 
 
 def _first(wanted: Workload, name: str | None = None) -> Served:
-    return serving(shipped(TWO_CARDS), wanted, name).models[0]
+    return serving(shipped(TWO_GPUS), wanted, name).models[0]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -186,13 +186,13 @@ def test_an_engine_fetches_media_from_hosts_that_the_workload_names_alone(name: 
         (Body(), ("--allowed-media-domains=media.invalid",)),
         (named, ("--allowed-media-domains", "images.example.org", "media.example.org")),
     ):
-        host = shipped("server2025-4xh200" if name.startswith("dda") else TWO_CARDS)
+        host = shipped("server2025-4xh200" if name.startswith("dda") else TWO_GPUS)
         lines = serving(host, workload(model(body=body, state=state)), name).models[0].lines
         assert [line.words for line in lines if line.name == "--allowed-media-domains"] == [words]
         assert [line.text for line in lines if "REDIRECT" in line.name] == ["VLLM_MEDIA_URL_ALLOW_REDIRECTS=0"]
 
 
-def test_between_cards_the_profile_sets_what_assess_names() -> None:
+def test_between_gpus_the_profile_sets_what_assess_names() -> None:
     lines = {line.name: line.value for line in _first(workload(model(parallel=Parallel(2)))).lines}
     assert BEHIND_WINDOWS.items() <= lines.items()
     assert NO_CUSTOM_ALL_REDUCE in lines
@@ -204,13 +204,13 @@ def test_between_cards_the_profile_sets_what_assess_names() -> None:
 def shm_of(each: Model, staging: int = 0) -> int:
     mirror = KvMirror(Mirror.TIERS, staging) if staging else None
     taken = budget(
-        workload(each, kv_mirror=mirror), AvailableMemory("wsl2/nat", tuple(EIGHT_CARDS), 256 * GiB, 512 * GiB)
+        workload(each, kv_mirror=mirror), AvailableMemory("wsl2/nat", tuple(EIGHT_GPUS), 256 * GiB, 512 * GiB)
     )
     return shared_memory(each, taken)[0]
 
 
 @given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.integers(0, 200), st.integers(0, 200))
-def test_shm_grows_with_cards_and_tiers_and_never_shrinks(tensor: int, data: int, tier: int, more: int) -> None:
+def test_shm_grows_with_gpus_and_tiers_and_never_shrinks(tensor: int, data: int, tier: int, more: int) -> None:
     small = shm_of(model(parallel=Parallel(tensor, data=data)), tier * GiB)
     assert small >= max(8 * GiB, tier * GiB)
     assert small % (8 * GiB) == 0
@@ -235,12 +235,12 @@ residents = st.lists(memory, max_size=3)
 
 @pytest.mark.costly
 @given(residents, residents)
-def test_shares_of_a_card_leave_room_for_all_of_them(resident: list[int], asleep: list[int]) -> None:
+def test_shares_of_a_gpu_leave_room_for_all_of_them(resident: list[int], asleep: list[int]) -> None:
     models = [model(f"r{i}", memory=size) for i, size in enumerate(resident)]
     models += [model(f"s{i}", memory=size, state=ModelState.SLEEPING) for i, size in enumerate(asleep)]
     served: tuple[Served, ...] = ()
     with suppressed("NoProfile"):
-        served = serving(shipped(ONE_CARD), workload(*models)).models if models else ()
+        served = serving(shipped(ONE_GPU), workload(*models)).models if models else ()
     if not served:
         return
     if any(line.unverified for one in served for line in one.lines if line.name == "--gpu-memory-utilization"):
@@ -310,7 +310,7 @@ def test_renaming_models_changes_nothing(names: list[str]) -> None:
         made = [
             model(n, id="m", memory=size, state=state) for n, size, state in zip(called, sizes, states, strict=True)
         ]
-        served = serving(shipped(TWO_CARDS), workload(*made)).models
+        served = serving(shipped(TWO_GPUS), workload(*made)).models
         return [
             (one.profile, one.cards, one.because, one.lost, [(x.name, _plain(x, one), x.unverified) for x in one.lines])
             for one in served
@@ -329,7 +329,7 @@ def _plain(line: ProfileLine, served: Served) -> str | None:
 
 def test_what_is_lost_is_computed_from_weights_and_speed() -> None:
     asleep = model(weights=24 * 10**9, state=ModelState.SLEEPING)
-    found = serving(shipped(TWO_CARDS), workload(asleep, availability=Availability(swap_within=60)), NO_SLEEP, 1200)
+    found = serving(shipped(TWO_GPUS), workload(asleep, availability=Availability(swap_within=60)), NO_SLEEP, 1200)
     lost = found.models[0].lost
     assert lost is not None
     assert lost.reading == pytest.approx(20)  # 24 GB at 1.2 GB/s
@@ -342,7 +342,7 @@ def test_what_is_lost_is_computed_from_weights_and_speed() -> None:
 
 def test_a_start_takes_no_less_than_reading() -> None:
     asleep = model(weights=24 * 10**9, state=ModelState.SLEEPING)
-    found = serving(shipped(TWO_CARDS), workload(asleep, availability=Availability(swap_within=60)), NO_SLEEP, 100)
+    found = serving(shipped(TWO_GPUS), workload(asleep, availability=Availability(swap_within=60)), NO_SLEEP, 100)
     lost = found.models[0].lost
     assert lost is not None
     assert (lost.least, lost.kept) == (pytest.approx(240), False)
@@ -361,7 +361,7 @@ def test_the_mode_that_wsl_runs_in_now_is_the_one_that_is_told() -> None:
     assert (found.variant, found.chosen) == ("wsl2/nat", "the network mode that WSL runs in now")
 
 
-@pytest.mark.parametrize("host", [ONE_CARD, "win11-home-1gpu", "win11-policy-fixes-nat", "win10-pro-1gpu"])
+@pytest.mark.parametrize("host", [ONE_GPU, "win11-home-1gpu", "win11-policy-fixes-nat", "win10-pro-1gpu"])
 def test_before_anything_runs_the_mode_is_that_of_a_plan_without_settings(host: str) -> None:
     facts = shipped(host)
     found = serving(facts, workload(model("chat")))
@@ -377,7 +377,7 @@ def test_before_anything_runs_the_mode_is_that_of_a_plan_without_settings(host: 
     ("host", "variant", "told"),
     [
         ("win11-home-1gpu", "wsl2/nat", "--set network=nat"),
-        (ONE_CARD, "wsl2/bridged", "--set network=bridged --set bridge.switch=NAME"),
+        (ONE_GPU, "wsl2/bridged", "--set network=bridged --set bridge.switch=NAME"),
     ],
 )
 def test_a_mode_that_a_plan_does_not_take_by_itself_is_told_with_how_to_plan_it(

@@ -36,7 +36,7 @@ from winhost.sizing.fit_changes import STEP
 from winhost.sizing.fit_fixes import Fix
 from winhost.sizing.host_memory import PACKED_LOADER, wsl_default_ram
 from winhost.sizing.memory_places import PINNED, SHARED_WITH_WINDOWS
-from winhost.sizing.placement import Claim, place_on_cards
+from winhost.sizing.placement import Claim, place_on_gpus
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "tests/data/workloads/budgets").glob("*.yaml"))
@@ -44,7 +44,7 @@ CASES = sorted((ROOT / "tests/data/workloads/budgets").glob("*.yaml"))
 # --- Cases -----------------------------------------------------------------------------------------------------------
 
 KEYS = {"says", "example", "file", "room", "say"}
-SAYS = {"fits", "lines", "places", "cards", "homeless", "missing", "short", "fixes", "nearest", "shows", "unknown"}
+SAYS = {"fits", "lines", "places", "gpus", "homeless", "missing", "short", "fixes", "nearest", "shows", "unknown"}
 
 
 def workload_of(case: dict[str, Any], folder: Path) -> Workload:
@@ -56,9 +56,9 @@ def workload_of(case: dict[str, Any], folder: Path) -> Workload:
 
 
 def room_of(case: dict[str, Any]) -> AvailableMemory:
-    sizes = {key: parse_size(value) for key, value in case["room"].items() if key not in ("variant", "cards")}
-    cards = tuple(map(parse_size, case["room"]["cards"]))
-    return AvailableMemory(variant=case["room"]["variant"], cards=cards, **sizes)
+    sizes = {key: parse_size(value) for key, value in case["room"].items() if key not in ("variant", "gpus")}
+    gpus = tuple(map(parse_size, case["room"]["gpus"]))
+    return AvailableMemory(variant=case["room"]["variant"], cards=gpus, **sizes)
 
 
 def lines_of(found: Budget) -> dict[str, int]:
@@ -75,7 +75,7 @@ def check_budget(found: Budget, say: dict[str, Any]) -> None:
         there = found.at(where)
         assert (there and {key: getattr(there, key) for key in said or {}}) == said
     placed = found.placement
-    assert dict(placed.cards) == {name: tuple(on) for name, on in say.get("cards", dict(placed.cards)).items()}
+    assert dict(placed.cards) == {name: tuple(on) for name, on in say.get("gpus", dict(placed.cards)).items()}
     assert placed.fits or not say["fits"]
     assert list(placed.homeless) == say.get("homeless", [])
     told = [f"{lack.model or '-'}: {lack.what}: {', '.join(lack.state)}" for lack in found.missing]
@@ -168,7 +168,7 @@ RANK = {True: 2, None: 1, False: 0}
 
 
 def sizes_of(found: Budget) -> dict[str, tuple[int, int]]:
-    return {place_on_cards.where: (place_on_cards.used, place_on_cards.least) for place_on_cards in found.places}
+    return {place_on_gpus.where: (place_on_gpus.used, place_on_gpus.least) for place_on_gpus in found.places}
 
 
 @given(WORKLOADS, ROOMS)
@@ -218,29 +218,29 @@ def test_more_memory_never_makes_it_worse(workload: Workload, available_memory: 
 
 
 @given(WORKLOADS, ROOMS, st.lists(st.integers(0, 32 * GiB), min_size=3, max_size=3), st.booleans())
-def test_larger_and_more_cards_never_make_it_worse(
+def test_larger_and_more_gpus_never_make_it_worse(
     workload: Workload, available_memory: AvailableMemory, more: list[int], another: bool
 ) -> None:
-    larger = [card + added for card, added in zip(available_memory.cards, more, strict=False)]
-    cards = (*larger, 24 * GiB) if another else tuple(larger)
-    # Under WSL the machine must have as much memory as its cards.
+    larger = [gpu + added for gpu, added in zip(available_memory.cards, more, strict=False)]
+    gpus = (*larger, 24 * GiB) if another else tuple(larger)
+    # Under WSL the machine must have as much memory as its GPUs.
     host_ram = (
-        available_memory.host_ram + sum(cards)
+        available_memory.host_ram + sum(gpus)
         if available_memory.path in SHARED_WITH_WINDOWS
         else available_memory.host_ram
     )
-    better = budget(workload, replace(available_memory, cards=cards, host_ram=host_ram))
+    better = budget(workload, replace(available_memory, cards=gpus, host_ram=host_ram))
     assert RANK[better.fits] >= RANK[budget(workload, available_memory).fits]
 
 
-def test_engines_of_one_model_share_no_card() -> None:
+def test_engines_of_one_model_share_no_gpu() -> None:
     claims = [Claim("a", 1, 10, apart="a"), Claim("b", 1, 30), Claim("a-standby", 1, 10, apart="a")]
-    found = place_on_cards(claims, [100, 100])
+    found = place_on_gpus(claims, [100, 100])
     assert found.fits
     assert {*found.cards["a"]}.isdisjoint(found.cards["a-standby"])
-    full = place_on_cards(claims, [100])  # there is room for all of them, on one card
+    full = place_on_gpus(claims, [100])  # there is room for all of them, on one GPU
     assert (full.fits, full.homeless) == (False, ("a-standby",))
-    short = place_on_cards([*claims, Claim("c", 1, 200)], [100, 100])
+    short = place_on_gpus([*claims, Claim("c", 1, 200)], [100, 100])
     assert {*short.cards["a"]}.isdisjoint(short.cards["a-standby"])
 
 
@@ -257,14 +257,14 @@ def test_what_is_suspended_leaves_its_gpu_to_the_others() -> None:
 
 
 @given(WORKLOADS, ROOMS, st.randoms(use_true_random=False))
-def test_the_order_of_cards_and_models_does_not_matter(
+def test_the_order_of_gpus_and_models_does_not_matter(
     workload: Workload, available_memory: AvailableMemory, random: Any
 ) -> None:
-    cards, models = list(available_memory.cards), list(workload.models)
-    random.shuffle(cards)
+    gpus, models = list(available_memory.cards), list(workload.models)
+    random.shuffle(gpus)
     random.shuffle(models)
     one = budget(workload, available_memory)
-    other = budget(replace(workload, models=tuple(models)), replace(available_memory, cards=tuple(cards)))
+    other = budget(replace(workload, models=tuple(models)), replace(available_memory, cards=tuple(gpus)))
     assert one.fits is other.fits
     assert {where: used for where, used in sizes_of(one).items() if not where.startswith("gpu")} == {
         where: used for where, used in sizes_of(other).items() if not where.startswith("gpu")
@@ -321,8 +321,8 @@ def test_one_sequence_more_than_a_fix_allows_does_not_fit(available_memory: Avai
 
 
 @given(WORKLOADS, st.lists(st.sampled_from([8 * GiB, 24 * GiB]), min_size=1, max_size=3))
-def test_under_wsl_backups_are_pinned_only_where_that_must_be(workload: Workload, cards: list[int]) -> None:
-    available_memory = AvailableMemory("wsl2/nat", tuple(cards), 64 * GiB, 128 * GiB)
+def test_under_wsl_backups_are_pinned_only_where_that_must_be(workload: Workload, gpus: list[int]) -> None:
+    available_memory = AvailableMemory("wsl2/nat", tuple(gpus), 64 * GiB, 128 * GiB)
     pinned = [
         line
         for line in budget(workload, available_memory).lines
@@ -334,18 +334,18 @@ def test_under_wsl_backups_are_pinned_only_where_that_must_be(workload: Workload
 # --- Placing ---------------------------------------------------------------------------------------------------------
 
 CLAIMS = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 9), st.integers(0, 9)), max_size=4).map(
-    lambda drawn: [Claim(f"c{i}", cards, fixed, turn) for i, (cards, fixed, turn) in enumerate(drawn)]
+    lambda drawn: [Claim(f"c{i}", gpus, fixed, turn) for i, (gpus, fixed, turn) in enumerate(drawn)]
 )
 
 
-def load(card: int, claims: list[Claim], cards: dict[str, tuple[int, ...]]) -> int:
-    here = [claim for claim in claims if card in cards[claim.name]]
+def load(gpu: int, claims: list[Claim], gpus: dict[str, tuple[int, ...]]) -> int:
+    here = [claim for claim in claims if gpu in gpus[claim.name]]
     return sum(claim.fixed for claim in here) + max((claim.turn for claim in here), default=0)
 
 
 def some_placement_fits(claims: list[Claim], capacities: list[int]) -> bool:
     """Every way, one after the other, without any thought."""
-    variants = product(*(combinations(range(len(capacities)), claim.cards) for claim in claims))
+    variants = product(*(combinations(range(len(capacities)), claim.gpus) for claim in claims))
     named = ({claim.name: on for claim, on in zip(claims, variant, strict=True)} for variant in variants)
     return any(
         all(load(i, claims, variant) <= available_memory for i, available_memory in enumerate(capacities))
@@ -355,10 +355,10 @@ def some_placement_fits(claims: list[Claim], capacities: list[int]) -> bool:
 
 @given(CLAIMS, st.lists(st.integers(0, 20), max_size=3))
 def test_a_placement_is_found_exactly_where_there_is_one(claims: list[Claim], capacities: list[int]) -> None:
-    found = place_on_cards(claims, capacities)
+    found = place_on_gpus(claims, capacities)
     assert found.fits is some_placement_fits(claims, capacities)
     assert found.proven
-    assert all(len(set(found.cards[claim.name])) == claim.cards for claim in claims if claim.name in found.cards)
+    assert all(len(set(found.cards[claim.name])) == claim.gpus for claim in claims if claim.name in found.cards)
     if found.fits:
         assert all(
             load(i, claims, dict(found.cards)) <= available_memory for i, available_memory in enumerate(capacities)
@@ -368,7 +368,7 @@ def test_a_placement_is_found_exactly_where_there_is_one(claims: list[Claim], ca
 def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "TRIES", 3)
     claims = [Claim(f"c{i}", 1, 5) for i in range(5)]
-    found = place_on_cards(claims, [9, 9, 9, 9])
+    found = place_on_gpus(claims, [9, 9, 9, 9])
     assert not found.fits
     assert not found.proven
     assert found.cards.keys() == {claim.name for claim in claims}
@@ -414,7 +414,7 @@ def rows_of_the_example(columns: int) -> list[list[str]]:
 
 
 def test_the_numbers_of_the_documented_example_are_those_that_are_computed() -> None:
-    workload = load_workload(ROOT / "examples/workloads/three-share-a-card.yaml")
+    workload = load_workload(ROOT / "examples/workloads/three-share-a-gpu.yaml")
     found = budget(workload, AvailableMemory("dda", (46068 * MiB,), 96 * GiB, 128 * GiB, 48 * GiB, 96 * GiB))
     lines = [
         [line.where, line.model or "-", line.what, f"{line.bytes:,}", f"{line.least:,}"]

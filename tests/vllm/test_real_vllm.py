@@ -18,7 +18,7 @@ import pytest
 from tests.connect.sshd import free_port
 from tests.gateway.running import KEY, MODEL, Gateway, dechunked, gateway, rest_of
 from tests.processes import PATIENCE_S
-from tests.serving.situations import TWO_CARDS, shipped, workload
+from tests.serving.situations import TWO_GPUS, shipped, workload
 from tests.serving.situations import model as a_model
 from tests.vllm.real_engine import LENGTH, NoVllm, RealEngine, installed, tiny_model
 from winhost.gateway.request_rules import FIELDS, RESERVED
@@ -279,7 +279,7 @@ print(json.dumps([name for name in ours if name not in vllm.envs.environment_var
 
 @pytest.mark.parametrize("profile", ["wsl2", "wsl2-no-sleep", "bare-metal"])
 def test_its_own_parser_takes_what_profiles_say(python: Path, profile: str) -> None:
-    facts = HostFacts(read_facts(LINUX)) if profile == "bare-metal" else shipped(TWO_CARDS)
+    facts = HostFacts(read_facts(LINUX)) if profile == "bare-metal" else shipped(TWO_GPUS)
     found = serving(facts, workload(a_model(), vllm="0.32.0"), profile, 2400)
     assert found.models
     for served in found.models:
@@ -342,6 +342,6 @@ def test_an_engine_that_is_asked_to_end_lets_a_stream_end(engine: RealEngine, cl
     until = time.monotonic() + PATIENCE_S
     while engine.processes() and time.monotonic() < until:
         time.sleep(0.2)
-    assert engine.processes() == set()  # nothing that would hold a card
+    assert engine.processes() == set()  # nothing that would hold a GPU
     assert client.status("/v1/completions", {"model": MODEL, "prompt": "a", "max_tokens": 1}) == 503
     assert client.status("/ready", key=None) == 503

@@ -175,10 +175,10 @@ def gpus() -> list[State] | None:
         return None
     done = run("nvidia-smi", SMI, "--format=csv,noheader,nounits", within=30)
     found = [[part.strip() for part in line.split(",")] for line in done.output.splitlines()]
-    return [card(row) for row in found if len(row) == 5 and row[0].isdigit()] if done.code == 0 else None
+    return [gpu(row) for row in found if len(row) == 5 and row[0].isdigit()] if done.code == 0 else None
 
 
-def card(row: list[str]) -> State:
+def gpu(row: list[str]) -> State:
     total, used, busy = (int(text) if text.isdigit() else None for text in row[2:])
     sizes = {"total": None if total is None else total << 20, "used": None if used is None else used << 20}
     return {"index": int(row[0]), "name": row[1], "busy": busy, **sizes}

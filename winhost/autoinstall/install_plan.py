@@ -261,7 +261,7 @@ def afterwards(plan: InstallPlan) -> list[str]:
         f"winhost detect {plan.system.hostname}",
         f"winhost plan {plan.system.hostname} --path linux -o plan.json, for the driver, engines and the gateway",
     ]
-    on_board = [card.name for gpu in plan.gpus if (card := known(gpu)) is not None and "SXM" in card.name]
+    on_board = [model.name for gpu in plan.gpus if (model := known(gpu)) is not None and "SXM" in model.name]
     if len(on_board) > 1:
         exact = '"nvidia-fabricmanager-$(modinfo -F version nvidia | cut -d. -f1)=$(modinfo -F version nvidia)*"'
         steps.append(

@@ -69,7 +69,7 @@ class DdaDemo(Demo):
         machine = lab.hosts[HOST].machine
         seen = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
         say(f"The guest of {VM} sees {len(seen)} GPUs, so they fit its MMIO windows: {', '.join(seen)}.")
-        require(len(seen) == 3, "the guest does not see its three cards")
+        require(len(seen) == 3, "the guest does not see its three GPUs")
 
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         chapter("7. Roll the host back")
@@ -102,7 +102,7 @@ class DdaDemo(Demo):
         made = next(vm for vm in machine.vms.values() if vm.name == NEW_VM)
         seen = machine.guest_sees(made.guid)
         say(f"{NEW_VM} is made, was set up over SSH and runs, and its guest sees {len(seen)} GPUs.")
-        require(len(seen) == 3, "the guest of the new VM does not see its three cards")
+        require(len(seen) == 3, "the guest of the new VM does not see its three GPUs")
         require(lab.hosts[OTHER].linux.guests.own_key(made), "the guest still shows the key that was on a CD")
         say("Its first host key was known before it answered, and gave way to one that never left it.")
         served.ask(OTHER)

@@ -206,8 +206,8 @@ class Way:
     @cached_property
     def capability(self) -> tuple[int, int] | None:
         """The least compute capability among its GPUs, as far as winhost's catalogue knows them."""
-        cards = Target(self._host, self.variant.path).gpus
-        known = [gpu.compute_capability for card in cards if (gpu := listed(card)) and gpu.compute_capability]
+        gpus = Target(self._host, self.variant.path).gpus
+        known = [model.compute_capability for gpu in gpus if (model := listed(gpu)) and model.compute_capability]
         return min(known, default=None)
 
     def candidate(self, entry: Entry) -> Candidate:

@@ -49,7 +49,7 @@ def plan(
     facts_files: tuple[Path, ...],
     path: str | None,
     vm: str | None,
-    cards: tuple[str, ...],
+    gpus: tuple[str, ...],
     high: int | None,
     low: int | None,
     power: Power | None,
@@ -66,7 +66,7 @@ def plan(
     """Plan what would change on a host, and how each change is undone."""
     stated_facts = _stated(assumed, words, facts_files)
     host = _only(words, facts_files)
-    asked = PlanOptions(path, vm, cards, high, low, power, playbook, read_settings(settings), allow_unverified, host)
+    asked = PlanOptions(path, vm, gpus, high, low, power, playbook, read_settings(settings), allow_unverified, host)
     joining, at_least = _checked(asked)
     keys, codes = FleetKeys(fleet_file), [0]
     named = partial(named_with, asked, joining, keys) if joining else at_least

@@ -96,7 +96,7 @@ def plan(
             tuple(whole_disks_of(known, disks)),
             Scheme(raid, lvm),
             authorities_of(known),
-            tuple(card.gpu.key["device"] for card in known.cards),
+            tuple(gpu.pci.key["device"] for gpu in known.gpus),
             extras,
             None if disks else windows_esp_of(known),
             keeps_local_time(known, disks),

@@ -92,9 +92,9 @@ class PlanOptions:
         """The values that only one host can have. listen: where an endpoint listens. Raises as `request` does."""
         if self.vm:
             yield OwnValue("VM", OPTIONS["vm"], self.vm)
-        for card in self.cards:
-            if "PCIROOT(" in card.upper():
-                yield OwnValue("location", "--gpu", card)
+        for gpu in self.cards:
+            if "PCIROOT(" in gpu.upper():
+                yield OwnValue("location", "--gpu", gpu)
         if listen and not listen.startswith(("127.", "[::1]", "localhost:", "0.0.0.0:", "[::]")):
             yield OwnValue("listening address", "--listen", listen)
         if self.path:

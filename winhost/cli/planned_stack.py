@@ -25,7 +25,7 @@ from winhost.model.plan import Offline
 from winhost.model.workload import Deploy
 from winhost.paths.path_request import PathRequest
 from winhost.paths.playbook import Playbook, PlaybookResource
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 
@@ -79,7 +79,7 @@ class PlannedStack:
                 self._made[facts.host] = self._join(facts, request)
             return self._made[facts.host]
 
-    def serving_gpus(self, host: str) -> tuple[Card, ...]:
+    def serving_gpus(self, host: str) -> tuple[Gpu, ...]:
         """Those that engines were placed on, as the Linux that serves sees them; none in a cluster."""
         found, target = self._made.get(host), self._targets.get(host)
         if found is None or target is None or not isinstance(found[1], Stack):

@@ -29,7 +29,7 @@ from winhost.paths.path_request import PathRequest
 def resume(
     run_name: str,
     vm: str | None,
-    cards: tuple[str, ...],
+    gpus: tuple[str, ...],
     settings: tuple[str, ...],
     options: RunOptions,
 ) -> int:
@@ -38,10 +38,10 @@ def resume(
 
     def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         nonlocal amendment
-        if not (vm or cards or settings):
+        if not (vm or gpus or settings):
             return given
-        words = [*(("--vm", vm) if vm else ()), *_repeated("--gpu", cards), *_repeated("--set", settings)]
-        request = requested(request_of(record.plan), vm, cards, settings)
+        words = [*(("--vm", vm) if vm else ()), *_repeated("--gpu", gpus), *_repeated("--set", settings)]
+        request = requested(request_of(record.plan), vm, gpus, settings)
         for told in FleetKeys(options.fleet_file).check(record.host, given_keys(request)):
             say(f"{record.host}: {told}")
         amendment, given = _planned_again(record, request, shlex.join(words), context, given, options.yes)
@@ -72,16 +72,16 @@ def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for value in values for word in (option, value))
 
 
-def requested(request: PathRequest, vm: str | None, cards: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
+def requested(request: PathRequest, vm: str | None, gpus: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
     """The request with other values. Raises click.UsageError for what the path does not have, and as an image does."""
     options = _OPTIONS.get(request.path, {})
-    if not options and (vm or cards):
+    if not options and (vm or gpus):
         raise click.UsageError(f"--vm and --gpu do not belong to {request.path}; its settings are chosen with --set")
     named = [*(setting for setting in settings if setting.partition("=")[0] in options)]
     others = tuple(setting for setting in settings if setting not in named)
     if others:
         request = _with_settings(request, read_settings(others))
-    return _with_options(request, [*named, *([f"vm={vm}"] if vm else []), *(f"card={card}" for card in cards)], options)
+    return _with_options(request, [*named, *([f"vm={vm}"] if vm else []), *(f"card={gpu}" for gpu in gpus)], options)
 
 
 def _with_settings(request: PathRequest, settings: tuple[str, ...]) -> PathRequest:

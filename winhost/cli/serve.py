@@ -158,10 +158,10 @@ def gateway(
 
 
 def _sharing(text: str, vllm: str | None, sleeps: bool, suspend: bool) -> SharingModel:
-    name, cards = _pair(text)
-    if not all(card.isdecimal() for card in cards.split(",")):
+    name, gpus = _pair(text)
+    if not all(gpu.isdecimal() for gpu in gpus.split(",")):
         raise click.UsageError(f"{text!r} is not NAME=GPUS with numbers of GPUs, such as org/model=0 or org/model=0,1")
-    return SharingModel(name, tuple(map(int, cards.split(","))), vllm if sleeps else None, int(sleeps), suspend=suspend)
+    return SharingModel(name, tuple(map(int, gpus.split(","))), vllm if sleeps else None, int(sleeps), suspend=suspend)
 
 
 def _take_turns(settings: dict[str, Json], sharing: list[SharingModel], idle: float | None) -> None:

@@ -15,7 +15,7 @@ from winhost.model.durations import render_age
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.served import BootTest
 from winhost.model.units import about
-from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServedCard, ServingStatus
+from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServedGpu, ServingStatus
 
 
 def status(target: str, metrics_key: str | None, fleet_file: Path | None, output: Output) -> int:
@@ -52,7 +52,7 @@ def show_status(found: ServingStatus) -> None:
     if turns := [each for each in found.models if each.turn]:
         table(("model", "turn", "waiting for it", "last brought up"), map(_turn, turns))
     if found.gpus:
-        table(("GPU", "name", "memory", "busy", "models"), map(_card, found.gpus))
+        table(("GPU", "name", "memory", "busy", "models"), map(_gpu_row, found.gpus))
     elif any(each.cards for each in found.models):
         say("GPUs: nvidia-smi is not there, or does not answer.")
     for each in found.models:
@@ -95,7 +95,7 @@ def _row(each: ModelStatus) -> tuple[object, ...]:
     version = each.version or each.planned
     other = f" ({each.planned} was planned)" if each.version and not _same(each.version, each.planned) else ""
     cache = "" if each.kv_cache is None else f"{each.kv_cache:.0%}"
-    return each.model, state, _time(each.seconds), _cards(each.cards), requests, cache, version + other
+    return each.model, state, _time(each.seconds), _gpus(each.cards), requests, cache, version + other
 
 
 def _turn(each: ModelStatus) -> tuple[object, ...]:
@@ -112,8 +112,8 @@ def _same(found: str, planned: str) -> bool:
     return found.partition("+")[0] == planned.lstrip("v").partition("+")[0]
 
 
-def _cards(cards: tuple[int, ...]) -> str:
-    return ", ".join(map(str, cards)) or "none"
+def _gpus(gpus: tuple[int, ...]) -> str:
+    return ", ".join(map(str, gpus)) or "none"
 
 
 def _time(seconds: int | None) -> str:
@@ -133,6 +133,6 @@ def _show_gateway(host: str, found: GatewayStatus) -> None:
         say(f"  Its log: winhost serve logs {host} --gateway", hang=2)
 
 
-def _card(each: ServedCard) -> tuple[object, ...]:
+def _gpu_row(each: ServedGpu) -> tuple[object, ...]:
     memory = "" if each.total is None or each.used is None else f"{about(each.used)} of {about(each.total)}"
     return each.index, each.name, memory, "" if each.busy is None else f"{each.busy} %", ", ".join(each.models)

@@ -1,4 +1,4 @@
-"""Facts of a host for people: what it is, its cards, its VMs, and what could not be read."""
+"""Facts of a host for people: what it is, its GPUs, its VMs, and what could not be read."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

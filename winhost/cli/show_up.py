@@ -16,7 +16,7 @@ from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import Plan, in_order
 from winhost.model.units import Bytes, gib
-from winhost.resources.host import Card
+from winhost.resources.host import Gpu
 
 LINES = 25  # of the screen, its question included
 _COLUMNS = 80
@@ -37,8 +37,8 @@ class Screen:
     choice: Choice
     verdict: str
     downloads: Mapping[str, Bytes | None]
-    used: tuple[Card, ...]
-    idle: tuple[Card, ...]
+    used: tuple[Gpu, ...]
+    idle: tuple[Gpu, ...]
     here: bool
     details: str
 

@@ -20,7 +20,7 @@ from winhost.paths.path_request import PathRequest
 from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2_settings import Wsl2Settings
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.windows.memory import Memory
 from winhost.resources.windows.pci_device import PciDevice, pci_id
@@ -115,7 +115,7 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
         containers = book.settings.get("containers") or default_request("linux").playbook.settings
         assert isinstance(containers, dict)
         made = _with(request, {**book.settings, "containers": {**containers, "engine": NONE}})
-        going = DdaPlanner(facts, made).cards
+        going = DdaPlanner(facts, made).gpus
         return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), made, NONE, _GUESTS)
     return StackTarget(facts, _with(request, {**book.settings, "engine": NONE}), NONE)
 
@@ -131,7 +131,7 @@ def _guest(
     if new is None or new.guest is None:
         raise _no_guest(facts.host)
     request, by = _with_engine(facts, request, settings.containers, program)
-    going = DdaPlanner(facts, request).cards
+    going = DdaPlanner(facts, request).gpus
     peers = _peers(facts, new) if beyond else None
     return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), request, by, _GUESTS, peers)
 
@@ -172,11 +172,11 @@ def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
     return (f"{network.gateway}/32",) if network.nat else None
 
 
-def _as_in_guest(facts: HostFacts, going: tuple[Card, ...], memory: Bytes) -> HostFacts:
+def _as_in_guest(facts: HostFacts, going: tuple[Gpu, ...], memory: Bytes) -> HostFacts:
     """The facts of the guest: with the GPUs that go, and with as much memory that the guest gets its own once Windows
     has its part.
     """
-    stay = {function.key["location"] for card in facts.cards if card not in going for function in card.functions}
+    stay = {function.key["location"] for gpu in facts.gpus if gpu not in going for function in gpu.functions}
     document, seen = facts.document, _seen_in_guest(facts)
     devices = document.answer(PciDevice.resource_type.name)
     assert isinstance(devices, tuple)

@@ -364,7 +364,7 @@ def _planned(
         used = joining.serving_gpus(again.host)
         if path_of(path) == "dda" and 0 < len(used) < len(gpus):  # the others stay with Windows
             joining.join_anew(again.host)
-            options = replace(options, cards=tuple(card.location for card in used))
+            options = replace(options, cards=tuple(gpu.location for gpu in used))
         planned = planned_host(Snapshot(host.name, again), options, joining, None, (), keys, watch)
     if isinstance(planned, WinhostError):
         raise planned
@@ -385,7 +385,7 @@ def _planned(
         verdict_sentence(plan, choice.model, option),
         downloads,
         used,
-        tuple(card for card in gpus if card.location not in [each.location for each in used]),
+        tuple(gpu for gpu in gpus if gpu.location not in [each.location for each in used]),
         here=is_local(host),
         details=asked.command("--details"),
     )

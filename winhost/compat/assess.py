@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from winhost.compat.rule import (
     ASSIGNMENT,
-    CARD,
+    GPU,
     HOST,
     VM,
     Each,
@@ -20,7 +20,7 @@ from winhost.compat.rule import (
 from winhost.compat.stated import as_stated
 from winhost.compat.target import Target, available_memory
 from winhost.core.answers import MissingFact, Unknown
-from winhost.hardware.cards import card_label, serves
+from winhost.hardware.host_gpus import gpu_label, serves
 from winhost.knowledge import catalogue
 from winhost.model.facts import Instance
 from winhost.model.lazy import LazySequence
@@ -40,7 +40,7 @@ from winhost.model.reason import (
 from winhost.paths.dda_selection import Selection
 from winhost.paths.playbook import shipped_playbook, spelled_out
 from winhost.paths.vocabulary import VOCABULARIES
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.assignable_device import owner
 from winhost.resources.windows.vm import Vm
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-Wanted: TypeAlias = tuple[tuple[Finding, ...], tuple[Card, ...], tuple[Instance[Vm], ...]]
+Wanted: TypeAlias = tuple[tuple[Finding, ...], tuple[Gpu, ...], tuple[Instance[Vm], ...]]
 
 
 def _offered(target: Target) -> tuple[CapabilityVerdict, ...]:
@@ -120,34 +120,34 @@ def judge(facts: HostFacts, variant: str, selection: Selection | None = None) ->
 
 
 def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathVerdict:
-    host, cards, vms = _open(facts, variant) if selection is None else _chosen(facts, variant, selection)
-    judged_cards = tuple(_card(facts, variant, card, alone=selection is None) for card in cards)
+    host, gpus, vms = _open(facts, variant) if selection is None else _chosen(facts, variant, selection)
+    judged_gpus = tuple(_gpu(facts, variant, gpu, alone=selection is None) for gpu in gpus)
     judged_vms = tuple(_vm(facts, variant, vm) for vm in vms)
-    counted = (*_counted(judged_cards, selection), *_counted(judged_vms, selection))
+    counted = (*_counted(judged_gpus, selection), *_counted(judged_vms, selection))
     grounds = catalogue.topics()[path_of(variant)].rests_on(variant)
     verdict = Verdict.worst([Verdict.of(host), *(subject.verdict for subject in counted)])
     if verdict is Verdict.SUPPORTED and not grounds:
         host = (*host, finding(f"{path_of(variant)}.unshown", f"on {variant}", Severity.UNVERIFIED, THE_HOST))
         verdict = Verdict.UNVERIFIED
     if selection is None:
-        host = (*host, *refused_by_default(facts, variant, judged_cards))
+        host = (*host, *refused_by_default(facts, variant, judged_gpus))
     because = _because(verdict, [*host, *(reason for subject in counted for reason in subject.reasons)])
-    return PathVerdict(variant, verdict, because, host, judged_cards, judged_vms, grounds)
+    return PathVerdict(variant, verdict, because, host, judged_gpus, judged_vms, grounds)
 
 
 def _open(facts: HostFacts, path: str) -> Wanted:
     """Judge every VM, and every GPU but the display of a management controller."""
-    cards, missing_cards = _readable(path, CARD, lambda: tuple(filter(serves, facts.cards)))
+    gpus, missing_gpus = _readable(path, GPU, lambda: tuple(filter(serves, facts.gpus)))
     vms, missing_vms = _readable(path, VM, lambda: facts.vms)
     host = reasons(path, HOST, THE_HOST, facts)
-    return tuple(dict.fromkeys((*host, *missing_cards, *missing_vms))), cards, vms
+    return tuple(dict.fromkeys((*host, *missing_gpus, *missing_vms))), gpus, vms
 
 
 def _chosen(facts: HostFacts, path: str, selection: Selection) -> Wanted:
     """The selected GPUs and VM, with the reasons that apply to them together."""
     together = reasons(path, ASSIGNMENT, _together(selection), facts, selection)
     vms = (selection.vm,) if selection.vm else ()
-    return (*reasons(path, HOST, THE_HOST, facts), *together), selection.cards, vms
+    return (*reasons(path, HOST, THE_HOST, facts), *together), selection.gpus, vms
 
 
 def _readable(path: str, each: Each, read: Callable[[], tuple[T, ...]]) -> tuple[tuple[T, ...], tuple[Finding, ...]]:
@@ -172,12 +172,12 @@ def _because(verdict: Verdict, counted: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason.code for reason in counted if reason.severity.rank == verdict.rank))
 
 
-def _card(facts: HostFacts, path: str, card: Card, *, alone: bool) -> SubjectVerdict:
-    name = _name(lambda: card_label(card), card.location)
-    found = reasons(path, CARD, name, facts, card)
+def _gpu(facts: HostFacts, path: str, gpu: Gpu, *, alone: bool) -> SubjectVerdict:
+    name = _name(lambda: gpu_label(gpu), gpu.location)
+    found = reasons(path, GPU, name, facts, gpu)
     if alone:
-        found += reasons(path, ASSIGNMENT, name, facts, Selection((card,)))
-    return _subject("card", card.location, name, found)
+        found += reasons(path, ASSIGNMENT, name, facts, Selection((gpu,)))
+    return _subject("card", gpu.location, name, found)
 
 
 def _vm(facts: HostFacts, path: str, vm: Instance[Vm]) -> SubjectVerdict:
@@ -198,34 +198,34 @@ def _name(read: Callable[[], str], key: str) -> str:
 
 
 def _together(selection: Selection) -> str:
-    cards = f"{len(selection.cards)} card(s)"
+    gpus = f"{len(selection.gpus)} GPU(s)"
     if selection.vm is None:
-        return cards
+        return gpus
     vm = selection.vm
-    return f"{cards} for {_name(lambda: vm.state.name, vm.key['vm'])}"
+    return f"{gpus} for {_name(lambda: vm.state.name, vm.key['vm'])}"
 
 
 # --- What a plan selects when nothing is named, and why it would be refused: assess says so before plan does ----------
 
 
-def default_cards(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Card, ...]:
+def default_gpus(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | None) -> tuple[Gpu, ...]:
     """GPUs that a VM gets when none is named: none that drives a display of the host or that another VM has, and no
     unverified one if there are others. If that leaves none, all of them.
     """
     able = [each for each in judged if each.verdict is not Verdict.UNSUPPORTED and not _blinds(each)]
     sure = [each.key for each in able if each.verdict is not Verdict.UNVERIFIED]
     go = sure or [each.key for each in able]
-    cards = tuple(card for card in facts.cards if card.location in go)
-    return tuple(card for card in cards if _owner(facts, card) in (None, vm)) or cards
+    gpus = tuple(gpu for gpu in facts.gpus if gpu.location in go)
+    return tuple(gpu for gpu in gpus if _owner(facts, gpu) in (None, vm)) or gpus
 
 
-def _blinds(card: SubjectVerdict) -> bool:
-    return any("headless" in reason.risks for reason in card.reasons)
+def _blinds(gpu: SubjectVerdict) -> bool:
+    return any("headless" in reason.risks for reason in gpu.reasons)
 
 
-def _owner(facts: HostFacts, card: Card) -> str | None:
+def _owner(facts: HostFacts, gpu: Gpu) -> str | None:
     try:
-        return owner(facts.place(card.gpu))
+        return owner(facts.place(gpu.pci))
     except MissingFact:
         return None
 
@@ -260,13 +260,13 @@ def _needed(path: str) -> tuple[str, ...]:
 def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Finding]:
     if not facts.vms:
         yield finding("dda.no-vm", "the host has no VM", Severity.NOTE, PLAN)
-    cards = default_cards(facts, judged, None)
-    if len(cards) < 2:
+    gpus = default_gpus(facts, judged, None)
+    if len(gpus) < 2:
         return
     known = {reason.code for each in judged for reason in each.reasons}
-    for reason in reasons("dda", ASSIGNMENT, PLAN, facts, Selection(cards)):
+    for reason in reasons("dda", ASSIGNMENT, PLAN, facts, Selection(gpus)):
         if reason.severity.rank >= Severity.UNVERIFIED.rank and reason.code not in known:
-            observed = f"not all {len(cards)} cards in one VM: {reason.observed}"
+            observed = f"not all {len(gpus)} GPUs in one VM: {reason.observed}"
             yield replace(reason, severity=Severity.NOTE, observed=observed)
 
 

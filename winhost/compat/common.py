@@ -8,13 +8,13 @@ from packaging.version import InvalidVersion, Version
 from winhost.compat.target import driver_branch
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.findings.condition import holds
-from winhost.hardware.cards import card_label, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.hardware.gpus import known
+from winhost.hardware.host_gpus import gpu_label, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import checked, windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disk_space import PLAIN_BUSES
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.assignable_device import owner
 from winhost.resources.windows.cluster_service import ClusterService
@@ -157,20 +157,20 @@ def windows_unlisted(facts: HostFacts) -> str | None:
     )
 
 
-def no_card(facts: HostFacts) -> str | None:
+def no_gpu(facts: HostFacts) -> str | None:
     """The host has no GPU: at most the display of a management controller or a hypervisor."""
-    return None if gpus(facts) else f"{len(facts.cards)} display device(s), none of them a GPU"
+    return None if gpus(facts) else f"{len(facts.gpus)} display device(s), none of them a GPU"
 
 
 def no_cuda(facts: HostFacts) -> str | None:
     """None of the host's GPUs is NVIDIA's, and winhost serves with CUDA."""
     found = gpus(facts)
-    return ", ".join(card.gpu.state.name for card in found) if found and not any(map(runs_cuda, found)) else None
+    return ", ".join(gpu.pci.state.name for gpu in found) if found and not any(map(runs_cuda, found)) else None
 
 
 def tcc_invisible(facts: HostFacts) -> str | None:
     """A GPU is in TCC mode: WSL's VM does not see it, and one such GPU hides all the others."""
-    hidden = [card_label(card) for card in facts.cards if card.gpu.state.driver_model == "TCC"]
+    hidden = [gpu_label(gpu) for gpu in facts.gpus if gpu.pci.state.driver_model == "TCC"]
     return f"in TCC mode: {', '.join(hidden)}" if hidden else None
 
 
@@ -209,9 +209,9 @@ def is_domain_controller(facts: HostFacts) -> bool:
     return facts.os.product_type == DOMAIN_CONTROLLER
 
 
-def gpus(facts: HostFacts) -> list[Card]:
+def gpus(facts: HostFacts) -> list[Gpu]:
     """The display devices that can compute: without those of management controllers and hypervisors."""
-    return list(filter(serves, facts.cards))
+    return list(filter(serves, facts.gpus))
 
 
 def made_by(firmware: Firmware) -> str:
@@ -240,14 +240,14 @@ def wsl_version(facts: HostFacts) -> Version | None:
     return Version(wsl.version) if wsl.version else None
 
 
-def driven(facts: HostFacts) -> list[Card]:
+def driven(facts: HostFacts) -> list[Gpu]:
     """NVIDIA's GPUs that its Windows driver runs."""
-    return [card for card in gpus(facts) if runs_cuda(card) and card.gpu.state.driver_model]
+    return [gpu for gpu in gpus(facts) if runs_cuda(gpu) and gpu.pci.state.driver_model]
 
 
 def windows_driver(facts: HostFacts) -> Version | None:
     """NVIDIA's number of the oldest driver of these GPUs; None where none reports it."""
-    versions = (driver_branch(card.gpu.state.driver_version) for card in driven(facts))
+    versions = (driver_branch(gpu.pci.state.driver_version) for gpu in driven(facts))
     return min(filter(None, versions), default=None)
 
 
@@ -263,21 +263,21 @@ OF_HOST: Mapping[str, Callable[[HostFacts], Any]] = {
     "driven": lambda facts: len(driven(facts)),
     "fixed_mode": _fixed_mode,
 }
-OF_CARD: Mapping[str, Callable[[HostFacts, Card], Any]] = {
-    "gpu": lambda facts, card: card.gpu.state,
-    "listed": lambda facts, card: known(card.gpu.key["device"]),
-    "device": lambda facts, card: card.gpu.key["device"],
-    "label": lambda facts, card: card_label(card),
-    "serves": lambda facts, card: serves(card),
-    "cuda": lambda facts, card: runs_cuda(card),
-    "shows": lambda facts, card: shows(card),
-    "ladder": lambda facts, card: facts.place(card.gpu),
-    "owner": lambda facts, card: owner(facts.place(card.gpu)),
+OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
+    "gpu": lambda facts, gpu: gpu.pci.state,
+    "listed": lambda facts, gpu: known(gpu.pci.key["device"]),
+    "device": lambda facts, gpu: gpu.pci.key["device"],
+    "label": lambda facts, gpu: gpu_label(gpu),
+    "serves": lambda facts, gpu: serves(gpu),
+    "cuda": lambda facts, gpu: runs_cuda(gpu),
+    "shows": lambda facts, gpu: shows(gpu),
+    "ladder": lambda facts, gpu: facts.place(gpu.pci),
+    "owner": lambda facts, gpu: owner(facts.place(gpu.pci)),
     "parts": partitions,
     "paravirtual": paravirtual,
 }
 OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {"vm": lambda facts, vm: vm.state}
-_ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"card": OF_CARD, "vm": OF_VM, "host": {}}
+_ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
 
 
 class OneOf:
@@ -317,7 +317,7 @@ class Asked:
         """Those of `among` that are as a row wants them, named for people."""
         named = row.named or "{label}"
         if row.among == "gpus":
-            asked = [Asked(self._facts, "card", card) for card in gpus(self._facts)]
+            asked = [Asked(self._facts, "gpu", gpu) for gpu in gpus(self._facts)]
             return ", ".join(named.format_map(each) for each in asked if holds(row.which, each.ask))
         found = [OneOf(each.state, each.key) for each in self._facts.all(RESOURCE_TYPES[row.among].state)]
         return ", ".join(named.format_map(each) for each in found if holds(row.which, each.ask))

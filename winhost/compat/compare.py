@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Moved:
-    """A card, VM or capability of a path, judged differently; None where it is not there."""
+    """A GPU, VM or capability of a path, judged differently; None where it is not there."""
 
     name: str
     before: Verdict | None

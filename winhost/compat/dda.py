@@ -7,8 +7,8 @@ from winhost.compat.common import configuration
 from winhost.compat.rule import finding
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.bars import MmioRefused
-from winhost.hardware.cards import bars_of, paravirtual, partitions, serves, shows
 from winhost.hardware.gpus import known
+from winhost.hardware.host_gpus import bars_of, paravirtual, partitions, serves, shows
 from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
@@ -16,7 +16,7 @@ from winhost.model.reason import Finding
 from winhost.model.units import Bytes, GiB, about, size
 from winhost.paths.dda_mmio import address_width, width_by_model, windows
 from winhost.paths.dda_selection import Selection
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.windows.assignable_device import AssignableDevice, owner
 from winhost.resources.windows.firmware import DMA_PROTECTION
@@ -25,7 +25,7 @@ from winhost.resources.windows.processor import Processor
 from winhost.resources.windows.vm import Vm
 from winhost.resources.windows.vm_memory import VmMemory
 
-FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a card's BARs come to lie above
+FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a GPU's BARs come to lie above
 
 
 def iommu_not_seen(facts: HostFacts) -> str | None:
@@ -88,92 +88,92 @@ REFUSALS = {
 }
 
 
-def unlisted_card(facts: HostFacts, card: Card) -> str | None:
+def unlisted_gpu(facts: HostFacts, gpu: Gpu) -> str | None:
     """No catalogue tells what kind of GPU it is: neither whether it is meant for servers, nor what it needs."""
-    device = card.gpu.key["device"]
-    if serves(card) and device and known(device) is None:
+    device = gpu.pci.key["device"]
+    if serves(gpu) and device and known(device) is None:
         return pci_id(device)
     return None
 
 
-def firmware_controls_pcie(facts: HostFacts, card: Card) -> str | None:
+def firmware_controls_pcie(facts: HostFacts, gpu: Gpu) -> str | None:
     """Firmware controls PCI Express on the GPU's root bus, so Windows cannot dismount the GPU."""
-    gpu = card.gpu.state
-    if not gpu.pcie_control or gpu.device_type == TREATED_AS_PCI:
-        kept = f"native PCI Express control {'granted' if gpu.pcie_control else 'kept by firmware'}"
-        return f"{kept}, device type {gpu.device_type}"
+    state = gpu.pci.state
+    if not state.pcie_control or state.device_type == TREATED_AS_PCI:
+        kept = f"native PCI Express control {'granted' if state.pcie_control else 'kept by firmware'}"
+        return f"{kept}, device type {state.device_type}"
     return None
 
 
-def conventional_pci(facts: HostFacts, card: Card) -> str | None:
+def conventional_pci(facts: HostFacts, gpu: Gpu) -> str | None:
     """The device is conventional PCI, or a legacy endpoint that is not a display device."""
-    gpu = card.gpu.state
-    express = gpu.device_type in (EXPRESS_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI)
-    if not express and (gpu.device_type, gpu.base_class) != (LEGACY_ENDPOINT, DISPLAY):
-        return f"device type {gpu.device_type}, base class {gpu.base_class}"
+    state = gpu.pci.state
+    express = state.device_type in (EXPRESS_ENDPOINT, ROOT_COMPLEX_ENDPOINT, TREATED_AS_PCI)
+    if not express and (state.device_type, state.base_class) != (LEGACY_ENDPOINT, DISPLAY):
+        return f"device type {state.device_type}, base class {state.base_class}"
     return None
 
 
-def shows_the_host(facts: HostFacts, card: Card) -> str | None:
+def shows_the_host(facts: HostFacts, gpu: Gpu) -> str | None:
     """Firmware boots on this GPU, or displays are connected to it."""
-    if shows(card):
-        return _shown(card)
+    if shows(gpu):
+        return _shown(gpu)
     return None
 
 
 def only_display(facts: HostFacts, selection: Selection) -> str | None:
     """The selection takes every display that the host has in use."""
-    shown = [card for card in selection.cards if shows(card)]
-    chosen = {card.location for card in selection.cards}
-    if shown and not any(_stays(card) for card in facts.cards if card.location not in chosen):
+    shown = [gpu for gpu in selection.gpus if shows(gpu)]
+    chosen = {gpu.location for gpu in selection.gpus}
+    if shown and not any(_stays(gpu) for gpu in facts.gpus if gpu.location not in chosen):
         return "; ".join(map(_shown, shown))
     return None
 
 
-def partitions_in_use(facts: HostFacts, card: Card) -> str | None:
+def partitions_in_use(facts: HostFacts, gpu: Gpu) -> str | None:
     """VMs use partitions of the GPU, so it cannot be assigned as a whole."""
-    for parts in filter(None, (partitions(facts, card), paravirtual(facts, card))):
+    for parts in filter(None, (partitions(facts, gpu), paravirtual(facts, gpu))):
         if parts.used:
             return f"{parts.used} of {parts.partitions} partitions in use"
     return None
 
 
-def companions(facts: HostFacts, card: Card) -> str | None:
+def companions(facts: HostFacts, gpu: Gpu) -> str | None:
     """The GPU's audio and USB functions are in its slot and IOMMU group, and leave the host with it."""
-    if card.companions:
-        kinds = ", ".join(function.state.kind for function in card.companions)
+    if gpu.companions:
+        kinds = ", ".join(function.state.kind for function in gpu.companions)
         return f"in the same slot: {kinds}"
     return None
 
 
-def guest_sees_other_bars(facts: HostFacts, card: Card) -> str | None:
+def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
     """The guest that has the GPU sees another BAR1 than the host knows of it."""
-    if owner(facts.place(card.gpu)) is None:
+    if owner(facts.place(gpu.pci)) is None:
         return None
     try:
-        listed = bars_of(card)
+        listed = bars_of(gpu)
     except MmioRefused:
         return None  # nothing to hold it against
     expected = {each.aperture for each in (listed, listed.surveyed) if each}
-    for seen in _seen_in_guest(facts, card):
+    for seen in _seen_in_guest(facts, gpu):
         if seen not in expected:
             return f"BAR1 is {size(seen)} in the guest, {size(listed.aperture)} by the host"
     return None
 
 
-def _seen_in_guest(facts: HostFacts, card: Card) -> Iterator[Bytes]:
+def _seen_in_guest(facts: HostFacts, gpu: Gpu) -> Iterator[Bytes]:
     """The largest BAR of each GPU of this model: which is which cannot be told. Nothing of a guest that is not read."""
     with suppress(MissingFact):
-        for gpu in facts.all(LinuxGpu):
-            if gpu.state.bars and gpu.state.device == pci_id(card.gpu.key["device"]):
-                yield max(bar.size for bar in gpu.state.bars)
+        for inside in facts.all(LinuxGpu):
+            if inside.state.bars and inside.state.device == pci_id(gpu.pci.key["device"]):
+                yield max(bar.size for bar in inside.state.bars)
 
 
 def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
     """A selected GPU belongs to another VM than the selected one."""
     if selection.vm is None:
         return None
-    owners = [(card.location, owner(facts.place(card.gpu))) for card in selection.cards]
+    owners = [(gpu.location, owner(facts.place(gpu.pci))) for gpu in selection.gpus]
     theirs = [f"{location}: VM {vm}" for location, vm in owners if vm not in (None, selection.vm.key["vm"])]
     if theirs:
         return "; ".join(theirs)
@@ -209,14 +209,14 @@ def window_doubtful(facts: HostFacts, selection: Selection) -> str | None:
     return None
 
 
-def _shown(card: Card) -> str:
-    gpu = card.gpu.state
-    booted = "firmware boots on it, " if gpu.post_path else ""
-    return f"{card.location}: {booted}{gpu.displays} display(s) connected"
+def _shown(gpu: Gpu) -> str:
+    state = gpu.pci.state
+    booted = "firmware boots on it, " if state.post_path else ""
+    return f"{gpu.location}: {booted}{state.displays} display(s) connected"
 
 
-def _stays(card: Card) -> bool:
-    return not card.gpu.state.dismounted and card.gpu.state.problem == NO_PROBLEM
+def _stays(gpu: Gpu) -> bool:
+    return not gpu.pci.state.dismounted and gpu.pci.state.problem == NO_PROBLEM
 
 
 HOST_RESERVE = 2 * GiB  # what Windows Server with Desktop Experience needs at least
@@ -251,20 +251,20 @@ def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
 
 def assignment_stale(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM has a device assigned whose slot is empty; such a VM does not start."""
-    gone = [location for location in _not_cards(facts, vm) if not _device(facts, location)]
+    gone = [location for location in _not_gpus(facts, vm) if not _device(facts, location)]
     if gone:
         return f"assigned, but the slot is empty: {', '.join(gone)}"
     return None
 
 
 def other_device(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has a device assigned that is no graphics card, as an NVMe disk; its BARs are not known."""
-    found = [f"{device} at {place}" for place in _not_cards(facts, vm) if (device := _device(facts, place))]
+    """The VM has a device assigned that is no GPU, as an NVMe disk; its BARs are not known."""
+    found = [f"{device} at {place}" for place in _not_gpus(facts, vm) if (device := _device(facts, place))]
     return ", ".join(found) if found else None
 
 
-def _not_cards(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
-    """Locations that the VM claims and where no function of a graphics card is."""
+def _not_gpus(facts: HostFacts, vm: Instance[Vm]) -> list[str]:
+    """Locations that the VM claims and where no function of a GPU is."""
     slots = {function.key["location"] for function in facts.all(PciDevice)}
     return [location for location in vm.state.devices if location not in slots]
 

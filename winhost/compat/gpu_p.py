@@ -1,13 +1,13 @@
 """Judges of GPU partitioning (GPU-P): the host, and each GPU."""
 
 from winhost.compat.common import SERVERS, configuration, gpus
-from winhost.hardware.cards import paravirtual, partitions
 from winhost.hardware.gpus import known
+from winhost.hardware.host_gpus import paravirtual, partitions
 from winhost.hardware.mmio import HIGH_DEFAULT
 from winhost.knowledge.versions import feature, revision
 from winhost.model.facts import Instance
 from winhost.model.units import size
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.cluster_service import ClusterService
 from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.partitionable_gpu import PartitionableGpu
@@ -20,10 +20,10 @@ NO_PROBLEM = 0
 # --- The host ------------------------------------------------------------------------------------------------------
 
 
-def unlike_cards(facts: HostFacts) -> str | None:
+def unlike_gpus(facts: HostFacts) -> str | None:
     """The GPUs that can be partitioned are of different models; Microsoft supports only identical ones."""
-    cards = [card for card in gpus(facts) if partitions(facts, card)]
-    models = {card.gpu.key["device"].partition("&SUBSYS_")[0].upper(): card.gpu.state.name for card in cards}
+    split = [gpu for gpu in gpus(facts) if partitions(facts, gpu)]
+    models = {gpu.pci.key["device"].partition("&SUBSYS_")[0].upper(): gpu.pci.state.name for gpu in split}
     names = sorted(models.values())
     if len(names) > 1:
         return ", ".join(names)
@@ -38,30 +38,30 @@ def cluster_needs_datacenter(facts: HostFacts) -> str | None:
     return None
 
 
-# --- Cards ---------------------------------------------------------------------------------------------------------
+# --- GPUs ---------------------------------------------------------------------------------------------------------
 
 
-def not_listed(facts: HostFacts, card: Card) -> str | None:
+def not_listed(facts: HostFacts, gpu: Gpu) -> str | None:
     """The GPU is not on Microsoft's list of GPUs for partitioning, which is short and per Windows release."""
-    found = known(card.gpu.key["device"])
+    found = known(gpu.pci.key["device"])
     theirs = "azure-local" if facts.os.family is OsFamily.AZURE_LOCAL else "server-2025"
     if found is None or theirs not in (found.partition_lists or ()):
-        return card.gpu.state.name
+        return gpu.pci.state.name
     return None
 
 
-def counts(facts: HostFacts, card: Card) -> str | None:
+def counts(facts: HostFacts, gpu: Gpu) -> str | None:
     """Into how many partitions the vendor's driver splits the GPU, all of one size."""
-    found = partitions(facts, card)
+    found = partitions(facts, gpu)
     if found and found.valid_counts:
         listed = ", ".join(map(str, found.valid_counts))
         return f"{found.partitions} now, of {listed}"
     return None
 
 
-def leaks_while_shared(facts: HostFacts, card: Card) -> str | None:
+def leaks_while_shared(facts: HostFacts, gpu: Gpu) -> str | None:
     """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a paravirtualized GPU."""
-    shared = paravirtual(facts, card)
+    shared = paravirtual(facts, gpu)
     if shared and shared.used and LEAK_MENDED.lacks(facts.os.build, facts.os.revision):
         return f"build {facts.os.build}.{facts.os.revision}"
     return None

@@ -151,7 +151,9 @@ def without_engine(facts: HostFacts) -> str | None:
 
 def _awaiting_fabric_manager(facts: HostFacts) -> str | None:
     """GPUs on a board that would have NVSwitches, before a driver runs."""
-    found = [card.name for gpu in facts.all(LinuxGpu) if (card := known(gpu.state.device or "")) and "SXM" in card.name]
+    found = [
+        model.name for gpu in facts.all(LinuxGpu) if (model := known(gpu.state.device or "")) and "SXM" in model.name
+    ]
     return f"{len(found)} of {found[0]}" if len(found) > 1 and not facts.the(LinuxGpuDriver).loaded else None
 
 

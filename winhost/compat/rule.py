@@ -40,7 +40,7 @@ class Each(Enum):
     """
 
     HOST = "host"
-    CARD = "card"
+    GPU = "gpu"
     VM = "vm"
     ASSIGNMENT = "assignment"
     TARGET = "target"
@@ -53,9 +53,9 @@ STATING = {"the version of vllm": "newer-vllm", "the version of toolkit": "newer
 # What brings a version that is older than all evidence to one that is not.
 NEWER = {"vllm": "newer-vllm", "toolkit": "newer-toolkit", "wsl": "update-wsl"}
 
-HOST, CARD, VM, ASSIGNMENT, TARGET, WORKLOAD = Each
+HOST, GPU, VM, ASSIGNMENT, TARGET, WORKLOAD = Each
 
-_GIVEN = {CARD: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
+_GIVEN = {GPU: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
 
 
 @lru_cache(maxsize=8192)
@@ -246,8 +246,8 @@ def _outcome(each: Rule, facts: HostFacts, *about: Any) -> Outcome:
 
 def _key(subject: Any) -> object:
     """A GPU by its location, a VM by its key, a selection by both; each is a value of these facts."""
-    if hasattr(subject, "cards"):
-        return (*(card.location for card in subject.cards), subject.vm and subject.vm.key["vm"])
+    if hasattr(subject, "gpus"):
+        return (*(gpu.location for gpu in subject.gpus), subject.vm and subject.vm.key["vm"])
     return subject.location if hasattr(subject, "location") else subject.key["vm"]
 
 

@@ -213,10 +213,10 @@ def stated_linux(gpus: str, memory: Bytes) -> HostFacts:
     system["virtualization"] = "nobody said"  # so that GPUs are not taken to reach each other
     gpu = {**dict.fromkeys(LinuxGpu.__annotations__, unknown), "device": None, "driver": None}
     gpu |= {"name": "GPU", "vram": vram}
-    cards = tuple(Record(gpu, {"address": f"0000:{number:02x}:00.0"}) for number in range(1, int(found[1]) + 1))
+    records = tuple(Record(gpu, {"address": f"0000:{number:02x}:00.0"}) for number in range(1, int(found[1]) + 1))
     resources = {
         LinuxSystem.resource_type.name: (Record(system),),
-        LinuxGpu.resource_type.name: cards,
+        LinuxGpu.resource_type.name: records,
     }
     return HostFacts(Facts("stated", "synthetic", "", "", resources))
 

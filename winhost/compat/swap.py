@@ -69,7 +69,7 @@ def swaps(workload: Workload, budget: Budget) -> Iterator[Swap]:
         best, worst = _waking(model, rates)
         yield Swap(model.name, None, best, worst)
         for other in sleepers:
-            if other is not model and _share_a_card(budget, model, other):
+            if other is not model and _share_a_gpu(budget, model, other):
                 first, last = _falling_asleep(other, rates)
                 yield Swap(model.name, other.name, best + first, worst + last)
 
@@ -79,9 +79,9 @@ def slowest(workload: Workload, budget: Budget) -> Swap | None:
     return max(swaps(workload, budget), key=lambda swap: (swap.best, swap.worst), default=None)
 
 
-def _share_a_card(budget: Budget, one: Model, other: Model) -> bool:
-    cards = budget.placement.cards
-    return not set(cards.get(one.name, ())).isdisjoint(cards.get(other.name, ()))
+def _share_a_gpu(budget: Budget, one: Model, other: Model) -> bool:
+    gpus = budget.placement.cards
+    return not set(gpus.get(one.name, ())).isdisjoint(gpus.get(other.name, ()))
 
 
 def _held(model: Model) -> Bytes | None:

@@ -11,15 +11,15 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import holds
-from winhost.hardware.cards import card_name, memory_of, runs_cuda, serves, shows
-from winhost.hardware.gpus import Gpu, NvLink, P2p, known
+from winhost.hardware.gpus import GpuModel, NvLink, P2p, known
+from winhost.hardware.host_gpus import gpu_name, memory_of, runs_cuda, serves, shows
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, AvailableMemory, path_of
 from winhost.model.units import Bytes
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
 from winhost.resources.linux.linux_system import LinuxSystem
@@ -51,9 +51,9 @@ Reading: TypeAlias = Callable[[], Version | None]
 T = TypeVar("T")
 
 
-def named(cards: Iterable[Card]) -> str:
+def named(gpus: Iterable[Gpu]) -> str:
     """`2x NVIDIA L20, NVIDIA L4`."""
-    counted = Counter(map(card_name, cards))
+    counted = Counter(map(gpu_name, gpus))
     return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in sorted(counted.items()))
 
 
@@ -79,7 +79,7 @@ class Target:
 
     def chosen(self, row: CatalogueEntry) -> str:
         """The GPUs, of those that CUDA runs on, that are as a row wants them, named. Raises MissingFact."""
-        return named(card for card in self.gpus if holds(row.which, partial(_of_gpu, card)))
+        return named(gpu for gpu in self.gpus if holds(row.which, partial(_of_gpu, gpu)))
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
@@ -102,9 +102,9 @@ class Target:
         return self._path
 
     @property
-    def cards(self) -> tuple[Card, ...]:
+    def all_gpus(self) -> tuple[Gpu, ...]:
         """All GPUs that could serve."""
-        return self.facts.keep(_cards, _cards, self.facts)
+        return self.facts.keep(_all_gpus, _all_gpus, self.facts)
 
     @property
     def memory(self) -> Bytes:
@@ -112,7 +112,7 @@ class Target:
         return self.facts.the(LinuxSystem).memory if self.facts.is_linux else self.facts.memory.total
 
     @property
-    def gpus(self) -> tuple[Card, ...]:
+    def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA runs on."""
         return self.facts.keep(_gpus, _gpus, self.facts)
 
@@ -228,7 +228,7 @@ class Target:
         return next((kernel for first, kernel in _KERNELS if wsl >= first), None)
 
     def _windows_driver(self) -> Version | None:
-        versions = [driver_branch(card.gpu.state.driver_version) for card in self.gpus]
+        versions = [driver_branch(gpu.pci.state.driver_version) for gpu in self.gpus]
         known = [version for version in versions if version]
         return min(known) if known else None
 
@@ -242,8 +242,8 @@ QUESTIONS: Mapping[str, Callable[[Target], Any]] = {
     **{name: attrgetter(name) for name in ("vllm", "cuda", "toolkit", "wsl", "kernel", "driver", "path", "variant")},
     "count": lambda target: len(target.gpus),  # of the GPUs that CUDA runs on
     "gpus": lambda target: named(target.gpus),
-    "devices": lambda target: len(target.cards),  # of all GPUs
-    "cards": lambda target: named(target.cards) or "no GPU",
+    "devices": lambda target: len(target.all_gpus),  # of all GPUs
+    "all_gpus": lambda target: named(target.all_gpus) or "no GPU",
     "guest": in_a_guest,
 }
 
@@ -256,21 +256,21 @@ _BOUNDED: Mapping[str, Callable[[Target], Version | None]] = {
 }
 
 
-def _of_gpu(card: Card, question: str) -> tuple[Any, ...]:
+def _of_gpu(gpu: Gpu, question: str) -> tuple[Any, ...]:
     """A property of a GPU in the catalogue, None where it is not listed or nobody knows; `PciDevice.…` on this host."""
     if question == "shows":
-        return (shows(card),)
+        return (shows(gpu),)
     resource, _, name = question.rpartition(".")
-    return (getattr(card.gpu.state, name) if resource else getattr(known(card.gpu.key["device"]), name, None),)
+    return (getattr(gpu.pci.state, name) if resource else getattr(known(gpu.pci.key["device"]), name, None),)
 
 
-def _cards(facts: HostFacts) -> tuple[Card, ...]:
+def _all_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     """Those of a Linux of its own in the order of their addresses; what only Windows tells of a GPU is missing."""
-    return tuple(map(_card, facts.all(LinuxGpu))) if facts.is_linux else tuple(filter(serves, facts.cards))
+    return tuple(map(_gpu, facts.all(LinuxGpu))) if facts.is_linux else tuple(filter(serves, facts.gpus))
 
 
-def _gpus(facts: HostFacts) -> tuple[Card, ...]:
-    return tuple(filter(runs_cuda, facts.keep(_cards, _cards, facts)))
+def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:
+    return tuple(filter(runs_cuda, facts.keep(_all_gpus, _all_gpus, facts)))
 
 
 def driver_branch(windows: str | None) -> Version | None:
@@ -279,7 +279,7 @@ def driver_branch(windows: str | None) -> Version | None:
     return Version(f"{found[1]}{found[2]}.{found[3]}") if found else None
 
 
-def _card(gpu: Instance[LinuxGpu]) -> Card:
+def _gpu(gpu: Instance[LinuxGpu]) -> Gpu:
     vendor, _, device = (gpu.state.device or "10de:").upper().partition(":")
     untold: dict[str, Any] = dict.fromkeys(PciDevice.__annotations__, NOT_THERE)
     told = {
@@ -289,12 +289,12 @@ def _card(gpu: Instance[LinuxGpu]) -> Card:
         "base_class": DISPLAY,
     }
     key = {"location": gpu.key["address"], "device": f"VEN_{vendor}&DEV_{device}"}
-    return Card(Instance(key, PciDevice(**{**untold, **told})))
+    return Gpu(Instance(key, PciDevice(**{**untold, **told})))
 
 
 def _name_of(gpu: LinuxGpu) -> str:
-    card = known(gpu.device or "")
-    return _told(gpu, "name") or (card.name if card else f"GPU {gpu.device}")
+    model = known(gpu.device or "")
+    return _told(gpu, "name") or (model.name if model else f"GPU {gpu.device}")
 
 
 def _told(gpu: LinuxGpu, name: str) -> Any:
@@ -310,57 +310,57 @@ def _told(gpu: LinuxGpu, name: str) -> Any:
 HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
 
 
-def several(target: Target) -> tuple[Card, ...]:
+def several(target: Target) -> tuple[Gpu, ...]:
     """The GPUs that CUDA runs on where there are at least two, else none: with one, links do not matter."""
     return target.gpus if len(target.gpus) > 1 else ()
 
 
-def listed(card: Card) -> Gpu | None:
+def listed(gpu: Gpu) -> GpuModel | None:
     """The GPU's entry in the catalogue, if any."""
-    return known(card.gpu.key["device"])
+    return known(gpu.pci.key["device"])
 
 
-def without_peers(cards: Iterable[Card]) -> list[Card]:
+def without_peers(gpus: Iterable[Gpu]) -> list[Gpu]:
     """Those to which NVIDIA's driver refuses peer-to-peer."""
-    return [card for card, gpu in _listed(cards) if gpu and gpu.p2p is P2p.NONE]
+    return [gpu for gpu, model in _listed(gpus) if model and model.p2p is P2p.NONE]
 
 
-def hung(cards: Iterable[Card]) -> list[Card]:
+def hung(gpus: Iterable[Gpu]) -> list[Gpu]:
     """Those whose driver offers peer-to-peer that was reported to hang."""
-    return [card for card, gpu in _listed(cards) if gpu and gpu.name.startswith(HUNG)]
+    return [gpu for gpu, model in _listed(gpus) if model and model.name.startswith(HUNG)]
 
 
-def by_bridge(cards: Iterable[Card]) -> list[Card]:
+def by_bridge(gpus: Iterable[Gpu]) -> list[Gpu]:
     """Those that have peer-to-peer only over an NVLink bridge, which Windows does not report."""
-    return [card for card, gpu in _listed(cards) if gpu and gpu.p2p is P2p.NVLINK]
+    return [gpu for gpu, model in _listed(gpus) if model and model.p2p is P2p.NVLINK]
 
 
-def untold(cards: Iterable[Card]) -> list[Card]:
+def untold(gpus: Iterable[Gpu]) -> list[Gpu]:
     """Those for which nobody has shown whether they have peer-to-peer."""
-    return [card for card, gpu in _listed(cards) if not gpu or gpu.p2p is None or _concluded(gpu)]
+    return [gpu for gpu, model in _listed(gpus) if not model or model.p2p is None or _concluded(model)]
 
 
-def _concluded(gpu: Gpu) -> bool:
+def _concluded(gpu: GpuModel) -> bool:
     return gpu.p2p is P2p.ANY and gpu.sources["p2p"].kind == "inferred"
 
 
-def linked(cards: Iterable[Card], by: NvLink | None) -> list[Card]:
+def linked(gpus: Iterable[Gpu], by: NvLink | None) -> list[Gpu]:
     """Those with this kind of NVLink; None: those of which the catalogue does not know."""
-    return [card for card, gpu in _listed(cards) if (gpu.nvlink if gpu else None) is by]
+    return [gpu for gpu, model in _listed(gpus) if (model.nvlink if model else None) is by]
 
 
-def _listed(cards: Iterable[Card]) -> list[tuple[Card, Gpu | None]]:
-    return [(card, listed(card)) for card in cards]
+def _listed(gpus: Iterable[Gpu]) -> list[tuple[Gpu, GpuModel | None]]:
+    return [(gpu, listed(gpu)) for gpu in gpus]
 
 
 def available_memory(target: Target) -> AvailableMemory:
     """Raises MissingFact, always for partitions: facts do not contain their size."""
     if target.path == "gpu-p":
         raise MissingFact("the size of a GPU partition", NOT_THERE)
-    cards, host = tuple(map(memory_of, target.gpus)), target.memory
+    gpus, host = tuple(map(memory_of, target.gpus)), target.memory
     ram = _ram(target.path, host)
     shared = target.path in ("wsl2", "wslc")
-    return AvailableMemory(target.variant, cards, ram, host, shm=ram // 2, pinned=None if shared else ram)
+    return AvailableMemory(target.variant, gpus, ram, host, shm=ram // 2, pinned=None if shared else ram)
 
 
 def _ram(path: str, host: Bytes) -> Bytes:

@@ -20,13 +20,13 @@ from winhost.compat.common import (
 from winhost.compat.rule import finding
 from winhost.compat.target import FIRST_WITH_CONTAINERS
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
-from winhost.hardware.cards import card_label, runs_cuda
 from winhost.hardware.gpus import NvLink, known
+from winhost.hardware.host_gpus import gpu_label, runs_cuda
 from winhost.knowledge.versions import checked, known_range, revision
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
 from winhost.resources.linux.linux_system import LinuxSystem
 from winhost.resources.windows.account_right import AccountRight
@@ -120,45 +120,45 @@ def _asked(facts: HostFacts, vm: Instance[WslVm]) -> str | None:
     return str(mode).lower() if mode else None
 
 
-# --- Cards ---------------------------------------------------------------------------------------------------------
+# --- GPUs ---------------------------------------------------------------------------------------------------------
 
 
 def device_problem(facts: HostFacts) -> Finding | None:
     """Device Manager reports a problem code of a GPU: WSL uses the host's own driver."""
-    ill = [card for card in gpus(facts) if not card.gpu.state.dismounted and card.gpu.state.problem]
+    ill = [gpu for gpu in gpus(facts) if not gpu.pci.state.dismounted and gpu.pci.state.problem]
     if not ill:
         return None
-    severity = Severity.NOTE if any(card not in ill for card in driven(facts)) else Severity.UNVERIFIED
-    codes = ", ".join(f"{card_label(card)}: problem code {card.gpu.state.problem}" for card in ill)
+    severity = Severity.NOTE if any(gpu not in ill for gpu in driven(facts)) else Severity.UNVERIFIED
+    codes = ", ".join(f"{gpu_label(gpu)}: problem code {gpu.pci.state.problem}" for gpu in ill)
     return finding("wsl2.device-problem", codes, severity)
 
 
 def dismounted(facts: HostFacts) -> Finding | None:
     """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
-    cards = [card for card in gpus(facts) if facts.place(card.gpu) == DISMOUNTED]
-    if not cards:
+    away = [gpu for gpu in gpus(facts) if facts.place(gpu.pci) == DISMOUNTED]
+    if not away:
         return None
     severity = Severity.NOTE if driven(facts) else Severity.UNVERIFIED
-    return finding("wsl2.dismounted", f"dismounted, in no VM: {', '.join(map(card_label, cards))}", severity)
+    return finding("wsl2.dismounted", f"dismounted, in no VM: {', '.join(map(gpu_label, away))}", severity)
 
 
 def may_be_joined_by_sli(facts: HostFacts) -> str | None:
     """WSL sees only one of two GPUs with SLI on, and no interface of Windows tells whether it is."""
-    pairs = Counter(card.gpu.key["device"] for card in driven(facts) if _takes_sli(card))
+    pairs = Counter(gpu.pci.key["device"] for gpu in driven(facts) if _takes_sli(gpu))
     if any(count > 1 for count in pairs.values()):
-        names = sorted({card.gpu.state.name for card in driven(facts) if pairs[card.gpu.key["device"]] > 1})
+        names = sorted({gpu.pci.state.name for gpu in driven(facts) if pairs[gpu.pci.key["device"]] > 1})
         return ", ".join(names)
     return None
 
 
-def _takes_sli(card: Card) -> bool:
-    found = known(card.gpu.key["device"])
-    return bool(found and found.nvlink is NvLink.BRIDGE) and card.gpu.state.driver_model == "WDDM"
+def _takes_sli(gpu: Gpu) -> bool:
+    found = known(gpu.pci.key["device"])
+    return bool(found and found.nvlink is NvLink.BRIDGE) and gpu.pci.state.driver_model == "WDDM"
 
 
 def vram_above_memory(facts: HostFacts) -> str | None:
     """The GPUs have more memory than the host. One report, of a 96 GB GPU in a 64 GB machine, failed."""
-    vram = sum(card.gpu.state.vram or 0 for card in facts.cards)
+    vram = sum(gpu.pci.state.vram or 0 for gpu in facts.gpus)
     if vram > facts.memory.total:
         return f"{size(vram)} of VRAM, {about(facts.memory.total)} of memory"
     return None
@@ -166,7 +166,7 @@ def vram_above_memory(facts: HostFacts) -> str | None:
 
 def without_driver(facts: HostFacts) -> str | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wsl2.no-cuda."""
-    left = [card for card in gpus(facts) if not card.gpu.state.dismounted]  # of others says wsl2.dismounted
+    left = [gpu for gpu in gpus(facts) if not gpu.pci.state.dismounted]  # of others says wsl2.dismounted
     if not common.no_cuda(facts) and left and not driven(facts):
         return "no GPU is run by NVIDIA's Windows driver"
     return None
@@ -180,7 +180,7 @@ def driver_newer_than_known(facts: HostFacts) -> str | None:
 
 def other_gpus(facts: HostFacts) -> str | None:
     """GPUs of other vendors, integrated graphics for one, also appear in WSL 2."""
-    others = [card.gpu.state.name for card in gpus(facts) if not runs_cuda(card)]
+    others = [gpu.pci.state.name for gpu in gpus(facts) if not runs_cuda(gpu)]
     if others and not common.no_cuda(facts):
         return ", ".join(others)
     return None
@@ -382,7 +382,7 @@ def wslc_not_there(facts: HostFacts) -> str | None:
 
 def wslc_without_gpu(facts: HostFacts) -> str | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wslc.no-cuda."""
-    if not common.no_cuda(facts) and not any(runs_cuda(card) and card.gpu.state.driver_model for card in facts.cards):
+    if not common.no_cuda(facts) and not any(runs_cuda(gpu) and gpu.pci.state.driver_model for gpu in facts.gpus):
         return "no GPU is run by NVIDIA's Windows driver"
     return None
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from winhost.compat.assess import assess
-from winhost.compat.common import no_card, no_cuda
+from winhost.compat.common import no_cuda, no_gpu
 from winhost.compat.needs import Fit, Needs, fits
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
@@ -43,7 +43,7 @@ def _lacking_gpu(facts: HostFacts) -> str | None:
     if facts.is_linux:
         return None
     try:
-        if no_card(facts):
+        if no_gpu(facts):
             return "It has no GPU."
         others = no_cuda(facts)
     except MissingFact:

@@ -1,10 +1,10 @@
-"""Planning a path where cards leave the host: which go, what is said of them, and which consents they take."""
+"""Planning a path where GPUs leave the host: which go, what is said of them, and which consents they take."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from shlex import quote
 
-from winhost.compat.assess import default_cards, judge
+from winhost.compat.assess import default_gpus, judge
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource
 from winhost.model.facts import Instance
@@ -14,13 +14,13 @@ from winhost.model.refusal import Caution
 from winhost.model.units import parse_size
 from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.dda_mmio import cautions_of_high, with_width
-from winhost.paths.dda_selection import Selection, VmNotNamed, choose_cards, choose_vm
+from winhost.paths.dda_selection import Selection, VmNotNamed, choose_gpus, choose_vm
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
 from winhost.paths.new_vm import FETCHED, made_vm, staged
 from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_numa import numa_cautions
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.vm import Vm
 
@@ -41,11 +41,11 @@ class DdaPlanner:
     def verdict(self) -> PathVerdict:
         """The verdict on exactly the GPUs and the VM that are asked for. Raises NotOnHost, VmNotNamed, MissingFact."""
         planned = kept_awake(self._facts, self._settings.never_sleep)
-        return judge(planned, self._request.path, Selection(self.cards, self._vm))
+        return judge(planned, self._request.path, Selection(self.gpus, self._vm))
 
     @cached_property
     def decisions(self) -> DdaDecisions:
-        return DdaDecisions(self._facts, self._request, self._settings, self.cards)
+        return DdaDecisions(self._facts, self._request, self._settings, self.gpus)
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
@@ -55,23 +55,23 @@ class DdaPlanner:
         general = tuple(cautions_of_sleep(self._facts, self._request.path, self._settings.never_sleep))
         general += tuple(cautions_of_high(self._request.high))
         if (asked := self._settings.new_vm) is not None:
-            general += tuple(numa_cautions(self._facts, self.cards, parse_size(asked.memory), asked.cpus))
+            general += tuple(numa_cautions(self._facts, self.gpus, parse_size(asked.memory), asked.cpus))
         if self._request.cards:
             return general
-        going = {card.location for card in self.cards}
+        going = {gpu.location for gpu in self.gpus}
         judged = judge(self._facts, self._request.path).cards
-        return general + tuple(map(_staying, (card for card in judged if card.key not in going and _could_go(card))))
+        return general + tuple(map(_staying, (gpu for gpu in judged if gpu.key not in going and _could_go(gpu))))
 
     @property
     def choices(self) -> str | None:
-        """Options of the first VM, and of as many cards as go to it together, of which nothing is left to doubt."""
+        """Options of the first VM, and of as many GPUs as go to it together, of which nothing is left to doubt."""
         for vm in self._vms():
-            cards = self._together(vm)
-            if not cards:
+            gpus = self._together(vm)
+            if not gpus:
                 continue
             asked = self._request.vm if vm is self._vm else vm.key["vm"]
             words = [f"--vm {quote(asked)}"] if asked else []
-            words += [f"--gpu {quote(card.location)}" for card in cards if cards != self.cards]
+            words += [f"--gpu {quote(gpu.location)}" for gpu in gpus if gpus != self.gpus]
             return " ".join(words)
         return None
 
@@ -82,31 +82,31 @@ class DdaPlanner:
         good = {each.key for each in judge(self._facts, self._request.path).vms if each.verdict.rank < _DOUBTFUL}
         yield from (vm for vm in self._facts.vms if vm is not self._vm and vm.key["vm"] in good)
 
-    def _together(self, vm: Instance[Vm]) -> tuple[Card, ...]:
+    def _together(self, vm: Instance[Vm]) -> tuple[Gpu, ...]:
         judged = judge(self._facts, self._request.path).cards
-        cards: tuple[Card, ...] = ()
-        for card in default_cards(self._facts, judged, vm.key["vm"]):
-            verdict = judge(self._facts, self._request.path, Selection((*cards, card), vm))
-            cards = (*cards, card) if verdict.verdict.rank < _DOUBTFUL else cards
-        return cards
+        gpus: tuple[Gpu, ...] = ()
+        for gpu in default_gpus(self._facts, judged, vm.key["vm"]):
+            verdict = judge(self._facts, self._request.path, Selection((*gpus, gpu), vm))
+            gpus = (*gpus, gpu) if verdict.verdict.rank < _DOUBTFUL else gpus
+        return gpus
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
         """Raises MmioRefused."""
         self.decisions.check(desired)
 
     def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """Consents that verdicts on cards ask for, on the steps that take their functions from the host; and that of a
+        """Consents that verdicts on GPUs ask for, on the steps that take their functions from the host; and that of a
         port through which the host fetches a file.
         """
-        cards = judge(self._facts, self._request.path).cards
-        risks = {card.key: {risk for reason in card.reasons for risk in reason.risks} for card in cards}
-        of_cards = {
-            identity("AssignableDevice", function.key): in_order(risks.get(card.location, ()))
-            for card in self._facts.cards
-            for function in card.functions
+        gpus = judge(self._facts, self._request.path).cards
+        risks = {gpu.key: {risk for reason in gpu.reasons for risk in reason.risks} for gpu in gpus}
+        of_gpus = {
+            identity("AssignableDevice", function.key): in_order(risks.get(gpu.location, ()))
+            for gpu in self._facts.gpus
+            for function in gpu.functions
             if self._on_host(function)
         }
-        return {**of_cards, **dict(self._of_fetching())}
+        return {**of_gpus, **dict(self._of_fetching())}
 
     def _of_fetching(self) -> Iterator[tuple[Id, tuple[str, ...]]]:
         """A port on this computer, through which the host fetches what lies here."""
@@ -116,7 +116,7 @@ class DdaPlanner:
             yield identity("StagedFile", {part: file[part] for part in ("sha256", "name", "source")}), ("network",)
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """The VM, and whether windows that were asked for hold the cards that it has already."""
+        """The VM, and whether windows that were asked for hold the GPUs that it has already."""
         try:
             _ = self._facts.vms
         except MissingFact as missing:
@@ -128,14 +128,14 @@ class DdaPlanner:
         return ()
 
     @cached_property
-    def cards(self) -> tuple[Card, ...]:
+    def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that go to the VM: those asked for; else every GPU that can go without taking a display from the
         host.
         """
         if self._request.cards:
-            return choose_cards(self._facts, self._request.cards)
+            return choose_gpus(self._facts, self._request.cards)
         judged = judge(self._facts, self._request.path).cards
-        return default_cards(self._facts, judged, self._vm.key["vm"] if self._vm else None)
+        return default_gpus(self._facts, judged, self._vm.key["vm"] if self._vm else None)
 
     @cached_property
     def _vm(self) -> Instance[Vm] | None:
@@ -157,14 +157,14 @@ class DdaPlanner:
             return False
 
 
-def _could_go(card: SubjectVerdict) -> bool:
-    return card.verdict is not Verdict.UNSUPPORTED
+def _could_go(gpu: SubjectVerdict) -> bool:
+    return gpu.verdict is not Verdict.UNSUPPORTED
 
 
-def _staying(card: SubjectVerdict) -> Caution:
-    heaviest = max(card.reasons, key=lambda reason: reason.severity.rank, default=None)
+def _staying(gpu: SubjectVerdict) -> Caution:
+    heaviest = max(gpu.reasons, key=lambda reason: reason.severity.rank, default=None)
     return Caution(
         heaviest.code if heaviest else "dda.assigned-elsewhere",
         Severity.NOTE,
-        f"{card.name} ({card.verdict}) stays where it is; to have it in the plan, name the GPUs with --gpu.",
+        f"{gpu.name} ({gpu.verdict}) stays where it is; to have it in the plan, name the GPUs with --gpu.",
     )

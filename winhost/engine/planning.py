@@ -255,7 +255,7 @@ def _check_fits(host: str, each: DesiredResource | Step) -> None:
 
 
 def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
-    """Raises PlanRefused, and UsageError for a VM or card that is not there, for a value that cannot be, or for a path
+    """Raises PlanRefused, and UsageError for a VM or GPU that is not there, for a value that cannot be, or for a path
     of another system; and why the Linux of the host could not be asked, where the plan needs what it says.
     """
     if facts.is_linux != (request.path in PATHS_OF_LINUX):

@@ -80,7 +80,7 @@ class EngineMoves:
         """Afterwards it is ASLEEP, SUSPENDED, DOWN or FAILED. Nobody has requests with it."""
         if member.state is TurnState.FAILED:
             await self.look(member)
-        if not member.on_the_card:
+        if not member.on_the_gpu:
             return
         if not member.sleeps or member.state is TurnState.FAILED:
             await self.stop(member)
@@ -100,10 +100,10 @@ class EngineMoves:
         took = self._metrics.slept if member.prepared else self._metrics.slept_first
         took.add(member.name, _now() - began)
         member.state, member.prepared = TurnState.ASLEEP, True
-        gave = {card: free - before.get(card, free) for card, free in (await self._free()).items()}
-        for card, mib in gave.items():  # what it gave back, it will need again
-            member.freed_mib[card] = max(member.freed_mib.get(card, 0), mib)
-        member.gave_back = all(gave.get(card, mib) >= mib * _MOST_OF_IT for card, mib in member.needs_mib().items())
+        gave = {gpu: free - before.get(gpu, free) for gpu, free in (await self._free()).items()}
+        for gpu, mib in gave.items():  # what it gave back, it will need again
+            member.freed_mib[gpu] = max(member.freed_mib.get(gpu, 0), mib)
+        member.gave_back = all(gave.get(gpu, mib) >= mib * _MOST_OF_IT for gpu, mib in member.needs_mib().items())
         if member.turns.suspend:
             await self._suspend(member, before)
 
@@ -112,8 +112,8 @@ class EngineMoves:
         try:
             await self._unit(member)[0].suspend(self._unit(member)[1])
             member.state = TurnState.SUSPENDED
-            for card, free in (await self._free()).items():
-                member.left_mib[card] = max(member.left_mib.get(card, 0), free - awake.get(card, free))
+            for gpu, free in (await self._free()).items():
+                member.left_mib[gpu] = max(member.left_mib.get(gpu, 0), free - awake.get(gpu, free))
         except KeeperFault as error:
             _LOG.warning("%s sleeps and is not suspended: %s", member.name, error)
 
@@ -331,7 +331,7 @@ class EngineMoves:
         until = _now() + self._limits.release
         while True:
             free = await self._free()
-            lacking = {card: need for card, need in member.needs_mib().items() if free.get(card, need) < need}
+            lacking = {gpu: need for gpu, need in member.needs_mib().items() if free.get(gpu, need) < need}
             if not lacking:
                 return True
             if _now() >= until:

@@ -132,7 +132,7 @@ class KeeperService:
 
     def _free_mib(self) -> "dict[str, int]":
         self._nvml = self._nvml or GpuLibrary()
-        return {str(card): free for card, free in self._nvml.free_mib().items()}
+        return {str(gpu): free for gpu, free in self._nvml.free_mib().items()}
 
     async def _move(self, how: "Callable[[int], None]", unit: str) -> None:
         group = (await _systemctl("show", "--property=ControlGroup", "--value", unit)).strip()

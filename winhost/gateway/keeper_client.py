@@ -56,7 +56,7 @@ class KeeperClient:
         answer = (await self._ask({"do": "memory"}, _SHORT_S)).get("free_mib")
         if not isinstance(answer, dict) or any(type(mib) is not int for mib in answer.values()):
             raise KeeperFault("it does not say how much memory is free")
-        return {int(card): mib for card, mib in answer.items()}
+        return {int(gpu): mib for gpu, mib in answer.items()}
 
     async def gpus(self) -> "list[dict[str, Any]]":
         """How each GPU is, as GpuLibrary.state says."""

@@ -21,7 +21,7 @@ IMAGES = "/var/lib/winhost-images"
 class ModelTurns:
     """The behaviour of one model between its turns.
 
-    cards: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; suspend: while it sleeps
+    GPUs: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; suspend: while it sleeps
     its process leaves its GPU; image: that process is written to disk once, and started from there; unit: of systemd,
     which the keeper starts and stops; resident: it never leaves its GPUs for another model; awake_mib, asleep_mib: on
     each of its GPUs, where they are known.
@@ -62,7 +62,7 @@ def parse_model_turns(value: Any, where: str) -> ModelTurns:
     names = [each.name for each in fields(ModelTurns)]
     given = table(value, where, ("cards",), [*names, "version", "reloads"])
     found = ModelTurns(
-        cards=_cards(given["cards"], f"{where}.cards"),
+        cards=_gpus(given["cards"], f"{where}.cards"),
         between=_one_of(given.get("between", SLEEP), f"{where}.between", (SLEEP, STOP)),
         level=_one_of(given.get("level", 1), f"{where}.level", (1, 2)),
         suspend=_flag(given, where, "suspend"),
@@ -111,10 +111,10 @@ def parse_turn_limits(value: Any) -> TurnLimits:
     given = table(value, "turns", (), names)
     times = {name: number(given, "turns", name, _MOST_S, 0 if name == "stay" else 1)
              for name in given if name not in ("keeper", "memory")}  # fmt: skip
-    memory = table(given.get("memory", {}), "turns.memory", (), [str(card) for card in range(64)])
+    memory = table(given.get("memory", {}), "turns.memory", (), [str(gpu) for gpu in range(64)])
     return TurnLimits(
         keeper=word(given, "turns", "keeper", SOCKET) if "keeper" in given else None,
-        memory={int(card): number(memory, "turns.memory", card, _MOST_MIB) for card in memory},
+        memory={int(gpu): number(memory, "turns.memory", gpu, _MOST_MIB) for gpu in memory},
         **times,
     )
 
@@ -127,23 +127,23 @@ def check_turns(models: Mapping[str, ModelTurns], limits: TurnLimits) -> None:
             raise WrongSettings(f"turns.keeper: the unit of {name} can be started and stopped by the keeper alone")
         if turns.unit and units.setdefault(turns.unit, name) != name:
             raise WrongSettings(f"models: {name} and {units[turns.unit]} have the same unit")
-        for card in turns.cards:
-            if turns.awake_mib and card in limits.memory and turns.awake_mib > limits.memory[card]:
-                raise WrongSettings(f"models: {name} takes more than GPU {card} has")
+        for gpu in turns.cards:
+            if turns.awake_mib and gpu in limits.memory and turns.awake_mib > limits.memory[gpu]:
+                raise WrongSettings(f"models: {name} takes more than GPU {gpu} has")
 
 
-def card_groups(models: Mapping[str, ModelTurns]) -> list[list[str]]:
+def gpu_groups(models: Mapping[str, ModelTurns]) -> list[list[str]]:
     """Models that share a GPU, or share one with a model that does. Each group takes its turns by itself."""
     groups: list[tuple[set[int], list[str]]] = []
     for name, turns in models.items():
         touching = [group for group in groups if group[0] & set(turns.cards)]
-        cards = set(turns.cards).union(*(group[0] for group in touching))
+        gpus = set(turns.cards).union(*(group[0] for group in touching))
         names = [each for group in touching for each in group[1]]
-        groups = [group for group in groups if group not in touching] + [(cards, [*names, name])]
+        groups = [group for group in groups if group not in touching] + [(gpus, [*names, name])]
     return [names for _, names in groups]
 
 
-def _cards(value: Any, where: str) -> tuple[int, ...]:
+def _gpus(value: Any, where: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not value or any(type(each) is not int or not 0 <= each < 64 for each in value):
         raise WrongSettings(f"{where}: a list of numbers of GPUs is expected, not {value!r}")
     return tuple(sorted(set(value)))

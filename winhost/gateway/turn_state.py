@@ -29,7 +29,7 @@ class TurnState(Enum):
     FAILED = "failed"
 
 
-OFF_THE_CARD = (TurnState.DOWN, TurnState.ASLEEP, TurnState.SUSPENDED)
+OFF_THE_GPU = (TurnState.DOWN, TurnState.ASLEEP, TurnState.SUSPENDED)
 
 
 class TurnEnded(Exception):
@@ -103,8 +103,8 @@ class Member:
     waiting: "list[Waiter]" = field(default_factory=list)
 
     @property
-    def on_the_card(self) -> bool:
-        return self.state not in OFF_THE_CARD
+    def on_the_gpu(self) -> bool:
+        return self.state not in OFF_THE_GPU
 
     @property
     def sleeps(self) -> bool:
@@ -121,7 +121,7 @@ class Member:
         if self.turns.awake_mib is None:
             return found
         stated = self.turns.awake_mib - (self.remains_mib() if self.state is TurnState.ASLEEP else 0)
-        return {card: max(stated, found.get(card, 0)) for card in self.turns.cards}
+        return {gpu: max(stated, found.get(gpu, 0)) for gpu in self.turns.cards}
 
     def remains_mib(self) -> int:
         """The memory that it keeps of each of its GPUs while others are awake."""
@@ -132,13 +132,13 @@ class Member:
 
 def fits(awake: Collection[Member], group: Collection[Member], memory: Mapping[int, int]) -> bool:
     """Tell whether these may be awake at the same time. Where it is not known what they take, only one may."""
-    for card in {card for member in awake for card in member.turns.cards}:
-        here = [member for member in group if card in member.turns.cards]
+    for gpu in {gpu for member in awake for gpu in member.turns.cards}:
+        here = [member for member in group if gpu in member.turns.cards]
         up = [member.turns.awake_mib for member in here if member in awake]
         if len(up) == 1:
             continue
         known = [mib for mib in up if mib is not None]
         kept = sum(member.remains_mib() for member in here if member not in awake)
-        if len(known) < len(up) or card not in memory or sum(known) + kept > memory[card]:
+        if len(known) < len(up) or gpu not in memory or sum(known) + kept > memory[gpu]:
             return False
     return True

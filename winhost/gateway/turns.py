@@ -9,13 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from .card_group import CardGroup
 from .engine_control import EngineControl
 from .engine_moves import EngineMoves, Keeper
 from .fair_line import FairLine, WaitedTooLong
 from .gateway_metrics import TurnMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
-from .turn_settings import card_groups
+from .gpu_group import GpuGroup
+from .turn_settings import gpu_groups
 from .turn_state import Member, Seat, TurnEnded, TurnState, Waiter
 from .yielding import Yielding
 
@@ -54,11 +54,11 @@ class Turns:
         self.yielding = Yielding(settings.yields)
         self.yielding.wanted, self.yielding.changed = self._wanted_elsewhere, self._look_again
         moves = EngineMoves(settings.turns, keeper, self._metrics, self.yielding)
-        self._groups: dict[str, CardGroup] = {}
-        for names in card_groups(settings.taking_turns):
+        self._groups: dict[str, GpuGroup] = {}
+        for names in gpu_groups(settings.taking_turns):
             models = [settings.models[name] for name in names]
             members = [Member(model.name, model.turns, control(model)) for model in models if model.turns]
-            group = CardGroup(members, settings.turns, moves, self._metrics, self._line.go_on, self.yielding)
+            group = GpuGroup(members, settings.turns, moves, self._metrics, self._line.go_on, self.yielding)
             self._groups.update(dict.fromkeys(names, group))
         self._all_groups = tuple(dict.fromkeys(self._groups.values()))
         self._running: list[asyncio.Task[None]] = []
@@ -201,7 +201,7 @@ class Turns:
     @property
     def on_gpus(self) -> list[str]:
         """Models that take turns and have not left their GPUs."""
-        return [name for name, member in self._members().items() if member.on_the_card]
+        return [name for name, member in self._members().items() if member.on_the_gpu]
 
     def _members(self) -> "dict[str, Member]":
         return {name: group.members[name] for name, group in self._groups.items()}

@@ -7,20 +7,20 @@ from functools import cache, lru_cache
 from math import factorial, prod
 
 from winhost.core.dataclass import dataclass
-from winhost.hardware.bars import CardBars
+from winhost.hardware.bars import GpuBars
 from winhost.model.units import Bytes, KiB
 
 PAGE = 4 * KiB
 
-Claim = tuple[Bytes, Bytes]  # length, alignment: what one card asks for
+Claim = tuple[Bytes, Bytes]  # length, alignment: what one GPU asks for
 Span = tuple[Bytes, Bytes]  # start, end
 
 
 @dataclass(frozen=True)
 class WindowPiece:
-    """The piece of a window that a card is expected to get: start address and length in bytes."""
+    """The piece of a window that a GPU is expected to get: start address and length in bytes."""
 
-    card: CardBars
+    gpu: GpuBars
     start: Bytes
     length: Bytes
 
@@ -109,10 +109,8 @@ def count_orders(claims: Sequence[Claim]) -> int:
     return factorial(len(claims)) // prod(factorial(n) for n in Counter(claims).values())
 
 
-def layout(
-    cards: Sequence[CardBars], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes
-) -> list[WindowPiece]:
-    waiting = list(zip(claims, cards, strict=True))
+def layout(gpus: Sequence[GpuBars], claims: Sequence[Claim], order: Sequence[Claim], base: Bytes) -> list[WindowPiece]:
+    waiting = list(zip(claims, gpus, strict=True))
     pieces: list[WindowPiece] = []
     taken: list[Span] = []
     for claim in order:

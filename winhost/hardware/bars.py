@@ -1,4 +1,4 @@
-"""The BARs of a card: from a survey, a table by device id, or a guess from its memory."""
+"""The BARs of a GPU: from a survey, a table by device id, or a guess from its memory."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +12,8 @@ from winhost.model.units import Bytes, GiB, MiB, size
 
 FOUR_GIB = 4 * GiB
 APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it
-LEGACY_END = MiB  # VGA's legacy range below 1 MiB shows up among a display card's ranges but is no BAR
-SMALL_BAR = 32 * MiB  # the second 64-bit BAR of every NVIDIA card whose BARs are known
+LEGACY_END = MiB  # VGA's legacy range below 1 MiB shows up among a GPU's ranges but is no BAR
+SMALL_BAR = 32 * MiB  # the second 64-bit BAR of every NVIDIA GPU whose BARs are known
 REGISTERS_MOST = 64 * MiB  # the largest register BAR known
 
 
@@ -26,7 +26,7 @@ class BarSource(StrEnum):
 
 
 class Range(Protocol):
-    """A memory range that the host gave to a card: start and length in bytes."""
+    """A memory range that the host gave to a GPU: start and length in bytes."""
 
     @property
     def start(self) -> Bytes: ...
@@ -35,8 +35,8 @@ class Range(Protocol):
 
 
 @dataclass(frozen=True)
-class CardBars:
-    """The BARs of a card by width, in bytes, with the source of their sizes and what is uncertain about them."""
+class GpuBars:
+    """The BARs of a GPU by width, in bytes, with the source of their sizes and what is uncertain about them."""
 
     name: str
     bars64: tuple[Bytes, ...]
@@ -44,11 +44,11 @@ class CardBars:
     source: BarSource
     why: str = ""
     doubts: tuple[str, ...] = ()
-    surveyed: "CardBars | None" = None  # as the host has it now, where that is smaller
+    surveyed: "GpuBars | None" = None  # as the host has it now, where that is smaller
 
     @property
     def aperture(self) -> Bytes:
-        """The largest 64-bit BAR, BAR1 on NVIDIA cards; 0 without any."""
+        """The largest 64-bit BAR, BAR1 on NVIDIA GPUs; 0 without any."""
         return max(self.bars64, default=0)
 
 
@@ -63,10 +63,10 @@ class MmioRefused(Refusal):
         self.given = given
 
 
-def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None) -> CardBars:
+def of_gpu(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, vram: Bytes | None = None) -> GpuBars:
     """The BARs of one device, from the best source there is.
 
-    `ranges` as surveyed, empty for a card that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
+    `ranges` as surveyed, empty for a GPU that is disabled or dismounted; `device` as in `VEN_10DE&DEV_26B9`; `vram` in
     bytes. A BAR1 larger in the table than in the survey counts, because resizable BAR can bring it. Raises MmioRefused
     (`mmio.unknown-bars`) where no source has them.
     """
@@ -88,31 +88,31 @@ def card(name: str, *, ranges: Sequence[Range] = (), device: str | None = None, 
 
 
 def listed_name(device: str) -> str | None:
-    """The card's name in the catalogue, for dismounted cards: Windows no longer reports theirs."""
+    """The GPU's name in the catalogue, for dismounted GPUs: Windows no longer reports theirs."""
     found = known(device)
     return found.name if found else None
 
 
-def _surveyed(name: str, ranges: Sequence[Range]) -> CardBars | None:
+def _surveyed(name: str, ranges: Sequence[Range]) -> GpuBars | None:
     bars = [found for found in ranges if found.start >= LEGACY_END]
     if not bars:
         return None
     # Firmware without above-4G decoding puts 64-bit BARs low, too. The aperture gives that away; the prefetchable BARs
-    # of a card lie together, so then the small ones may be of either width, and are counted as both.
+    # of a GPU lie together, so then the small ones may be of either width, and are counted as both.
     unsure = any(bar.length >= APERTURE and bar.start < FOUR_GIB for bar in bars)
     above = tuple(bar.length for bar in bars if bar.start >= FOUR_GIB or bar.length >= APERTURE or unsure)
     below = tuple(bar.length for bar in bars if bar.start < FOUR_GIB and bar.length < APERTURE)
     doubts = (f"{name} has its BARs below 4 GiB, so the small ones are counted in both windows.",) if unsure else ()
-    return CardBars(name, above, below, BarSource.SURVEYED, f"{name}: BARs as surveyed on the host.", doubts)
+    return GpuBars(name, above, below, BarSource.SURVEYED, f"{name}: BARs as surveyed on the host.", doubts)
 
 
-def _listed(name: str, device: str | None) -> CardBars | None:
+def _listed(name: str, device: str | None) -> GpuBars | None:
     found = known(device or "")
     if found is None or found.bars is None:
         return None
     source = found.bars.source
-    inferred = f"The BARs of {name} are inferred from {source.text}; a survey of the card settles it."
-    return CardBars(
+    inferred = f"The BARs of {name} are inferred from {source.text}; a survey of the GPU settles it."
+    return GpuBars(
         name,
         bars64=found.bars.wide,
         bars32=found.bars.narrow,
@@ -122,14 +122,14 @@ def _listed(name: str, device: str | None) -> CardBars | None:
     )
 
 
-def _guessed(name: str, vram: Bytes | None) -> CardBars:
+def _guessed(name: str, vram: Bytes | None) -> GpuBars:
     if not vram:
         raise MmioRefused(
             "mmio.unknown-bars",
             f"The BAR sizes of {name} are not known: no survey, not in the table, no VRAM size.",
-            "Enable the card on the host, with its driver, and read the host again.",
+            "Enable the GPU on the host, with its driver, and read the host again.",
         )
     aperture = max(APERTURE, 1 << (vram - 1).bit_length())
-    doubt = f"The BARs of {name} are guessed from its {size(vram)} of VRAM; a survey of the card settles it."
+    doubt = f"The BARs of {name} are guessed from its {size(vram)} of VRAM; a survey of the GPU settles it."
     why = f"{name}: {size(vram)} of VRAM rounded up to the next power of two, as a last resort."
-    return CardBars(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))
+    return GpuBars(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))

@@ -1,4 +1,4 @@
-"""The catalogue of GPUs by PCI vendor and device id: what is known of a card without reading the host."""
+"""The catalogue of GPUs by PCI vendor and device id: what is known of a GPU without reading the host."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -60,8 +60,8 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """A card of the catalogue. None means not known.
+class GpuModel:
+    """A GPU of the catalogue. None means not known.
 
     device: as in `10de:26b9`; memory: of one GPU, as sold; pci_class: 0x0300 display, 0x0302 compute; mig: instances at
     most; partition_lists: who lists it for GPU-P; line: what it is sold as, a name of the catalogue; sources: by the
@@ -108,8 +108,8 @@ class Gpu:
 
 
 @once
-def known(device: str) -> Gpu | None:
-    """The card by its ids, `VEN_10DE&DEV_26B9&SUBSYS_…` or `10de:26b9`; None for one that is not in the catalogue."""
+def known(device: str) -> GpuModel | None:
+    """The GPU by its ids, `VEN_10DE&DEV_26B9&SUBSYS_…` or `10de:26b9`; None for one that is not in the catalogue."""
     ids = IDS.match(device)
     if ids is None:
         return None
@@ -117,36 +117,36 @@ def known(device: str) -> Gpu | None:
     return _gpu(f"{vendor}:{model}", subsystem)
 
 
-def catalogued() -> Iterator[Gpu]:
-    """Every card of the catalogue, in its order."""
-    yield from filter(None, (_gpu(device, None) for device in _catalogue()["cards"]))
+def catalogued() -> Iterator[GpuModel]:
+    """Every GPU of the catalogue, in its order."""
+    yield from filter(None, (_gpu(device, None) for device in _catalogue()["gpus"]))
 
 
-def _gpu(device: str, subsystem: str | None) -> Gpu | None:
+def _gpu(device: str, subsystem: str | None) -> GpuModel | None:
     book = _catalogue()
-    card = book["cards"].get(device)
-    if card is None:
+    gpu = book["gpus"].get(device)
+    if gpu is None:
         return None
     facts: dict[str, Any] = {}
     said_by: dict[str, str] = {}
-    for layer in _layers(card, subsystem):
+    for layer in _layers(gpu, subsystem):
         facts |= {name: value for name, value in layer.items() if name not in NO_FACTS}
         said_by |= {name: book["said_by"][name] for name in layer if name in book["said_by"]} | layer.get("said_by", {})
     facts = {name: READ.get(name, _as_is)(value) for name, value in facts.items() if value is not None}
     sources = {name: FactSource(**book["sources"][said_by[name]]) for name in facts if name in said_by}
-    return Gpu(device=device, sources=_by_field(sources), **_by_field(facts))
+    return GpuModel(device=device, sources=_by_field(sources), **_by_field(facts))
 
 
-def _layers(card: Row, subsystem: str | None) -> Iterator[Row]:
-    """The rows that describe the card, from the most general to its own."""
+def _layers(gpu: Row, subsystem: str | None) -> Iterator[Row]:
+    """The rows that describe the GPU, from the most general to its own."""
     book = _catalogue()
-    chip: Row = book["chips"][card["chip"]] if "chip" in card else {}
+    chip: Row = book["chips"][gpu["chip"]] if "chip" in gpu else {}
     if "architecture" in chip:
         yield book["architectures"][chip["architecture"]]
     yield chip
-    yield book["lines"][card["line"]] if "line" in card else {}
-    yield card
-    yield card.get("variants", {}).get(subsystem, {})
+    yield book["lines"][gpu["line"]] if "line" in gpu else {}
+    yield gpu
+    yield gpu.get("variants", {}).get(subsystem, {})
 
 
 def _bars(row: Row) -> Bars:

@@ -1,4 +1,4 @@
-"""MMIO windows of a VM with passed-through cards, sized by the rule with which a Linux guest fills them.
+"""MMIO windows of a VM with passed-through GPUs, sized by the rule with which a Linux guest fills them.
 
 Per device, hv_pci adds up all 64-bit BARs and asks for one piece of the high window, aligned to the largest power of
 two that is not above the sum, first fit; likewise all 32-bit BARs in the low window (linux pci-hyperv.c, vmbus_drv.c).
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from winhost.core.dataclass import dataclass
 from winhost.hardware.allocation import Claim, Extremes, WindowPiece, align, claim, count_orders, extremes, layout
-from winhost.hardware.bars import FOUR_GIB, CardBars, MmioRefused
+from winhost.hardware.bars import FOUR_GIB, GpuBars, MmioRefused
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
 
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
@@ -35,7 +35,7 @@ class HighWindow:
     `placed` is the layout in the order that needs most; `least` is what the luckiest of the `orders` would need.
     """
 
-    cards: tuple[CardBars, ...]
+    gpus: tuple[GpuBars, ...]
     base: Bytes
     floor: Bytes
     size: Bytes
@@ -65,7 +65,7 @@ class LowWindow:
     `placed` is the layout at `size`, in the order that needs most.
     """
 
-    cards: tuple[CardBars, ...]
+    gpus: tuple[GpuBars, ...]
     floor: Bytes
     size: Bytes
     pieces: tuple[WindowPiece, ...]
@@ -76,44 +76,44 @@ class LowWindow:
 
 
 def high_window(
-    cards: Sequence[CardBars],
+    gpus: Sequence[GpuBars],
     *,
     base: Bytes = HIGH_BASE,
     address_width: int | None = None,
     cap: Bytes | None = HIGH_CAP,
 ) -> HighWindow:
-    """Size the window above 4 GiB for these cards in one VM.
+    """Size the window above 4 GiB for these GPUs in one VM.
 
     `address_width` in bits, None where the host does not report it; `cap` None to go without the unverified one.
-    Where these leave no space for the BARs that cards may grow to, the surveyed ones count, with a doubt. The slack
+    Where these leave no space for the BARs that GPUs may grow to, the surveyed ones count, with a doubt. The slack
     gives way before either. Raises MmioRefused (`mmio.address-width`) when the floor is beyond the width.
     """
-    surveyed = any(card.surveyed for card in cards)
+    surveyed = any(gpu.surveyed for gpu in gpus)
     try:
-        window = _high_window(cards, base, address_width, cap)
+        window = _high_window(gpus, base, address_width, cap)
     except MmioRefused:
         if not surveyed:
             raise
-        return _high_window([_as_surveyed(card) for card in cards], base, address_width, cap)
+        return _high_window([_as_surveyed(gpu) for gpu in gpus], base, address_width, cap)
     if window.over_cap and surveyed:
-        smaller = _high_window([_as_surveyed(card) for card in cards], base, address_width, cap)
+        smaller = _high_window([_as_surveyed(gpu) for gpu in gpus], base, address_width, cap)
         return window if smaller.over_cap else smaller
     return window
 
 
-def _as_surveyed(card: CardBars) -> CardBars:
-    if card.surveyed is None:
-        return card
+def _as_surveyed(gpu: GpuBars) -> GpuBars:
+    if gpu.surveyed is None:
+        return gpu
     doubt = (
-        f"There is no room for the {size(card.aperture)} BAR that {card.name} has with resizable BAR: this window is "
-        f"enough only while that BAR keeps the {size(card.surveyed.aperture)} of the survey."
+        f"There is no room for the {size(gpu.aperture)} BAR that {gpu.name} has with resizable BAR: this window is "
+        f"enough only while that BAR keeps the {size(gpu.surveyed.aperture)} of the survey."
     )
-    return replace(card.surveyed, doubts=(*card.surveyed.doubts, doubt))
+    return replace(gpu.surveyed, doubts=(*gpu.surveyed.doubts, doubt))
 
 
-def _high_window(cards: Sequence[CardBars], base: Bytes, address_width: int | None, cap: Bytes | None) -> HighWindow:
-    asking = [card for card in cards if card.bars64]
-    claims = [claim(card.bars64) for card in asking]
+def _high_window(gpus: Sequence[GpuBars], base: Bytes, address_width: int | None, cap: Bytes | None) -> HighWindow:
+    asking = [gpu for gpu in gpus if gpu.bars64]
+    claims = [claim(gpu.bars64) for gpu in asking]
     found = extremes(claims, base)
     floor, least = (align(end - base, STEP) for end in (found.most, found.least))
     if (width := _beyond_width(floor, base, address_width)) is not None:
@@ -121,11 +121,11 @@ def _high_window(cards: Sequence[CardBars], base: Bytes, address_width: int | No
         raise MmioRefused("mmio.address-width", sentence, _instead(asking, base, given), need=floor, given=given)
     pieces = layout(asking, claims, found.order, base)
     orders = count_orders(claims)
-    newer = extremes(claims, base + len(cards) * CONFIG_WINDOW).most - base
-    chosen, because = _high_size(cards, max(floor, newer), _reach(floor, base, address_width, cap))
-    sources = dict.fromkeys(card.why for card in cards if card.why)
+    newer = extremes(claims, base + len(gpus) * CONFIG_WINDOW).most - base
+    chosen, because = _high_size(gpus, max(floor, newer), _reach(floor, base, address_width, cap))
+    sources = dict.fromkeys(gpu.why for gpu in gpus if gpu.why)
     return HighWindow(
-        cards=tuple(cards),
+        gpus=tuple(gpus),
         base=base,
         floor=floor,
         size=chosen,
@@ -135,7 +135,7 @@ def _high_window(cards: Sequence[CardBars], base: Bytes, address_width: int | No
         address_width=address_width,
         cap=cap,
         why="\n".join([*sources, *_why_pieces(pieces, base), *_why_floor(floor, least, orders, base), because]),
-        doubts=(*(doubt for card in cards for doubt in card.doubts), *_newer(newer, chosen)),
+        doubts=(*(doubt for gpu in gpus for doubt in gpu.doubts), *_newer(newer, chosen)),
     )
 
 
@@ -168,12 +168,12 @@ def check_high(asked: Bytes, window: HighWindow, *, allow_unverified: bool = Fal
     return asked
 
 
-def _high_size(cards: Sequence[CardBars], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
+def _high_size(gpus: Sequence[GpuBars], need: Bytes, reach: Bytes | None) -> tuple[Bytes, str]:
     if need <= HIGH_DEFAULT and (reach is None or reach >= HIGH_DEFAULT):
         return HIGH_DEFAULT, f"Set is {size(HIGH_DEFAULT)}: Hyper-V's default, which holds them."
     wanted = align(need, GiB) + HIGH_SLACK
     because = f"what older and newer guests need, in whole GiB, and {size(HIGH_SLACK)} of slack"
-    if wanted < HIGH_LEAST and any(16 * GiB <= card.aperture <= 32 * GiB for card in cards):
+    if wanted < HIGH_LEAST and any(16 * GiB <= gpu.aperture <= 32 * GiB for gpu in gpus):
         wanted, because = HIGH_LEAST, "the size proven in the field for a BAR1 of 16 to 32 GiB"
     if reach is not None and wanted > reach:
         wanted, because = reach // STEP * STEP, f"all that is within reach; {size(wanted)} would leave slack"
@@ -208,13 +208,13 @@ def over_cap(need: Bytes, cap: Bytes | None = HIGH_CAP) -> str | None:
     )
 
 
-def _instead(cards: Sequence[CardBars], base: Bytes, given: Bytes) -> str:
-    too_large = [card.name for card in cards if extremes([claim(card.bars64)], base).most - base > given]
+def _instead(gpus: Sequence[GpuBars], base: Bytes, given: Bytes) -> str:
+    too_large = [gpu.name for gpu in gpus if extremes([claim(gpu.bars64)], base).most - base > given]
     if not too_large:
-        return "Split the cards over several VMs: each has a window of its own."
+        return "Split the GPUs over several VMs: each has a window of its own."
     return (
         f"Not even alone does {too_large[0]} fit. Where it has resizable BAR, turn that off in the host's firmware "
-        "and read the host again; otherwise choose another card or path."
+        "and read the host again; otherwise choose another GPU or path."
     )
 
 
@@ -231,8 +231,8 @@ def _check_step(asked: Bytes) -> None:
 
 def _why_pieces(pieces: Sequence[WindowPiece], base: Bytes) -> list[str]:
     return [
-        f"{it.card.name}: its 64-bit BARs ({_sizes(it.card.bars64)}) are one piece of {mib(it.length)} that must start "
-        f"on a {size(claim(it.card.bars64)[1])} boundary; the first free one from {size(base)} up is "
+        f"{it.gpu.name}: its 64-bit BARs ({_sizes(it.gpu.bars64)}) are one piece of {mib(it.length)} that must start "
+        f"on a {size(claim(it.gpu.bars64)[1])} boundary; the first free one from {size(base)} up is "
         f"{size(it.start)}."
         for it in pieces
     ]
@@ -244,7 +244,7 @@ def _why_floor(floor: Bytes, least: Bytes, orders: int, base: Bytes) -> list[str
     ]
     if orders > 1 and least < floor:
         reasons.append(
-            f"The order in which the guest meets the cards is not established: of {orders:,} orders the best needs "
+            f"The order in which the guest meets the GPUs is not established: of {orders:,} orders the best needs "
             f"{mib(least)}, the worst {mib(floor)}, and that counts."
         )
     return reasons
@@ -257,23 +257,23 @@ def _sizes(bars: Sequence[Bytes]) -> str:
 # --- The low window ------------------------------------------------------------------------------------------------
 
 
-def low_window(cards: Sequence[CardBars]) -> LowWindow:
-    """Size the window below 4 GiB for these cards in one VM. Raises MmioRefused (`mmio.low-full`) above 3.5 GiB."""
-    beyond = _low_layout(cards, LOW_MOST).most - LOW_USABLE_END
+def low_window(gpus: Sequence[GpuBars]) -> LowWindow:
+    """Size the window below 4 GiB for these GPUs in one VM. Raises MmioRefused (`mmio.low-full`) above 3.5 GiB."""
+    beyond = _low_layout(gpus, LOW_MOST).most - LOW_USABLE_END
     if beyond > 0:
         raise MmioRefused(
             "mmio.low-full",
-            f"The 32-bit BARs of {len(cards)} cards need a low window of {mib(LOW_MOST + beyond)}; "
+            f"The 32-bit BARs of {len(gpus)} GPUs need a low window of {mib(LOW_MOST + beyond)}; "
             f"Hyper-V takes {mib(LOW_MOST)} at most.",
-            "Split the cards over several VMs: each has a window of its own.",
+            "Split the GPUs over several VMs: each has a window of its own.",
             need=LOW_MOST + beyond,
             given=LOW_MOST,
         )
-    floor, chosen = _smallest_low(cards, LOW_LEAST), _smallest_low(cards, LOW_SIZE)
-    asking = [card for card in cards if card.bars32]
-    order = _low_layout(cards, chosen).order
-    pieces = layout(asking, _low_claims(asking), order, _low_base(chosen, len(cards)))
-    return LowWindow(tuple(cards), floor, chosen, tuple(pieces), _why_low(cards, floor, chosen))
+    floor, chosen = _smallest_low(gpus, LOW_LEAST), _smallest_low(gpus, LOW_SIZE)
+    asking = [gpu for gpu in gpus if gpu.bars32]
+    order = _low_layout(gpus, chosen).order
+    pieces = layout(asking, _low_claims(asking), order, _low_base(chosen, len(gpus)))
+    return LowWindow(tuple(gpus), floor, chosen, tuple(pieces), _why_low(gpus, floor, chosen))
 
 
 def check_low(asked: Bytes, window: LowWindow) -> Bytes:
@@ -286,7 +286,7 @@ def check_low(asked: Bytes, window: LowWindow) -> Bytes:
             need=asked,
             given=LOW_MOST,
         )
-    if asked < LOW_LEAST or _low_layout(window.cards, asked).most > LOW_USABLE_END:
+    if asked < LOW_LEAST or _low_layout(window.gpus, asked).most > LOW_USABLE_END:
         raise MmioRefused(
             "mmio.low-too-small",
             f"A low window of {mib(asked)} is too small.\n{window.why}",
@@ -298,36 +298,36 @@ def check_low(asked: Bytes, window: LowWindow) -> Bytes:
     return asked
 
 
-def _low_base(low: Bytes, cards: int) -> Bytes:
+def _low_base(low: Bytes, gpus: int) -> Bytes:
     """The lowest address for BARs: below it lie the frame buffer of a generation 2 VM and the config windows."""
-    return FOUR_GIB - low + _frame_buffer(low) + cards * CONFIG_WINDOW
+    return FOUR_GIB - low + _frame_buffer(low) + gpus * CONFIG_WINDOW
 
 
 def _frame_buffer(low: Bytes) -> Bytes:
     return min(low // 2, FRAME_BUFFER_MOST)
 
 
-def _low_claims(cards: Sequence[CardBars]) -> list[Claim]:
-    return [claim(card.bars32) for card in cards if card.bars32]
+def _low_claims(gpus: Sequence[GpuBars]) -> list[Claim]:
+    return [claim(gpu.bars32) for gpu in gpus if gpu.bars32]
 
 
-def _low_layout(cards: Sequence[CardBars], low: Bytes) -> Extremes:
-    return extremes(_low_claims(cards), _low_base(low, len(cards)))
+def _low_layout(gpus: Sequence[GpuBars], low: Bytes) -> Extremes:
+    return extremes(_low_claims(gpus), _low_base(low, len(gpus)))
 
 
-def _smallest_low(cards: Sequence[CardBars], at_least: Bytes) -> Bytes:
-    claims = _low_claims(cards)
+def _smallest_low(gpus: Sequence[GpuBars], at_least: Bytes) -> Bytes:
+    claims = _low_claims(gpus)
     needed = sum(length for length, _ in claims) + FOUR_GIB - LOW_USABLE_END
     first = max(at_least, align(needed + min(needed, FRAME_BUFFER_MOST), STEP))
     sizes = range(first, LOW_MOST + STEP, STEP)
-    return next(low for low in sizes if extremes(claims, _low_base(low, len(cards))).most <= LOW_USABLE_END)
+    return next(low for low in sizes if extremes(claims, _low_base(low, len(gpus))).most <= LOW_USABLE_END)
 
 
-def _why_low(cards: Sequence[CardBars], floor: Bytes, chosen: Bytes) -> str:
-    bars = sum(sum(card.bars32) for card in cards)
+def _why_low(gpus: Sequence[GpuBars], floor: Bytes, chosen: Bytes) -> str:
+    bars = sum(sum(gpu.bars32) for gpu in gpus)
     because = "the recommended size" if chosen == LOW_SIZE else f"{size(LOW_SIZE)}, the recommended size, is not enough"
     return (
         f"Below 4 GiB the guest's frame buffer may take the first {mib(_frame_buffer(chosen))}, the last "
-        f"{mib(FOUR_GIB - LOW_USABLE_END)} are reserved, and the cards' 32-bit BARs ({mib(bars)}) must fit between, "
+        f"{mib(FOUR_GIB - LOW_USABLE_END)} are reserved, and the GPUs' 32-bit BARs ({mib(bars)}) must fit between, "
         f"each on its own boundary.\nThat takes {mib(floor)} at least. Set is {size(chosen)}: {because}."
     )

@@ -1,4 +1,4 @@
-"""`Get-ComputerInfo | ConvertTo-Json`: the system, its firmware, processors and memory, but no cards."""
+"""`Get-ComputerInfo | ConvertTo-Json`: the system, its firmware, processors and memory, but no GPUs."""
 
 import json
 from collections.abc import Callable, Mapping

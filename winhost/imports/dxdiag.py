@@ -1,4 +1,4 @@
-"""`dxdiag /x`: what Windows shows with. Cards that show nothing (TCC, disabled, dismounted) are not in it."""
+"""`dxdiag /x`: what Windows shows with. GPUs that show nothing (TCC, disabled, dismounted) are not in it."""
 
 import re
 from collections import defaultdict
@@ -73,14 +73,14 @@ def _text(written: str | None) -> Value:
 
 
 def _functions(root: Element) -> tuple[SeenFunction, ...]:
-    """Per display output dxdiag has an entry, per card only one among the system's devices."""
-    cards: defaultdict[str, list[Element]] = defaultdict(list)
+    """Per display output dxdiag has an entry, per GPU only one among the system's devices."""
+    gpus: defaultdict[str, list[Element]] = defaultdict(list)
     for output in root.findall("DisplayDevices/DisplayDevice"):
-        cards[_key(output)].append(output)
-    cards.pop("", None)
-    booted = any(_booted(output) for outputs in cards.values() for output in outputs)
+        gpus[_key(output)].append(output)
+    gpus.pop("", None)
+    booted = any(_booted(output) for outputs in gpus.values() for output in outputs)
     functions: list[SeenFunction] = []
-    for key, outputs in cards.items():
+    for key, outputs in gpus.items():
         instances = _instances(root, key)
         shared = _state(outputs, booted, alone=len(instances) < 2)
         functions += [SeenFunction(_ids(key), {**shared, **own}) for own in instances or [{}]]

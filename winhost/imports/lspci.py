@@ -34,13 +34,13 @@ _DISPLAY = "03"
 
 
 def read(text: str) -> FileObservations:
-    """The functions of all cards: display ones, and what shares their slot. Raises Misread."""
+    """The functions of all GPUs: display ones, and what shares their slot. Raises Misread."""
     functions = [(head, _function(head, block)) for head, block in _blocks(text)]
     if not functions:
         raise Misread("lists no device with class and ids: make it with lspci -vv -nn")
     slots = {_slot(head) for head, _ in functions if head["class"].startswith(_DISPLAY)}
-    cards = tuple(function for head, function in functions if _slot(head) in slots)
-    return FileObservations(functions=cards, every_function=True)
+    gpus = tuple(function for head, function in functions if _slot(head) in slots)
+    return FileObservations(functions=gpus, every_function=True)
 
 
 def _blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:

@@ -166,7 +166,7 @@ def _common(name: str, alike: list[SeenFunction]) -> Value:
     first = values[0]
     if first is not None and all(value == first for value in values):
         return first
-    return Unreported(f"{len(alike)} cards alike differ in it, and nothing says which is which")
+    return Unreported(f"{len(alike)} GPUs alike differ in it, and nothing says which is which")
 
 
 Warn = Callable[[str], None]
@@ -230,7 +230,7 @@ def merged(
     resources: dict[str, Answer] = {resource: _unknown(NOT_THERE) for resource in WINDOWS}
     resources.update(_on_their_disks(_resources(observations, warn)))
     if any(each.functions or each.every_function for _, each in observations):
-        resources[PciDevice.resource_type.name] = _cards(met(observations), warn)
+        resources[PciDevice.resource_type.name] = _gpus(met(observations), warn)
     return Facts(
         host=_host(observations, host),
         origin=ORIGIN,
@@ -288,7 +288,7 @@ def _records(resource: ResourceType, instances: Mapping[str, _Instance], warn: W
     )
 
 
-def _cards(functions: Sequence[Met], warn: Warn) -> Answer:
+def _gpus(functions: Sequence[Met], warn: Warn) -> Answer:
     unplaced = 0
     records = []
     for function in functions:
@@ -296,7 +296,7 @@ def _cards(functions: Sequence[Met], warn: Warn) -> Answer:
         if location is None:
             unplaced += 1
             location = f"PCIUNPLACED({unplaced})#PCI(0000)"
-        instance = _Instance(f"the card at {location}")
+        instance = _Instance(f"the GPU at {location}")
         for file, each in function.seen:
             instance.hear(file, each.state)
         records.append(

@@ -44,7 +44,7 @@ def read(text: str) -> FileObservations:
     if kind:
         system = {**system, "architecture": Observation(architecture(values[kind]))}
         machine = {"manufacturer": Observation(values[kind - 2]), "model": Observation(values[kind - 1])}
-    cards = tuple(_cards(pairs))
+    gpus = tuple(_gpus(pairs))
     return FileObservations(
         host=host or None,
         resources={
@@ -54,7 +54,7 @@ def read(text: str) -> FileObservations:
             **_memory(values[kind or version :]),
             **firmware,
         },
-        functions=cards or None,
+        functions=gpus or None,
     )
 
 
@@ -95,7 +95,7 @@ def _memory(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
     return {"Memory": {"": {"total": Observation(int(total), Worth.ROUNDED)}}}
 
 
-def _cards(pairs: Sequence[tuple[str, str]]) -> Iterator[SeenFunction]:
+def _gpus(pairs: Sequence[tuple[str, str]]) -> Iterator[SeenFunction]:
     """The name of a device stands before its id, its driver's version behind it."""
     seen: set[str] = set()
     for at, (_, value) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""`nvidia-smi -q -x`: NVIDIA's cards, as their driver on Windows or Linux knows them.
+"""`nvidia-smi -q -x`: NVIDIA's GPUs, as their driver on Windows or Linux knows them.
 
 The table of plain `nvidia-smi` has no PCI ids, and cuts long names.
 """
@@ -112,7 +112,7 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
         "ranges": _ranges(gpu),
         "vram": _vram(gpu, Worth.EXACT if windows else Worth.DRIVER),
     }
-    # `Yes` does not say how many, and cards without outputs say it, too.
+    # `Yes` does not say how many, and GPUs without outputs say it, too.
     if windows and text_at(gpu, "display_attached") == "No":
         state["displays"] = Observation(0, Worth.DRIVER)
     return state
@@ -158,7 +158,7 @@ def _ranges(gpu: Element) -> Unreported:
 
 def _vram(gpu: Element, worth: Worth) -> Value:
     total = _bytes(text_at(gpu, "fb_memory_usage/total"))
-    return Unreported("nvidia-smi does not tell it of this card") if total is None else Observation(total, worth)
+    return Unreported("nvidia-smi does not tell it of this GPU") if total is None else Observation(total, worth)
 
 
 def _bytes(written: str | None) -> int | None:

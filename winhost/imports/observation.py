@@ -32,7 +32,7 @@ def contradiction(fact: str, first: tuple[str, str], second: tuple[str, str]) ->
 class Worth(IntEnum):
     """How good a value is: of two that differ the better one counts, and two of equal worth must not differ.
 
-    ROUNDED: to a few digits; ROUGH: less, or worded by the tool that shows it; DRIVER: in the words of the card's
+    ROUNDED: to a few digits; ROUGH: less, or worded by the tool that shows it; DRIVER: in the words of the GPU's
     driver; EXACT: as Windows or the device itself says it.
     """
 
@@ -72,7 +72,7 @@ class PciAddress:
 
     @property
     def location(self) -> str:
-        """In the place of a location path: it groups the functions of a card alike, and cannot be taken for one."""
+        """In the place of a location path: it groups the functions of a GPU alike, and cannot be taken for one."""
         return f"PCIBUS({self.domain:04X}:{self.bus:02X})#PCI({self.device:02X}{self.function:02X})"
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class PciAddress:
 
 @dataclass(frozen=True)
 class SeenFunction:
-    """A PCI function of a graphics card. ids: `VEN_10DE&DEV_2684&SUBSYS_889619DA`, empty where the file has none."""
+    """A PCI function of a GPU. ids: `VEN_10DE&DEV_2684&SUBSYS_889619DA`, empty where the file has none."""
 
     ids: str
     state: State
@@ -104,7 +104,7 @@ class FileObservations:
 
     host: the machine's name; resources: states by resource and the value of its key, empty for resources without
     one; functions:
-    the graphics cards it lists, None where it is not about cards; every_function: it lists all that the machine has;
+    the GPUs it lists, None where it is not about GPUs; every_function: it lists all that the machine has;
     advice: what would tell more than this file.
     """
 

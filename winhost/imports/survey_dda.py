@@ -53,7 +53,7 @@ _SENTENCES: tuple[tuple[str, dict[str, Value]], ...] = (
 
 
 def read(text: str) -> FileObservations:
-    """The graphics cards of the listing. Raises Misread."""
+    """The GPUs of the listing. Raises Misread."""
     blocks = list(_blocks(text))
     if not any(_has_result(block) for block in blocks):
         raise Misread("has no device that SurveyDDA.ps1 judged")

@@ -56,7 +56,7 @@ class CatalogueEntry:
     also: tuple[str, ...] = ()
     asks: str | None = None
     older: tuple[str, ...] = ()
-    each: Literal["host", "card", "vm", "assignment", "workload"] = "host"
+    each: Literal["host", "gpu", "vm", "assignment", "workload"] = "host"
     when: Mapping[str, Any] = field(default_factory=dict)
     which: Mapping[str, Any] = field(default_factory=dict)
     among: str = ""

@@ -9,7 +9,7 @@ the same key. `{unknown: …}` stands for a resource that cannot be read. Sizes 
 `32 GiB`, `0x6000000000`.
 
 A host file says what is there. What a session sees of it, such as no VMs before the role or no ranges of a dismounted
-card, the machine knows.
+GPU, the machine knows.
 """
 
 import re

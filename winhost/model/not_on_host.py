@@ -11,7 +11,7 @@ def listed(known: Mapping[str, str]) -> str:
 
 
 class NotOnHost(UsageError):
-    """A card, VM or network adapter that the host does not have, or a name that several of them share."""
+    """A GPU, VM or network adapter that the host does not have, or a name that several of them share."""
 
     def __init__(self, host: str, kind: str, asked: str, known: Mapping[str, str], several: bool = False) -> None:
         name = visible(asked)

@@ -23,8 +23,8 @@ ALL_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for na
 
 NATIVE = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine
 SHARED = ("wsl2", "wslc")  # the GPU stays with Windows' driver
-WHOLE_CARD = ("dda", *NATIVE)  # Linux' own driver on the whole GPU
-GROUPS = {"native": NATIVE, "shared": SHARED, "whole-gpu": WHOLE_CARD, "in-a-vm": ("dda", "gpu-p")}
+WHOLE_GPU = ("dda", *NATIVE)  # Linux' own driver on the whole GPU
+GROUPS = {"native": NATIVE, "shared": SHARED, "whole-gpu": WHOLE_GPU, "in-a-vm": ("dda", "gpu-p")}
 """Several paths by one word, for rows of rules."""
 
 EVERY_VARIANT = (*ALL_VARIANTS, *PATHS_OF_LINUX)

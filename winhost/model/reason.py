@@ -92,7 +92,7 @@ _IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 class Finding:
     """What one rule found, on a host or for a workload.
 
-    observed: what was seen, in numbers and names; subject: `host`, a card's or VM's name, what is wanted together, or
+    observed: what was seen, in numbers and names; subject: `host`, a GPU's or VM's name, what is wanted together, or
     `plan`, where a plan in which nothing is chosen would be refused;
     remedy, evidence: ids in the catalogue; sentence: why it matters, for people; risks: consents that it asks for;
     lacks: the fact that could not be read, as `PciDevice.acs`, where it is that; stated: what it rests on that nobody
@@ -179,7 +179,7 @@ class PathVerdict:
 
     @property
     def every_reason(self) -> tuple[Finding, ...]:
-        """Those of the host, then of each card and VM."""
+        """Those of the host, then of each GPU and VM."""
         return (*self.reasons, *(reason for subject in (*self.cards, *self.vms) for reason in subject.reasons))
 
 

@@ -69,7 +69,7 @@ class GatewayState:
 
 
 @dataclass(frozen=True)
-class CardState:
+class GpuState:
     """A GPU as nvidia-smi has it. busy: in percent; None is what it does not tell."""
 
     index: int
@@ -108,7 +108,7 @@ class ServingState:
     units: tuple[UnitState, ...]
     engines: tuple[EngineState, ...]
     gateway: GatewayState | None
-    gpus: tuple[CardState, ...] | None
+    gpus: tuple[GpuState, ...] | None
     versions: tuple[Version, ...] = ()
     boot_test: BootTest | None = None
 

@@ -1,4 +1,4 @@
-"""Decisions of Discrete Device Assignment: which cards, which VM, which windows."""
+"""Decisions of Discrete Device Assignment: which GPUs, which VM, which windows."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -8,7 +8,7 @@ from winhost.core.answers import Json, MissingFact, RemoteFault, Unavailable, Un
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource
 from winhost.hardware import mmio
-from winhost.hardware.cards import card_name
+from winhost.hardware.host_gpus import gpu_name
 from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.plan import PlanRequest
@@ -23,7 +23,7 @@ from winhost.paths.never_sleep import power_plans
 from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged, the_made_vm
 from winhost.paths.vm_guest import GuestDecisions, Item, awaited, refuse_without_pci
 from winhost.paths.vm_network import forwards, nats_to_make, vm_network
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
 from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
@@ -44,8 +44,8 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class CardFunction:
-    """A PCI function of a card."""
+class GpuFunction:
+    """A PCI function of a GPU."""
 
     location: str
     device: str
@@ -57,17 +57,17 @@ class DdaDecisions(ContainersInside):
     role is there, `vm` cannot be, and the entries that ask for it wait for the next stage.
     """
 
-    def __init__(self, facts: HostFacts, request: PlanRequest, settings: DdaSettings, cards: tuple[Card, ...]) -> None:
+    def __init__(self, facts: HostFacts, request: PlanRequest, settings: DdaSettings, gpus: tuple[Gpu, ...]) -> None:
         self._facts = facts
         self._settings = settings
         self._request = request
-        self._cards = cards
+        self._gpus = gpus
 
     @cached_property
     def selection(self) -> Selection:
         new = self._settings.new_vm
         vm = choose_vm(self._facts, self._request.vm) if new is None else the_made_vm(self._facts, new)
-        return Selection(self._cards, vm)
+        return Selection(self._gpus, vm)
 
     @cached_property
     def new_vms(self) -> tuple[Mapping[str, Json], ...]:
@@ -136,7 +136,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _devices(self) -> list[str]:
-        return [card.gpu.key["device"] for card in self._cards]
+        return [gpu.pci.key["device"] for gpu in self._gpus]
 
     @cached_property
     def vm(self) -> Mapping[str, str]:
@@ -149,7 +149,7 @@ class DdaDecisions(ContainersInside):
 
     @cached_property
     def mmio(self) -> Chosen:
-        """The computed windows, or the user's, which `check` checks. Raises MmioRefused where none hold the cards."""
+        """The computed windows, or the user's, which `check` checks. Raises MmioRefused where none hold the GPUs."""
         needed = self._windows
         high = max(needed.high.size, self._grown.high) if self._request.high is None else self._request.high
         low = max(needed.low.size, self._grown.low) if self._request.low is None else self._request.low
@@ -171,7 +171,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _has_all(self) -> bool:
-        return all(self._facts.place(card.gpu) == self.place["assigned"] for card in self._cards)
+        return all(self._facts.place(gpu.pci) == self.place["assigned"] for gpu in self._gpus)
 
     @property
     def _lacking(self) -> Mapping[str, AskedInVain]:
@@ -180,8 +180,8 @@ class DdaDecisions(ContainersInside):
             shown = self._facts.the(ShownGpus)
             asked = AskedInVain(shown.needed_high or 0, shown.needed_low or 0)
             if self._guest and asked != AskedInVain(0, 0):
-                seen = [gpu.state.device for gpu in self._facts.all(LinuxGpu)]
-                return {card.location: asked for card in self._cards if pci_id(card.gpu.key["device"]) not in seen}
+                seen = [inside.state.device for inside in self._facts.all(LinuxGpu)]
+                return {gpu.location: asked for gpu in self._gpus if pci_id(gpu.pci.key["device"]) not in seen}
         return {}
 
     @property
@@ -194,7 +194,7 @@ class DdaDecisions(ContainersInside):
         self._await_gpus()
         if not self.drivers and not self._has_other_driver:
             return ()
-        return ({"count": len(self._cards), "loaded": True, "unplaced": 0},)
+        return ({"count": len(self._gpus), "loaded": True, "unplaced": 0},)
 
     @property
     def _has_other_driver(self) -> bool:
@@ -231,12 +231,12 @@ class DdaDecisions(ContainersInside):
         """The guest once its driver shows all GPUs: what serves starts only then. Raises MissingFact before."""
         if not self._guest:
             return ()
-        if not self._guest.is_ready or not self._has_all or self._facts.the(ShownGpus).count != len(self._cards):
+        if not self._guest.is_ready or not self._has_all or self._facts.the(ShownGpus).count != len(self._gpus):
             raise MissingFact("ShownGpus", Unavailable(ShownGpus.resource_type.name))
         return ({"name": self.vm["name"]},)
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
-        """Check that the desired windows hold the cards, whatever their source. Raises MmioRefused."""
+        """Check that the desired windows hold the GPUs, whatever their source. Raises MmioRefused."""
         with suppress(MissingFact):
             self._check_asked()
         for each in desired:
@@ -250,11 +250,11 @@ class DdaDecisions(ContainersInside):
         mmio.check_high(asked, needed.high, allow_unverified=self._request.allow_unverified)
 
     def _check_asked(self) -> None:
-        """Before the VM can be read: the chosen cards' need is a minimum, whatever else the VM has."""
+        """Before the VM can be read: the chosen GPUs' need is a minimum, whatever else the VM has."""
         if self._request.high is not None:
-            self._check_high(self._request.high, windows(self._facts, Selection(self._cards, None)))
+            self._check_high(self._request.high, windows(self._facts, Selection(self._gpus, None)))
         if self._request.low is not None:
-            mmio.check_low(self._request.low, windows(self._facts, Selection(self._cards, None)).low)
+            mmio.check_low(self._request.low, windows(self._facts, Selection(self._gpus, None)).low)
 
     @cached_property
     def place(self) -> Mapping[str, str]:
@@ -265,19 +265,19 @@ class DdaDecisions(ContainersInside):
         return power_plans(self._facts, self._settings.never_sleep)
 
     @cached_property
-    def gpus(self) -> tuple[CardFunction, ...]:
+    def gpus(self) -> tuple[GpuFunction, ...]:
         """A guest of our own is set up, and has its driver, before it gets any."""
         for driver in self.drivers:
             installed = self._facts.of(AptPackages, {"packages": driver.packages})
             if installed is None or installed.installed is not True:
                 raise MissingFact("LinuxGpuDriver", Unavailable(LinuxGpuDriver.resource_type.name))
-        return tuple(_function(card.gpu, card_name(card)) for card in self._cards)
+        return tuple(_function(gpu.pci, gpu_name(gpu)) for gpu in self._gpus)
 
     @cached_property
-    def companions(self) -> tuple[CardFunction, ...]:
+    def companions(self) -> tuple[GpuFunction, ...]:
         _ = self.gpus
-        cards = ((card, other) for card in self._cards for other in card.companions)
-        return tuple(_function(other, f"{card_name(card)}, its {other.state.kind} function") for card, other in cards)
+        gpus = ((gpu, other) for gpu in self._gpus for other in gpu.companions)
+        return tuple(_function(other, f"{gpu_name(gpu)}, its {other.state.kind} function") for gpu, other in gpus)
 
     @cached_property
     def power(self) -> str:
@@ -297,5 +297,5 @@ class DdaDecisions(ContainersInside):
         return found.state
 
 
-def _function(device: Instance[PciDevice], name: str) -> CardFunction:
-    return CardFunction(device.key["location"], device.key["device"], name)
+def _function(device: Instance[PciDevice], name: str) -> GpuFunction:
+    return GpuFunction(device.key["location"], device.key["device"], name)

@@ -1,4 +1,4 @@
-"""The MMIO windows for the cards of a VM."""
+"""The MMIO windows for the GPUs of a VM."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -8,7 +8,7 @@ from functools import lru_cache
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hardware import allocation, bars, mmio
-from winhost.hardware.cards import bars_of
+from winhost.hardware.host_gpus import bars_of
 from winhost.hardware.processors import narrowest
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
@@ -36,31 +36,31 @@ class AskedInVain:
 
 
 def windows(facts: HostFacts, selection: Selection, lacking: Mapping[str, AskedInVain] | None = None) -> MmioWindows:
-    """The windows for the cards of a selection and those that its VM has already. lacking: by location, where that is
-    more than is known of the card. Raises MmioRefused, MissingFact.
+    """The windows for the GPUs of a selection and those that its VM has already. lacking: by location, where that is
+    more than is known of the GPU. Raises MmioRefused, MissingFact.
     """
-    cards = {card.location: card for card in selection.cards}
+    gpus = {gpu.location: gpu for gpu in selection.gpus}
     if selection.vm is not None:
         vm = selection.vm.key["vm"]
-        cards |= {card.location: card for card in facts.cards if owner(facts.place(card.gpu)) == vm}
-    seen = (_at_least(bars_of(cards[each]), (lacking or {}).get(each)) for each in sorted(cards))
+        gpus |= {gpu.location: gpu for gpu in facts.gpus if owner(facts.place(gpu.pci)) == vm}
+    seen = (_at_least(bars_of(gpus[each]), (lacking or {}).get(each)) for each in sorted(gpus))
     return _windows(tuple(seen), address_width(facts))
 
 
-def _at_least(card: bars.CardBars, asked: AskedInVain | None) -> bars.CardBars:
-    if asked and asked.high > sum(card.bars64):
-        card = replace(card, bars64=(asked.high,), doubts=(*card.doubts, _said(asked.high, "high", card)))
-    if asked and asked.low > sum(card.bars32):
-        card = replace(card, bars32=(asked.low,), doubts=(*card.doubts, _said(asked.low, "low", card)))
-    return card
+def _at_least(gpu: bars.GpuBars, asked: AskedInVain | None) -> bars.GpuBars:
+    if asked and asked.high > sum(gpu.bars64):
+        gpu = replace(gpu, bars64=(asked.high,), doubts=(*gpu.doubts, _said(asked.high, "high", gpu)))
+    if asked and asked.low > sum(gpu.bars32):
+        gpu = replace(gpu, bars32=(asked.low,), doubts=(*gpu.doubts, _said(asked.low, "low", gpu)))
+    return gpu
 
 
-def _said(need: Bytes, window: str, card: bars.CardBars) -> str:
-    return f"The guest asked for {mib(need)} of the {window} window for {card.name}, more than the host shows."
+def _said(need: Bytes, window: str, gpu: bars.GpuBars) -> str:
+    return f"The guest asked for {mib(need)} of the {window} window for {gpu.name}, more than the host shows."
 
 
 @lru_cache(maxsize=64)
-def _windows(seen: tuple[bars.CardBars, ...], width: int | None) -> MmioWindows:
+def _windows(seen: tuple[bars.GpuBars, ...], width: int | None) -> MmioWindows:
     """Cached: two rules and the plan ask for the same windows."""
     return MmioWindows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
 

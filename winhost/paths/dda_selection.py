@@ -6,15 +6,15 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError
 from winhost.model.facts import Instance
 from winhost.model.not_on_host import NotOnHost, listed
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.vm import Vm
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The cards that go, and the VM that gets them; None where no VM was chosen."""
+    """The GPUs that go, and the VM that gets them; None where no VM was chosen."""
 
-    cards: tuple[Card, ...]
+    gpus: tuple[Gpu, ...]
     vm: Instance[Vm] | None = None
 
 
@@ -51,13 +51,13 @@ def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
     return found[0]
 
 
-def choose_cards(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Card, ...]:
+def choose_gpus(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Gpu, ...]:
     """Choose GPUs by location path or exact name. Raises NotOnHost."""
-    known = {card.location: card.gpu.state.name for card in facts.cards}
-    chosen: dict[str, Card] = {}
+    known = {gpu.location: gpu.pci.state.name for gpu in facts.gpus}
+    chosen: dict[str, Gpu] = {}
     for word in asked:
-        found = [c for c in facts.cards if word in (c.location, c.gpu.key["location"])]
-        found = found or [c for c in facts.cards if c.gpu.state.name.casefold() == word.casefold()]
+        found = [c for c in facts.gpus if word in (c.location, c.pci.key["location"])]
+        found = found or [c for c in facts.gpus if c.pci.state.name.casefold() == word.casefold()]
         if len(found) != 1:
             raise NotOnHost(facts.host, "card", word, known, several=bool(found))
         chosen[found[0].location] = found[0]

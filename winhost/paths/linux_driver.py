@@ -72,7 +72,7 @@ def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
 
     Raises UsageError (NoDriver).
     """
-    support = {device: card.open_modules if (card := known(device)) else None for device in devices}
+    support = {device: gpu.open_modules if (gpu := known(device)) else None for device in devices}
     needed = [device for device, modules in support.items() if modules is OpenModules.NEEDED]
     impossible = [device for device, modules in support.items() if modules is OpenModules.IMPOSSIBLE]
     if needed and impossible:

@@ -191,11 +191,13 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def _mac(self) -> str:
-        """Raises Refusal where it cannot be told which card leads to winhost."""
+        """Raises Refusal where it cannot be told which network adapter leads to winhost."""
         if self._asked.mac != AUTO:
             return self._asked.mac
-        cards = [each.state for each in self._facts.all(NetworkAdapter)]
-        found = [card.mac for card in cards if card.management and card.kind == "ethernet" and card.mac]
+        adapters = [each.state for each in self._facts.all(NetworkAdapter)]
+        found = [
+            adapter.mac for adapter in adapters if adapter.management and adapter.kind == "ethernet" and adapter.mac
+        ]
         if len(found) != 1:
             raise Refusal(
                 "disk.no-network-card",
@@ -255,7 +257,7 @@ class UbuntuDecisions(ContainersInside):
     @property
     def _gpus(self) -> int:
         """Those of NVIDIA, as Windows counts them."""
-        return sum(card.gpu.key["device"].startswith("VEN_10DE") for card in self._facts.cards)
+        return sum(gpu.pci.key["device"].startswith("VEN_10DE") for gpu in self._facts.gpus)
 
     def _await_driver(self) -> None:
         if not self._facts.the(LinuxGpuDriver).loaded:

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from winhost.core.answers import MissingFact
-from winhost.hardware.cards import card_label
+from winhost.hardware.host_gpus import gpu_label
 from winhost.model.facts import Instance
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.model.units import Bytes, about, size
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.processor import Processor
 
 
-def numa_cautions(facts: HostFacts, cards: Iterable[Card], memory: Bytes, cpus: int) -> Iterator[Caution]:
+def numa_cautions(facts: HostFacts, gpus: Iterable[Gpu], memory: Bytes, cpus: int) -> Iterator[Caution]:
     """The cautions for a new VM with these GPUs and this size on a host with several sockets; unknown facts give none.
 
     No cmdlet of Hyper-V chooses a node for a VM: Set-VMProcessor and Set-VMMemory only bound what it takes of a node,
@@ -22,7 +22,7 @@ def numa_cautions(facts: HostFacts, cards: Iterable[Card], memory: Bytes, cpus: 
     with suppress(MissingFact):
         sockets = facts.all(Processor)
         if len(sockets) > 1:
-            told = [f"The host has {len(sockets)} sockets.", *_places(cards)]
+            told = [f"The host has {len(sockets)} sockets.", *_places(gpus)]
             told += [*_spans_memory(facts, len(sockets), memory), *_spans_processors(sockets, cpus)]
             yield Caution(
                 "vm.numa",
@@ -32,15 +32,15 @@ def numa_cautions(facts: HostFacts, cards: Iterable[Card], memory: Bytes, cpus: 
             )
 
 
-def _places(cards: Iterable[Card]) -> Iterator[str]:
-    nodes = {card_label(card): node for card in cards if (node := _node(card)) is not None}
+def _places(gpus: Iterable[Gpu]) -> Iterator[str]:
+    nodes = {gpu_label(gpu): node for gpu in gpus if (node := _node(gpu)) is not None}
     for node in sorted({*nodes.values()}):
         yield f"On NUMA node {node}: {', '.join(label for label, at in nodes.items() if at == node)}."
 
 
-def _node(card: Card) -> int | None:
+def _node(gpu: Gpu) -> int | None:
     try:
-        return card.gpu.state.numa
+        return gpu.pci.state.numa
     except MissingFact:
         return None
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from winhost.core.answers import MissingFact
-from winhost.hardware.cards import memory_of, runs_cuda
+from winhost.hardware.host_gpus import memory_of, runs_cuda
 from winhost.model.reason import Severity
 from winhost.model.refusal import Caution
 from winhost.model.units import about, size
@@ -43,16 +43,16 @@ def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[Pla
 def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Caution]:
     """None where memory is unknown or no setting could be large enough: rules report both."""
     try:
-        cards = tuple(filter(runs_cuda, facts.cards))
-        total, cards_have = facts.memory.total, sum(map(memory_of, cards))
-        given = memory(facts, cards, settings.stated("memory")).given
+        gpus = tuple(filter(runs_cuda, facts.gpus))
+        total, gpus_have = facts.memory.total, sum(map(memory_of, gpus))
+        given = memory(facts, gpus, settings.stated("memory")).given
     except MissingFact:
         return
-    if given < cards_have <= total:
+    if given < gpus_have <= total:
         yield Caution(
             "wsl.memory-below-cards",
             Severity.DEGRADED,
-            f"Linux gets {size(given)} of memory, and the GPUs have {size(cards_have)}.",
+            f"Linux gets {size(given)} of memory, and the GPUs have {size(gpus_have)}.",
         )
     if total - given < WINDOWS_USABLE:
         yield Caution(

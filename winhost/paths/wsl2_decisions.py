@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from winhost.core.answers import Json, MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hardware.cards import card_label, runs_cuda
+from winhost.hardware.host_gpus import gpu_label, runs_cuda
 from winhost.paths.distro_containers import FILES, UNITS
 from winhost.paths.distro_packages import TOOLKIT, Repository, docker, packages
 from winhost.paths.never_sleep import power_plans
@@ -17,7 +17,7 @@ from winhost.paths.wsl2_config_files import Conf, Config, wsl_conf, wslconfig_va
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address
 from winhost.paths.wsl2_settings import File, Watcher, Wsl2Settings
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.assignable_device import DISMOUNTED
 from winhost.resources.windows.hyperv_firewall import WSL
 from winhost.resources.windows.wsl import Wsl
@@ -95,26 +95,26 @@ class Wsl2Decisions:
         return {"version": self._settings.wsl.full}
 
     @cached_property
-    def cards(self) -> tuple[Card, ...]:
+    def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA runs on."""
-        return tuple(filter(runs_cuda, self._facts.cards))
+        return tuple(filter(runs_cuda, self._facts.gpus))
 
     @cached_property
     def invisible(self) -> tuple[Mapping[str, str], ...]:
-        """Cards in TCC: WSL does not see them, and one of them hides all other cards from it."""
+        """GPUs in TCC: WSL does not see them, and one of them hides all other GPUs from it."""
         return tuple(
-            {**card.gpu.key, "name": card_label(card)} for card in self.cards if card.gpu.state.driver_model == "TCC"
+            {**gpu.pci.key, "name": gpu_label(gpu)} for gpu in self.gpus if gpu.pci.state.driver_model == "TCC"
         )
 
     @cached_property
     def dismounted(self) -> tuple[Mapping[str, str], ...]:
-        """Functions of cards that left Windows for a VM and belong to none: WSL sees what Windows has."""
+        """Functions of GPUs that left Windows for a VM and belong to none: WSL sees what Windows has."""
         try:
-            functions = [(card, each) for card in self.cards for each in card.functions]
-            left = [(card, each) for card, each in functions if self._facts.place(each) == DISMOUNTED]
+            functions = [(gpu, each) for gpu in self.gpus for each in gpu.functions]
+            left = [(gpu, each) for gpu, each in functions if self._facts.place(each) == DISMOUNTED]
         except MissingFact:
             return ()  # without the Hyper-V role nothing can be dismounted
-        return tuple({**each.key, "name": f"{card_label(card)}, its {each.state.kind} function"} for card, each in left)
+        return tuple({**each.key, "name": f"{gpu_label(gpu)}, its {each.state.kind} function"} for gpu, each in left)
 
     @cached_property
     def switches(self) -> tuple[Mapping[str, str], ...]:
@@ -212,7 +212,7 @@ class Wsl2Decisions:
 
     @cached_property
     def memory(self) -> WslMemory:
-        return memory(self._facts, self.cards, self._settings.stated("memory"))
+        return memory(self._facts, self.gpus, self._settings.stated("memory"))
 
     @cached_property
     def power_plans(self) -> tuple[Mapping[str, str], ...]:

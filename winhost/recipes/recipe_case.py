@@ -10,14 +10,14 @@ from packaging.version import InvalidVersion, Version
 from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hardware.gpus import Gpu
+from winhost.hardware.gpus import GpuModel
 from winhost.model.units import Bytes
 from winhost.recipes.misspelt import one_slip
 from winhost.recipes.read_commands import has_entrypoint
 from winhost.recipes.recipe_model import Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.words import IMAGE, OtherEngine, other_engines
-from winhost.resources.host import Card
+from winhost.resources.host import Gpu
 
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+])")
 # What only a recipe for WSL has in it: its folders, its driver's files, the switch of vLLM for it.
@@ -35,16 +35,16 @@ class RecipeTarget:
     on: Target | None = None
 
     @cached_property
-    def cards(self) -> tuple[Card, ...] | None:
+    def gpus(self) -> tuple[Gpu, ...] | None:
         """The GPUs that CUDA runs on; None where they are not known."""
         on = self.on
         return _known(lambda: on.gpus) if on else None
 
     @cached_property
-    def gpus(self) -> tuple[Gpu, ...] | None:
+    def models(self) -> tuple[GpuModel, ...] | None:
         """The same as the catalogue has them; None where it does not have all."""
-        found = [listed(card) for card in self.cards or ()]
-        return tuple(gpu for gpu in found if gpu) if found and all(found) else None
+        found = [listed(gpu) for gpu in self.gpus or ()]
+        return tuple(model for model in found if model) if found and all(found) else None
 
     @cached_property
     def driver(self) -> Version | None:

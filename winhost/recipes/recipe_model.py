@@ -184,7 +184,7 @@ class RecipeEngine:
         )
 
     @property
-    def cards(self) -> int:
+    def gpus(self) -> int:
         """The number of GPUs of all copies."""
         return self.together * max(1, self.number("--data-parallel-size"))
 

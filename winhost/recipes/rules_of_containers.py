@@ -26,7 +26,7 @@ DOCKER_SHM: Bytes = 64 * 1024**2
 DOCKER_GRACE, POD_GRACE, LEAST_GRACE = 10, 30, 30
 FIRST_DRAINING, DRAINING = Version("0.18.1"), 20  # that knows --shutdown-timeout, and what is advised for it
 # NCCL's buffers and the engine's rings of two GPUs take about 1.2 GiB; less than that fails.
-_LEAST_PER_CARD: Bytes = 600 * 1024**2
+_LEAST_PER_GPU: Bytes = 600 * 1024**2
 
 
 def container_names(case: RecipeCase) -> Iterator[Found]:
@@ -140,7 +140,7 @@ def _counted(value: str) -> int | None:
 
 
 def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
-    value, place, cards = setting.value or "", setting.text.start, case.engine.cards
+    value, place, gpus = setting.value or "", setting.text.start, case.engine.gpus
     if setting.name == "--gpus requested":
         yield from _requested(setting, case)
     if case.is_pod and setting.name == "--gpus" and re.fullmatch(r"\d*\.\d+|\d+m", value):
@@ -152,8 +152,8 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
     count = _counted(value)
     if count is not None and case.wsl:
         yield from _given_on_wsl(setting, value, count, case)
-    elif count is not None and count < cards and not case.engine.spread:
-        yield Found("too-few-gpus", place, {"cards": cards, "what": f"the container gets {count}"})
+    elif count is not None and count < gpus and not case.engine.spread:
+        yield Found("too-few-gpus", place, {"taken": gpus, "what": f"the container gets {count}"})
 
 
 def _requested(setting: Setting, case: RecipeCase) -> Iterator[Found]:
@@ -167,15 +167,15 @@ def _requested(setting: Setting, case: RecipeCase) -> Iterator[Found]:
 
 def _given_on_wsl(setting: Setting, value: str, count: int, case: RecipeCase) -> Iterator[Found]:
     """A part of the GPUs, which cannot be chosen there; all that the host has are what the container gets."""
-    place, cards = setting.text.start, case.target.cards
+    place, gpus = setting.text.start, case.target.gpus
     numbers = [int(each) for each in re.findall(r"\b\d{1,3}\b", value)] if "device=" in value else []
-    there = len(cards) if cards is not None else max(numbers, default=-1) + 1  # GPU 1 is one of two
+    there = len(gpus) if gpus is not None else max(numbers, default=-1) + 1  # GPU 1 is one of two
     if case.is_pod:
         if count > 1:
             yield Found("too-many-requested", place, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
     elif count < there:
         yield Found("gpus-on-wsl", place, {"value": value}, replaced(setting.shown, "all"))
-    elif cards is None:
+    elif gpus is None:
         yield Found("gpus-all-on-wsl", place, {"value": value})
 
 
@@ -185,8 +185,8 @@ def visible_gpus(case: RecipeCase) -> Iterator[Found]:
     if found is None or not found.value or "$" in found.value or found.value == "all":
         return
     count = len([each for each in found.value.split(",") if each.strip()])
-    if case.engine.known and count < case.engine.cards and not case.engine.spread:
-        words = {"cards": case.engine.cards, "what": f"CUDA_VISIBLE_DEVICES names {count}"}
+    if case.engine.known and count < case.engine.gpus and not case.engine.spread:
+        words = {"taken": case.engine.gpus, "what": f"CUDA_VISIBLE_DEVICES names {count}"}
         yield Found("too-few-gpus", found.text.start, words)
 
 
@@ -213,7 +213,7 @@ def shm(case: RecipeCase) -> Iterator[Found]:
 
 def enough(case: RecipeCase) -> Bytes:
     """The size of /dev/shm by the formula of the profiles, without the parts that only a workload tells."""
-    return max(SHM_LEAST, -(-case.engine.cards * SHM_MARGIN // SHM_STEP) * SHM_STEP)
+    return max(SHM_LEAST, -(-case.engine.gpus * SHM_MARGIN // SHM_STEP) * SHM_STEP)
 
 
 def _written(size: Bytes, case: RecipeCase) -> str:
@@ -221,8 +221,8 @@ def _written(size: Bytes, case: RecipeCase) -> str:
 
 
 def _no_shm(case: RecipeCase) -> Iterator[Found]:
-    cards = case.engine.together
-    if cards < 2:
+    gpus = case.engine.together
+    if gpus < 2:
         return
     better = _written(enough(case), case)
     instead = (
@@ -231,21 +231,21 @@ def _no_shm(case: RecipeCase) -> Iterator[Found]:
         else f"Set its size to {better} (--shm-size, shm_size), or share the host's (--ipc=host)."
     )
     edits = case.engine.editor.add_to_container("--shm-size", better)
-    words = {"size": in_gib(DOCKER_SHM), "cards": cards, "instead": instead}
+    words = {"size": in_gib(DOCKER_SHM), "taken": gpus, "instead": instead}
     yield Found("shm-missing", case.engine.at.start, words, edits)
 
 
 def _shm_of(found: Setting, value: str, case: RecipeCase) -> Iterator[Found]:
     size = kubernetes_size(value) if case.is_pod else docker_size(value)
-    better, place, cards = _written(enough(case), case), found.text.start, case.engine.cards
+    better, place, gpus = _written(enough(case), case), found.text.start, case.engine.gpus
     mend = replaced(found.shown, better)
     if size is None:
         form = " of Kubernetes" if case.is_pod else ""
         yield Found("shm-bad", place, {"value": value, "form": form, "better": better}, mend)
     elif size < 1024**2:
         yield Found("shm-unit", place, {"value": value, "bytes": in_gib(size), "better": better}, mend)
-    elif cards > 1 and size < cards * _LEAST_PER_CARD:
-        words = {"size": in_gib(size), "cards": cards, "needed": in_gib(cards * _LEAST_PER_CARD), "better": better}
+    elif gpus > 1 and size < gpus * _LEAST_PER_GPU:
+        words = {"size": in_gib(size), "taken": gpus, "needed": in_gib(gpus * _LEAST_PER_GPU), "better": better}
         yield Found("shm-small", place, words, mend)
     memory, size = case.engine.boxed("--memory"), size or docker_size(value)
     limit = (kubernetes_size if case.is_pod else docker_size)(memory.value or "") if memory else None

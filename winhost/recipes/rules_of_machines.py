@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from winhost.findings.finding import Found
-from winhost.hardware.gpus import Gpu
+from winhost.hardware.gpus import GpuModel
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 
@@ -19,11 +19,11 @@ DEFAULT_SHARES = ((Version("0.20.0"), 0.92), (Version("0"), 0.9))
 
 def gpus_there(case: RecipeCase) -> Iterator[Found]:
     """More GPUs than the host has."""
-    cards = case.target.cards
-    if cards is not None and case.engine.known and case.engine.cards > len(cards) and not case.engine.spread:
+    gpus = case.target.gpus
+    if gpus is not None and case.engine.known and case.engine.gpus > len(gpus) and not case.engine.spread:
         at = case.engine.option("--tensor-parallel-size") or case.engine.option("--data-parallel-size")
         place = at.text.start if at else case.engine.at.start
-        yield Found("more-gpus-than-there", place, {"cards": case.engine.cards, "gpus": len(cards)})
+        yield Found("more-gpus-than-there", place, {"taken": case.engine.gpus, "gpus": len(gpus)})
 
 
 def generation(case: RecipeCase) -> Iterator[Found]:
@@ -32,7 +32,7 @@ def generation(case: RecipeCase) -> Iterator[Found]:
     if gpu is None or gpu.compute_capability is None or not case.engine.known:
         return
     capability = gpu.compute_capability
-    words = {"card": gpu.name, "capability": ".".join(map(str, capability)), "version": case.version}
+    words = {"gpu": gpu.name, "capability": ".".join(map(str, capability)), "version": case.version}
     if case.version and case.version >= FIRST_CUDA_13 and capability < CUDA_13_LEAST:
         yield Found("too-old-for-cuda", case.engine.at.start, words)
     if capability < BFLOAT16:
@@ -49,7 +49,7 @@ def formats(case: RecipeCase) -> Iterator[Found]:
     gpu, quantization = _oldest(case), case.engine.option("--quantization")
     if gpu is not None and gpu.compute_capability is not None and quantization is not None:
         capability = gpu.compute_capability
-        words = {"card": gpu.name}
+        words = {"gpu": gpu.name}
         value = (quantization.value or "").casefold()
         if value in ("fp8", "fbgemm_fp8", "modelopt") and capability < FP8:
             yield Found("fp8-by-weights", quantization.text.start, words)
@@ -57,8 +57,8 @@ def formats(case: RecipeCase) -> Iterator[Found]:
             yield Found("fp4-by-weights", quantization.text.start, words)
 
 
-def _oldest(case: RecipeCase) -> Gpu | None:
-    gpus = [gpu for gpu in case.target.gpus or () if gpu.compute_capability]
+def _oldest(case: RecipeCase) -> GpuModel | None:
+    gpus = [gpu for gpu in case.target.models or () if gpu.compute_capability]
     return min(gpus, key=lambda gpu: gpu.compute_capability or (0, 0), default=None)
 
 

@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
-from winhost.hardware.cards import runs_cuda
+from winhost.hardware.host_gpus import runs_cuda
 from winhost.model.reason import Severity
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
@@ -71,7 +71,7 @@ def _switches(facts: HostFacts) -> dict[str, str]:
 def _vram(facts: HostFacts) -> Bytes | None:
     """None where it is not known; no rule needs it, so that it is not asked for."""
     try:
-        return sum(card.gpu.state.vram or 0 for card in facts.cards if runs_cuda(card) and card.gpu.state.driver_model)
+        return sum(gpu.pci.state.vram or 0 for gpu in facts.gpus if runs_cuda(gpu) and gpu.pci.state.driver_model)
     except MissingFact:
         return None
 

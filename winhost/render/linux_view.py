@@ -10,7 +10,7 @@ from winhost.model.facts import Instance
 from winhost.model.units import Bytes, about, size
 from winhost.render import linux_text
 from winhost.render.fact_text import format_fact
-from winhost.render.machine_view import MachinePicture, ShownCard
+from winhost.render.machine_view import MachinePicture, ShownGpu
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_gpu import LinuxGpu
 from winhost.resources.linux.linux_system import LinuxSystem
@@ -31,9 +31,9 @@ def linux_machine(host: HostFacts) -> MachinePicture:
     """The view of a host. What could not be read is listed in the gaps and raises nothing."""
     gaps: list[str] = []
     try:
-        cards = tuple(_card(gpu, number) for number, gpu in enumerate(host.all(LinuxGpu), 1))
+        gpus = tuple(_gpu(gpu, number) for number, gpu in enumerate(host.all(LinuxGpu), 1))
     except MissingFact as gap:
-        cards = ()
+        gpus = ()
         gaps.append(f"GPUs {gap.missing}")
     return MachinePicture(
         host=host.host,
@@ -41,7 +41,7 @@ def linux_machine(host: HostFacts) -> MachinePicture:
         model=format_fact(lambda: "metal" if host.the(LinuxSystem).virtualization == "none" else _virtual(host)),
         memory=format_fact(lambda: about(host.the(LinuxSystem).memory)),
         sockets=(),
-        cards=cards,
+        gpus=gpus,
         vms=(),
         gaps=tuple(gaps),
         said=tuple((what, format_fact(partial(tell, host))) for what, tell in _SAID),
@@ -62,9 +62,9 @@ def _listed(rows: list[tuple[str, ...]], form: str) -> str:
     return ", ".join(form.format(*row) for row in rows) or "none"
 
 
-def _card(gpu: Instance[LinuxGpu], number: int) -> ShownCard:
+def _gpu(gpu: Instance[LinuxGpu], number: int) -> ShownGpu:
     state = gpu.state
-    return ShownCard(
+    return ShownGpu(
         number=number,
         name=format_fact(lambda: state.name or _named(state.device)),
         location=gpu.key["address"],
@@ -82,13 +82,13 @@ def _card(gpu: Instance[LinuxGpu], number: int) -> ShownCard:
 
 def _named(device: str | None) -> str:
     """The catalogue's value, as long as no driver tells."""
-    card = known(device or "")
-    return card.name if card else f"GPU {device}"
+    gpu = known(device or "")
+    return gpu.name if gpu else f"GPU {device}"
 
 
 def _catalogued(gpu: LinuxGpu) -> Bytes | None:
-    card = known(_or_none(lambda: gpu.device) or "")
-    return card.memory if card else None
+    model = known(_or_none(lambda: gpu.device) or "")
+    return model.memory if model else None
 
 
 def _or_none(read: Callable[[], T | None]) -> T | None:

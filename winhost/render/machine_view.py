@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.hardware.cards import card_name, memory_of, runs_cuda, serves
+from winhost.hardware.host_gpus import gpu_name, memory_of, runs_cuda, serves
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes, about, mib, size
 from winhost.render.fact_text import format_fact
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.assignable_device import ASSIGNED, owner
 from winhost.resources.windows.processor import Processor
 from winhost.resources.windows.vm import Vm
@@ -24,7 +24,7 @@ _ROOT = re.compile(r"PCIROOT\(([0-9A-F]+)\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class ShownCard:
+class ShownGpu:
     """A GPU. number: counts from 1 in the order of locations; memory in bytes, None where it is unknown."""
 
     number: int
@@ -55,7 +55,7 @@ class ShownVm:
     state: str
     memory: str
     mmio: str
-    cards: tuple[int, ...]
+    gpus: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class MachinePicture:
     model: str
     memory: str
     sockets: tuple[tuple[str, str], ...]
-    cards: tuple[ShownCard, ...]
+    gpus: tuple[ShownGpu, ...]
     vms: tuple[ShownVm, ...]
     gaps: tuple[str, ...]
     said: tuple[tuple[str, str], ...] = ()
@@ -78,7 +78,7 @@ class MachinePicture:
     @property
     def counted(self) -> tuple[str, ...]:
         """Its GPUs by kind: `8x NVIDIA L40S`."""
-        kinds = Counter(card.name for card in self.cards if card.serves)
+        kinds = Counter(gpu.name for gpu in self.gpus if gpu.serves)
         return tuple(f"{count}x {name}" if count > 1 else name for name, count in kinds.items())
 
 
@@ -86,7 +86,7 @@ def machine(facts: HostFacts) -> MachinePicture:
     """The view of a host. What could not be read is listed in the gaps and raises nothing."""
     gaps: list[str] = []
     sockets = _listed("Processors", lambda: facts.all(Processor), gaps)
-    cards = tuple(_card(facts, card, number) for number, card in enumerate(_cards(facts, gaps), 1))
+    gpus = tuple(_gpu(facts, gpu, number) for number, gpu in enumerate(_gpus(facts, gaps), 1))
     vms = _listed("Virtual machines", lambda: facts.vms, gaps)
     return MachinePicture(
         host=facts.host,
@@ -94,8 +94,8 @@ def machine(facts: HostFacts) -> MachinePicture:
         model=format_fact(lambda: f"{facts.firmware.manufacturer} {facts.firmware.model}"),
         memory=format_fact(lambda: about(facts.memory.total)),
         sockets=tuple((socket.key["socket"], _socket(socket)) for socket in sockets),
-        cards=cards,
-        vms=tuple(_vm(facts, vm, cards) for vm in vms),
+        gpus=gpus,
+        vms=tuple(_vm(facts, vm, gpus) for vm in vms),
         gaps=tuple(gaps),
     )
 
@@ -108,49 +108,49 @@ def _listed(what: str, read: Callable[[], tuple[T, ...]], gaps: list[str]) -> tu
         return ()
 
 
-def _cards(facts: HostFacts, gaps: list[str]) -> tuple[Card, ...]:
-    return _listed("Cards", lambda: facts.cards, gaps)
+def _gpus(facts: HostFacts, gaps: list[str]) -> tuple[Gpu, ...]:
+    return _listed("GPUs", lambda: facts.gpus, gaps)
 
 
 def _socket(socket: Instance[Processor]) -> str:
     return format_fact(lambda: f"{socket.state.name}, {socket.state.cores} cores, {socket.state.threads} threads")
 
 
-def _card(facts: HostFacts, card: Card, number: int) -> ShownCard:
-    gpu = card.gpu.state
-    place = format_fact(lambda: facts.place(card.gpu))
-    root = _ROOT.search(card.location)
-    return ShownCard(
+def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
+    state = gpu.pci.state
+    place = format_fact(lambda: facts.place(gpu.pci))
+    root = _ROOT.search(gpu.location)
+    return ShownGpu(
         number=number,
-        name=format_fact(lambda: card_name(card)),
-        location=card.location,
+        name=format_fact(lambda: gpu_name(gpu)),
+        location=gpu.location,
         root=f"PCI root {root[1]}" if root else "PCI root unknown",
-        memory=_memory(card),
-        bars=format_fact(lambda: " + ".join(size(found.length) for found in gpu.ranges) or "not readable now"),
-        driver=format_fact(lambda: gpu.driver_model or "no GPU driver"),
-        displays=format_fact(lambda: gpu.displays),
+        memory=_memory(gpu),
+        bars=format_fact(lambda: " + ".join(size(found.length) for found in state.ranges) or "not readable now"),
+        driver=format_fact(lambda: state.driver_model or "no GPU driver"),
+        displays=format_fact(lambda: state.displays),
         place="assigned" if place.startswith(ASSIGNED) else place,
         vm=owner(place),
-        serves=serves(card),
-        cuda=serves(card) and runs_cuda(card),
+        serves=serves(gpu),
+        cuda=serves(gpu) and runs_cuda(gpu),
     )
 
 
-def _memory(card: Card) -> Bytes | None:
+def _memory(gpu: Gpu) -> Bytes | None:
     try:
-        return memory_of(card)
+        return memory_of(gpu)
     except MissingFact:
         return None
 
 
-def _vm(facts: HostFacts, vm: Instance[Vm], cards: Sequence[ShownCard]) -> ShownVm:
+def _vm(facts: HostFacts, vm: Instance[Vm], gpus: Sequence[ShownGpu]) -> ShownVm:
     return ShownVm(
         id=vm.key["vm"],
         name=format_fact(lambda: vm.state.name),
         state=format_fact(lambda: f"{vm.state.state}, generation {vm.state.generation}"),
         memory=format_fact(lambda: _startup(facts, vm)),
         mmio=format_fact(lambda: _windows(facts, vm)),
-        cards=tuple(card.number for card in cards if card.vm == vm.key["vm"]),
+        gpus=tuple(gpu.number for gpu in gpus if gpu.vm == vm.key["vm"]),
     )
 
 

@@ -6,14 +6,14 @@ from winhost.compat.needs import Fit
 from winhost.core.dataclass import dataclass
 from winhost.model.units import gib, gib_range
 from winhost.sizing.budget import Budget
-from winhost.sizing.memory_places import HOST, HOST_PER_CARDS, PINNED, RAM, SHM, BudgetLine, MemoryPlace
+from winhost.sizing.memory_places import HOST, HOST_PER_GPUS, PINNED, RAM, SHM, BudgetLine, MemoryPlace
 
 _PLACES = {
     RAM: "Memory of the target",
     SHM: "Shared memory (/dev/shm)",
     PINNED: "Memory that may be pinned",
     HOST: "Memory of the machine",
-    HOST_PER_CARDS: "Memory of the machine, compared with that of its GPUs",
+    HOST_PER_GPUS: "Memory of the machine, compared with that of its GPUs",
 }
 
 
@@ -67,15 +67,15 @@ def _verdict(found: Budget | MemoryPlace) -> str:
     return "unknown" if found.fits is None else "fits"
 
 
-def memory(fit: Fit, cards: Sequence[str]) -> MemoryChart | None:
-    """The chart; None without a workload, or where its memory is unknown. cards: names of the GPUs that run CUDA."""
+def memory(fit: Fit, gpus: Sequence[str]) -> MemoryChart | None:
+    """The chart; None without a workload, or where its memory is unknown. GPUs: names of the GPUs that run CUDA."""
     found = fit.budget
     if found is None:
         return None
     return MemoryChart(
         variant=fit.variant,
         verdict=_verdict(found),
-        bars=tuple(_bar(place, found, cards) for place in found.places if place.used or not place.fits),
+        bars=tuple(_bar(place, found, gpus) for place in found.places if place.used or not place.fits),
         homeless=found.placement.homeless,
         missing=tuple(_missing(found)),
         fixes=tuple(fix.text for fix in fit.short.fixes) if fit.short else (),
@@ -89,7 +89,7 @@ def _missing(found: Budget) -> Sequence[str]:
     ]
 
 
-def _bar(place: MemoryPlace, found: Budget, cards: Sequence[str]) -> PlaceBar:
+def _bar(place: MemoryPlace, found: Budget, gpus: Sequence[str]) -> PlaceBar:
     lines = [line for line in found.lines if line.where == place.where]
     whole = max(place.used, place.capacity or 0, 1)
     shares, left = [], 0
@@ -101,7 +101,7 @@ def _bar(place: MemoryPlace, found: Budget, cards: Sequence[str]) -> PlaceBar:
     limit = None if place.capacity is None else _percent(place.capacity, whole)
     capacity = "unknown" if place.capacity is None else gib(place.capacity)
     return PlaceBar(
-        title=_PLACES[place.where] if place.card is None else cards[place.card],
+        title=_PLACES[place.where] if place.card is None else gpus[place.card],
         verdict=_verdict(place),
         sum=f"{gib_range(place.least, place.used)} of {capacity}",
         capacity=capacity,

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from winhost.core.dataclass import dataclass
 from winhost.render.fact_text import NOT_YET, fitted
-from winhost.render.machine_view import MachinePicture, ShownCard
+from winhost.render.machine_view import MachinePicture, ShownGpu
 
 MARGIN = 14
 GAP = 14
-RAIL = 16  # left of the rows, for the line that joins processors and cards
+RAIL = 16  # left of the rows, for the line that joins processors and GPUs
 LINE = 17
 LETTER = 6.4  # width of a letter in the widest usual font; what is wider still, its box cuts off
 HEADING = 7.7
@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Box:
-    """kind: host, processor, memory, card, screen (and no GPU), given (to a VM) or vm."""
+    """kind: host, processor, memory, GPU, screen (and no GPU), given (to a VM) or vm."""
 
     kind: str
     x: int
@@ -77,31 +77,31 @@ def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
     """Rows of at most `columns` boxes: processors and memory, then the GPUs in their slots, then the VMs."""
     head = _head(view, width)
     boxes: list[Box] = []
-    cards: list[list[Box]] = []
+    gpus: list[list[Box]] = []
     below = head[-1].y + GAP
-    for contents in (_own(view), _cards(view), _vms(view)):
+    for contents in (_own(view), _gpus(view), _vms(view)):
         for row in _rows(contents, columns):
             made = _row(row, below, width, columns)
             boxes += made
             below = made[0].y + made[0].height + GAP
-            if row[0].kind in ("card", "screen", "given"):
-                cards.append(made)
+            if row[0].kind in ("gpu", "screen", "given"):
+                gpus.append(made)
         below += GAP // 2 if contents else 0
     height = below - GAP // 2
     frame = Box("host", 0, 0, width, height, tuple(head))
-    return Picture(width, height, (frame, *boxes), tuple(_bus(boxes[0], cards)), words(view))
+    return Picture(width, height, (frame, *boxes), tuple(_bus(boxes[0], gpus)), words(view))
 
 
 def words(view: MachinePicture) -> str:
     """The diagram in one sentence."""
-    cards = ", ".join(
-        f"{card.number} {card.name}" + (f" assigned to {_vm_name(view, card)}" * bool(card.vm)) for card in view.cards
+    gpus = ", ".join(
+        f"{gpu.number} {gpu.name}" + (f" assigned to {_vm_name(view, gpu)}" * bool(gpu.vm)) for gpu in view.gpus
     )
     vms = ", ".join(vm.name for vm in view.vms)
     sockets = ", ".join(text for _, text in view.sockets)
     if view.is_linux:
-        return f"Memory: {view.memory}. GPUs: {cards or 'none'}."
-    return f"Processors: {sockets or 'unknown'}. Memory: {view.memory}. GPUs: {cards or 'none'}. VMs: {vms or 'none'}."
+        return f"Memory: {view.memory}. GPUs: {gpus or 'none'}."
+    return f"Processors: {sockets or 'unknown'}. Memory: {view.memory}. GPUs: {gpus or 'none'}. VMs: {vms or 'none'}."
 
 
 # ---- what is in the boxes
@@ -112,35 +112,35 @@ def _own(view: MachinePicture) -> list[_Content]:
     return [*sockets, _Content("memory", "Memory", (view.memory,))]
 
 
-def _cards(view: MachinePicture) -> list[_Content]:
-    largest = max((card.memory or 0 for card in view.cards), default=0)
-    return [_of_card(view, card, largest) for card in view.cards]
+def _gpus(view: MachinePicture) -> list[_Content]:
+    largest = max((gpu.memory or 0 for gpu in view.gpus), default=0)
+    return [_of_gpu(view, gpu, largest) for gpu in view.gpus]
 
 
-def _of_card(view: MachinePicture, card: ShownCard, largest: int) -> _Content:
-    heading = f"{card.number} {card.name}"
-    if not card.serves:
-        return _Content("screen", heading, (card.root, "just a screen, no GPU"))
-    place = f"; → {_vm_name(view, card)}" if card.vm else f"; {card.place}" * (card.place != NOT_YET)
-    displays = f"{card.displays} display{'' if card.displays == '1' else 's'}"
+def _of_gpu(view: MachinePicture, gpu: ShownGpu, largest: int) -> _Content:
+    heading = f"{gpu.number} {gpu.name}"
+    if not gpu.serves:
+        return _Content("screen", heading, (gpu.root, "just a screen, no GPU"))
+    place = f"; → {_vm_name(view, gpu)}" if gpu.vm else f"; {gpu.place}" * (gpu.place != NOT_YET)
+    displays = f"{gpu.displays} display{'' if gpu.displays == '1' else 's'}"
     lines = (
-        f"{card.root}, {card.driver}",
-        f"{displays}{place}" if card.displays else card.location,
-        f"memory {card.holds}",
+        f"{gpu.root}, {gpu.driver}",
+        f"{displays}{place}" if gpu.displays else gpu.location,
+        f"memory {gpu.holds}",
     )
-    share = card.memory / largest if card.memory else 0.0
-    return _Content("given" if card.vm else "card", heading, lines, share)
+    share = gpu.memory / largest if gpu.memory else 0.0
+    return _Content("given" if gpu.vm else "gpu", heading, lines, share)
 
 
-def _vm_name(view: MachinePicture, card: ShownCard) -> str:
-    return next((vm.name for vm in view.vms if vm.id == card.vm), f"VM {card.vm}")
+def _vm_name(view: MachinePicture, gpu: ShownGpu) -> str:
+    return next((vm.name for vm in view.vms if vm.id == gpu.vm), f"VM {gpu.vm}")
 
 
 def _vms(view: MachinePicture) -> list[_Content]:
-    by_number = {card.number: card for card in view.cards}
+    by_number = {gpu.number: gpu for gpu in view.gpus}
     contents = []
     for vm in view.vms:
-        given = [f"■ {number} {by_number[number].name}" for number in vm.cards] or ["no card"]
+        given = [f"■ {number} {by_number[number].name}" for number in vm.gpus] or ["no GPU"]
         contents.append(_Content("vm", f"VM {vm.name}", (vm.state, f"memory {vm.memory}", *given)))
     return contents
 

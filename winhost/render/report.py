@@ -129,7 +129,7 @@ class ReportLine:
     name: str
     kind: str
     system: str
-    cards: tuple[str, ...]
+    gpus: tuple[str, ...]
     variant: str
     best: str
     verdict: Verdict
@@ -209,7 +209,7 @@ class Contents:
             ("By system", _grouped(lines, lambda line: (line.system,))),
             (
                 "By GPU",
-                _grouped(lines, lambda line: {re.sub(r"^\d+x ", "", card) for card in line.cards} or (NO_VARIANT,)),
+                _grouped(lines, lambda line: {re.sub(r"^\d+x ", "", gpu) for gpu in line.gpus} or (NO_VARIANT,)),
             ),
         ]
 
@@ -379,7 +379,7 @@ def _host(read: ReadHost, id_: str, needs: Needs) -> ReportHost:
     view = linux_machine(host) if host.is_linux else machine(host)
     variants = [_variant(evaluation.assessment, fit) for fit in evaluation.fits]
     columns = [variant for path in evaluation.assessment.paths for variant in path.every_variant]
-    cards = [f"GPU {card.number}: {card.name}" for card in view.cards if card.cuda]
+    gpus = [f"GPU {gpu.number}: {gpu.name}" for gpu in view.gpus if gpu.cuda]
     return ReportHost(
         id=id_,
         name=facts.host,
@@ -405,8 +405,8 @@ def _host(read: ReadHost, id_: str, needs: Needs) -> ReportHost:
         rows=matrix(columns, needs),
         layout=None
         if host.is_linux
-        else layout(host, evaluation.assessment.path("dda"), {card.location: card.number for card in view.cards}),
-        memories=tuple(found for fit in evaluation.fits if (found := memory(fit, cards))),
+        else layout(host, evaluation.assessment.path("dda"), {gpu.location: gpu.number for gpu in view.gpus}),
+        memories=tuple(found for fit in evaluation.fits if (found := memory(fit, gpus))),
         plan=read.plan,
         refused=read.refused,
     )
@@ -419,7 +419,7 @@ def _line(host: ReportHost, href: str) -> ReportLine:
         name=host.name,
         kind=host.kind,
         system=host.machine.system,
-        cards=host.machine.counted,
+        gpus=host.machine.counted,
         variant=host.best.fit.variant,
         best=host.best.fit.variant if host.recommended else NO_VARIANT,
         verdict=host.best.fit.verdict,

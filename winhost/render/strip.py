@@ -6,19 +6,19 @@ from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hardware import mmio
 from winhost.hardware.bars import FOUR_GIB, MmioRefused
-from winhost.hardware.cards import serves
+from winhost.hardware.host_gpus import serves
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
 from winhost.paths.dda_mmio import MmioWindows, windows
 from winhost.paths.dda_selection import Selection
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 
 _WIDE_ENOUGH = 4.0  # percent of a strip that a number needs
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a strip. kind: card or reserved; left, width: in percent; number: of a card in the legend."""
+    """A part of a strip. kind: GPU or reserved; left, width: in percent; number: of a GPU in the legend."""
 
     kind: str
     left: float
@@ -48,9 +48,9 @@ class Strip:
 
 @dataclass(frozen=True)
 class Layout:
-    """The windows of one VM with `cards`. refused, remedy: why no VM can have all GPUs that were asked for."""
+    """The windows of one VM with `gpus` GPUs. refused, remedy: why no VM can have all GPUs that were asked for."""
 
-    cards: int
+    gpus: int
     strips: tuple[Strip, ...]
     doubts: tuple[str, ...]
     refused: str | None = None
@@ -63,28 +63,28 @@ def layout(facts: HostFacts, dda: PathVerdict, numbers: Mapping[str, int]) -> La
     numbers: the GPUs' numbers in the report, by location.
     """
     try:
-        cards = _able(facts, dda)
-        return _most(facts, cards, numbers) if cards else None
+        gpus = _able(facts, dda)
+        return _most(facts, gpus, numbers) if gpus else None
     except MissingFact:
         return None
 
 
-def _able(facts: HostFacts, dda: PathVerdict) -> list[Card]:
+def _able(facts: HostFacts, dda: PathVerdict) -> list[Gpu]:
     """The GPUs that DDA does not rule out; all of them where it rules out all, since that may change."""
-    able = {card.key for card in dda.cards if card.verdict is not Verdict.UNSUPPORTED}
-    cards = [card for card in facts.cards if serves(card)]
-    return [card for card in cards if card.location in able] or cards
+    able = {gpu.key for gpu in dda.cards if gpu.verdict is not Verdict.UNSUPPORTED}
+    gpus = [gpu for gpu in facts.gpus if serves(gpu)]
+    return [gpu for gpu in gpus if gpu.location in able] or gpus
 
 
-def _most(facts: HostFacts, cards: Sequence[Card], numbers: Mapping[str, int]) -> Layout:
+def _most(facts: HostFacts, gpus: Sequence[Gpu], numbers: Mapping[str, int]) -> Layout:
     refusal: MmioRefused | None = None
-    for count in range(len(cards), 0, -1):
+    for count in range(len(gpus), 0, -1):
         try:
-            needed = windows(facts, Selection(tuple(cards[:count])))
+            needed = windows(facts, Selection(tuple(gpus[:count])))
         except MmioRefused as refused:
             refusal = refusal or refused
         else:
-            return _drawn(needed, [numbers[card.location] for card in cards[:count]], refusal)
+            return _drawn(needed, [numbers[gpu.location] for gpu in gpus[:count]], refusal)
     return _drawn(None, [], refusal)
 
 
@@ -128,13 +128,13 @@ def _low(window: mmio.LowWindow, numbers: Sequence[int]) -> Strip:
 def _pieces(window: mmio.HighWindow | mmio.LowWindow, numbers: Sequence[int], base: Bytes) -> Iterator[Piece]:
     """A window's GPUs are in the order of their numbers. GPUs of one model are equal, so they are compared by `is`."""
     for it in sorted(window.pieces, key=lambda it: it.start):
-        number = next(number for card, number in zip(window.cards, numbers, strict=True) if card is it.card)
-        yield _piece(it.start, it.length, base, window.size, it.card.name, number)
+        number = next(number for gpu, number in zip(window.gpus, numbers, strict=True) if gpu is it.gpu)
+        yield _piece(it.start, it.length, base, window.size, it.gpu.name, number)
 
 
 def _piece(start: Bytes, length: Bytes, base: Bytes, whole: Bytes, what: str, number: int | None = None) -> Piece:
     return Piece(
-        kind="card" if number else "reserved",
+        kind="gpu" if number else "reserved",
         left=_percent(start - base, whole),
         width=_percent(length, whole),
         number=number,

@@ -1,11 +1,11 @@
 """The GPUs and disks of a Windows host, in rows: disks by the names that settings take, and what is on each."""
 
-from winhost.hardware.cards import memory_of
+from winhost.hardware.host_gpus import memory_of
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.paths.disk_space import on_disk
 from winhost.render.fact_text import format_fact
-from winhost.resources.host import Card, HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.partition import (
     BASIC_DATA,
@@ -34,28 +34,28 @@ _KINDS = {
 
 def gpu_rows(host: HostFacts) -> list[tuple[str, ...]]:
     """Cells in the order of GPU_COLUMNS, then GPU_COLUMNS_WIDE. Raises MissingFact."""
-    return [_gpu_row(host, card) for card in host.cards]
+    return [_gpu_row(host, gpu) for gpu in host.gpus]
 
 
-def _gpu_row(host: HostFacts, card: Card) -> tuple[str, ...]:
-    gpu = card.gpu.state
+def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
+    state = gpu.pci.state
     return (
-        gpu.name,
-        _memory(card),
-        format_fact(lambda: " ".join(filter(None, (gpu.driver, gpu.driver_version))) or "none"),
-        format_fact(lambda: gpu.driver_model or "none"),
-        format_fact(lambda: host.place(card.gpu)),
-        format_fact(lambda: gpu.displays),
-        format_fact(lambda: " + ".join(size(each.length) for each in gpu.ranges) or "not readable now"),
-        card.location,
-        format_fact(lambda: gpu.device_class or "none"),
-        card.gpu.key["device"],
+        state.name,
+        _memory(gpu),
+        format_fact(lambda: " ".join(filter(None, (state.driver, state.driver_version))) or "none"),
+        format_fact(lambda: state.driver_model or "none"),
+        format_fact(lambda: host.place(gpu.pci)),
+        format_fact(lambda: state.displays),
+        format_fact(lambda: " + ".join(size(each.length) for each in state.ranges) or "not readable now"),
+        gpu.location,
+        format_fact(lambda: state.device_class or "none"),
+        gpu.pci.key["device"],
     )
 
 
-def _memory(card: Card) -> str:
+def _memory(gpu: Gpu) -> str:
     """From the catalogue where no driver reports it."""
-    return format_fact(lambda: size(memory_of(card)))
+    return format_fact(lambda: size(memory_of(gpu)))
 
 
 def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:

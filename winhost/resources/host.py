@@ -24,7 +24,7 @@ from winhost.resources.windows.hyperv_host import HyperVHost
 from winhost.resources.windows.hyperv_role import HyperVRole
 from winhost.resources.windows.memory import Memory
 from winhost.resources.windows.operating_system import OperatingSystem
-from winhost.resources.windows.pci_device import PciDevice, card_location
+from winhost.resources.windows.pci_device import PciDevice, gpu_location
 from winhost.resources.windows.session import Session
 from winhost.resources.windows.vm import Vm
 
@@ -59,19 +59,19 @@ def typed(state: type[S], record: Record) -> Instance[S]:
 
 
 @dataclass(frozen=True)
-class Card:
-    """A graphics card: its display function and the functions that share its slot."""
+class Gpu:
+    """A GPU: its display function and the functions that share its slot."""
 
-    gpu: Instance[PciDevice]
+    pci: Instance[PciDevice]
     companions: tuple[Instance[PciDevice], ...] = ()
 
     @cached_property
     def location(self) -> str:
-        return card_location(self.gpu.key["location"])
+        return gpu_location(self.pci.key["location"])
 
     @property
     def functions(self) -> tuple[Instance[PciDevice], ...]:
-        return (self.gpu, *self.companions)
+        return (self.pci, *self.companions)
 
 
 def of_other_system(facts: "HostFacts", what: str) -> UsageError:
@@ -280,9 +280,9 @@ class HostFacts:
         return found.place
 
     @property
-    def cards(self) -> tuple[Card, ...]:
-        """Graphics cards in the order of their location paths, so that plans are stable."""
-        return self.keep(_cards, _cards, self)
+    def gpus(self) -> tuple[Gpu, ...]:
+        """GPUs in the order of their location paths, so that plans are stable."""
+        return self.keep(_gpus, _gpus, self)
 
 
 @lru_cache(maxsize=1024)
@@ -299,17 +299,17 @@ def _interned(reads: frozenset[Any]) -> frozenset[Any]:
     return reads
 
 
-def _cards(facts: HostFacts) -> tuple[Card, ...]:
+def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     slots: defaultdict[str, list[Instance[PciDevice]]] = defaultdict(list)
     for function in facts.all(PciDevice):
-        slots[card_location(function.key["location"])].append(function)
-    cards = []
+        slots[gpu_location(function.key["location"])].append(function)
+    gpus = []
     for location in sorted(slots):
         functions = sorted(slots[location], key=lambda f: f.key["location"])
-        gpus = [f for f in functions if f.state.kind == "display"]
-        if gpus:
-            cards.append(Card(gpus[0], tuple(f for f in functions if f is not gpus[0])))
-    return tuple(cards)
+        displays = [f for f in functions if f.state.kind == "display"]
+        if displays:
+            gpus.append(Gpu(displays[0], tuple(f for f in functions if f is not displays[0])))
+    return tuple(gpus)
 
 
 @once

@@ -133,7 +133,7 @@ def _engine(request: ComposeRequest, model: Model, served: Served, before: Mappi
     volumes = [each.split(":", 1) for each in service["volumes"]]
     service["volumes"] = [f"{sources.get(source, source)}:{target}" for source, target in volumes]
     shell, flag, start = service["entrypoint"]
-    waits = {engine: "service_healthy" for card, engine in before.items() if card in served.cards}
+    waits = {engine: "service_healthy" for gpu, engine in before.items() if gpu in served.cards}
     return {
         **service,
         "restart": "unless-stopped",

@@ -12,13 +12,13 @@ from winhost.serving.engine_names import MODEL, kv_folder, lmcache, model_folder
 from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
-from winhost.sizing.card_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, limit_of, share_holds
 from winhost.sizing.engines import CUDA_GRAPHS, REMAINS, Engine, engine
+from winhost.sizing.gpu_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, limit_of, share_holds
 from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
 
 SHM_LEAST: Bytes = 8 * GiB
 SHM_STEP: Bytes = 8 * GiB
-# Of each card. NCCL maps at most 4 MiB + 512 KiB + 4.69 MiB (Simple, LL, LL128) for each of 64 channels, 588 MiB; six
+# Of each GPU. NCCL maps at most 4 MiB + 512 KiB + 4.69 MiB (Simple, LL, LL128) for each of 64 channels, 588 MiB; six
 # communicators of an engine (world, tensor, pipeline, data, expert, and vLLM's own) make 3.45 GiB. /dev/shm is a limit:
 # what nobody writes takes no memory, but where it ends NCCL fails, or falls back on sockets.
 SHM_MARGIN: Bytes = 4 * GiB
@@ -42,7 +42,7 @@ def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
     counted = [line for line in budget.lines if line.where == SHM and line.model == model.name]
     needed = sum(line.bytes for line in counted) + model.gpus * SHM_MARGIN
     parts = [f"{gib(line.bytes)} {line.what} ({line.how})" for line in counted]
-    parts.append(f"{gib(model.gpus * SHM_MARGIN)} margin ({gib(SHM_MARGIN)} a card)")
+    parts.append(f"{gib(model.gpus * SHM_MARGIN)} margin ({gib(SHM_MARGIN)} a GPU)")
     size = max(SHM_LEAST, -(-needed // SHM_STEP) * SHM_STEP)
     return size, f"{' + '.join(parts)} = {gib(needed)}; up to a multiple of {gib(SHM_STEP)}: {gib(size)}"
 
@@ -139,15 +139,15 @@ def _vram(case: Case, place: MemoryPlace) -> Bytes:
     return case.vram[place.card]
 
 
-def _cards(case: Case) -> Computed:
-    cards = case.budget.placement.cards[case.model.name]
-    doubt = _ORDER_IN_GUEST if case.target.path == "dda" and _differ(case, len(cards)) else None
-    return Computed(",".join(map(str, cards)), "where the budget places it, in the order of the PCI bus", doubt)
+def _gpus(case: Case) -> Computed:
+    gpus = case.budget.placement.cards[case.model.name]
+    doubt = _ORDER_IN_GUEST if case.target.path == "dda" and _differ(case, len(gpus)) else None
+    return Computed(",".join(map(str, gpus)), "where the budget places it, in the order of the PCI bus", doubt)
 
 
 def _differ(case: Case, taken: int) -> bool:
     """Tell whether it matters which of the GPUs a number means."""
-    kinds = {card.gpu.key["device"] for card in case.target.gpus}
+    kinds = {gpu.pci.key["device"] for gpu in case.target.gpus}
     return taken < len(case.target.gpus) and (len(kinds) > 1 or len(set(case.vram)) > 1)
 
 
@@ -218,7 +218,7 @@ COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
     "lmcache.network": _named(lambda name: f"container:{lmcache(name)}", "by the model's name"),
     "shm.size": _shm,
     "gpu.share": _share,
-    "gpu.cards": _cards,
+    "gpu.cards": _gpus,
     "ram": _ram,
     "model.tensor": _of_model(lambda model: model.parallel.tensor),
     "model.pipeline": _of_model(lambda model: model.parallel.pipeline),

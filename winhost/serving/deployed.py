@@ -19,7 +19,7 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}$")]
 _Socket = Annotated[str, Field(pattern=r"^/run/winhost-engines/[a-z0-9-]{1,64}/engine\.sock$")]
 _Text = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,300}$")]
 _STRICT = ConfigDict(extra="forbid", strict=True)
-Card: TypeAlias = Annotated[int, Field(ge=0, le=255)]
+GpuNumber: TypeAlias = Annotated[int, Field(ge=0, le=255)]
 
 
 class NotDeployed(ValueError):
@@ -41,7 +41,7 @@ class DeployedEngine:
     image: _Text | None
     version: _Text
     profile: _Text
-    cards: list[Card]
+    cards: list[GpuNumber]
     turns: bool = False
     stands_by: _Name | None = None
 

@@ -7,9 +7,9 @@ from winhost.core.dataclass import dataclass
 from winhost.gateway.gateway_settings import FIRST, SECOND
 from winhost.model.served import (
     BootTest,
-    CardState,
     EngineState,
     GatewayState,
+    GpuState,
     Sample,
     ServingState,
     UnitState,
@@ -99,7 +99,7 @@ class GatewayStatus:
 
 
 @dataclass(frozen=True)
-class ServedCard:
+class ServedGpu:
     """A GPU. free: bytes; models: whose engines have it."""
 
     index: int
@@ -120,7 +120,7 @@ class ServingStatus:
     serves: bool
     models: tuple[ModelStatus, ...]
     gateway: GatewayStatus
-    gpus: tuple[ServedCard, ...] | None
+    gpus: tuple[ServedGpu, ...] | None
     versions: tuple[Version, ...]
     boot_test: BootTest | None = None
 
@@ -136,7 +136,7 @@ def serving_status(host: str, deployed: Deployed, found: ServingState, yields: s
     gateway = _gateway(deployed.gateway, last, found.gateway, yields if yields in YIELDS else None)
     all_serve = bool(models) and all(each.serves for each in models)
     serves = all_serve and gateway.state == "serving" and gateway.ready is not False and not gateway.yields
-    gpus = None if found.gpus is None else tuple(_card(each, deployed) for each in found.gpus)
+    gpus = None if found.gpus is None else tuple(_gpu_row(each, deployed) for each in found.gpus)
     engines = (Version(f"vLLM of {each.model}", each.version) for each in models if each.version)
     return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines), found.boot_test)
 
@@ -215,6 +215,6 @@ def _gateway(
 _COUNTS = ("running", "waiting", "answered", "refused", "broken")
 
 
-def _card(found: CardState, deployed: Deployed) -> ServedCard:
+def _gpu_row(found: GpuState, deployed: Deployed) -> ServedGpu:
     models = tuple(each.model for each in deployed.engines if found.index in each.cards)
-    return ServedCard(found.index, found.name, found.total, found.used, found.busy, models)
+    return ServedGpu(found.index, found.name, found.total, found.used, found.busy, models)

@@ -42,7 +42,7 @@ def turn_settings(
             of_models[model.name]["awake_mib"] = model.awake
     turns: dict[str, Json] = {"keeper": KEEPER_SOCKET}
     if memory:
-        turns["memory"] = {str(card): size for card, size in sorted(memory.items())}
+        turns["memory"] = {str(gpu): size for gpu, size in sorted(memory.items())}
     if idle is not None:
         turns["idle"] = idle
     return of_models, turns

@@ -10,7 +10,7 @@ from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import ConditionResult, When, evaluate
-from winhost.hardware.cards import card_name
+from winhost.hardware.host_gpus import gpu_name
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.sizing.budget import Budget
 from winhost.sizing.memory_places import RAM
@@ -33,12 +33,12 @@ class Case:
 
 
 def _blackwell(case: Case) -> bool:
-    gpus = [(card, listed(card)) for card in case.target.gpus]
-    if any(gpu and gpu.architecture == "Blackwell" for _, gpu in gpus):
+    gpus = [(gpu, listed(gpu)) for gpu in case.target.gpus]
+    if any(model and model.architecture == "Blackwell" for _, model in gpus):
         return True
-    for card, gpu in gpus:
-        if gpu is None or gpu.architecture is None:
-            raise MissingFact(f"the architecture of {card_name(card)}", NOT_THERE)
+    for gpu, model in gpus:
+        if model is None or model.architecture is None:
+            raise MissingFact(f"the architecture of {gpu_name(gpu)}", NOT_THERE)
     return False
 
 
@@ -73,8 +73,8 @@ def _residues_fit(case: Case) -> bool:
     """Tell whether the residues on the model's GPUs fit beside the model whose turn it is. Missing sizes count as
     fitting.
     """
-    cards = case.budget.placement.cards.get(case.model.name, ())
-    return all(place.fits is not False for place in case.budget.places if place.card in cards)
+    gpus = case.budget.placement.cards.get(case.model.name, ())
+    return all(place.fits is not False for place in case.budget.places if place.card in gpus)
 
 
 ASKED: Mapping[str, Callable[[Case], Answer]] = {

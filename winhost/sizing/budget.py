@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from winhost.core.dataclass import dataclass
 from winhost.model.path import AvailableMemory
 from winhost.model.workload import Workload, with_standbys
-from winhost.sizing.card_memory import VIDEO, card_lines, gpu_capacity, missing_of_video, placement_of
 from winhost.sizing.engines import Engine, Missing, engine
+from winhost.sizing.gpu_memory import VIDEO, gpu_capacity, gpu_lines, missing_of_video, placement_of
 from winhost.sizing.host_memory import host_lines, pinned_lines, pins, ram_lines, shm_lines
 from winhost.sizing.memory_places import (
     HOST,
-    HOST_PER_CARDS,
+    HOST_PER_GPUS,
     PINNED,
     RAM,
     SHARED_WITH_WINDOWS,
@@ -54,11 +54,11 @@ def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
     workload = with_fitting_standbys(workload, available_memory)
     largest, vllm = max(available_memory.cards, default=0), workload.versions.get("vllm")
     engines = [engine(model, largest, vllm) for model in workload.models]
-    shares = [gpu_capacity(workload, available_memory, card) for card in range(len(available_memory.cards))]
+    shares = [gpu_capacity(workload, available_memory, gpu) for gpu in range(len(available_memory.cards))]
     placement = placement_of(workload, engines, shares)
     shm = tuple(shm_lines(workload))
     lines = (
-        *card_lines(workload, engines, placement, len(available_memory.cards)),
+        *gpu_lines(workload, engines, placement, len(available_memory.cards)),
         *ram_lines(workload, engines, available_memory, shm),
         *shm,
         *pinned_lines(workload, engines, available_memory),
@@ -98,11 +98,11 @@ class _Doubts:
     engines: Sequence[Engine]
     placement: Placement
 
-    def card(self, card: int) -> bool:
+    def gpu(self, gpu: int) -> bool:
         """Tell whether a value on this GPU is missing."""
         placed = self.placement.cards
-        video = bool(missing_of_video(self.workload.video)) and card in placed.get(VIDEO, ())
-        return video or any(each.missing and card in placed.get(each.model.name, ()) for each in self.engines)
+        video = bool(missing_of_video(self.workload.video)) and gpu in placed.get(VIDEO, ())
+        return video or any(each.missing and gpu in placed.get(each.model.name, ()) for each in self.engines)
 
     @property
     def backups(self) -> bool:
@@ -117,9 +117,9 @@ def _places(
     shares: Sequence[Capacity],
     doubts: _Doubts,
 ) -> Iterator[MemoryPlace]:
-    for card, share in enumerate(shares):
+    for gpu, share in enumerate(shares):
         unproven = not (doubts.placement.fits or doubts.placement.proven)
-        yield memory_place(lines, f"gpu{card}", share, card, doubts=doubts.card(card), unproven=unproven)
+        yield memory_place(lines, f"gpu{gpu}", share, gpu, doubts=doubts.gpu(gpu), unproven=unproven)
     yield memory_place(lines, RAM, capacity_of(available_memory.ram, "what the target gets"), doubts=doubts.backups)
     others = (
         (SHM, capacity_of(available_memory.shm, "size of /dev/shm", "shm-default-half"), False),
@@ -129,7 +129,7 @@ def _places(
             doubts.backups and pins(workload, available_memory),
         ),
         (HOST, capacity_of(available_memory.host_ram, "memory of the machine"), False),
-        (HOST_PER_CARDS, capacity_of(available_memory.host_ram, "memory of the machine"), False),
+        (HOST_PER_GPUS, capacity_of(available_memory.host_ram, "memory of the machine"), False),
     )
     for where, capacity, doubtful in others:
         if doubtful or any(line.where == where for line in lines):

@@ -145,11 +145,11 @@ def _is_suspended(model: Model) -> bool:
     return model.suspend and model.level > 0
 
 
-# --- On a card -------------------------------------------------------------------------------------------------------
+# --- On a GPU -------------------------------------------------------------------------------------------------------
 
 
 def weights(model: Model) -> MemoryPart | Missing:
-    """The weights on the card that holds most of them."""
+    """The weights on the GPU that holds most of them."""
     whole = _whole_weights(model)
     if isinstance(whole, Missing) or model.engine_gpus == 1:
         return whole
@@ -197,7 +197,7 @@ def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:
     """The first or the last stage holds most: its layers and a table of embeddings."""
     if model.attention is None or model.embedding is None:
         why = "the ends of a pipeline hold the embeddings beside their layers, and how large those are is not stated"
-        return Missing(model.name, "weights on each card", why, ("shape",))
+        return Missing(model.name, "weights on each GPU", why, ("shape",))
     embedding, layers = model.embedding, model.attention.layers
     table = embedding.table * model.dtype.bytes
     stage_layers = -(-layers // model.parallel.pipeline)
@@ -225,7 +225,7 @@ def _pool_copy(model: Model) -> MemoryPart | None:
 
 
 def kv_cache(model: Model) -> MemoryPart | Missing:
-    """The KV cache on each card. At least one sequence of full length must fit, or the engine does not start."""
+    """The KV cache on each GPU. At least one sequence of full length must fit, or the engine does not start."""
     if model.kv is not None:
         return MemoryPart("KV cache", model.kv, model.kv, f"{gib(model.kv)} are stated")
     if model.attention is None:
@@ -239,7 +239,7 @@ def kv_cache(model: Model) -> MemoryPart | Missing:
     tokens = -(-model.context // BLOCK) * BLOCK
     how = (
         f"{layers} layers x {heads} KV heads x {model.attention.head_dim} x 2 x {model.kv_bytes} bytes "
-        f"= {token:,} bytes a token on a card; {tokens:,} tokens x {model.sequences} sequences"
+        f"= {token:,} bytes a token on a GPU; {tokens:,} tokens x {model.sequences} sequences"
     )
     return MemoryPart("KV cache", token * tokens * model.sequences, token * tokens, how, ("vllm-kv-shape",))
 
@@ -264,7 +264,7 @@ def _lora(model: Model) -> MemoryPart | None:
     if model.lora is None:
         return None
     total = model.lora.adapters * model.lora.each
-    how = f"{model.lora.adapters} adapters of {gib(model.lora.each)}, on each card"
+    how = f"{model.lora.adapters} adapters of {gib(model.lora.each)}, on each GPU"
     return MemoryPart("LoRA adapters", total, total // model.parallel.tensor, how, ("vllm-lora-slots",), estimate=True)
 
 
@@ -299,20 +299,20 @@ def _outside(model: Model, most_graphs: Bytes) -> list[MemoryPart]:
 
 
 def _backup(model: Model) -> MemoryPart | None:
-    """The weights of all cards; how long they stay there depends on whether they are pinned. Level 2 keeps none."""
+    """The weights of all GPUs; how long they stay there depends on whether they are pinned. Level 2 keeps none."""
     if not model.sleeps or model.level != 1:
         return None
     share = weights(model)
     if isinstance(share, MemoryPart):
         total, least = share.bytes * model.gpus, share.least * model.gpus
-        how = f"{gib(share.bytes)} of weights from {_cards(model.gpus)}"
+        how = f"{gib(share.bytes)} of weights from {_gpus(model.gpus)}"
         return MemoryPart("sleep backup", total, least, how, share.evidence, share.estimate)
     if model.memory is None:
         return None  # the weights are missing already
     total = model.memory * model.gpus
-    how = f"not more than the {gib(model.memory)} stated for {_cards(model.gpus)}"
+    how = f"not more than the {gib(model.memory)} stated for {_gpus(model.gpus)}"
     return MemoryPart("sleep backup", total, 0, how, estimate=True)
 
 
-def _cards(count: int) -> str:
+def _gpus(count: int) -> str:
     return "1 GPU" if count == 1 else f"each of {count} GPUs"

@@ -1,6 +1,6 @@
 """What would make a workload fit: how much is missing where, and the nearest changes, each of them tried.
 
-A fix is one change of the workload or of the cards, together with the host memory that it then takes. Only fixes that
+A fix is one change of the workload or of the GPUs, together with the host memory that it then takes. Only fixes that
 were computed to fit are returned, and none that contains another. Unknown values do not rule a fix out: they are
 listed with it.
 
@@ -35,7 +35,7 @@ class Shortage:
 class WhatWouldFit:
     """Why a workload does not fit, and what would.
 
-    homeless: models that need more cards than there are; missing: values that were not stated, counted as zero; fixes:
+    homeless: models that need more GPUs than there are; missing: values that were not stated, counted as zero; fixes:
     the smallest change first; nearest: the first that takes neither other weights nor a purchase.
     """
 

@@ -26,7 +26,7 @@ class ChangeKind(StrEnum):
     SLEEP_LEVEL = "sleep-level"
     TENSOR = "tensor"
     MOVE = "move"
-    CARDS = "cards"
+    GPUS = "cards"
     SHM = "shm"
     RAM = "ram"
     HOST_RAM = "host-ram"
@@ -36,7 +36,7 @@ class ChangeKind(StrEnum):
 class FitChange:
     """One change to a model or, where that is None, to the available memory.
 
-    was: None where it was not stated; each: bytes of each added card.
+    was: None where it was not stated; each: bytes of each added GPU.
     """
 
     kind: ChangeKind
@@ -62,7 +62,7 @@ def changed(
         return replace(workload, models=models), available_memory
     to = int(change.to)
     match change.kind:
-        case ChangeKind.CARDS:
+        case ChangeKind.GPUS:
             assert change.each is not None
             return workload, replace(
                 available_memory, cards=(*available_memory.cards, *[change.each] * (to - len(available_memory.cards)))
@@ -107,9 +107,9 @@ _TEXTS: dict[ChangeKind, Callable[[FitChange], str]] = {
     ChangeKind.QUANTIZATION: lambda c: f"weights in {c.to}",
     ChangeKind.SLEEP: lambda _: "let it sleep and take turns",
     ChangeKind.SLEEP_LEVEL: lambda c: f"sleep level {c.to}, which keeps no weights in host memory",
-    ChangeKind.TENSOR: lambda c: f"spread each layer over {c.to} cards",
+    ChangeKind.TENSOR: lambda c: f"spread each layer over {c.to} GPUs",
     ChangeKind.MOVE: lambda _: "serve it on another machine",
-    ChangeKind.CARDS: lambda c: f"{c.to} cards instead of {c.was}, each added one of {gib(c.each or 0)}",
+    ChangeKind.GPUS: lambda c: f"{c.to} GPUs instead of {c.was}, each added one of {gib(c.each or 0)}",
     ChangeKind.SHM: lambda c: f"{gib(int(c.to))} of /dev/shm",
     ChangeKind.RAM: lambda c: f"{gib(int(c.to))} of memory for the target instead of {gib(int(c.was or 0))}",
     ChangeKind.HOST_RAM: lambda c: f"{gib(int(c.to))} of memory in the machine instead of {gib(int(c.was or 0))}",

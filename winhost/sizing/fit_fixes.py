@@ -55,7 +55,7 @@ TIERS: tuple[tuple[ChangeKind, ...], ...] = (
     MUCH_LESS,
     (ChangeKind.MOVE,),
     (ChangeKind.QUANTIZATION,),
-    (ChangeKind.CARDS, ChangeKind.HOST_RAM),
+    (ChangeKind.GPUS, ChangeKind.HOST_RAM),
 )
 
 

@@ -10,13 +10,13 @@ from winhost.sizing.memory_places import (
 )
 
 
-def holds_on_cards(found: Budget, now: Budget) -> bool:
+def holds_on_gpus(found: Budget, now: Budget) -> bool:
     """Tell whether the GPUs hold it. If the workload is known not to fit now, unknown capacities do not rule
     out a fix.
     """
-    cards = [place.fits for place in found.places if place.card is not None]
+    gpus = [place.fits for place in found.places if place.card is not None]
     known = now.fits is False
-    return found.placement.fits and all(fits if not known else fits is not False for fits in cards)
+    return found.placement.fits and all(fits if not known else fits is not False for fits in gpus)
 
 
 def as_good_as(found: Budget, now: Budget) -> bool:
@@ -47,7 +47,7 @@ def deciding(found: Budget) -> Iterator[str]:
 
 
 def arithmetic(now: Budget, after: Budget) -> Iterator[str]:
-    """The places that were short, as they are after the change, with changed lines; equal cards share a line."""
+    """The places that were short, as they are after the change, with changed lines; equal GPUs share a line."""
     places_by_text: defaultdict[str, list[str]] = defaultdict(list)
     for where, text in _changes_in_full_places(now, after):
         places_by_text[text].append(where)

@@ -6,7 +6,7 @@ from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB
 from winhost.sizing.budget import Budget
 from winhost.sizing.fit_changes import ChangeKind, FitChange
-from winhost.sizing.memory_places import ALONGSIDE_WINDOWS, HOST, HOST_PER_CARDS, PINNED, RAM, SHM
+from winhost.sizing.memory_places import ALONGSIDE_WINDOWS, HOST, HOST_PER_GPUS, PINNED, RAM, SHM
 
 
 def memory_changes(found: Budget, available_memory: AvailableMemory) -> Iterator[FitChange]:
@@ -37,9 +37,9 @@ def _ram(found: Budget, available_memory: AvailableMemory) -> Bytes:
 def _host_ram(found: Budget, available_memory: AvailableMemory, ram: Bytes) -> Bytes:
     if available_memory.path not in ALONGSIDE_WINDOWS:
         return ram
-    host, cards = found.at(HOST), found.at(HOST_PER_CARDS)
+    host, gpus = found.at(HOST), found.at(HOST_PER_GPUS)
     assert host is not None
-    needed = max(host.used - available_memory.ram + ram, cards.used if cards else 0)
+    needed = max(host.used - available_memory.ram + ram, gpus.used if gpus else 0)
     return _whole(needed) if needed > available_memory.host_ram else available_memory.host_ram
 
 

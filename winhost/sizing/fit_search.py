@@ -14,12 +14,12 @@ from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import engine
 from winhost.sizing.fit_changes import STEP, ChangeKind, FitChange, changed
 from winhost.sizing.fit_fixes import LESS, PURCHASE, Fix, minimal
-from winhost.sizing.fit_judgement import arithmetic, as_good_as, holds_on_cards, not_known
+from winhost.sizing.fit_judgement import arithmetic, as_good_as, holds_on_gpus, not_known
 from winhost.sizing.fit_memory import memory_changes
 
 PARTS = 64  # steps in which all models are reduced together, before each gets back what still fits
-TENSOR = (1, 2, 4, 8)  # cards that share a layer
-MORE_CARDS = 8  # are tried at most
+TENSOR = (1, 2, 4, 8)  # GPUs that share a layer
+MORE_GPUS = 8  # are tried at most
 SUBSETS = 64  # of models to put to sleep
 Changes = tuple[FitChange, ...]
 
@@ -39,7 +39,7 @@ class FixSearch:
             found += self._tried(self._together())
         if not any(fix.tier < PURCHASE for fix in found):
             found += self._tried(self._combined())
-        found += self._tried(self._more_cards())
+        found += self._tried(self._more_gpus())
         return tuple(sorted(minimal(found), key=lambda fix: (fix.tier, len(fix.changes), fix.lost)))
 
     def _tried(self, tries: Iterable[Changes]) -> list[Fix]:
@@ -73,7 +73,7 @@ class FixSearch:
         asleep = tuple(map(_sleep, self._may_sleep))
         starts = (smaller, asleep, (*smaller, *asleep)) if len(self.workload.models) > 1 else (smaller,)
         for first in dict.fromkeys(starts):
-            if first and self._cards_hold(first):
+            if first and self._gpus_hold(first):
                 yield first
             elif first:
                 yield from self._fewer(first, ChangeKind.SEQUENCES)
@@ -82,7 +82,7 @@ class FixSearch:
     def _fewer(self, first: Changes, kind: ChangeKind) -> Iterator[Changes]:
         """Reduce each model to the most that the GPUs can hold, in multiples of its step."""
         for model in self.workload.models:
-            most = _most(_steps(model, kind), lambda n, m=model: self._cards_hold((*first, _less(m, kind, n))))  # type: ignore[misc]
+            most = _most(_steps(model, kind), lambda n, m=model: self._gpus_hold((*first, _less(m, kind, n))))  # type: ignore[misc]
             if most:
                 yield (*first, _less(model, kind, most))
 
@@ -96,7 +96,7 @@ class FixSearch:
         def part(n: int) -> dict[str, int]:
             return {model.name: max(1, _steps(model, kind) * (n - 1) // PARTS) for model in models}
 
-        most = _most(PARTS + 1, lambda n: self._cards_hold(changes(part(n)))) if models else 0
+        most = _most(PARTS + 1, lambda n: self._gpus_hold(changes(part(n)))) if models else 0
         if not most:
             return
         counts = part(most)
@@ -104,7 +104,7 @@ class FixSearch:
             name, floor = model.name, counts[model.name]
             more = _most(
                 _steps(model, kind) + 1 - floor,
-                lambda n, name=name, floor=floor: self._cards_hold(changes({**counts, name: floor + n})),  # type: ignore[misc]
+                lambda n, name=name, floor=floor: self._gpus_hold(changes({**counts, name: floor + n})),  # type: ignore[misc]
             )
             counts[name] = floor + more
         yield changes(counts)
@@ -113,8 +113,8 @@ class FixSearch:
         """Quantize each model to the largest weights that the GPUs hold; all of them where one is not enough."""
         for to in (Quantization.FP8, Quantization.AWQ):
             every = self._all_quantized(to)
-            found: list[Changes] = [(change,) for change in every if self._cards_hold((change,))]
-            if found or (every and self._cards_hold(every)):
+            found: list[Changes] = [(change,) for change in every if self._gpus_hold((change,))]
+            if found or (every and self._gpus_hold(every)):
                 yield from found or [every]
                 return
 
@@ -147,7 +147,7 @@ class FixSearch:
         for chosen in islice(subsets, SUBSETS):
             if len(chosen) > fewest:
                 return
-            if self._cards_hold(chosen):
+            if self._gpus_hold(chosen):
                 fewest = len(chosen)
                 yield chosen
 
@@ -169,7 +169,7 @@ class FixSearch:
             tries = [self._over(model, tensor) for tensor in _tensor_sizes(model)]
             enough = [changes for changes in tries if len(changes) == 1]
             for changes in (*enough, *(changes for changes in tries if changes not in enough)):
-                if self._cards_hold(changes):
+                if self._gpus_hold(changes):
                     yield changes
                     break
 
@@ -180,10 +180,10 @@ class FixSearch:
         )
         return (change, *_added(self.available_memory, lacking)) if lacking > 0 else (change,)
 
-    def _more_cards(self) -> Iterator[Changes]:
-        for count in range(1, MORE_CARDS + 1):
+    def _more_gpus(self) -> Iterator[Changes]:
+        for count in range(1, MORE_GPUS + 1):
             changes = tuple(_added(self.available_memory, count))
-            if changes and self._cards_hold(changes):
+            if changes and self._gpus_hold(changes):
                 yield changes
                 return
 
@@ -193,14 +193,14 @@ class FixSearch:
             workload, available_memory = changed(workload, available_memory, change)
         return workload, available_memory
 
-    def _cards_hold(self, changes: Sequence[FitChange]) -> bool:
-        return holds_on_cards(budget(*self._after(changes)), self.now)
+    def _gpus_hold(self, changes: Sequence[FitChange]) -> bool:
+        return holds_on_gpus(budget(*self._after(changes)), self.now)
 
     def _completed(self, changes: Sequence[FitChange]) -> Fix | None:
-        """The fix with the host memory that it takes; None where the cards do not hold it, or memory does not help."""
+        """The fix with the host memory that it takes; None where the GPUs do not hold it, or memory does not help."""
         workload, available_memory = self._after(changes)
         found = budget(workload, available_memory)
-        if not holds_on_cards(found, self.now):
+        if not holds_on_gpus(found, self.now):
             return None
         every = (*changes, *memory_changes(found, available_memory))
         after = budget(*self._after(every))
@@ -245,7 +245,7 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
 
 
 def _added(available_memory: AvailableMemory, count: int) -> Iterator[FitChange]:
-    """More cards, each as large as the largest there is."""
+    """More GPUs, each as large as the largest there is."""
     if available_memory.cards:
         there = len(available_memory.cards)
-        yield FitChange(ChangeKind.CARDS, None, there, there + count, max(available_memory.cards))
+        yield FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.cards))

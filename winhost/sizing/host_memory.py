@@ -15,7 +15,7 @@ from winhost.sizing.engines import Engine
 from winhost.sizing.memory_places import (
     ALONGSIDE_WINDOWS,
     HOST,
-    HOST_PER_CARDS,
+    HOST_PER_GPUS,
     PINNED,
     RAM,
     SHARED_WITH_WINDOWS,
@@ -27,13 +27,13 @@ from winhost.sizing.memory_places import (
 
 SYSTEM = 2 * GiB
 SYSTEM_LEAST = GiB
-PROCESS_RAM = 2 * GiB  # of the API server and core of each copy, and of each worker, of which there is one a card
+PROCESS_RAM = 2 * GiB  # of the API server and core of each copy, and of each worker, of which there is one a GPU
 PROCESS_RAM_LEAST = GiB
 LOADING = 5 * GiB  # one file of weights; engines start one after the other
 PACKED_LOADER = 8 * 32 * MiB  # pinned, a GPU: a buffer for each thread of winhost_weights
 WINDOWS = 2 * GiB
 WINDOWS_USABLE = 4 * GiB
-NCCL_SHM = 256 * MiB  # a card
+NCCL_SHM = 256 * MiB  # a GPU
 QUEUE_OUT = 10 * 16 * MiB  # slots by size: from the engine to all workers of a copy
 QUEUE_BACK = 10 * 24 * MiB  # from each worker
 QUEUE_OWN = 24 * MiB  # of each copy's workers among themselves
@@ -62,7 +62,7 @@ def ram_lines(
     yield BudgetLine("system", RAM, SYSTEM, SYSTEM_LEAST, system, ("target-ram",), estimate=True)
     for each in engines:
         yield _processes(each)
-    loading = f"a file of weights on its way to the card, {gib(LOADING)} at most; engines start one after the other"
+    loading = f"a file of weights on its way to the GPU, {gib(LOADING)} at most; engines start one after the other"
     yield BudgetLine("loading", RAM, LOADING, 0, loading, ("loading-file",), estimate=True)
     yield from _packed_loaders(workload, RAM)
     yield from _backups(workload, engines, available_memory, RAM)
@@ -164,9 +164,9 @@ def shm_lines(workload: Workload) -> Iterator[BudgetLine]:
         yield from _staging(workload, SHM, "KV tiers", "vllm-tiers-in-shm")
 
 
-def _nccl(model: str, cards: int, where: str) -> BudgetLine:
-    how = f"{gib(NCCL_SHM)} for each of {cards} cards, where they do not reach each other's memory"
-    return BudgetLine("NCCL buffers", where, cards * NCCL_SHM, 0, how, ("nccl-shm-pinned",), estimate=True, model=model)
+def _nccl(model: str, gpus: int, where: str) -> BudgetLine:
+    how = f"{gib(NCCL_SHM)} for each of {gpus} GPUs, where they do not reach each other's memory"
+    return BudgetLine("NCCL buffers", where, gpus * NCCL_SHM, 0, how, ("nccl-shm-pinned",), estimate=True, model=model)
 
 
 def pinned_lines(
@@ -195,6 +195,6 @@ def host_lines(workload: Workload, available_memory: AvailableMemory) -> Iterato
         how = "the least that Windows asks for" + (" with people working on it" if workload.keep_windows_usable else "")
         yield BudgetLine("Windows", HOST, needs, needs, how, ("windows-memory",), estimate=True)
     if available_memory.path in SHARED_WITH_WINDOWS:
-        for card, vram in enumerate(available_memory.cards):
-            how = "memory of the card, for which Windows wants as much of its own"
-            yield BudgetLine(f"gpu{card}", HOST_PER_CARDS, vram, vram, how, ("wsl-vram-above-memory",), estimate=False)
+        for gpu, vram in enumerate(available_memory.cards):
+            how = "memory of the GPU, for which Windows wants as much of its own"
+            yield BudgetLine(f"gpu{gpu}", HOST_PER_GPUS, vram, vram, how, ("wsl-vram-above-memory",), estimate=False)

@@ -10,7 +10,7 @@ RAM = "ram"
 SHM = "shm"
 PINNED = "pinned"
 HOST = "host"
-HOST_PER_CARDS = "host-per-cards"
+HOST_PER_GPUS = "host-per-cards"
 NOT_KNOWN = ", not known"  # the end of `how` for an unknown capacity
 SHARED_WITH_WINDOWS = ("wsl2", "wslc")
 ALONGSIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
@@ -73,7 +73,7 @@ def memory_place(
     lines: Sequence[BudgetLine],
     where: str,
     capacity: Capacity,
-    card: int | None = None,
+    gpu: int | None = None,
     *,
     doubts: bool,
     unproven: bool = False,
@@ -82,7 +82,7 @@ def memory_place(
     fits = _fits(used, capacity.bytes, doubts)
     return MemoryPlace(
         where=where,
-        card=card,
+        card=gpu,
         capacity=capacity.bytes,
         most=capacity.most,
         how=capacity.how,

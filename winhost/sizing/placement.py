@@ -18,13 +18,13 @@ TRIES = 5_000
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim on `cards` different GPUs: `fixed` bytes on each at all times, `turn` while the model is awake. Of those
+    """A claim on `gpus` different GPUs: `fixed` bytes on each at all times, `turn` while the model is awake. Of those
     on a GPU that take turns, one is awake: the largest turn counts. apart: claims with
     the same word share no GPU.
     """
 
     name: str
-    cards: int
+    gpus: int
     fixed: Bytes
     turn: Bytes = 0
     apart: str = ""
@@ -32,9 +32,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Placement:
-    """Cards by name, as positions in what was given.
+    """GPUs by name, as positions in what was given.
 
-    homeless: what needs more cards than there are; fits: whether everything was placed; proven: False where the search
+    homeless: what needs more GPUs than there are; fits: whether everything was placed; proven: False where the search
     gave up, so that a fit may exist.
     """
 
@@ -45,16 +45,16 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class _Card:
+class _Gpu:
     position: int
     capacity: Bytes
     fixed: Bytes = 0
     turn: Bytes = 0
     apart: tuple[str, ...] = ()
 
-    def take(self, claim: Claim) -> "_Card":
+    def take(self, claim: Claim) -> "_Gpu":
         apart = (*self.apart, claim.apart) if claim.apart else self.apart
-        return _Card(self.position, self.capacity, self.fixed + claim.fixed, max(self.turn, claim.turn), apart)
+        return _Gpu(self.position, self.capacity, self.fixed + claim.fixed, max(self.turn, claim.turn), apart)
 
     def is_free_for(self, claim: Claim) -> bool:
         return claim.apart not in self.apart
@@ -65,7 +65,7 @@ class _Card:
 
     @property
     def kind(self) -> tuple[Bytes, Bytes, Bytes, tuple[str, ...]]:
-        """Cards of one kind are interchangeable."""
+        """GPUs of one kind are interchangeable."""
         return self.capacity, self.fixed, self.turn, self.apart
 
 
@@ -73,31 +73,29 @@ class _GaveUp(Exception):
     pass
 
 
-def place_on_cards(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Placement:
-    """Assign cards to every claim; where not everything fits, those with the most memory left, to show the shortage."""
+def place_on_gpus(claims: Sequence[Claim], capacities: Sequence[Bytes]) -> Placement:
+    """Assign GPUs to every claim; where not everything fits, those with the most memory left, to show the shortage."""
     count = Counter(claim.apart for claim in claims)
     claims = [claim if count[claim.apart] > 1 else replace(claim, apart="") for claim in claims]
     ordered = sorted(claims, key=lambda claim: (-(claim.fixed + claim.turn), claim.name))
-    cards = sorted(
-        (_Card(i, capacity) for i, capacity in enumerate(capacities)), key=lambda c: (-c.capacity, c.position)
-    )
-    homeless = tuple(sorted(_homeless(claims, len(cards))))
+    gpus = sorted((_Gpu(i, capacity) for i, capacity in enumerate(capacities)), key=lambda c: (-c.capacity, c.position))
+    homeless = tuple(sorted(_homeless(claims, len(gpus))))
     housed = [claim for claim in ordered if claim.name not in homeless]
     search = _Search()
     try:
-        found = search.follow(housed, tuple(cards))
+        found = search.follow(housed, tuple(gpus))
     except _GaveUp:
-        return Placement(_spread(housed, cards), homeless, fits=False, proven=False)
+        return Placement(_spread(housed, gpus), homeless, fits=False, proven=False)
     if found is None:
-        return Placement(_spread(housed, cards), homeless, fits=False, proven=True)
+        return Placement(_spread(housed, gpus), homeless, fits=False, proven=True)
     return Placement(found, homeless, fits=not homeless, proven=True)
 
 
-def _homeless(claims: Sequence[Claim], cards: int) -> Iterator[str]:
+def _homeless(claims: Sequence[Claim], gpus: int) -> Iterator[str]:
     taken: Counter[str] = Counter()
     for claim in claims:
-        taken[claim.apart] += claim.cards
-        if max(claim.cards, taken[claim.apart] if claim.apart else 0) > cards:
+        taken[claim.apart] += claim.gpus
+        if max(claim.gpus, taken[claim.apart] if claim.apart else 0) > gpus:
             yield claim.name
 
 
@@ -107,37 +105,37 @@ class _Search:
     def __init__(self) -> None:
         self._tried = 0
 
-    def follow(self, claims: Sequence[Claim], cards: tuple[_Card, ...]) -> dict[str, tuple[int, ...]] | None:
+    def follow(self, claims: Sequence[Claim], gpus: tuple[_Gpu, ...]) -> dict[str, tuple[int, ...]] | None:
         if not claims:
             return {}
         first, *others = claims
-        for chosen in self._choices(first, cards):
-            after = tuple(card.take(first) if card in chosen else card for card in cards)
+        for chosen in self._choices(first, gpus):
+            after = tuple(gpu.take(first) if gpu in chosen else gpu for gpu in gpus)
             rest = self.follow(others, after)
             if rest is not None:
-                return {first.name: tuple(sorted(card.position for card in chosen))} | rest
+                return {first.name: tuple(sorted(gpu.position for gpu in chosen))} | rest
         return None
 
-    def _choices(self, claim: Claim, cards: tuple[_Card, ...]) -> Iterator[tuple[_Card, ...]]:
+    def _choices(self, claim: Claim, gpus: tuple[_Gpu, ...]) -> Iterator[tuple[_Gpu, ...]]:
         seen = set()
         for chosen in combinations(
-            [card for card in cards if card.is_free_for(claim) and card.take(claim).left >= 0], claim.cards
+            [gpu for gpu in gpus if gpu.is_free_for(claim) and gpu.take(claim).left >= 0], claim.gpus
         ):
             self._tried += 1
             if self._tried > TRIES:
                 raise _GaveUp
-            kinds = tuple(sorted(card.kind for card in chosen))
+            kinds = tuple(sorted(gpu.kind for gpu in chosen))
             if kinds not in seen:
                 seen.add(kinds)
                 yield chosen
 
 
-def _spread(claims: Sequence[Claim], cards: Sequence[_Card]) -> dict[str, tuple[int, ...]]:
+def _spread(claims: Sequence[Claim], gpus: Sequence[_Gpu]) -> dict[str, tuple[int, ...]]:
     placed: dict[str, tuple[int, ...]] = {}
-    loaded = {card.position: card for card in cards}
+    loaded = {gpu.position: gpu for gpu in gpus}
     for claim in claims:
-        free = [card for card in loaded.values() if card.is_free_for(claim)]
-        order = sorted(free, key=lambda card: (-card.take(claim).left, card.position))
-        placed[claim.name] = tuple(sorted(card.position for card in order[: claim.cards]))
+        free = [gpu for gpu in loaded.values() if gpu.is_free_for(claim)]
+        order = sorted(free, key=lambda gpu: (-gpu.take(claim).left, gpu.position))
+        placed[claim.name] = tuple(sorted(gpu.position for gpu in order[: claim.gpus]))
         loaded |= {at: loaded[at].take(claim) for at in placed[claim.name]}
     return placed

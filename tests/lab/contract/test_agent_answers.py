@@ -173,7 +173,7 @@ def test_every_resource_that_can_be_set_has_its_setter() -> None:
     assert set(Host("server2025-3gpu").machine.changes) == {name for name, resource in WINDOWS.items() if resource.sets}
 
 
-def test_a_card_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:
+def test_a_gpu_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:
     before = ready.machine.settled_state()
     up = ready.place(L40S, f"assigned:{VM}")
     assert (up["before"]["place"], up["after"]["place"]) == ("host-enabled", f"assigned:{VM}")
@@ -190,7 +190,7 @@ def test_force_takes_its_consent_and_what_was_done_before_the_refusal_is_told(re
     assert ready.place(RTX_4090, f"assigned:{VM}", how={"accept": ["force-dismount"]})["ok"]
 
 
-def test_a_card_goes_from_one_vm_to_another(ready: Host) -> None:
+def test_a_gpu_goes_from_one_vm_to_another(ready: Host) -> None:
     ready.place(L40S, f"assigned:{VM}")
     ready.set("VmPower", {"vm": FILES}, {"state": "off"})
     answer = ready.place(L40S, f"assigned:{FILES}")

@@ -44,7 +44,7 @@ class Case:
         clock = SLOW if self.rest.pop("slow", False) else None
         self.machine = machine(self.rest.pop("host"), clock, **self.rest.pop("lab", {}))
         self.vm = vm_named(self.machine, self.rest.pop("vm", "llm-01"))
-        name = self.rest.pop("card", "NVIDIA L40S")
+        name = self.rest.pop("gpu", "NVIDIA L40S")
         self.device = next((d for d in self.machine.devices if d.healthy["name"] == name), None)
         self.fails = self.rest.pop("fails", None)
         self.then = self.rest.pop("then", {})
@@ -94,8 +94,8 @@ class Case:
             return {name: self.filled(each) for name, each in value.items()}
         if isinstance(value, list):
             return [self.filled(each) for each in value]
-        if self.device is not None and value in ("CARD", "INSTANCE"):
-            return self.device.location if value == "CARD" else self.device.instance
+        if self.device is not None and value in ("GPU", "INSTANCE"):
+            return self.device.location if value == "GPU" else self.device.instance
         return value.replace("VM", self.vm) if value in ("VM", "assigned:VM") else value
 
     def says(self, resource: str, asked: dict[str, Any]) -> dict[str, Any]:
@@ -136,17 +136,17 @@ def test_a_text_says_the_host_s_language_and_codes_do_not() -> None:
 
 def test_the_instance_id_says_where_a_device_stands_and_changes_with_each_mount() -> None:
     host = machine("server2025-role-installed")
-    card = next(d for d in host.devices if d.healthy["name"] == "NVIDIA L40S")
-    before = card.instance
+    gpu = next(d for d in host.devices if d.healthy["name"] == "NVIDIA L40S")
+    before = gpu.instance
     host.disable_pnp_device(before)
-    disabled = card.state()
-    host.dismount_vm_host_assignable_device(card.location)
-    dismounted = card.state()
-    host.mount_vm_host_assignable_device(card.location)
+    disabled = gpu.state()
+    host.dismount_vm_host_assignable_device(gpu.location)
+    dismounted = gpu.state()
+    host.mount_vm_host_assignable_device(gpu.location)
     assert dismounted["instance"] == before.replace("PCI\\", "PCIP\\")
     assert (disabled["problem"], disabled["ranges"], dismounted["ranges"]) == (22, [], [])
-    assert card.instance.startswith("PCI\\")
-    assert card.instance != before
+    assert gpu.instance.startswith("PCI\\")
+    assert gpu.instance != before
 
 
 def test_nobody_is_at_home_while_the_host_restarts() -> None:
@@ -210,7 +210,7 @@ def test_the_role_given_back_leaves_the_host_as_it_was() -> None:
     assert "Vm" in before  # its VMs count, though no session can see them now
 
 
-def test_three_cards_need_a_window_for_their_order() -> None:
+def test_three_gpus_need_a_window_for_their_order() -> None:
     needed = 0
     for order in ("assigned", "reversed"):
         host = machine("server2025-role-installed", guest_order=order)
@@ -219,10 +219,10 @@ def test_three_cards_need_a_window_for_their_order() -> None:
         host.set_vm(vm, stop_action="turn-off", low=1 << 30)
         host.set_vm(vm, high=164_384 << 20)
         host.set_vm_memory(vm, dynamic_memory_enabled=False)
-        for card in [d for d in host.devices if d.healthy.get("vram")]:
-            host.disable_pnp_device(card.instance)
-            host.dismount_vm_host_assignable_device(card.location, force=True)
-            host.add_vm_assignable_device(vm, card.location)
+        for gpu in [d for d in host.devices if d.healthy.get("vram")]:
+            host.disable_pnp_device(gpu.instance)
+            host.dismount_vm_host_assignable_device(gpu.location, force=True)
+            host.add_vm_assignable_device(vm, gpu.location)
         host.start_vm(vm)
         needed += len(host.guest_sees(vm))
     assert needed == 5  # all three in one order, two in the other

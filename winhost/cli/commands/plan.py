@@ -29,7 +29,7 @@ from winhost.cli.stack_options import stack_options
 @click.option("--vm", help="dda: the VM that gets the GPUs, by name or GUID. Required if there are several.")
 @click.option(
     "--gpu",
-    "cards",
+    "gpus",
     multiple=True,
     help="dda: a GPU, by name or location path. Default: all that can be used.",
 )

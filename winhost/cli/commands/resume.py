@@ -16,7 +16,7 @@ from winhost.cli.options import run_options
     metavar="NAME",
     help="Assign the GPUs to this VM instead. Only while nothing has been done for the other VM.",
 )
-@click.option("--gpu", "cards", multiple=True, metavar="NAME", help="Use this GPU instead, likewise; may be repeated.")
+@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="Use this GPU instead, likewise; may be repeated.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Use this setting of the path instead, likewise."
 )

@@ -6,11 +6,11 @@ Rates were measured on passed-through H200 GPUs (PCI Express 5.0 x16) in a Linux
 
 from winhost.compat.capability import MEASURES, Measure, measure
 from winhost.compat.target import Target, linked, named, several
-from winhost.hardware.cards import memory_of, partitions
 from winhost.hardware.gpus import NvLink
-from winhost.model.path import SHARED, WHOLE_CARD
+from winhost.hardware.host_gpus import memory_of, partitions
+from winhost.model.path import SHARED, WHOLE_GPU
 from winhost.model.units import Bytes, GiB, about, size
-from winhost.sizing.card_memory import SHARE_WSL, SHARE_WSL_SEVERAL
+from winhost.sizing.gpu_memory import SHARE_WSL, SHARE_WSL_SEVERAL
 
 GB: Bytes = 10**9
 HALF_GIB: Bytes = GiB // 2
@@ -40,7 +40,7 @@ def seconds(bytes_: Bytes, rate: float) -> str:
 
 
 def _on_whole_gpus(text: str) -> Measure:
-    return lambda target: text if target.path in WHOLE_CARD else None
+    return lambda target: text if target.path in WHOLE_GPU else None
 
 
 MEASURES.update({name: _on_whole_gpus(text) for name, text in ON_WHOLE_GPUS.items()})
@@ -75,8 +75,8 @@ def memory(target: Target) -> str | None:
 
 def _largest_slice(target: Target) -> str | None:
     """Largest partition: a GPU's memory divided by its smallest partition count."""
-    cut = [(memory_of(card), partitions(target.facts, card)) for card in target.gpus]
-    counts = [(vram, [count for count in gpu.valid_counts if count > 0]) for vram, gpu in cut if gpu]
+    cut = [(memory_of(gpu), partitions(target.facts, gpu)) for gpu in target.gpus]
+    counts = [(vram, [count for count in split.valid_counts if count > 0]) for vram, split in cut if split]
     slices = [_rounded(vram // min(valid)) for vram, valid in counts if valid]
     return f"at most {', '.join(sorted(set(slices)))} for a VM" if slices else None
 
@@ -103,7 +103,7 @@ def pinned(target: Target) -> str | None:
 def wakes_at(target: Target) -> str | None:
     """Rate at which weights return to the GPU, at best, and the time for all GPU memory."""
     vram = sum(map(memory_of, target.gpus))
-    if not vram or target.path not in (*WHOLE_CARD, *SHARED):
+    if not vram or target.path not in (*WHOLE_GPU, *SHARED):
         return None
     rate, kind = (PAGEABLE, "pageable") if target.path in SHARED else (PINNED, "pinned")
     where = "on Linux with its own driver, not in WSL" if target.path in SHARED else "on an H200 (PCIe 5.0 x16)"
@@ -112,6 +112,6 @@ def wakes_at(target: Target) -> str | None:
 
 @measure("kv-peer-copies")
 def blocks_cross_at(target: Target) -> str | None:
-    if target.path not in WHOLE_CARD or not linked(several(target), NvLink.BOARD):
+    if target.path not in WHOLE_GPU or not linked(several(target), NvLink.BOARD):
         return None
     return "396 GB/s in bulk and 1.3 GB/s in blocks of 16 KiB, one copy each, measured between two H200 over NVLink"

@@ -48,17 +48,17 @@ class NcclTransport:
 
 def transport(target: Target) -> NcclTransport | None:
     """None with fewer than two GPUs, or where it is not known. NCCL's log shows the one it chose."""
-    cards = several(target)
-    if not cards or target.path == "gpu-p":
+    gpus = several(target)
+    if not gpus or target.path == "gpu-p":
         return None
     if target.path in SHARED:
         return NcclTransport(SHM, BEHIND_WINDOWS, (NO_CUSTOM_ALL_REDUCE,))
     shown = shown_transport(target)
     if shown == PEERS:
         return NcclTransport(PEERS)
-    if shown or target.path == "dda" or without_peers(cards) or hung(cards):
+    if shown or target.path == "dda" or without_peers(gpus) or hung(gpus):
         return NcclTransport(SHM, WITHOUT_PEERS, (NO_CUSTOM_ALL_REDUCE,))
-    return NcclTransport(EITHER if untold(cards) or by_bridge(cards) else PEERS)
+    return NcclTransport(EITHER if untold(gpus) or by_bridge(gpus) else PEERS)
 
 
 def shown_transport(target: Target) -> str | None:

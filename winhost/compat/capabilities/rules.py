@@ -19,12 +19,12 @@ from winhost.compat.target import (
     untold,
     without_peers,
 )
-from winhost.hardware.cards import memory_of, shows
-from winhost.hardware.gpus import Gpu, NvLink
+from winhost.hardware.gpus import GpuModel, NvLink
+from winhost.hardware.host_gpus import memory_of, shows
 from winhost.knowledge.versions import generation
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
-from winhost.resources.host import Card
+from winhost.resources.host import Gpu
 from winhost.resources.windows.processor import Processor
 from winhost.resources.windows.vm_actions import VmActions
 from winhost.resources.windows.wsl import Wsl
@@ -43,7 +43,7 @@ OLD_PROCESSORS = re.compile(r"Xeon(\(R\))? (E[357]-|(Platinum|Gold|Silver|Bronze
 
 
 def some_without_cuda(target: Target) -> str | None:
-    idle = [card for card in target.cards if card not in target.gpus]
+    idle = [gpu for gpu in target.all_gpus if gpu not in target.gpus]
     return named(idle) if idle and target.gpus else None
 
 
@@ -53,7 +53,7 @@ def hidden_by_tcc(target: Target) -> str | None:
 
 def cuda_13_left_it(target: Target) -> Finding | None:
     """The CUDA version has to be known with such a GPU alone."""
-    old = [card for card in target.gpus if _capability(listed(card)) < OLDEST_OF_CUDA_13]
+    old = [gpu for gpu in target.gpus if _capability(listed(gpu)) < OLDEST_OF_CUDA_13]
     if not old or target.cuda < CUDA_13:
         return None
     return _of_these("gpu-compute.left-by-cuda-13", old, target, f", CUDA {target.cuda}")
@@ -63,13 +63,13 @@ def cuda_before_it(target: Target) -> Finding | None:
     """Only a stated CUDA version can be too old: the one that winhost installs is new enough for all generations."""
     if "cuda" not in target.stated:
         return None
-    firsts = ((card, _generation(card, "cuda")) for card in target.gpus)
-    new = [card for card, first in firsts if first and target.cuda < first]
+    firsts = ((gpu, _generation(gpu, "cuda")) for gpu in target.gpus)
+    new = [gpu for gpu, first in firsts if first and target.cuda < first]
     return _of_these("gpu-compute.cuda-too-old", new, target, f", CUDA {target.cuda}")
 
 
 def never_built_for_it(target: Target) -> Finding | None:
-    old = [card for card in target.gpus if _capability(listed(card)) < OLDEST_OF_VLLM]
+    old = [gpu for gpu in target.gpus if _capability(listed(gpu)) < OLDEST_OF_VLLM]
     if not old:
         return None
     severity = Severity.UNVERIFIED if len(old) == len(target.gpus) else Severity.DEGRADED
@@ -77,28 +77,28 @@ def never_built_for_it(target: Target) -> Finding | None:
 
 
 def vllm_left_volta(target: Target) -> Finding | None:
-    volta = [card for card in target.gpus if OLDEST_OF_VLLM <= _capability(listed(card)) < OLDEST_NOW]
+    volta = [gpu for gpu in target.gpus if OLDEST_OF_VLLM <= _capability(listed(gpu)) < OLDEST_NOW]
     if not volta or target.vllm < VLLM_WITHOUT_VOLTA:
         return None
     return _of_these("gpu-compute.left-by-vllm", volta, target, f", vLLM {target.vllm}")
 
 
-def _of_these(code: str, cards: list[Card], target: Target, versions: str) -> Finding | None:
+def _of_these(code: str, gpus: list[Gpu], target: Target, versions: str) -> Finding | None:
     """It cannot work where it is so of all GPUs, and the others do without these where it is so of some."""
-    if not cards:
+    if not gpus:
         return None
-    severity = Severity.UNSUPPORTED if len(cards) == len(target.gpus) else Severity.DEGRADED
-    return finding(code, f"{named(cards)}{versions}", severity)
+    severity = Severity.UNSUPPORTED if len(gpus) == len(target.gpus) else Severity.DEGRADED
+    return finding(code, f"{named(gpus)}{versions}", severity)
 
 
-def _capability(gpu: Gpu | None) -> tuple[int, int]:
+def _capability(gpu: GpuModel | None) -> tuple[int, int]:
     """A GPU of which nobody knows it is taken for one that all support."""
     return (gpu and gpu.compute_capability) or OLDEST_NOW
 
 
-def _generation(card: Card, what: str) -> Version | None:
-    gpu = listed(card)
-    found = generation(gpu.architecture) if gpu else None
+def _generation(gpu: Gpu, what: str) -> Version | None:
+    model = listed(gpu)
+    found = generation(model.architecture) if model else None
     version: Version | None = getattr(found, what, None)
     return version
 
@@ -112,12 +112,12 @@ def measured_with_another_driver(target: Target) -> str | None:
 
 
 def nccl_of_the_generation(target: Target) -> str | None:
-    firsts = {first for card in several(target) if (first := _generation(card, "nccl"))}
+    firsts = {first for gpu in several(target) if (first := _generation(gpu, "nccl"))}
     return f"{named(several(target))}: NCCL {max(firsts)} or newer" if firsts else None
 
 
 def unlike_gpus(target: Target) -> str | None:
-    models = {card.gpu.key["device"].partition("&SUBSYS_")[0].upper() for card in several(target)}
+    models = {gpu.pci.key["device"].partition("&SUBSYS_")[0].upper() for gpu in several(target)}
     return named(target.gpus) if len(models) > 1 else None
 
 
@@ -127,17 +127,17 @@ def peers_are_untold(target: Target) -> str | None:
 
 def firmware_redirects(target: Target) -> str | None:
     """NVLink is not affected."""
-    cards = several(target)
-    return named(cards) if cards and not without_peers(cards) and not linked(cards, NvLink.BOARD) else None
+    gpus = several(target)
+    return named(gpus) if gpus and not without_peers(gpus) and not linked(gpus, NvLink.BOARD) else None
 
 
 def peers_of_partitions(target: Target) -> Finding | None:
     """vGPUs have peer-to-peer over NVLink only, so GPUs without NVLink have none."""
-    cards = several(target)
-    if not cards:
+    gpus = several(target)
+    if not gpus:
         return None
-    severity = Severity.UNSUPPORTED if len(linked(cards, NvLink.NONE)) == len(cards) else Severity.UNVERIFIED
-    return finding("gpu-p2p.partition", named(cards), severity)
+    severity = Severity.UNSUPPORTED if len(linked(gpus, NvLink.NONE)) == len(gpus) else Severity.UNVERIFIED
+    return finding("gpu-p2p.partition", named(gpus), severity)
 
 
 def nvlink_in_a_guest(target: Target) -> str | None:
@@ -145,8 +145,8 @@ def nvlink_in_a_guest(target: Target) -> str | None:
 
 
 def nvlink_of_partitions(target: Target) -> str | None:
-    cards = several(target)
-    return named(cards) if cards and not linked(cards, NvLink.NONE) else None
+    gpus = several(target)
+    return named(gpus) if gpus and not linked(gpus, NvLink.NONE) else None
 
 
 def layers_without_peers(target: Target) -> str | None:
@@ -160,20 +160,20 @@ def odd_number_of_gpus(target: Target) -> str | None:
 
 
 def without_peers_on_linux(target: Target) -> str | None:
-    cards = _peerless(several(target))
-    return f"SHM, through host memory: {named(cards)}" if cards else None
+    gpus = _peerless(several(target))
+    return f"SHM, through host memory: {named(gpus)}" if gpus else None
 
 
 def decided_by_the_driver(target: Target) -> str | None:
-    cards = (*untold(several(target)), *by_bridge(several(target)))
-    if not cards or without_peers(several(target)):
+    gpus = (*untold(several(target)), *by_bridge(several(target)))
+    if not gpus or without_peers(several(target)):
         return None
-    return f"P2P if the driver offers it, otherwise SHM: {named(cards)}"
+    return f"P2P if the driver offers it, otherwise SHM: {named(gpus)}"
 
 
-def _peerless(cards: Iterable[Card]) -> list[Card]:
+def _peerless(gpus: Iterable[Gpu]) -> list[Gpu]:
     """Those without usable peer-to-peer on Linux."""
-    found = {card.location: card for card in (*without_peers(cards), *hung(cards))}
+    found = {gpu.location: gpu for gpu in (*without_peers(gpus), *hung(gpus))}
     return list(found.values())
 
 
@@ -215,9 +215,9 @@ def processor_cannot_track(target: Target) -> str | None:
 
 def the_only_display_leaves(target: Target) -> str | None:
     shown = list(filter(shows, target.gpus))
-    return named(shown) if shown and len(shown) == len(target.facts.cards) else None
+    return named(shown) if shown and len(shown) == len(target.facts.gpus) else None
 
 
 def a_display_leaves(target: Target) -> str | None:
     shown = list(filter(shows, target.gpus))
-    return named(shown) if shown and len(shown) < len(target.facts.cards) else None
+    return named(shown) if shown and len(shown) < len(target.facts.gpus) else None

@@ -161,9 +161,9 @@ class Linux:
         """
         if self.own:
             return self.gpu_driver.loaded or ""
-        cards = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
+        gpus = [device for device in self.machine.devices if device.key["device"].startswith("VEN_10DE&")]
         return ", ".join(
-            sorted({str(card.known_or("driver_version", "")) for card in cards if card.known_or("driver", "")})
+            sorted({str(gpu.known_or("driver_version", "")) for gpu in gpus if gpu.known_or("driver", "")})
         )
 
     # ---- the system

@@ -18,9 +18,9 @@ def probe_answer(linux: Linux, request: Json) -> dict[str, Any]:
     if linux.own:
         return _unmeasured(linux, request["parts"])
     devices = linux.machine.devices if linux.driver else []
-    cards = [each for each in devices if _is_gpu(each.key["device"], each.known_or("base_class", None))]
-    number, parts = len(cards), request["parts"]
-    gpus = [_gpu(index, str(card.known_or("name", "NVIDIA GPU"))) for index, card in enumerate(cards)]
+    shown = [each for each in devices if _is_gpu(each.key["device"], each.known_or("base_class", None))]
+    number, parts = len(shown), request["parts"]
+    gpus = [_gpu(index, str(gpu.known_or("name", "NVIDIA GPU"))) for index, gpu in enumerate(shown)]
     links = [{"source": a, "target": b, "access": False} for a in range(number) for b in range(number) if a != b]
     found: dict[str, Any] = {
         "driver": {"cuda": "13.0", "gpus": gpus},

@@ -249,12 +249,12 @@ class SimulatedServing:
 
     def _gpus(self) -> list[Json] | None:
         """The GPUs, with made-up values for the stand-ins' use of them."""
-        cards = list(self.linux.gpus())
-        if not cards:
+        gpus = list(self.linux.gpus())
+        if not gpus:
             return None
         return [
-            {"index": index, "name": str(card.state.get("name")), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
-            for index, card in enumerate(cards)
+            {"index": index, "name": str(gpu.state.get("name")), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
+            for index, gpu in enumerate(gpus)
         ]
 
     def _log(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Decides which cards a Linux guest can use in its MMIO windows: the guest's rule, written a second time on purpose.
+"""Decides which GPUs a Linux guest can use in its MMIO windows: the guest's rule, written a second time on purpose.
 
 The planner sizes windows by its own reading of the same rule (linux pci-hyperv.c, vmbus_drv.c). This one shares no code
-with it, so that a mistake in either shows as a card that a simulated guest does not see.
+with it, so that a mistake in either shows as a GPU that a simulated guest does not see.
 """
 
 from collections.abc import Iterator, Sequence

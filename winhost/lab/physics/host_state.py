@@ -116,10 +116,10 @@ class HostState:
 
     @property
     def other_devices(self) -> set[str]:
-        """Locations of devices that are no graphics cards, and that VMs had when the host was given."""
-        cards = {d.location for d in self.devices}
+        """Locations of devices that are no GPUs, and that VMs had when the host was given."""
+        gpus = {d.location for d in self.devices}
         told = self._initial.get("AssignableDevice", ())
-        return {r.key["location"] for r in told if r.state.get("present") is True} - cards
+        return {r.key["location"] for r in told if r.state.get("present") is True} - gpus
 
     def _make_vms(self) -> dict[str, VirtualMachine]:
         places = {r.key["location"]: str(r.state["place"]) for r in self._initial.get("AssignableDevice", ())}

@@ -19,7 +19,7 @@ class DevicePhysics(Closed):
     bars64: tuple[int, ...] | None = None
     bars32: tuple[int, ...] | None = None
     driver_models: tuple[Literal["WDDM", "TCC", "MCDM"], ...] | None = Field(
-        default=None, description="which nvidia-smi takes; left out, WDDM alone of a GeForce and any of another card"
+        default=None, description="which nvidia-smi takes; left out, WDDM alone of a GeForce and any of another GPU"
     )
 
 

@@ -387,7 +387,7 @@ class Software(Part):
         return current != pending
 
     def driver_models(self) -> dict[str, tuple[str, str]]:
-        """Now and after the next restart, by location path, of the cards that the driver of NVIDIA runs."""
+        """Now and after the next restart, by location path, of the GPUs that the driver of NVIDIA runs."""
         found = {d.location: self._models(d) for d in self.host.devices if drives(d)}
         return {
             where: (models["current"], models["pending"])
@@ -438,7 +438,7 @@ def drives(device: Device) -> bool:
 def _known_models(device: Device) -> tuple[str, ...]:
     if device.physics.driver_models is not None:
         return device.physics.driver_models
-    # Cards for games know nothing else; of the others some are seen in each model.
+    # GPUs for games know nothing else; of the others some are seen in each model.
     return MODELS[:1] if "GeForce" in str(device.healthy["name"]) else MODELS
 
 

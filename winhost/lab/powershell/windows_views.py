@@ -1,7 +1,7 @@
 """Shows a simulated host to cmdlets that only look: CIM, Plug and Play, registry, services, programs.
 
 It is the reverse of what the scripts of the resources do: from the resources back to what Windows would have shown
-them. Around the graphics cards stands what is on every machine (bridges, a network card), so that scripts have to
+them. Around the GPUs stands what is on every machine (bridges, a network card), so that scripts have to
 choose.
 """
 
@@ -244,7 +244,7 @@ def _roots(machine: HostState) -> Iterator[Entity]:
 
 
 def _others(machine: HostState) -> Iterator[Entity]:
-    """Yield devices that no one asks for, and that must not be taken for a part of a card."""
+    """Yield devices that no one asks for, and that must not be taken for a part of a GPU."""
     yield Entity("ROOT\\VOLMGR\\0000", "Volume Manager", "System", "volmgr")
     root = machine.devices[0].location.split("#")[0] if machine.devices else "PCIROOT(0)"
     properties = {f"{_PCI} 1": 2, f"{_PCI} 3": 2, _LOCATIONS: [f"{root}#PCI(1F06)"]}

@@ -49,7 +49,7 @@ KNOWN_PACKAGE_SETS = (
     "podman",
 )
 MODULES = "linux-modules-nvidia-"
-BRANCH = "580-server"  # kept up for long, and the last one for cards before Turing
+BRANCH = "580-server"  # kept up for long, and the last one for GPUs before Turing
 FABRIC_MANAGER = "nvidia-fabricmanager-580"  # of the same branch; it depends on exactly the driver's version
 TO_DO = ("to_add", "to_change", "to_change_foreign", "to_remove")
 NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?"

@@ -47,7 +47,7 @@ def owner(place: str) -> str | None:
                 ),
             ),
         ),
-        # Any lower rung is still our doing; another VM's card is not ours to take.
+        # Any lower rung is still our doing; another VM's GPU is not ours to take.
         undo=UndoRule(
             keep_if=(
                 KeepIf(
@@ -62,7 +62,7 @@ def owner(place: str) -> str | None:
 class AssignableDevice(State):
     """place: host-enabled, host-disabled, dismounted or assigned:<VM GUID>. `set` walks the ladder both ways.
 
-    Also whatever else a VM claims, which may be no graphics card. present: Windows lists a device at this location; a
+    Also whatever else a VM claims, which may be no GPU. present: Windows lists a device at this location; a
     VM that claims one where none is does not start.
     """
 

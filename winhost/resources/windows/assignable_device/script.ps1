@@ -13,7 +13,7 @@ function Get-WinhostAssignableDevice {
         $shown += $function.key.location
         @{ key = $function.key; state = @{ place = $place; present = $true } }
     }
-    # Whatever else a VM claims: what is no card or does not tell that it is one, and what is not there any more, which
+    # Whatever else a VM claims: what is no GPU or does not tell that it is one, and what is not there any more, which
     # keeps the VM from starting and can be taken away.
     foreach ($claim in $claims.Values) {
         if ($shown -notcontains $claim.location) {

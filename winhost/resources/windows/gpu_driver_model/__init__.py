@@ -12,7 +12,7 @@ MCDM = "MCDM"
 @resource(
     ResourceType(
         "GpuDriverModel",
-        title="driver models of cards",
+        title="driver models of GPUs",
         order=160,
         key=("location", "device"),
         sets={"pending": one_of(WDDM, MCDM)},
@@ -25,11 +25,11 @@ MCDM = "MCDM"
     )
 )
 class GpuDriverModel(State):
-    """WDDM, TCC or MCDM, now and after the next restart; null where no driver of NVIDIA runs the card.
+    """WDDM, TCC or MCDM, now and after the next restart; null where no driver of NVIDIA runs the GPU.
 
-    WSL sees cards in WDDM and MCDM; one in TCC it does not see, and is seen to lose the others as well. TCC comes back
-    with a rollback, and is never wanted. Consumer cards know WDDM alone. MCDM is documented by NVIDIA as an enumeration
-    of NVML and reported to work with WSL; from which driver version on, and for which cards, is unverified.
+    WSL sees GPUs in WDDM and MCDM; one in TCC it does not see, and is seen to lose the others as well. TCC comes back
+    with a rollback, and is never wanted. Consumer GPUs know WDDM alone. MCDM is documented by NVIDIA as an enumeration
+    of NVML and reported to work with WSL; from which driver version on, and for which GPUs, is unverified.
     """
 
     current: str | None

@@ -38,7 +38,7 @@ function Switch-WinhostDriverModel {
     param($Function, $Model, $How)
     # Only WDDM shows a picture.
     if ($Model.name -ne 'WDDM' -and (Measure-WinhostDisplays $Function) -gt 0 -and -not (Test-WinhostAccepted $How 'headless')) {
-        Stop-Winhost 'Winhost.TakesDisplay' 'InvalidOperation' 'A display is connected to this card, and would stay dark.'
+        Stop-Winhost 'Winhost.TakesDisplay' 'InvalidOperation' 'A display is connected to this GPU, and would stay dark.'
     }
     $ended = Invoke-WinhostNative 'nvidia-smi.exe' @('-i', (Read-WinhostPciPlace $Function), '-dm', $Model.number) 60
     if ($null -eq $ended) {
@@ -48,7 +48,7 @@ function Switch-WinhostDriverModel {
     $pending = Read-WinhostDriverModel $Function 'pending'
     if ($ended.code -ne 0 -or $pending -ne $Model.name) {
         $output = ("$($ended.output)" -replace '\s+', ' ').Trim()
-        $why = 'This card or its driver knows no such model: consumer cards are always WDDM, and cards of data centers mostly never.'
+        $why = 'This GPU or its driver knows no such model: consumer GPUs are always WDDM, and GPUs of data centers mostly never.'
         Stop-Winhost 'Winhost.DriverModelRefused' 'InvalidOperation' "$why nvidia-smi.exe: $($ended.code) $output"
     }
     if ((Read-WinhostDriverModel $Function 'current') -ne $pending) {

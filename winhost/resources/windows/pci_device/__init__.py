@@ -20,8 +20,8 @@ class MemoryRange:
     length: Annotated[Bytes, Within(1, ADDRESSES)]
 
 
-def card_location(location: str) -> str:
-    """The location path of function 0: functions of one card differ only in the last two digits of the last `PCI()`."""
+def gpu_location(location: str) -> str:
+    """The location path of function 0: functions of one GPU differ only in the last two digits of the last `PCI()`."""
     return FUNCTION.sub(r"#PCI(\g<1>00)", location)
 
 
@@ -33,7 +33,7 @@ def pci_id(device: str) -> str:
 
 @resource(ResourceType("PciDevice", title="PCI devices", order=150, key=("location", "device")))
 class PciDevice(State):
-    """A display, audio or USB function of a graphics card; its key is what survives dismounting and renumbering.
+    """A display, audio or USB function of a GPU; its key is what survives dismounting and renumbering.
 
     device: VEN_10DE&DEV_2684&SUBSYS_…; instance: as Windows names it now (PCIP\\ once dismounted); kind: display,
     audio, usb or other; problem: Configuration Manager code, 0 is none, 22 disabled; driver_model: WDDM, TCC, MCDM or

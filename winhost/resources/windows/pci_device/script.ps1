@@ -266,7 +266,7 @@ function Read-WinhostDriverModels {
     $models = @{}
     $query = @('--query-gpu=pci.bus_id,driver_model.current,driver_model.pending', '--format=csv,noheader')
     $ended = Invoke-WinhostNative 'nvidia-smi.exe' $query 60
-    # 6: it found no device; 9: its driver is not loaded. Then it has nothing to say of any card.
+    # 6: it found no device; 9: its driver is not loaded. Then it has nothing to say of any GPU.
     if ($null -eq $ended -or @(6, 9) -contains $ended.code) {
         return $models
     }

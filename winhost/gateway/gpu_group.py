@@ -24,7 +24,7 @@ _AGAIN_S = 1.0
 _LEAST_S = 0.01
 
 
-class CardGroup:
+class GpuGroup:
     """Members of one group. `run` goes on for as long as the gateway does. awoke: is told when requests to one of them
     may begin.
     """
@@ -174,7 +174,7 @@ class CardGroup:
         everyone = list(self.members.values())
         if target.resident:
             return []
-        staying = [m for m in everyone if m.on_the_card and m is not target and not m.resident]
+        staying = [m for m in everyone if m.on_the_gpu and m is not target and not m.resident]
         now, leaving = _now(), []
         for member in sorted(staying, key=lambda m: (m.stays_until > now, bool(m.running), m.last_use)):
             if fits([*(m for m in staying if m not in leaving), target], everyone, self._limits.memory):
@@ -195,9 +195,9 @@ class CardGroup:
                 self._admit(member)
                 return False
         await self._moves.rest(member)
-        if member.on_the_card:
+        if member.on_the_gpu:
             await asyncio.sleep(_AGAIN_S)
-        return not member.on_the_card
+        return not member.on_the_gpu
 
     async def _drained(self, member: Member, wanted: Callable[[], bool]) -> bool:
         until, cut = _now() + self._limits.drain, False
@@ -267,7 +267,7 @@ class CardGroup:
             if member.state is TurnState.UNKNOWN or (look and member.state in (TurnState.ASLEEP, TurnState.DOWN)):
                 await self._moves.look(member)
         self._watched = now if look else self._watched
-        able = [m for m in self.members.values() if m.on_the_card and m.not_before <= now]
+        able = [m for m in self.members.values() if m.on_the_gpu and m.not_before <= now]
         for member in able:
             if not self._yielding.asked:
                 return None
@@ -277,12 +277,12 @@ class CardGroup:
                 member.not_before = _now() + _WATCH_S
         if able:
             return None
-        pauses = [m.not_before - _now() for m in self.members.values() if m.on_the_card]
+        pauses = [m.not_before - _now() for m in self.members.values() if m.on_the_gpu]
         return min([self._watched + _WATCH_S - _now(), self._yielding.left, *pauses])
 
     async def _one_too_many(self) -> bool:
         """Awake without a turn: it was started or woken by somebody else, or before this program began."""
-        up = [m for m in self._taking_turns if m.on_the_card]
+        up = [m for m in self._taking_turns if m.on_the_gpu]
         if fits(up, list(self.members.values()), self._limits.memory):
             return False
         leaving = min(up, key=lambda member: (member.state is TurnState.AWAKE, member.last_use))
@@ -333,7 +333,7 @@ class CardGroup:
     async def _keep_one_up(self) -> bool:
         """The model that was used last, where none is on the GPUs; or one that is there and was not tried yet."""
         able = [m for m in self._taking_turns if m.not_before <= _now()]
-        if any(m.on_the_card for m in self._taking_turns):
+        if any(m.on_the_gpu for m in self._taking_turns):
             able = [m for m in able if m.state is TurnState.CHECKING]
         able = [m for m in able if m.turns.unit or m.state is not TurnState.DOWN]
         member = max(able, key=lambda each: each.last_use, default=None)
@@ -347,7 +347,7 @@ class CardGroup:
 
     async def _release_one(self) -> bool:
         """The next of those that are still on the GPUs, and last those that nobody could stop before."""
-        able = [m for m in self._taking_turns if m.on_the_card and m.not_before <= _now()]
+        able = [m for m in self._taking_turns if m.on_the_gpu and m.not_before <= _now()]
         member = min(able, key=lambda each: each.state is TurnState.FAILED, default=None)
         if member is None or not await self._leave(member, lambda: True):
             return False
@@ -358,7 +358,7 @@ class CardGroup:
         leaving = self._in_the_way(member)
         for each in leaving:
             await self._leave(each, lambda: True)
-        if any(each.on_the_card for each in leaving):
+        if any(each.on_the_gpu for each in leaving):
             return False
         await self._bring_up(member)
         return True

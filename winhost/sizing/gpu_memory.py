@@ -16,7 +16,7 @@ from winhost.model.workload import (
 )
 from winhost.sizing.engines import CUDA_GRAPHS, NCCL, OUTSIDE, Engine, MemoryPart, Missing
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, Capacity, line_of
-from winhost.sizing.placement import Claim, Placement, place_on_cards
+from winhost.sizing.placement import Claim, Placement, place_on_gpus
 
 VIDEO = "video streams"
 
@@ -49,11 +49,11 @@ def limit_of(path: str, models: Iterable[Model]) -> _Limit:
     return WSL_SEVERAL if any(model.engine_gpus > 1 for model in models) else WSL
 
 
-def gpu_capacity(workload: Workload, available_memory: AvailableMemory, card: int) -> Capacity:
+def gpu_capacity(workload: Workload, available_memory: AvailableMemory, gpu: int) -> Capacity:
     """The bytes of a GPU that engines can have, inside and outside their shares."""
     limit = limit_of(available_memory.path, workload.models)
     outside = OUTSIDE + (NCCL if any(model.engine_gpus > 1 for model in workload.models) else 0)
-    vram = available_memory.cards[card]
+    vram = available_memory.cards[gpu]
     whole, share = vram * limit.whole // 100, vram * limit.share // 100 + outside
     how = f"{limit.whole} % of {gib(vram)}"
     if share < whole:
@@ -85,10 +85,10 @@ def _ends(parts: Iterable[MemoryPart]) -> tuple[Bytes, Bytes]:
 def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Capacity]) -> Placement:
     """Place the engines by their upper ends, or by their lower ends if those have no room."""
     safe, most = [each.bytes or 0 for each in capacities], [each.most or 0 for each in capacities]
-    found = place_on_cards([*map(_claim, engines), *_claims_of_video(workload.video)], safe)
+    found = place_on_gpus([*map(_claim, engines), *_claims_of_video(workload.video)], safe)
     if found.fits:
         return found
-    least = place_on_cards([*map(_least_claim, engines), *_claims_of_video(workload.video)], most)
+    least = place_on_gpus([*map(_least_claim, engines), *_claims_of_video(workload.video)], most)
     if not least.fits:
         return replace(found, proven=found.proven and least.proven)
     return Placement(least.cards, found.homeless, fits=False, proven=found.proven)
@@ -103,8 +103,8 @@ def _least_claim(each: Engine) -> Claim:
 
 
 def _claimed(each: Engine, stays: Bytes, turn: Bytes) -> Claim:
-    name, cards, apart = each.model.name, each.model.gpus, each.model.served_name
-    return Claim(name, cards, stays, turn, apart) if each.model.sleeps else Claim(name, cards, stays + turn, 0, apart)
+    name, gpus, apart = each.model.name, each.model.gpus, each.model.served_name
+    return Claim(name, gpus, stays, turn, apart) if each.model.sleeps else Claim(name, gpus, stays + turn, 0, apart)
 
 
 def _claims_of_video(video: Video | None) -> list[Claim]:
@@ -117,22 +117,22 @@ def missing_of_video(video: Video | None) -> tuple[Missing, ...]:
     return (Missing(None, "memory of video streams", "it depends on codec and resolution", ("video.each",)),)
 
 
-def card_lines(workload: Workload, engines: Sequence[Engine], placement: Placement, cards: int) -> Iterator[BudgetLine]:
-    for card in range(cards):
-        where = f"gpu{card}"
-        here = [each for each in engines if card in placement.cards.get(each.model.name, ())]
+def gpu_lines(workload: Workload, engines: Sequence[Engine], placement: Placement, gpus: int) -> Iterator[BudgetLine]:
+    for gpu in range(gpus):
+        where = f"gpu{gpu}"
+        here = [each for each in engines if gpu in placement.cards.get(each.model.name, ())]
         for each in here:
             parts = each.stays if each.model.sleeps else (*each.turn, *each.stays)
             yield from (line_of(part, where, each.model.name) for part in parts)
         yield from _turn(here, where)
-        if workload.video and workload.video.each and card in placement.cards[VIDEO]:
+        if workload.video and workload.video.each and gpu in placement.cards[VIDEO]:
             streams, size = workload.video.streams, workload.video.each
             how = f"{streams} streams of {gib(size)} each, as stated"
             yield BudgetLine(VIDEO, where, streams * size, streams * size, how, (), estimate=False)
 
 
 def _turn(here: Iterable[Engine], where: str) -> Iterator[BudgetLine]:
-    """The largest of those that take turns on a card: one of them is awake."""
+    """The largest of those that take turns on a GPU: one of them is awake."""
     sleepers = [each for each in here if each.model.sleeps]
     if not sleepers:
         return

@@ -1,0 +1,89 @@
+"""Display devices: which ones can serve a model, drive a monitor or be partitioned, and what to call them."""
+
+from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.hardware import bars
+from winhost.hardware.gpus import known
+from winhost.model.errors import visible
+from winhost.model.facts import Instance
+from winhost.model.units import Bytes
+from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.windows.partitionable_gpu import PartitionableGpu, is_paravirtual
+from winhost.resources.windows.pci_device import PciDevice
+
+NVIDIA = "VEN_10DE"
+MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers
+# VMware SVGA, QEMU's standard VGA, QXL, virtio, VirtualBox: the screens that hypervisors make. Source: pci.ids.
+VIRTUAL_SCREENS = ("VEN_15AD", "VEN_1234", "VEN_1B36", "VEN_1AF4", "VEN_80EE")
+
+
+def serves(gpu: Gpu) -> bool:
+    """Tell whether it is a GPU, and not the display adapter of a management controller or of a hypervisor."""
+    return not gpu.pci.key["device"].upper().startswith((*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS))
+
+
+def runs_cuda(gpu: Gpu) -> bool:
+    """Tell whether it is an NVIDIA GPU: serving needs CUDA. Raises MissingFact for an imported GPU without ids."""
+    device = gpu.pci.key["device"]
+    if not device:
+        raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_THERE)
+    return device.upper().startswith(NVIDIA)
+
+
+def shows(gpu: Gpu) -> bool:
+    """Tell whether it may be in use as a display: monitors are attached, or firmware boots on it."""
+    return gpu.pci.state.post_path or gpu.pci.state.displays > 0
+
+
+def partitions(facts: HostFacts, gpu: Gpu) -> PartitionableGpu | None:
+    """The GPU as its vendor's driver splits it by SR-IOV, if it can be."""
+    return next((offered.state for offered in _offered(facts, gpu) if not is_paravirtual(offered.key["gpu"])), None)
+
+
+def paravirtual(facts: HostFacts, gpu: Gpu) -> PartitionableGpu | None:
+    """The GPU as Windows' own driver shares it with guests (GPU-PV), which it does for ordinary ones."""
+    return next((offered.state for offered in _offered(facts, gpu) if is_paravirtual(offered.key["gpu"])), None)
+
+
+def _offered(facts: HostFacts, gpu: Gpu) -> list[Instance[PartitionableGpu]]:
+    return facts.keep((_listed, gpu.location), _listed, facts, gpu)
+
+
+def _listed(facts: HostFacts, gpu: Gpu) -> list[Instance[PartitionableGpu]]:
+    """A partitionable GPU is keyed by its interface path, the instance id with another separator."""
+    facts.rest_on(PciDevice)
+    path = gpu.pci.state.instance.replace("\\", "#").casefold()
+    return [offered for offered in facts.all(PartitionableGpu) if path in offered.key["gpu"].casefold()]
+
+
+def memory_of(gpu: Gpu) -> Bytes:
+    """Bytes of VRAM as the driver reports them, else from the catalogue. Raises MissingFact."""
+    found = known(gpu.pci.key["device"])
+    size = gpu.pci.state.vram or (found and found.memory)
+    if not size:
+        raise MissingFact(f"the memory of {gpu_name(gpu)}", NOT_THERE)
+    return size
+
+
+def gpu_name(gpu: Gpu) -> str:
+    """The model's name, from the catalogue for a dismounted GPU, for which Windows no longer reports it."""
+    lost = bars.listed_name(gpu.pci.key["device"]) if _dismounted(gpu) else None
+    return visible(lost or gpu.pci.state.name)
+
+
+def _dismounted(gpu: Gpu) -> bool:
+    """False where imported facts lack the instance: a name alone must not make a verdict unknown."""
+    try:
+        return gpu.pci.state.dismounted
+    except MissingFact:
+        return False
+
+
+def gpu_label(gpu: Gpu) -> str:
+    """Name and location: two GPUs of one model differ only in the second."""
+    return f"{gpu_name(gpu)} at {gpu.location}"
+
+
+def bars_of(gpu: Gpu) -> bars.GpuBars:
+    """The BARs of a GPU from the best source. Raises MmioRefused, MissingFact."""
+    state = gpu.pci.state
+    return bars.of_gpu(gpu_name(gpu), ranges=state.ranges, device=gpu.pci.key["device"], vram=state.vram)
