@@ -15,6 +15,7 @@ from tests.gateway.test_standby import after, chat, completion, error_of, hang, 
 from tests.gateway.test_standby_with_random_faults import (
     FEW,
     NOTICED_S,
+    STUCK_S,
     Asked,
     Fault,
     Seen,
@@ -86,6 +87,19 @@ def test_an_engine_that_hangs_is_killed_because_it_would_not_end(short: Path) ->
     run(short, test)
 
 
+def test_an_engine_that_is_stuck_behind_a_healthy_server_is_started_anew(short: Path) -> None:
+    async def test(found: Twins) -> None:
+        stream = asyncio.ensure_future(found.ask(CHAT, chat("90/1")))
+        await asyncio.sleep(40 * STEP_S)
+        found.first.stuck = True
+        (status, body, whole), seconds = await timed(stream)
+        assert (status, text_of(body), whole) == (200, "".join(tokens_of("90/1")), True)
+        assert COLD_S < seconds < 90 * STEP_S + STUCK_S + AROUND_S + COLD_S
+        assert found.unit.did == ["start", "kill", "start"]
+
+    run(short, test)
+
+
 def test_a_request_without_a_first_byte_waits_within_its_deadline(short: Path) -> None:
     async def test(found: Twins) -> None:
         slow = [asyncio.ensure_future(found.ask(CHAT, chat(f"5/{n} slow"))) for n in range(2)]
@@ -140,10 +154,10 @@ def test_a_request_that_ends_the_engine_twice_is_not_asked_again(short: Path) ->
 async def end_engine(found: Twins, breaks: list[Fault]) -> None:
     for fault in breaks:
         await asyncio.sleep(fault.after)
-        if fault.hangs:
-            found.first.hangs = True
-        else:
+        if fault.how == "killed":
             await found.first.kill()
+        else:
+            found.first.hangs = True
 
 
 def played(asked: list[Asked], breaks: list[Fault], image: bool, hold: int) -> list[Seen]:
@@ -164,6 +178,7 @@ def played(asked: list[Asked], breaks: list[Fault], image: bool, hold: int) -> l
     return in_virtual_time(play())
 
 
+@pytest.mark.costly
 @given(asked=requests(("chat", "completion", "whole")), breaks=faults(COLD_S + AROUND_S + 3), image=st.booleans())
 @settings(suppress_health_check=FEW)
 def test_no_stream_is_lost_or_doubled_where_it_has_time_to_start(
@@ -185,6 +200,7 @@ def check_any(asked: list[Asked], breaks: list[Fault], image: bool) -> None:
             assert found.seconds <= 30 + NOTICED_S + AROUND_S
 
 
+@pytest.mark.costly
 @given(asked=requests(("chat", "completion", "whole", "seed")), breaks=faults(0), image=st.booleans())
 @settings(suppress_health_check=FEW)
 def test_whatever_fails_every_answer_is_whole_or_says_that_it_is_not(

@@ -31,7 +31,7 @@ def found(case: dict[str, Any]) -> list[Any]:
 
 @each_row("name", CASES)
 def test_no_defect_is_found_in_what_works(name: str) -> None:
-    defects = [each for each in found(CASES[name]) if each.category is Category.DEFECT]
+    defects = [each for each in found(CASES[name]) if each.severity.category is Category.DEFECT]
     assert [f"{each.line} {each.code}" for each in defects] == CASES[name].get("finds", []), defects
 
 
