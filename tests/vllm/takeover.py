@@ -1,6 +1,6 @@
 """One of two real vLLM engines is killed, stopped, or loses its core in the middle of streams. Numbers as JSON.
 
-    python3 tests/vllm/takeover.py --json numbers.json [--vllm FOLDER] [--gib 2] [--logs FOLDER]
+    python3 tests/vllm/takeover.py --json numbers.json [--vllm FOLDER] [--gib 2] [--logs FOLDER] [--faults NAME…]
 
 It needs an NVIDIA GPU, on which both engines find room, and vLLM (in FOLDER, or as Python finds it); no network. The
 model has random weights, the same in both engines. It runs beside two_models.py, whose engines and models it uses.
@@ -27,6 +27,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.vllm import two_models as two
 
 STREAMS, TOKENS, FAULT_AFTER = 4, 600, 150
+FAULTS = {
+    "killed": lambda engine: engine.kill(),
+    "stopped": lambda engine: engine.signal_all(signal.SIGSTOP),
+    "core_killed": lambda engine: os.kill(engine.core(), signal.SIGKILL),
+    "core_stopped": lambda engine: os.kill(engine.core(), signal.SIGSTOP),  # and its server answers on
+}
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if not loop.last %}[/]{% endif %}{% endfor %}"
 TEMPLATE += "{% if add_generation_prompt %}[assistant]{% else %}[/]{% endif %}"
 
@@ -145,19 +151,15 @@ class Trial:
         (line,) = (each for each in text.decode().split("\n") if each.startswith("winhost_gateway_standby_state{"))
         return "a" if 'state="first"' in line else "b"
 
-    async def run(self) -> None:
+    async def run(self, faults: list[str]) -> None:
         self.numbers.add(starts_s=[await self.up("a"), await self.up("b")])
         self.start_gateway()
         await two.until((self.work / "door.sock").exists, 20)
         await self.streams()  # what compiles, compiles here
         calm, _ = await self.streams()
         self.numbers.add(calm=[told(each, each) for each in calm])
-        for name, fault in (
-            ("killed", lambda engine: engine.kill()),
-            ("stopped", lambda engine: engine.signal_all(signal.SIGSTOP)),
-            ("core_killed", lambda engine: os.kill(engine.core(), signal.SIGKILL)),
-            ("core_stopped", lambda engine: os.kill(engine.core(), signal.SIGSTOP)),  # and its server answers on
-        ):
+        for name in faults:
+            fault = FAULTS[name]
             victim = self.engines[await self.answers()]
             whole = {"model": "m", "prompt": "Say it", "max_tokens": 1500, "ignore_eos": True}
             other = asyncio.ensure_future(self.call(self.work / "door.sock", "POST", "/v1/completions", whole))
@@ -166,7 +168,7 @@ class Trial:
             same = [told(each, before) for each, before in zip(found, calm, strict=True)]
             self.numbers.add(**{name: {"gap_s": gaps, "streams": same, "without_a_byte": status}})
             victim.kill()
-            if name != "core_stopped":
+            if name != faults[-1]:
                 self.numbers.add(**{f"{name}_restart_s": await self.up(victim.name)})
         _, text = await self.call(self.work / "door.sock", "GET", "/metrics")
         self.numbers.add(metrics=[each for each in text.decode().split("\n") if "standby" in each and each[0] != "#"])
@@ -197,6 +199,7 @@ def main() -> None:
     given.add_argument("--vllm")
     given.add_argument("--gib", type=float, default=2)
     given.add_argument("--logs", type=Path)
+    given.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="in this order")
     words = given.parse_args()
     if words.vllm:
         sys.path.insert(0, words.vllm)
@@ -209,7 +212,7 @@ def main() -> None:
         (work / "model-b").symlink_to("model-a")
         trial = Trial(work, numbers, words.vllm)
         try:
-            asyncio.run(trial.run())
+            asyncio.run(trial.run(words.faults))
         finally:
             for engine in trial.engines.values():
                 engine.kill()
