@@ -46,7 +46,7 @@ def words(path: str, error: WinhostError) -> str:
     """The options of `resume` that replace the value which this error found wrong."""
     if path != "dda":
         return "--set NAME=VALUE"
-    return "--gpu NAME" if isinstance(error, NotOnHost) and error.kind == "card" else "--vm NAME"
+    return "--gpu NAME" if isinstance(error, NotOnHost) and error.kind == "GPU" else "--vm NAME"
 
 
 def words_for(plan: Plan, resource: str) -> str | None:

@@ -59,6 +59,6 @@ def choose_gpus(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Gpu, ...]:
         found = [c for c in facts.gpus if word in (c.location, c.pci.key["location"])]
         found = found or [c for c in facts.gpus if c.pci.state.name.casefold() == word.casefold()]
         if len(found) != 1:
-            raise NotOnHost(facts.host, "card", word, known, several=bool(found))
+            raise NotOnHost(facts.host, "GPU", word, known, several=bool(found))
         chosen[found[0].location] = found[0]
     return tuple(chosen[location] for location in sorted(chosen))

@@ -18,7 +18,7 @@ from winhost.recipes import (
 )
 from winhost.recipes.lint_cdi import cdi_findings
 from winhost.recipes.lint_docker_daemon import daemon_findings
-from winhost.recipes.read_commands import STARTS, read_commands, sleep_levels
+from winhost.recipes.read_commands import FENCED, STARTS, read_commands, sleep_levels
 from winhost.recipes.read_compose import read_compose
 from winhost.recipes.read_kubernetes import read_kubernetes
 from winhost.recipes.read_units import read_environment, read_unit
@@ -40,11 +40,12 @@ def form_of(text: str) -> RecipeForm | None:
     text = text.removeprefix("\ufeff")
     if text.startswith("#!"):
         return RecipeForm.COMMAND if STARTS.search(text) else None
-    if _COMPOSE.search(text):
+    around = FENCED.sub("", text)  # of a page: another form may stand between its fences
+    if _COMPOSE.search(around):
         return RecipeForm.COMPOSE
-    if _KUBERNETES.search(text) and "spec:" in text:
+    if _KUBERNETES.search(around) and "spec:" in around:
         return RecipeForm.KUBERNETES
-    if found := _UNIT.search(text):
+    if found := _UNIT.search(around):
         return RecipeForm.QUADLET if "[Container]" in text else RecipeForm.SYSTEMD if found else None
     if STARTS.search(text):
         return RecipeForm.COMMAND

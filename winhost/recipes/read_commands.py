@@ -36,7 +36,7 @@ STARTS = re.compile(
     r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang\s+serve\b|\bllama-server\b|\bollama\s+serve\b"
     r"|\bcurl\b[^\n]*/sleep\b|\b(?:docker|podman|nerdctl|wslc)(?:\.exe)?\s+(?:container\s+)?(?:run|create)\b"
 )
-_FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = ("", "bash", "sh", "shell", "console", "zsh", "powershell", "pwsh", "ps1", "cmd", "bat", "text")
 _MAPPING = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n)*[\w.\"'-]+:(?:[ \t]|\r?\n)")
 _KEYS = ("run", "cmd", "cmds", "command", "commands", "script", "shell", "exec", "start")
@@ -56,8 +56,9 @@ def _scripts(source: SourceFile) -> Sequence[PlacedText]:
     text = source.text
     if text.startswith("#!"):
         return [source.whole]
-    fenced = [found.span("code") for found in _FENCED.finditer(text) if found["language"].lower() in _LANGUAGES]
-    if codes := [source.whole.part(*span) for span in fenced if STARTS.search(text, *span)]:
+    fenced = [found.span("code") for found in FENCED.finditer(text) if found["language"].lower() in _LANGUAGES]
+    codes = [source.whole.part(*span) for span in fenced if STARTS.search(text, *span)]
+    if codes or not STARTS.search(FENCED.sub("", text)):
         return codes
     if not _MAPPING.match(text):
         return [source.whole]

@@ -195,7 +195,7 @@ def _value(setting: Setting, value: str, place: int) -> Iterator[Found]:
         }
         yield Found("bad-choice", place, words)
     elif name == "--gpu-memory-utilization" and float(value) > 1:
-        better = f"{float(value) / 100:g}" if 1 < float(value) <= 100 else "0.9"
+        better = f"{float(value) / 100:g}" if 2 <= float(value) <= 100 else "0.9"
         yield Found("utilization-percent", place, {"value": value, "better": better}, replaced(setting.shown, better))
     elif name in _LENGTHS and (found := _HUMAN.fullmatch(value)):
         power = _POWERS.index(found[2]) + 1
