@@ -168,19 +168,38 @@ def test_more_than_may_wait_are_told_at_once() -> None:
     told(story, turning(engines(), requests=1, waiting=2))
 
 
-def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
-    settings = parse_settings(
-        json.dumps(
-            {
-                "listen": {"socket": "/run/door.sock"},
-                "models": [{"name": "a", "engine": {"socket": "/run/a.sock"}}],
-                "limits": {"requests": 8, "waiting": 8},
-            }
-        )
-    )
+def turns_of(**limits: int) -> Turns:
+    settings = {
+        "listen": {"socket": "/run/door.sock"},
+        "models": [{"name": "a", "engine": {"socket": "/run/a.sock"}}],
+        "limits": limits,
+    }
+    return Turns(parse_settings(json.dumps(settings)), lambda each: EngineControl(each, None), None)  # type: ignore[arg-type]
 
+
+def test_a_stream_that_has_begun_keeps_its_seat_while_its_engine_starts_anew() -> None:
+    async def story() -> list[str]:
+        turns = turns_of(requests=1, waiting=3)
+
+        async def holds(key: str, begun: bool) -> str:
+            try:
+                with turns.seat(key) as seat:
+                    seat.begun = begun
+                    await asyncio.sleep(10)
+            except Busy:
+                return "busy"
+            return "kept"
+
+        alice = [asyncio.ensure_future(holds("alice", begun)) for begun in (True, False, False, True)]
+        await asyncio.sleep(1)
+        return [await holds("bob", False), *await asyncio.gather(*alice)]
+
+    assert in_virtual_time(story()) == ["kept", "kept", "kept", "busy", "kept"]
+
+
+def test_in_a_burst_as_many_run_and_as_many_wait_as_may() -> None:
     async def burst() -> list[str]:
-        turns, told = Turns(settings, lambda each: EngineControl(each, None), None), []  # type: ignore[arg-type]
+        turns, told = turns_of(requests=8, waiting=8), []
 
         async def ask() -> None:
             try:

@@ -73,6 +73,24 @@ def test_models_leave_as_they_do_between_their_turns_and_come_back(way: str) -> 
     told(story, turning(engines("a"), model=model, yields={}))
 
 
+def test_an_engine_that_hangs_is_killed_and_not_asked_to_sleep() -> None:
+    async def story(found: Turning) -> None:
+        assert found.units
+        found.units.asked.clear()
+        found.turns.died("a")
+        yielding(found).ask("desk", GAME_S)
+        await asyncio.sleep(15)
+        assert found.turns.on_gpus == []
+        assert [what for what, _ in found.units.asked if what != "look"] == ["kill"]
+        yielding(found).resume("desk")
+        assert await found.ask("a", "x") == "a: x"
+        found.turns.doubt("a")  # one request that went wrong is no reason to kill the engine that was started anew
+        await asyncio.sleep(5)
+        assert [what for what, _ in found.units.asked if what != "look"] == ["kill", "start"]
+
+    told(story, turning(engines("a"), yields={}))
+
+
 def test_without_a_keeper_they_sleep_on_their_own_word() -> None:
     async def story(found: Turning) -> None:
         yielding(found).ask("desk", GAME_S)

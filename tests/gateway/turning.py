@@ -54,6 +54,9 @@ class Units:
             starting.cancel()
         await engine.stop()
 
+    async def kill(self, unit: str) -> None:
+        await self._engine("kill", unit).stop()
+
     async def runs(self, unit: str) -> bool:
         starting = self._starting.get(unit)
         return self._engine("look", unit).up or (starting is not None and not starting.done())

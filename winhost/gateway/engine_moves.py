@@ -82,8 +82,8 @@ class EngineMoves:
             await self.look(member)
         if not member.on_the_gpu:
             return
-        if not member.sleeps or member.state is TurnState.FAILED:
-            await self.stop(member)
+        if member.dead or not member.sleeps or member.state is TurnState.FAILED:  # a dead one answers no call to sleep
+            await self.stop(member, from_image=member.dead and member.imaged is True)
             return
         if member.turns.image and await self._imaged(member):
             await self.stop(member, from_image=True)
@@ -211,7 +211,7 @@ class EngineMoves:
         if took is not None:
             took.add(member.name, _now() - began)
             self._metrics.moved(member.name, _now() - began)
-        member.failures, member.doubted = 0, False
+        member.failures, member.doubted, member.dead = 0, False, False
         return True
 
     async def _confirm(self, member: Member) -> None:

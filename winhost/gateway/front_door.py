@@ -479,6 +479,7 @@ class FrontDoor:
             count.answered = True
             count.hides_usage = count.hides_usage and passed.is_stream
         await engine.begins()
+        seat.begun = True
         exchange.first_byte, exchange.streams = exchange.age, passed.is_stream
         try:
             await engine.pass_on(client, passed.head, passed.framed, count)

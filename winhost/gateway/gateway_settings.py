@@ -213,6 +213,10 @@ def _standby(model: dict[str, Any], where: str, first: SocketOrPort) -> StandbyE
         raise WrongSettings(
             f"{where}.engine: {model['name']} takes turns: its own engine is started anew, so leave it out"
         )
+    if isinstance(model.get("turns"), dict) and "unit" not in model["turns"]:
+        raise WrongSettings(
+            f"{where}: {model['name']} is started anew by the unit of its engine, and `turns` names none"
+        )
     engine = _engine(given["engine"], f"{where}.engine") if "engine" in given else None
     if engine == first:
         raise WrongSettings(f"{where}.engine: {engine} is the engine that it is to stand by for")

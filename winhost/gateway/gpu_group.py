@@ -90,7 +90,10 @@ class GpuGroup:
     def died(self, name: str) -> None:
         """Its engine ended or hangs."""
         member = self.members[name]
-        if member.state is TurnState.AWAKE or member.doubted:
+        if member.state is TurnState.DRAINING:
+            member.dead = True
+            self._changed.set()
+        elif member.state is TurnState.AWAKE or member.doubted:
             member.dead = True
             member.doubted, member.state = True, TurnState.CHECKING
             self._changed.set()
@@ -192,7 +195,10 @@ class GpuGroup:
         if member.state is TurnState.AWAKE:
             member.state = TurnState.DRAINING
             if not await self._drained(member, wanted):
-                self._admit(member)
+                if member.dead:
+                    member.doubted, member.state = True, TurnState.CHECKING
+                else:
+                    self._admit(member)
                 return False
         await self._moves.rest(member)
         if member.on_the_gpu:

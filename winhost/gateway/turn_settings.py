@@ -21,7 +21,7 @@ IMAGES = "/var/lib/winhost-images"
 class ModelTurns:
     """The behaviour of one model between its turns.
 
-    GPUs: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; suspend: while it sleeps
+    cards: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; suspend: while it sleeps
     its process leaves its GPU; image: that process is written to disk once, and started from there; unit: of systemd,
     which the keeper starts and stops; resident: it never leaves its GPUs for another model; awake_mib, asleep_mib: on
     each of its GPUs, where they are known.

@@ -40,13 +40,14 @@ class TurnEnded(Exception):
 class Seat:
     """A request of the API key of this name, from its head to the end of its answer.
 
-    running: it is with an engine; ended: its model's turn is over; put_out: another key's request has its place. In
-    both cases its task was cancelled.
+    running: it is with an engine; begun: its client has a part of the answer; ended: its model's turn is over; put_out:
+    another key's request has its place. In the last two cases its task was cancelled.
     """
 
     key: str
     task: "asyncio.Task[Any]"
     running: bool = False
+    begun: bool = False
     ended: bool = False
     put_out: bool = False
 

@@ -113,13 +113,13 @@ class Turns:
 
     def _make_room(self, key: str) -> None:
         """Where all seats are taken, the newest request of the key that has most of them waiting gives its own to a key
-        that has fewer.
+        that has fewer. A stream that waits for its engine to start anew keeps its seat: its client has a part of it.
         """
-        waiting = Counter(seat.key for seat in self._seats if not seat.running)
+        waiting = Counter(seat.key for seat in self._seats if not (seat.running or seat.begun))
         most = max(waiting, key=lambda each: waiting[each], default=key)
         if waiting[most] <= waiting[key] + 1:
             raise Busy
-        newest = next(seat for seat in reversed(self._seats) if seat.key == most and not seat.running)
+        newest = next(seat for seat in reversed(self._seats) if seat.key == most and not (seat.running or seat.begun))
         del self._seats[newest]
         newest.put_out_of_line()
 

@@ -46,7 +46,7 @@ class Served:
     """One model. because: empty where nothing rules out sleep, or the profile was named by the user and nothing ruled
     it out;
 
-    GPUs: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
+    cards: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
     that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
     awake, rest: what it takes of each GPU in its turn, and how it rests between them, where it takes turns; stands_by:
     it is the second engine of that model, empty: of none; anew: how it comes back, where it is its own standby.
