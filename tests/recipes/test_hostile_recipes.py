@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Callable
 from cProfile import Profile
+from os.path import commonprefix
 from typing import Any
 
 import pytest
@@ -165,10 +166,15 @@ def test_a_secret_is_in_no_finding(secret: str) -> None:
         assert value not in str(found.findings)
 
 
+def grown(line: str, other: str) -> bool:
+    same = len(commonprefix([line, other]))
+    return len(other) >= len(line) and other.endswith(line[same:])
+
+
 @pytest.mark.costly
 @each_row("name", CASES)
 def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
-    """A line that no finding with a mend names, nor one beside it, is as it was, if nothing came behind it."""
+    """A line that no finding with a mend names, nor one beside it, is as it was, if nothing was put into it."""
     case = CASES[name]
     for newline in ("\n", "\r\n"):
         data = case["text"].replace("\r\n", "\n").replace("\n", newline).encode()
