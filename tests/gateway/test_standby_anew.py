@@ -188,7 +188,9 @@ def test_no_stream_is_lost_or_doubled_where_it_has_time_to_start(
     for found in played(asked, [first, *breaks[1:]], image, hold=120):
         assert (found.status, found.whole, found.error) == (200, True, ""), found
         check_text(found, complete=True)
-        assert found.seconds <= (found.asked.tokens + 6) * STEP_S + NOTICED_S + AROUND_S + COLD_S
+        # An engine that hung unseen may hold up one look at it before a request shows that it hangs.
+        starts = len(breaks) * (NOTICED_S + 2 * AROUND_S + COLD_S)
+        assert found.seconds <= (found.asked.tokens + 6) * STEP_S + starts
 
 
 def check_any(asked: list[Asked], breaks: list[Fault], image: bool) -> None:
@@ -211,6 +213,6 @@ def test_whatever_fails_every_answer_is_whole_or_says_that_it_is_not(
 
 @pytest.mark.real
 @given(asked=requests(("chat", "completion", "whole", "seed")), breaks=faults(0), image=st.booleans())
-@settings(suppress_health_check=FEW, max_examples=600)
+@settings(suppress_health_check=FEW, max_examples=200)
 def test_hundreds_of_worlds(asked: list[Asked], breaks: list[Fault], image: bool) -> None:
     check_any(asked, breaks, image)
