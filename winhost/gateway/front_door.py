@@ -13,7 +13,7 @@ from .api_keys import ApiKeys
 from .bodies import Bodies, Body, TooSlow
 from .body_process import BodyProcess, NotRead
 from .connections import Clients, Request
-from .continuing import Again
+from .continuing import Again, NotContinued
 from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
 from .engine_metrics import EngineMetrics
@@ -485,7 +485,8 @@ class FrontDoor:
             await engine.pass_on(client, passed.head, passed.framed, count)
             await client.drained()
         except EngineFault as fault:
-            self._turns.doubt(exchange.model)
+            if not isinstance(fault, NotContinued):  # the engine that failed is known by then; others are not to blame
+                self._turns.doubt(exchange.model)
             why = f" Nothing goes on with it: {fault}." if exchange.again else ""
             self._break_off(passed, exchange, "engine-broke-off", why)
         except asyncio.CancelledError:

@@ -27,7 +27,7 @@ from .turn_settings import IMAGES
 _LOG = logging.getLogger("keeper")
 _LONGEST_LINE = 4096
 _LONGEST_S = 900
-_END_S = 60  # before systemd kills it
+_END_S = 100  # an engine has 90 to end; systemd gives the keeper 120
 _CGROUPS = Path("/sys/fs/cgroup")
 _NOT_INSTALLED = 5  # systemctl's exit code
 

@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Box:
-    """kind: host, processor, memory, GPU, screen (and no GPU), given (to a VM) or vm."""
+    """kind: host, processor, memory, gpu, screen (and no GPU), given (to a VM) or vm."""
 
     kind: str
     x: int
