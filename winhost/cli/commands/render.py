@@ -49,7 +49,8 @@ def compose(**options: Any) -> int:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway.
 
     Name the machine by --facts, or by --gpus and --memory. The engine's image is pinned by digest, models by their
-    commit; an engine has no port, and development mode is off. Changes nothing.
+    commit; an engine has no port, and development mode is off. Changes no machine; where --api-key names no key, one
+    is made in winhost's own state on this computer.
     """
     from winhost.cli.render_compose import compose as run
 
@@ -68,7 +69,8 @@ def kubernetes(**options: Any) -> int:
 
     The workload has deploy: kubernetes. Name the machine that is to be the node by --facts, or by --gpus and --memory.
     Images are pinned by digest, models by commit and hash; keys stand there as hashes, tokens as references. Only the
-    gateway reaches an engine. Changes nothing.
+    gateway reaches an engine. Changes no machine; where --api-key names no key, one is made in winhost's own state on
+    this computer.
     """
     from winhost.cli.render_kubernetes import kubernetes as run
 
