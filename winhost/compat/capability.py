@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from packaging.version import Version
-
 from winhost.compat.rule import (
     NEWER,
     TARGET,
@@ -14,6 +12,7 @@ from winhost.compat.rule import (
     Judge,
     Outcome,
     Rule,
+    Versions,
     about_subject,
     finding,
     rules_of,
@@ -31,7 +30,6 @@ from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, Severity, Verdict
 
 Measure = Callable[[Target], str | None]
-Versions = tuple[tuple[str, Version | None], ...]
 Settle = Callable[[Measurement], Finding | None]
 
 MEASURES: dict[str, Measure] = {}
@@ -156,7 +154,7 @@ def _verdict(
     versions: Versions,
 ) -> CapabilityVerdict:
     """Cached: most results are the same on most hosts."""
-    found = tuple(about_subject(within_reach(each, dict(versions)), variant) for each in findings)
+    found = tuple(about_subject(within_reach(each, versions), variant) for each in findings)
     measured_here = any(each.measured_here for each in findings)
     grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
