@@ -55,16 +55,12 @@ class ConditionResult:
         return "; ".join(map(str, self.unknown.values())) if self.holds is None else None
 
 
-def _checks(when: When) -> tuple[tuple[str, Matcher], ...]:
-    return (when if isinstance(when, Condition) else Condition(when)).checks
-
-
 def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
     """One question that does not hold decides, even if others are unknown. whole: ask all the same."""
     unknown: dict[str, MissingFact] = {}
     seen: dict[str, tuple[Any, ...]] = {}
     wrong: dict[str, tuple[Any, ...]] = {}
-    for question, fits in _checks(when):
+    for question, fits in (when if isinstance(when, Condition) else Condition(when)).checks:
         try:
             answers = ask(question)
         except MissingFact as missing:
@@ -81,10 +77,10 @@ def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
     return ConditionResult(None if unknown else True, unknown, seen)
 
 
-def holds(when: When, ask: Ask) -> bool:
+def holds(when: Condition, ask: Ask) -> bool:
     """Raises MissingFact where unknown values decide."""
     unknown = None
-    for question, fits in _checks(when):
+    for question, fits in when.checks:
         try:
             answers = ask(question)
         except MissingFact as missing:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.catalogue import CITED, Catalogue, proof, typed
-from winhost.findings.condition import Condition, When
+from winhost.findings.condition import Condition
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
@@ -50,8 +50,8 @@ class CatalogueEntry:
     asks: str | None = None
     older: tuple[str, ...] = ()
     each: Literal["host", "gpu", "vm", "assignment", "workload"] = "host"
-    when: When = field(default_factory=Condition)
-    which: When = field(default_factory=Condition)
+    when: Condition = field(default_factory=Condition)
+    which: Condition = field(default_factory=Condition)
     among: str = ""
     named: str = ""
     observed: str = ""
