@@ -18,7 +18,7 @@ from packaging.version import Version
 from winhost.compat import common
 from winhost.compat.common import Asked
 from winhost.compat.target import Target
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import Missing, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
 from winhost.knowledge import catalogue
@@ -261,11 +261,15 @@ def asks(variant: str, each: Each) -> bool:
 
 def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "") -> Finding:
     """What a missing fact causes for a path or capability."""
-    if isinstance(missing.missing, Unavailable):
-        observed = f"{titled(missing.missing.unavailable)} has to be set up first"
+    return _gap(topic, severity, missing.fact, missing.missing, subject)
+
+
+@lru_cache(maxsize=4096)
+def _gap(topic: str, severity: Severity, fact: str, missing: Missing, subject: str) -> Finding:
+    if isinstance(missing, Unavailable):
+        observed = f"{titled(missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)
-    remedy = STATING.get(missing.fact)
-    return finding(f"{topic}.unknown", str(missing), severity, subject, remedy=remedy, lacks=missing.fact)
+    return finding(f"{topic}.unknown", f"{fact} {missing}", severity, subject, remedy=STATING.get(fact), lacks=fact)
 
 
 Versions: TypeAlias = tuple[tuple[str, Version | None], ...]

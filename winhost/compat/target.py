@@ -278,6 +278,7 @@ def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     return tuple(filter(runs_cuda, facts.keep(_all_gpus, _all_gpus, facts)))
 
 
+@lru_cache(maxsize=512)
 def driver_branch(windows: str | None) -> Version | None:
     """`591.59` of Windows' `32.0.15.9159`: NVIDIA's own number is its last five digits."""
     found = _WINDOWS_DRIVER.search(windows or "")

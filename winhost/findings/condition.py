@@ -20,6 +20,7 @@ Matcher: TypeAlias = Callable[[Any], bool]
 """Tells whether an answer is the wanted one."""
 
 _BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*(\S+)")
+_RANGES = ("<", ">", "=", "!")
 _COMPARE: Mapping[str, Callable[["Version", "Version"], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -86,7 +87,7 @@ def holds(when: Condition, ask: Ask) -> bool:
         except MissingFact as missing:
             unknown = unknown or missing
             continue
-        if not any(map(fits, answers)):
+        if not (fits(answers[0]) if len(answers) == 1 else any(map(fits, answers))):
             return False
     if unknown:
         raise unknown
@@ -101,12 +102,14 @@ def meets(answer: Any, wanted: Any) -> bool:
 def matcher(wanted: Any) -> Matcher:
     """Compile what is wanted. Raises ValueError, KeyError, re.error for what the language does not have."""
     if isinstance(wanted, list):
+        if all(isinstance(each, str) and each[:1] not in _RANGES for each in wanted):
+            return lambda answer: answer in wanted
         some = [matcher(each) for each in wanted]
         return lambda answer: any(fits(answer) for fits in some)
     if isinstance(wanted, dict):
         every = [_MATCHERS[how](what) for how, what in wanted.items()]
         return lambda answer: all(fits(answer) for fits in every)
-    if isinstance(wanted, str) and wanted[:1] in "<>=!" and wanted:
+    if isinstance(wanted, str) and wanted[:1] in _RANGES:
         limits = bounds(wanted)
         return lambda answer: _within(answer, limits)
     flag = isinstance(wanted, bool)
