@@ -184,7 +184,7 @@ def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used |= {key for name in NAMES for row in (*profile(name).rows, *profile(name).chosen) for key in row.evidence}
     used |= {*lost.EVIDENCE}
     used |= {key for symptom in symptoms().values() for cause in symptom.causes for key in cause.evidence}
-    used |= {key for linter in (RECIPES, WSL, INSTALLER) for row in linter.all().values() for key in row.evidence}
+    used |= {key for linter in (RECIPES, WSL, INSTALLER) for row in linter.values() for key in row.evidence}
     used |= {row["evidence"] for rows in versions.table().values() for row in _rows(rows) if "evidence" in row}
     assert used == catalogue.evidence().keys()
 

@@ -39,10 +39,10 @@ def test_a_known_failure_is_told_with_its_remedy(case: dict[str, Any]) -> None:
     lines = case["log"].splitlines()
     found = told_by(lines)
     assert found is not None
-    assert found.symptom == case["symptom"]
+    assert found.code == case["symptom"]
     error = start_failure("gpu-01", "org/model", UNIT, lines)
-    assert found.says in error.what
-    assert found.causes[0].remedy.split("\n")[0] in str(error.hint)
+    assert found.sentence in error.what
+    assert str(found.causes[0].remedy).split("\n")[0] in str(error.hint)
 
 
 def test_where_the_table_knows_only_that_it_failed_the_first_error_is_shown() -> None:

@@ -17,7 +17,7 @@ from packaging.version import Version
 from winhost.autoinstall.manifest import SCHEMA, DiskManifest, read_manifest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, Found, Rows
+from winhost.findings.finding import Found, rows_of
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
@@ -120,7 +120,7 @@ def _with_section(
     return AutoinstallFile(whole, section, at, delivery, places, twice)
 
 
-ROWS, PREFIX = Rows(__package__), "autoinstall"
+ROWS, PREFIX = rows_of(__package__), "autoinstall"
 
 
 @once
@@ -207,9 +207,9 @@ class AutoinstallContext:
     installer: Version | None = None
     disks: Sequence[KnownDisk] = field(default=())
 
-    def found(self, loc: Loc, code: str, **words: object) -> FileFinding:
+    def found(self, loc: Loc, code: str, **words: object) -> Found:
         """A finding at this place of the section."""
-        return ROWS.tell(PREFIX, Found(code, 0, words), self.file.place(loc), dotted(loc) or "the file")
+        return Found(code, self.file.place(loc), words, where=dotted(loc) or "the file")
 
     def get(self, *keys: str) -> Any:
         """A value of the section; None where there is none."""

@@ -26,8 +26,9 @@ from winhost.model.path import EVERY_PATH
 from winhost.model.reason import Evidence, Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
+from winhost.symptoms.answer import Diagnosis
 from winhost.symptoms.codes import alone
-from winhost.symptoms.diagnosis import Diagnosis, FoundSymptom, LikelyCause, diagnosis, of_code, of_symptom
+from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
 from winhost.symptoms.scan import pieces
 from winhost.symptoms.table import said_of, symptoms
 
@@ -59,11 +60,12 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     own = of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not _is_file(words[0]) else None
     known = of_symptom(words[0], facts) if asked else own
     answers = [known] if known else list(_diagnoses(words, facts))
-    show_results("diagnosis", output.shape, [(each.source, each) for each in answers], show_diagnosis)
+    told, shown = [(each.source, Diagnosis.of(each)) for each in answers], iter(answers)
+    show_results("diagnosis", output.shape, told, lambda _: show_diagnosis(next(shown)))
     return Exit.SUCCESS if all(each.found for each in answers) else Exit.FAILURE
 
 
-def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosis]:
+def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
     """The diagnosis of each file, or of the words together: a shell makes many of one line that was not quoted. Raises
     UsageError: UnknownCode, NoSuchFile.
     """
@@ -182,7 +184,7 @@ _ADDS = {
 }
 
 
-def show_diagnosis(answer: Diagnosis) -> None:
+def show_diagnosis(answer: Diagnosed) -> None:
     """Show the diagnosis of one file, of stdin, or of a text."""
     whole = answer.lines > 0 and (answer.source != "text" or len(answer.found) > 1)
     lines = f"{answer.lines:,} {'line' if answer.lines == 1 else 'lines'}"
@@ -203,13 +205,13 @@ def show_diagnosis(answer: Diagnosis) -> None:
         say(f"{code.code}: nothing is known of it here. {code.says}.", hang=2)
 
 
-def _show_found(found: FoundSymptom, answer: Diagnosis) -> None:
+def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
     times = f", {found.count:,} times" if found.count > 1 else ""
     line = f" line {found.line:,}{times}" if answer.lines > 1 else ""
-    say(f"{found.symptom} ({found.program}){line}", bold=True)
-    if found.text:
-        say(f"  {found.text}", hang=2)
-    say(f"  {found.says}{_ADDS.get(found.severity, '')}")
+    say(f"{found.code} ({found.subject}){line}", bold=True)
+    if found.observed:
+        say(f"  {found.observed}", hang=2)
+    say(f"  {found.sentence}{_ADDS.get(found.severity, '')}")
     if not found.line:
         say(f"  In logs: {'; '.join(found.signs)}", hang=2)
     open_causes = [cause for cause in found.causes if cause.standing != "ruled-out"]
@@ -217,28 +219,28 @@ def _show_found(found: FoundSymptom, answer: Diagnosis) -> None:
         _show_cause(number, cause, answer.host)
     for cause in found.causes:
         if cause.standing == "ruled-out":
-            say(f"  Ruled out {_place(cause, answer.host)}: {cause.cause} There, {cause.because}.", hang=4)
+            say(f"  Ruled out {_place(cause, answer.host)}: {cause.sentence} There, {cause.observed}.", hang=4)
     if found.causes and not open_causes:
         against = f"The facts of {answer.host}" if answer.host else "The rest of the text"
         say(f"  {against} contradict every cause that is known. Read the host again, or report this.")
 
 
-def _show_cause(number: int, cause: LikelyCause, host: str | None) -> None:
-    say(f"  {number}. {cause.cause}", hang=3)
+def _show_cause(number: int, cause: CauseFinding, host: str | None) -> None:
+    say(f"  {number}. {cause.sentence}", hang=3)
     if cause.standing == "shown":
-        say(f"     Found {_place(cause, host)}: {cause.because}", hang=2)
-    elif cause.because:
-        say(f"     Possible {_place(cause, host)}: {cause.because}", hang=2)
+        say(f"     Found {_place(cause, host)}: {cause.observed}", hang=2)
+    elif cause.observed:
+        say(f"     Possible {_place(cause, host)}: {cause.observed}", hang=2)
     say(f"     To tell: {cause.tell}", hang=2)
     by = "" if cause.who == "admin" else f" ({cause.who})"
     say(f"     Remedy{by}: {cause.remedy}", hang=2)
     if cause.reason:
         say(f"     More: winhost explain {cause.reason}", hang=2)
     if cause.evidence:
-        say(f"     Evidence: {'; '.join(map(_cited, cause.evidence))}", hang=2)
+        say(f"     Evidence: {'; '.join(_cited(catalogue.evidence()[key]) for key in cause.evidence)}", hang=2)
 
 
-def _place(cause: LikelyCause, host: str | None) -> str:
+def _place(cause: CauseFinding, host: str | None) -> str:
     return "in this text" if cause.by == "text" else f"on {host}"
 
 

@@ -8,7 +8,7 @@ import click
 
 from winhost.model.errors import visible
 from winhost.model.files import heed_writers
-from winhost.model.yamlfile import MISSING, Finding, dotted
+from winhost.model.yamlfile import MISSING, Mistake, dotted
 from winhost.paths.public_key import refuse_private
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -114,7 +114,7 @@ def with_new_vm(context: click.Context, option: click.Parameter, settings: tuple
     return (*(f"new_vm.{place}={value}" for place, value in asked.items()), *settings)
 
 
-def fault_of_options(findings: Iterable[Finding]) -> click.UsageError | None:
+def fault_of_options(mistakes: Iterable[Mistake]) -> click.UsageError | None:
     """Say what is wrong with the settings in the words of the options; None where none of them was given."""
     context = click.get_current_context(silent=True)
     asked: Mapping[str, str] = context.meta.get(_MADE, {}) if context else {}
@@ -123,7 +123,7 @@ def fault_of_options(findings: Iterable[Finding]) -> click.UsageError | None:
     options = {f"settings.new_vm.{place}": option for option, (place, _, _) in _OPTIONS.items()}
     missing: list[str] = []
     wrong: list[str] = []
-    for place, message in ((dotted(loc), message) for loc, message in findings):
+    for place, message in ((dotted(loc), message) for loc, message in mistakes):
         if message == MISSING and place in options:
             missing.append(options[place])
         else:

@@ -198,7 +198,7 @@ def decided(playbook: Playbook, settings: tuple[str, ...]) -> Playbook:
     try:
         return playbook.with_settings(chosen) if settings else playbook
     except WrongPlaybook as wrong:
-        raise fault_of_options(wrong.findings) or click.BadParameter(visible(str(wrong)), param_hint="--set") from None
+        raise fault_of_options(wrong.mistakes) or click.BadParameter(visible(str(wrong)), param_hint="--set") from None
 
 
 def _chosen(playbook: Playbook, settings: tuple[str, ...]) -> dict[str, Json]:

@@ -52,7 +52,7 @@ from winhost.model.workload import WorkloadFile
 from winhost.paths.playbook import Playbook
 from winhost.serving.packed_weights import WeightsFile
 from winhost.serving.serving_status import ServingStatus
-from winhost.symptoms.diagnosis import Diagnosis
+from winhost.symptoms.answer import Diagnosis
 
 FILES: Mapping[str, Any] = {
     "facts": Facts,

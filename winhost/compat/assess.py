@@ -239,7 +239,7 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
         lacking = f"a plan needs {', '.join(unread)}, which could not be read"
         return (finding(f"{path}.unknown", lacking, Severity.NOTE, PLAN),)
     try:
-        return tuple(_dda(facts, judged) if path == "dda" else _wsl2(facts))
+        return tuple(_dda(facts, judged)) if path == "dda" else facts.keep("refusals of wsl2", _wsl2, facts)
     except MissingFact as missing:
         return (gap(path, Severity.NOTE, missing, PLAN),)
 
@@ -270,11 +270,11 @@ def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Finding
             yield replace(reason, severity=Severity.NOTE, observed=observed)
 
 
-def _wsl2(facts: HostFacts) -> Iterator[Finding]:
+def _wsl2(facts: HostFacts) -> tuple[Finding, ...]:
     from winhost.paths.wsl2_refusals import refusals  # with what this path decides, which the others do without
 
-    for refusal in refusals(facts, _wsl2_settings(), ()):
-        yield finding(refusal.code, f"{refusal.sentence} {refusal.remedy}", Severity.NOTE, PLAN)
+    refused = refusals(facts, _wsl2_settings(), ())
+    return tuple(finding(each.code, f"{each.sentence} {each.remedy}", Severity.NOTE, PLAN) for each in refused)
 
 
 @once

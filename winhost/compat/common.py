@@ -1,6 +1,7 @@
 """What rows and judges ask of a host, a GPU or a VM, besides properties of resources. docs/conditions.md lists it."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -280,6 +281,22 @@ OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {"vm": lambda fa
 _ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
 
 
+@lru_cache(maxsize=1024)
+def _answering(each: str, question: str) -> Callable[[HostFacts, Any], tuple[Any, ...]]:
+    """What answers a question, so that it is taken apart once for all hosts."""
+    name, _, attribute = question.partition(".")
+    if name in RESOURCE_TYPES:
+        return lambda facts, _: facts.ask(question)
+    about = _ABOUT[each].get(name)
+    ask = about or (lambda facts, _: OF_HOST[name](facts))
+
+    def answered(facts: HostFacts, subject: Any) -> tuple[Any, ...]:
+        answer = ask(facts, subject)
+        return (getattr(answer, attribute) if attribute and answer is not None else answer,)
+
+    return answered
+
+
 class OneOf:
     """Answers of one of several: by its key, else by its properties."""
 
@@ -301,11 +318,7 @@ class Asked:
 
     def ask(self, question: str) -> tuple[Any, ...]:
         """Raises MissingFact. `listed.name` of a GPU that is not listed is None."""
-        name, _, attribute = question.partition(".")
-        if name in RESOURCE_TYPES:
-            return self._facts.ask(question)
-        answer = self[name]
-        return (getattr(answer, attribute) if attribute and answer is not None else answer,)
+        return _answering(self._each, question)(self._facts, self._subject)
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""

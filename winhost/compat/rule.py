@@ -6,7 +6,7 @@ where several paths share them, else in the module of their topic. The facts kee
 read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -18,12 +18,12 @@ from packaging.version import Version
 from winhost.compat import common
 from winhost.compat.common import Asked
 from winhost.compat.target import Target
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import Missing, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
-from winhost.knowledge.versions import beyond
+from winhost.knowledge.versions import OutOfReach, beyond
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
@@ -210,7 +210,7 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
         known = heaviest.setdefault((found.code, found.observed), found)
         if found.severity.rank > known.severity.rank:
             heaviest[found.code, found.observed] = found
-    host = dict(Target(facts, variant).versions)
+    host = Target(facts, variant).versions
     return tuple([about_subject(within_reach(found, host), subject) for found in heaviest.values()])
 
 
@@ -261,24 +261,38 @@ def asks(variant: str, each: Each) -> bool:
 
 def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "") -> Finding:
     """What a missing fact causes for a path or capability."""
-    if isinstance(missing.missing, Unavailable):
-        observed = f"{titled(missing.missing.unavailable)} has to be set up first"
+    return _gap(topic, severity, missing.fact, missing.missing, subject)
+
+
+@lru_cache(maxsize=4096)
+def _gap(topic: str, severity: Severity, fact: str, missing: Missing, subject: str) -> Finding:
+    if isinstance(missing, Unavailable):
+        observed = f"{titled(missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)
-    remedy = STATING.get(missing.fact)
-    return finding(f"{topic}.unknown", str(missing), severity, subject, remedy=remedy, lacks=missing.fact)
+    return finding(f"{topic}.unknown", f"{fact} {missing}", severity, subject, remedy=STATING.get(fact), lacks=fact)
 
 
-def within_reach(found: Finding, host: Mapping[str, Version | None]) -> Finding:
+Versions: TypeAlias = tuple[tuple[str, Version | None], ...]
+"""Those of a host that evidence may not hold for, by name; None for one that could not be read."""
+
+
+def within_reach(found: Finding, host: Versions) -> Finding:
     """The finding; unverified where it would decide and its evidence holds for other versions than the host's. A
     version that could not be read makes nothing better than what is known of all others.
     """
     decides = found.severity in (Severity.UNSUPPORTED, Severity.DEGRADED)
     if not decides or found.lacks or found.measured_here:
         return found
-    older = catalogue.entry(found.code).older
-    short = beyond((catalogue.evidence()[key] for key in found.evidence), host, older)
+    short = _out_of_reach(found.code, host)
     if short is None or (short.unread and found.severity is Severity.UNSUPPORTED):
         return found
     remedy = NEWER.get(short.subject) if short.older else None
     observed = f"{found.observed}; {short}"
     return replace(found, severity=Severity.UNVERIFIED, observed=observed, remedy=remedy or found.remedy)
+
+
+@lru_cache(maxsize=4096)
+def _out_of_reach(code: str, host: Versions) -> OutOfReach | None:
+    """The first version of a host for which the evidence of a reason does not hold."""
+    entry = catalogue.entry(code)
+    return beyond((catalogue.evidence()[key] for key in entry.evidence), dict(host), entry.older)

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
@@ -53,7 +53,12 @@ T = TypeVar("T")
 
 def named(gpus: Iterable[Gpu]) -> str:
     """`2x NVIDIA L20, NVIDIA L4`."""
-    counted = Counter(map(gpu_name, gpus))
+    return _counted(tuple(map(gpu_name, gpus)))
+
+
+@lru_cache(maxsize=1024)
+def _counted(names: tuple[str, ...]) -> str:
+    counted = Counter(names)
     return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in sorted(counted.items()))
 
 
@@ -273,6 +278,7 @@ def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     return tuple(filter(runs_cuda, facts.keep(_all_gpus, _all_gpus, facts)))
 
 
+@lru_cache(maxsize=512)
 def driver_branch(windows: str | None) -> Version | None:
     """`591.59` of Windows' `32.0.15.9159`: NVIDIA's own number is its last five digits."""
     found = _WINDOWS_DRIVER.search(windows or "")

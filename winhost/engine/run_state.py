@@ -15,10 +15,10 @@ from winhost.core.journal_lines import RawEvent
 from winhost.engine import events
 from winhost.engine.events import parse_event
 from winhost.engine.journal import damaged
-from winhost.engine.planfile import plan_findings, step_findings
+from winhost.engine.planfile import plan_mistakes, step_mistakes
 from winhost.model.errors import UsageError
 from winhost.model.plan import Plan, Stage
-from winhost.model.yamlfile import Finding, dotted
+from winhost.model.yamlfile import Mistake, dotted
 from winhost.resources.registry import RESOURCE_TYPES
 
 
@@ -136,7 +136,7 @@ def _begun(run: str, entry: events.JournalEvent) -> RunState:
         raise Unfitting("it does not begin with the plan")
     if not entry.plan.stages:
         raise Unfitting("its plan has no stage")
-    _refuse_findings(plan_findings(entry.plan))
+    _refuse_mistakes(plan_mistakes(entry.plan))
     _refuse_misfits(*entry.plan.stages)
     return RunState(
         run=run,
@@ -151,8 +151,8 @@ def _begun(run: str, entry: events.JournalEvent) -> RunState:
     )
 
 
-def _refuse_findings(findings: Iterable[Finding]) -> None:
-    for loc, message in findings:
+def _refuse_mistakes(mistakes: Iterable[Mistake]) -> None:
+    for loc, message in mistakes:
         raise Unfitting(f"{dotted(loc)}: {message}")
 
 
@@ -174,7 +174,7 @@ def _refuse_misfit(resource: str, key: Key, desired: Mapping[str, Json]) -> None
 def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
     _refuse_misfits(entry.stage)
     for step in entry.stage.steps:
-        _refuse_findings(step_findings(("stage",), step))
+        _refuse_mistakes(step_mistakes(("stage",), step))
     return replace(record, stages=(*record.stages, entry.stage))
 
 
@@ -182,7 +182,7 @@ def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     step = entry.step
     _refuse_misfit(step.resource, step.key, step.desired)
     record = changes.begun(record, step, entry.found, entry.users)
-    _refuse_findings(step_findings(("step",), step))
+    _refuse_mistakes(step_mistakes(("step",), step))
     return record
 
 
@@ -227,7 +227,7 @@ def _amend(record: RunState, entry: events.RequestAmended) -> RunState:
     """Consents given for the request before are not consents for this one."""
     _refuse_misfits(entry.stage)
     for step in entry.stage.steps:
-        _refuse_findings(step_findings(("stage",), step))
+        _refuse_mistakes(step_mistakes(("stage",), step))
     finished = tuple(stage for stage in record.stages if stage.number in record.finished_stages)
     plan = replace(record.plan, request=entry.request)
     stages = (*finished, entry.stage)

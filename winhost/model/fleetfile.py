@@ -15,7 +15,7 @@ from winhost.model.files import heed_writers
 from winhost.model.fleet import AnyHost, Auth, Fleet, Host, LinuxHost, Login, Ssh, Sudo, Transport, WireKind
 from winhost.model.secrets import SecretRef
 from winhost.model.written import Duration, Omittable, Text, Written, text_schema
-from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
+from winhost.model.yamlfile import Loaded, Loc, Mistake, load_placed
 
 Part = Literal["transport", "ssh"]
 UNVERIFIED = "insecure-skip-verification"
@@ -499,7 +499,7 @@ def _layers(file: FleetFile, name: str, part: Part) -> Iterator[tuple[Loc, Trans
             yield (*loc, part), options
 
 
-def _disagreements(file: FleetFile) -> Iterator[Finding]:
+def _disagreements(file: FleetFile) -> Iterator[Mistake]:
     """Find faults that show only when parts of the file are seen together."""
     yield from _same_names(file)
     for name in file.hosts:
@@ -515,14 +515,14 @@ def _disagreements(file: FleetFile) -> Iterator[Finding]:
         yield from _sftp_logon(file, name, options)
 
 
-def _same_names(file: FleetFile) -> Iterator[Finding]:
+def _same_names(file: FleetFile) -> Iterator[Mistake]:
     first: dict[str, str] = {}
     for name in file.hosts:
         if (known := first.setdefault(name.lower(), name)) != name:
             yield ("hosts", name), f"is the same name as '{known}': Windows names know no case"
 
 
-def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
+def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Mistake]:
     given = {key: value for key, (_, value) in _given(file, name).items()}
     if given.get("auth") is not Auth.BASIC:
         return
@@ -533,7 +533,7 @@ def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
     yield from _nameless(given, name, "basic")
 
 
-def _remote_shell(file: FleetFile, name: str) -> Iterator[Finding]:
+def _remote_shell(file: FleetFile, name: str) -> Iterator[Mistake]:
     """pywinrm has no Negotiate, and takes nobody's session of this computer."""
     given = {key: value for key, (_, value) in _given(file, name).items()}
     if given.get("kind") is not WireKind.WINRS:
@@ -544,7 +544,7 @@ def _remote_shell(file: FleetFile, name: str) -> Iterator[Finding]:
         yield from _nameless(given, name, "winrs")
 
 
-def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
     """Nobody logs on to it, and no other computer is meant."""
     given = {key: value for key, (_, value) in _given(file, name).items()}
     if given.get("kind") is not WireKind.LOCAL:
@@ -556,20 +556,20 @@ def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator
         yield ("hosts", name, "transport", key), "is for a host over the network: kind: local logs on nowhere"
 
 
-def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Finding]:
+def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Mistake]:
     for key in ("user", "password"):
         if key not in given:
             yield ("hosts", name, "transport", key), f"is missing: {needing} needs it"
 
 
-def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:
+def _keyless(file: FleetFile, name: str) -> Iterator[Mistake]:
     """Find a missing key of a host. What layers say for hosts with kind: linux does not count for this one."""
     given = _given(file, name, "ssh")
     if "key" not in given and "passphrase" in given:
         yield ("hosts", name, "ssh", "key"), "is missing: the passphrase is that of a key"
 
 
-def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:
+def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Mistake]:
     """Refuse options that a distro of WSL does not need: Windows says where it is and what it shows, and winhost is
     root there.
     """
@@ -577,7 +577,7 @@ def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:
         yield ("hosts", name, "ssh", key), "is for a host with kind: linux"
 
 
-def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
     """Check the SFTP logon. It inherits from the transport, which may say nothing: this session is nobody's
     over SSH.
     """
@@ -590,7 +590,7 @@ def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Fi
         yield ("hosts", name, "sftp", "key"), "is missing: give it a key, agent: true, or a password"
 
 
-def _linux_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+def _linux_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
     given = {key: value for key, (_, value) in _given(file, name, "ssh").items()}
     here = ("hosts", name, "ssh")
     if options.transport is not None:

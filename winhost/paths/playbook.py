@@ -13,7 +13,7 @@ from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.model.shipped import shipped
-from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
+from winhost.model.yamlfile import Mistake, dotted, load_placed, mistakes_of
 from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
 
@@ -92,9 +92,9 @@ class Playbook(BaseModel):
 class WrongPlaybook(ValueError):
     """The faults of a playbook that came without a file, each with its location."""
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
-        self.findings = tuple(findings)
-        super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in self.findings))
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in self.mistakes))
 
 
 def read_playbook(path: Path) -> Playbook:
@@ -139,13 +139,13 @@ def parse_playbook(content: Json) -> Playbook:
     try:
         playbook = Playbook.model_validate(content)
     except ValidationError as error:
-        raise WrongPlaybook(findings_of(error, content, Playbook)) from None
+        raise WrongPlaybook(mistakes_of(error, content, Playbook)) from None
     if faults := [*_faults(playbook)]:
         raise WrongPlaybook(faults)
     return playbook
 
 
-def _faults(playbook: Playbook) -> Iterator[Finding]:
+def _faults(playbook: Playbook) -> Iterator[Mistake]:
     """Settings and references that the path does not know. A path without a vocabulary cannot be planned at all."""
     known = VOCABULARIES.get(playbook.path)
     if known is None:
@@ -160,7 +160,7 @@ def _faults(playbook: Playbook) -> Iterator[Finding]:
     yield from _torn_apart({entry.for_each for entry in playbook.resources}, known.together)
 
 
-def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Finding]:
+def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Mistake]:
     """Lists that a playbook leaves out although it has others that come to their end with them alone."""
     left_out = [each for each in together if each not in used]
     if left_out and len(left_out) < len(together):
@@ -168,7 +168,7 @@ def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Find
         yield ("resources",), f"{there} needs entries for {', '.join(left_out)} as well, or the run stops half-way"
 
 
-def _left_out(playbook: Playbook) -> Iterator[Finding]:
+def _left_out(playbook: Playbook) -> Iterator[Mistake]:
     """Settings that are right, and for which the playbook has no entry: nothing would be done of what they ask for."""
     used = {entry.for_each for entry in playbook.resources}
     for setting, lists in VOCABULARIES[playbook.path].asked_for(playbook.parsed_settings).items():
@@ -179,11 +179,11 @@ def _left_out(playbook: Playbook) -> Iterator[Finding]:
             )
 
 
-def _wrong_settings(playbook: Playbook) -> Iterator[Finding]:
+def _wrong_settings(playbook: Playbook) -> Iterator[Mistake]:
     try:
         _ = playbook.parsed_settings
     except ValidationError as error:
-        for loc, message in findings_of(error, playbook.settings, VOCABULARIES[playbook.path].settings):
+        for loc, message in mistakes_of(error, playbook.settings, VOCABULARIES[playbook.path].settings):
             yield ("settings", *loc), message
 
 

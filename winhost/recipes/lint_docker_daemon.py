@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Found, TextEdit, run
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
+from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.written_sizes import docker_size, in_gib
 from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, without
@@ -33,21 +34,18 @@ def daemon_keys() -> Mapping[str, Any]:
     return read
 
 
-def daemon_findings(source: SourceFile, path: str | None) -> Iterator[Found]:
-    """All that is wrong in a daemon.json. path: where it is, as for recipes."""
+def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
+    """All that is wrong in a daemon.json."""
+    found: list[Found] = []
     if source.encoding != "utf-8":
-        yield Found("not-utf-8", 0, {"encoding": source.encoding.upper()})
+        found = [Found("not-utf-8", 0, {"encoding": source.encoding.upper()})]
     elif source.text.startswith(MARK):
-        yield Found("byte-order-mark", 0, {}, (TextEdit(0, 1, ""),))
+        found = [Found("byte-order-mark", 0, {}, (TextEdit(0, 1, ""),))]
     try:
         document = json_document(source)
     except NotYaml as wrong:
-        yield Found("not-json", wrong.place, {"problem": str(wrong)})
-        return
-    for rule in RULES:
-        yield from rule(document)
-    if path == "wsl2":
-        yield from _on_wsl(document)
+        return [*found, Found("not-json", wrong.place, {"problem": str(wrong)})]
+    return [*found, *run((*RULES, on_wsl) if target.path == "wsl2" else RULES, document)]
 
 
 def keys(document: YamlNode) -> Iterator[Found]:
@@ -150,7 +148,8 @@ def other(document: YamlNode) -> Iterator[Found]:
         yield Found("debug-left-on", debug.start, {}, without(debug, document))
 
 
-def _on_wsl(document: YamlNode) -> Iterator[Found]:
+def on_wsl(document: YamlNode) -> Iterator[Found]:
+    """Find data on a disk of Windows."""
     root = document.get("data-root")
     if root.value.startswith("/mnt/") and root.value[6:7] in ("", "/"):
         yield Found("data-on-windows", root.start, {"value": root.value})

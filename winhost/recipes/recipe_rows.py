@@ -9,13 +9,13 @@ from typing import Any
 
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.findings.condition import evaluate, meets
-from winhost.findings.finding import Found, Row, Rows, TextEdit
+from winhost.findings.finding import Found, Row, TextEdit, rows_of
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import Setting
 from winhost.serving.vllm_options import seen_versions
 
-ROWS = Rows(__package__)
+ROWS = rows_of(__package__)
 UNKNOWN_VERSION = "the version of vLLM"
 SELECTORS = ("env", "option", "boxed", "lacks", "lacks_boxed", "at", "value", "switched")
 MENDS = ("set", "swap", "remove", "rename", "option", "env")
@@ -23,7 +23,7 @@ MENDS = ("set", "swap", "remove", "rename", "option", "env")
 
 def by_rows(case: RecipeCase) -> Iterator[Found]:
     """Yield the findings of all rows for an engine."""
-    for row in ROWS.all().values():
+    for row in ROWS.values():
         if (
             row.find
             and (case.other is None or _is_common(row))

@@ -7,7 +7,7 @@ from winhost.model.errors import WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.reason import Severity
 from winhost.model.served import UnitState
-from winhost.symptoms.diagnosis import FoundSymptom, diagnosis
+from winhost.symptoms.diagnosis import SymptomFinding, diagnosis
 
 LINES_OF_A_START = 5000
 """As many of its log are read."""
@@ -25,14 +25,14 @@ def start_failure(host: str, source: str, unit: UnitState, lines: Sequence[str],
         why = what or f"its unit is {unit.active} ({unit.result}, exit code {unit.code})"
         meaning = "\n".join(_last(lines)) or None
     else:
-        why, cause = found.says, found.causes[0]
+        why, cause = found.sentence, found.causes[0]
         first = _first_error(lines) if found.severity is Severity.UNVERIFIED else None
-        meaning = f"{cause.cause}\nIts log says: {first or found.text[:_LONGEST]}\nHow to tell: {cause.tell}"
-        log = f"{cause.remedy}\n{log}; more: winhost explain {found.symptom}"
+        meaning = f"{cause.sentence}\nIts log says: {first or found.observed[:_LONGEST]}\nHow to tell: {cause.tell}"
+        log = f"{cause.remedy}\n{log}; more: winhost explain {found.code}"
     return WinhostError("StartFailed", f"{host}: {source} did not start: {why}", meaning, log, host=host)
 
 
-def told_by(lines: Sequence[str]) -> FoundSymptom | None:
+def told_by(lines: Sequence[str]) -> SymptomFinding | None:
     """The symptom that tells most; one that only says that something failed, where no other does."""
     found = diagnosis([f"{line}\n" for line in lines], "log").found
     return next((each for each in found if each.severity is not Severity.NOTE), None)
