@@ -9,9 +9,9 @@ from typing import Any
 from winhost.autoinstall.fetch_settings import NotHandedOut, fetched
 from winhost.autoinstall.install_plan import FETCHED
 from winhost.autoinstall.installer_storage import GuardStop, check_commands, check_storage, section_of
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
-from winhost.lab.physics.found.installer import MARK, TICKET
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import WINDOWS_LOADER, FirmwarePart
+from winhost.lab.physics.installer import MARK, TICKET
 from winhost.lab.physics.simulated_machine import InstalledLinux, Machine
 
 SHIM = "EFI\\ubuntu\\shimx64.efi"

@@ -1,11 +1,29 @@
-"""The hidden physics of a simulated host, which a facts file cannot tell: `lab:` in its host file."""
+"""The hidden physics of a simulated host, which a facts file cannot tell, `lab:` in its host file; and its clock."""
 
+import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
+from winhost.core.dataclass import dataclass
 from winhost.model.written import Closed
+
+
+@dataclass(frozen=True)
+class LabClock:
+    """`scale` is real seconds per lab second: 1 is a real host, 0.001 a test, 0 no waiting at all."""
+
+    scale: float = 0.0
+
+    def sleep(self, lab_seconds: float, stop: threading.Event | None = None) -> None:
+        """Wait so many lab seconds, or until `stop` is set."""
+        seconds = max(0.0, lab_seconds * self.scale)
+        if stop is not None:
+            stop.wait(seconds)
+        elif seconds:
+            time.sleep(seconds)
 
 
 class DevicePhysics(Closed):
@@ -149,7 +167,7 @@ class LabSection(Closed):
     wsl: WslPhysics = Field(default_factory=WslPhysics)
     new_vms: NewVmPhysics = Field(default_factory=NewVmPhysics)
     found: Mapping[str, Mapping[str, Any]] = Field(
-        default_factory=dict, description="of parts in lab/physics/found, by the names of their files"
+        default_factory=dict, description="of parts that have some of their own, by name"
     )
     hidden: Mapping[str, tuple[Mapping[str, Any], ...]] = Field(
         default_factory=dict, description="instances that are there but do not show in the facts, by resource"

@@ -1,8 +1,7 @@
 """Shows a simulated host to cmdlets that only look: CIM, Plug and Play, registry, services, programs.
 
 It is the reverse of what the scripts of the resources do: from the resources back to what Windows would have shown
-them. Around the GPUs stands what is on every machine (bridges, a network card), so that scripts have to
-choose.
+them. Around the GPUs stands what is on every machine (bridges, a network card), so that scripts have to choose.
 """
 
 import re
@@ -13,8 +12,8 @@ from typing import Any
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import HostState, known_or
-from winhost.lab.physics.pci_function import Device
-from winhost.lab.physics.windows_objects import FileTime, Properties, WindowsObject, of_type
+from winhost.lab.physics.virtual_machine import Device
+from winhost.lab.physics.windows_errors import FileTime, Properties, WindowsObject, of_type
 from winhost.lab.physics.windows_software import PRODUCT, drives
 from winhost.model.units import MiB
 

@@ -12,12 +12,9 @@ from pypsrp.shell import SignalCode
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.wire import wsman
-from winhost.lab.wire.outbox import Parcel
-from winhost.lab.wire.psrp_shell import PowerShellShell
-from winhost.lab.wire.served_host import SimulatedHost
-from winhost.lab.wire.winrs_shell import URI as REMOTE_SHELL
-from winhost.lab.wire.winrs_shell import RemoteShell
-from winhost.lab.wire.wire_troubles import ConnectionDropped, HttpRefusal, Moment, When, WireTroubles
+from winhost.lab.wire.served_host import ConnectionDropped, HttpRefusal, Moment, SimulatedHost, When, WireTroubles
+from winhost.lab.wire.shells import URI as REMOTE_SHELL
+from winhost.lab.wire.shells import Parcel, PowerShellShell, RemoteShell
 from winhost.lab.wire.wsman import Action, Element, Request, WSManFault
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from hashlib import sha256
 from typing import Any
 
 from winhost.core.answers import Record
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import GLOBAL, FirmwarePart
-from winhost.lab.physics.found.installer import InstallerPart
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import GLOBAL, FirmwarePart
+from winhost.lab.physics.installer import InstallerPart
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
+from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import (
     BoundParameters,
     CmdletProcess,

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
-from winhost.lab.physics.scheduled_tasks import Task
+from winhost.lab.physics.local_accounts import Task
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_objects import FileTime, WindowsObject, of_type
+from winhost.lab.physics.vm_cmdlets import ROLE, TOOLS
+from winhost.lab.physics.windows_errors import FileTime, WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls, windows_word
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell.windows_views import Entity, cim, driver_models, entities, gpu_addresses, registry, services

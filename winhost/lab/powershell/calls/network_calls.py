@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_network
 from typing import Any
 
-from winhost.lab.physics.network_adapters import Adapter, Switch
 from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.physics.windows_firewall import ANY
-from winhost.lab.physics.windows_network import Network
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
+from winhost.lab.physics.windows_network import Adapter, Network, Switch
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls, windows_word
 from winhost.resources.windows.hyperv_firewall import WSL
 from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VIRTUAL, VPN, WIFI

@@ -7,7 +7,7 @@ from winhost.core.answers import Record
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import SETTINGS, VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
+from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import (
     BoundParameters,
     CmdletProcess,

@@ -19,11 +19,10 @@ from winhost.lab.physics.disk_layouts import (
     partitions_of,
     whole_disk,
 )
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
+from winhost.lab.physics.windows_errors import WindowsObject, bad_request, not_ours, of_type, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.units import MiB
 from winhost.model.written import Closed
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
@@ -552,6 +551,3 @@ class Disks(Part):
     def _processes(self) -> Iterator[WindowsObject]:
         yield of_type("Win32_Process", Name="svchost.exe")
         yield from self._if_held("wsl-disks", of_type("Win32_Process", Name="vmmemWSL"))
-
-
-part = Disks
