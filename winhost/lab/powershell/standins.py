@@ -5,12 +5,13 @@ as it would on Windows; what they do, the simulated host says.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 
 _FOLDER = files(__package__)
@@ -93,24 +94,34 @@ def _text(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="ascii")
 
 
+@dataclass(frozen=True)
+class Types:
+    """classes: of each property its type, and which of ours it shows, if that is all. keys: how an object is named."""
+
+    enumerations: Mapping[str, Sequence[str]]
+    classes: Mapping[str, Mapping[str, Sequence[str]]]
+    keys: Mapping[str, Sequence[str]]
+
+
 @once
-def _table() -> Mapping[str, Mapping[str, Any]]:
-    table: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_text("types.yaml"))
-    return table
+def types() -> Types:
+    table: dict[str, Any] = yaml.safe_load(_text("types.yaml"))
+    words = {name: {prop: kind.split() for prop, kind in each.items()} for name, each in table["classes"].items()}
+    return Types(table["enumerations"], words, table["keys"])
 
 
 def _types() -> Iterator[str]:
-    for name, members in _table()["enumerations"].items():
+    for name, members in types().enumerations.items():
         yield f"enum {name} {{\n" + "\n".join(f"    {member}" for member in members) + "\n}"
-    for name, properties in _table()["classes"].items():
-        base = f" : {properties['is']}" if "is" in properties else ""
-        lines = [f"    [{kind}]${prop}" for prop, kind in properties.items() if prop != "is"]
+    for name, properties in types().classes.items():
+        base = f" : {properties['is'][0]}" if "is" in properties else ""
+        lines = [f"    [{kind[0]}]${prop}" for prop, kind in properties.items() if prop != "is"]
         # The manager makes a feature of a name by itself, and so does this.
         if name == "Feature":
             lines += ["    Feature() {\n    }", "    Feature([string]$Name) {\n        $this.Name = $Name\n    }"]
         yield f"class {name}{base} {{\n" + "\n".join(lines) + "\n}"
-    yield "$script:LabTypes = @{\n" + "\n".join(f"    {name} = [{name}]" for name in _table()["classes"]) + "\n}"
-    keys = [f"    {name} = {_list(parts)}" for name, parts in _table()["keys"].items()]
+    yield "$script:LabTypes = @{\n" + "\n".join(f"    {name} = [{name}]" for name in types().classes) + "\n}"
+    keys = [f"    {name} = {_list(parts)}" for name, parts in types().keys.items()]
     yield "$script:LabKeys = @{\n" + "\n".join(keys) + "\n}"
 
 
@@ -158,7 +169,7 @@ def _memberships(entry: Mapping[str, Any], name: str) -> Iterator[list[str]]:
 def _type(documented: str) -> str:
     name, brackets = documented.removesuffix("[]"), "[]" * documented.endswith("[]")
     name = _RENAMED.get(name, name)
-    known = name in _table()["classes"] or name in _table()["enumerations"]
+    known = name in types().classes or name in types().enumerations
     return (name if known else _PLAIN.get(name, "object")) + brackets
 
 

@@ -15,6 +15,7 @@ from winhost.lab.physics.windows_files import on_wire
 from winhost.lab.physics.windows_network import TASK
 from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.standins import cmdlets
+from winhost.lab.powershell.windows_views import all_shown, our_word
 
 BoundParameters = Mapping[str, Any]
 Answer = Callable[["CmdletProcess", BoundParameters], Iterable[Any]]
@@ -108,24 +109,6 @@ def _at(value: Any, path: Sequence[str]) -> Any:
     return value
 
 
-# ---- words: TurnOff on the host is turn-off in the machine
-
-
-def windows_word(word: Any) -> str:
-    return "".join(part.capitalize() for part in str(word).split("-"))
-
-
-def our_word(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return "".join(f"-{c.lower()}" if c.isupper() and place else c.lower() for place, c in enumerate(value))
-
-
-def braced(guid: Any) -> Any:
-    """A GUID as Windows writes it; nothing stays nothing."""
-    return None if guid is None else "{" + str(guid).upper() + "}"
-
-
 def _start(machine: Machine, name: str) -> None:
     if name == TASK:
         machine.network.start()
@@ -204,40 +187,12 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     ),
 }
 
-# They tell of all instances of a resource: its name, their type, and for each property of an object the one of the
-# resource, of its key or of its state, as it is or as a word of Windows.
-_PARTITIONABLE = (
-    "PartitionableGpu",
-    "VMHostPartitionableGpu",
-    {"Name": "gpu", "PartitionCount": "partitions", "ValidPartitionCounts": "valid_counts"},
-)
-OBJECTS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "Get-VMHostPartitionableGpu": _PARTITIONABLE,
-    "Get-VMPartitionableGpu": _PARTITIONABLE,
-    "Get-Disk": (
-        "Disk",
-        "MSFT_Disk",
-        {"UniqueId": "disk", "FriendlyName": "model", "BusType": "bus", "Size": "size", "PartitionStyle": "style"}
-        | {"IsBoot": "boot", "IsSystem": "system", "Guid": "braced guid", "Number": "number"}
-        | {"LogicalSectorSize": "sector", "IsOffline": "offline", "IsReadOnly": "read_only"}
-        | {"HealthStatus": "word health"},
-    ),
+# They tell of all instances of a resource.
+OBJECTS: Mapping[str, tuple[str, str]] = {
+    "Get-VMHostPartitionableGpu": ("VMHostPartitionableGpu", "PartitionableGpu"),
+    "Get-VMPartitionableGpu": ("VMHostPartitionableGpu", "PartitionableGpu"),
+    "Get-Disk": ("MSFT_Disk", "Disk"),
 }
 
-
-def _register_objects(name: str, resource: str, type_name: str, properties: Mapping[str, str]) -> None:
-    def value(known: Mapping[str, Any], source: str) -> Any:
-        how, _, name = source.rpartition(" ")
-        return {"": lambda each: each, "word": windows_word, "braced": braced}[how](known[name])
-
-    def answer(process: CmdletProcess, _: BoundParameters) -> Iterable[Any]:
-        for record in process.machine.instances(resource):
-            known = {**record.key, **record.state}
-            yield of_type(type_name, **{name: value(known, source) for name, source in properties.items()})
-
-    answers(name)(answer)
-
-
 calls(_CALLS)
-for _name, _objects in OBJECTS.items():
-    _register_objects(_name, *_objects)
+calls({name: lambda machine, _, of=of: all_shown(machine, *of) for name, of in OBJECTS.items()})  # type: ignore[misc]

@@ -12,14 +12,8 @@ from winhost.lab.physics.firmware import GLOBAL, FirmwarePart
 from winhost.lab.physics.installer import InstallerPart
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import (
-    BoundParameters,
-    CmdletProcess,
-    answers,
-    braced,
-    calls,
-    windows_word,
-)
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
+from winhost.lab.powershell.windows_views import braced, shown, windows_word
 from winhost.resources.windows.partition import BASIC_DATA, EFI
 
 _VOLUME = "\\\\?\\Volume{"
@@ -31,22 +25,14 @@ def _disks(machine: Machine) -> Disks:
 
 
 def _partition(disks: Disks, record: Record) -> WindowsObject:
-    state, disk = record.state, disks.disk_of(record.state)
-    return of_type(
+    guid, disk = record.key["partition"], disks.disk_of(record.state)
+    return shown(
         "MSFT_Partition",
-        DeviceID=record.key["partition"],
+        record,
+        DeviceID=guid,
         DiskNumber=disk.state["number"] if disk else None,
-        PartitionNumber=state["number"],
-        DriveLetter=state["letter"] or "\0",
-        Guid=braced(record.key["partition"]),
-        GptType=braced(state["type"]),
-        Offset=state["offset"],
-        Size=state["size"],
-        IsBoot=state["boot"],
-        IsSystem=state["system"],
-        IsHidden=state["hidden"],
-        IsReadOnly=record.key["partition"] in disks.read_only,
-        NoDefaultDriveLetter=state["no_letter"],
+        DriveLetter=record.state["letter"] or "\0",
+        IsReadOnly=guid in disks.read_only,
     )
 
 
@@ -98,26 +84,13 @@ def _events(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 @answers("Get-BitLockerVolume")
 def _volumes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    password = _disks(process.machine).physics.recovery_password
+    kept = {"recovery-password": {"RecoveryPassword": _disks(process.machine).physics.recovery_password}}
     for record in process.machine.instances("BitLocker"):
         protectors = [
-            of_type(
-                "BitLockerVolumeKeyProtector",
-                KeyProtectorId=braced(each["id"]),
-                KeyProtectorType=windows_word(each["kind"]),
-                RecoveryPassword=password if each["kind"] == "recovery-password" else None,
-            )
+            shown("BitLockerVolumeKeyProtector", each, **kept.get(each["kind"], {}))
             for each in record.state["protectors"]
         ]
-        yield of_type(
-            "BitLockerVolume",
-            MountPoint=record.key["volume"],
-            ProtectionStatus=windows_word(record.state["protection"]),
-            VolumeType=windows_word(record.state["volume_type"]),
-            VolumeStatus=windows_word(record.state["conversion"]),
-            EncryptionPercentage=record.state["percentage"],
-            KeyProtector=protectors,
-        )
+        yield shown("BitLockerVolume", record, KeyProtector=protectors)
 
 
 @answers("Invoke-CimMethod", "InputObject", "MethodName", "Arguments")
