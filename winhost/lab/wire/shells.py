@@ -128,28 +128,75 @@ log = logging.getLogger(__name__)
 _FRAGMENT_BYTES = 32_768  # what Windows sends, whatever the client could take
 
 
-class PowerShellShell:
-    """`alive` says whether the machine that the shell runs on is still up, in the same boot."""
+class Shell:
+    """A shell that a client opened to run commands in; each kind reads its own messages. `alive` says whether the
+    machine that it runs on is still up, in the same boot.
+    """
 
-    def __init__(self, shell_id: str, owner: str, runspace: Runspace, alive: Callable[[], bool]) -> None:
+    def __init__(self, shell_id: str, owner: str, alive: Callable[[], bool]) -> None:
         self.shell_id = shell_id
         self.owner = owner
         self.alive = alive
+        self._changed = threading.Condition()  # guards the outboxes, and what a kind has beside them
+        self._outboxes: dict[str, Outbox] = {}
+
+    def command(self, request: Request) -> str:
+        """Begins a command; its identifier."""
+        raise NotImplementedError
+
+    def send(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def receive(self, command_id: str, request: Request) -> Parcel:
+        """Output of a command. Raises as Outbox.receive does."""
+        with self._changed:
+            return self._outbox(command_id).receive(request)
+
+    def interrupt(self, command_id: str) -> None:
+        """Ctrl-C: the command ends as stopped, as soon as the host heeds it."""
+        with self._changed:
+            self._outbox(command_id).stop.set()
+
+    def terminate(self, command_id: str) -> None:
+        """Nobody wants the output any more. Unlike Ctrl-C, this comes after the end of a command, too."""
+        with self._changed:
+            self._outbox(command_id).stop.set()
+            del self._outboxes[self._read_id(command_id)]
+
+    def close(self) -> None:
+        with self._changed:
+            for outbox in self._outboxes.values():
+                outbox.stop.set()
+
+    def _outbox(self, command_id: str) -> Outbox:
+        outbox = self._outboxes.get(self._read_id(command_id))
+        if outbox is None:
+            raise command_not_found()
+        return outbox
+
+    def _read_id(self, command_id: str) -> str:
+        return command_id
+
+
+class PowerShellShell(Shell):
+    """A pool of one runspace; output of the pool itself is that of a command without identifier."""
+
+    def __init__(self, shell_id: str, owner: str, runspace: Runspace, alive: Callable[[], bool]) -> None:
+        super().__init__(shell_id, owner, alive)
         self._runspace = runspace
         self._runspace_is_taken = threading.Lock()
         self._pool = ServerRunspacePool()
-        self._changed = threading.Condition()  # guards the pool and the outboxes
-        self._outboxes: dict[uuid.UUID | None, Outbox] = {None: Outbox(self._changed, alive)}
+        self._outboxes[""] = Outbox(self._changed, alive)
 
     def command(self, request: Request) -> str:
         """Begins a pipeline: the first fragment of its script comes with it, and more may be sent."""
         command_id = request.content("rsp:CommandLine").get("CommandId", "")
-        identifier = _read_id(command_id)
+        identifier = self._read_id(command_id)
         with self._changed:
             if identifier in self._outboxes:
                 raise malformed(f"CommandId {command_id} is in use")
             # The pool refuses the CREATE_PIPELINE message of a pipeline that it does not know yet.
-            ServerPipeline(self._pool, identifier)
+            ServerPipeline(self._pool, uuid.UUID(identifier))
             self._outboxes[identifier] = Outbox(self._changed, self.alive)
             self.feed(read_base64(request.content("rsp:CommandLine/rsp:Arguments")))
         return command_id
@@ -168,35 +215,19 @@ class PowerShellShell:
                     self._end(self._pool.pipeline_table[event.pipeline_id], _unsupported("command metadata"))
             self._flush()
 
-    def receive(self, command_id: str, request: Request) -> Parcel:
-        """Output of a pipeline, or of the pool itself where `command_id` is ''. Raises as Outbox.receive does."""
-        with self._changed:
-            return self._outbox(command_id).receive(request)
-
-    def interrupt(self, command_id: str) -> None:
-        with self._changed:
-            self._outbox(command_id).stop.set()
-
-    def terminate(self, command_id: str) -> None:
-        with self._changed:
-            self._outbox(command_id).stop.set()
-            del self._outboxes[_read_id(command_id)]
-
     def close(self) -> None:
-        with self._changed:
-            for outbox in self._outboxes.values():
-                outbox.stop.set()
+        super().close()
         if isinstance(self._runspace, Closing):
             self._runspace.close()
 
-    def _outbox(self, command_id: str) -> Outbox:
-        outbox = self._outboxes.get(_read_id(command_id) if command_id else None)
-        if outbox is None:
-            raise command_not_found()
-        return outbox
+    def _read_id(self, command_id: str) -> str:
+        try:
+            return str(uuid.UUID(command_id)) if command_id else ""
+        except ValueError:
+            raise malformed(f"CommandId {command_id!r} is no UUID") from None
 
     def _start(self, pipeline: ServerPipeline, asked: PowerShell) -> None:
-        stop = self._outboxes[pipeline.pipeline_id].stop
+        stop = self._outboxes[str(pipeline.pipeline_id)].stop
         threading.Thread(target=self._run, args=(pipeline, asked, stop), daemon=True).start()
 
     def _run(self, pipeline: ServerPipeline, asked: PowerShell, stop: threading.Event) -> None:
@@ -239,24 +270,17 @@ class PowerShellShell:
     def _finish(self, pipeline: ServerPipeline, change_state: Callable[[], None]) -> None:
         change_state()
         pipeline.close()
-        outbox = self._outboxes.get(pipeline.pipeline_id)
+        outbox = self._outboxes.get(str(pipeline.pipeline_id))
         if outbox is not None:
             outbox.end()
         self._flush()
 
     def _flush(self) -> None:
         while (payload := self._pool.data_to_send(_FRAGMENT_BYTES)) is not None:
-            outbox = self._outboxes.get(payload.pipeline_id)
+            outbox = self._outboxes.get(str(payload.pipeline_id or ""))
             if outbox is not None:
                 outbox.put(Stream.OUT, payload.data)
         self._changed.notify_all()
-
-
-def _read_id(text: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        raise malformed(f"CommandId {text!r} is no UUID") from None
 
 
 def _read_commands(asked: PowerShell) -> list[RemoteCommand]:
@@ -302,59 +326,34 @@ class _Process:
         self.begun = False
 
 
-class RemoteShell:
-    """`open_runspace` makes a fresh one for each process. Otherwise as PowerShellShell."""
+class RemoteShell(Shell):
+    """`open_runspace` makes a fresh one for each process, which, unlike a pipeline, has no say in its end."""
 
     def __init__(
         self, shell_id: str, owner: str, open_runspace: Callable[[], Runspace], alive: Callable[[], bool]
     ) -> None:
-        self.shell_id = shell_id
-        self.owner = owner
-        self.alive = alive
+        super().__init__(shell_id, owner, alive)
         self._open_runspace = open_runspace
         self._processes: dict[str, _Process] = {}
-        self._changed = threading.Condition()
 
     def command(self, request: Request) -> str:
         command_id = str(uuid.uuid4()).upper()
         words = [request.text("rsp:CommandLine/rsp:Command"), request.text("rsp:CommandLine/rsp:Arguments")]
         with self._changed:
-            self._processes[command_id] = _Process(" ".join(words), Outbox(self._changed, self.alive))
+            self._outboxes[command_id] = Outbox(self._changed, self.alive)
+            self._processes[command_id] = _Process(" ".join(words), self._outboxes[command_id])
         return command_id
 
     def send(self, request: Request) -> None:
         stream = request.content("rsp:Send/rsp:Stream")
+        command_id = stream.get("CommandId", "")
         with self._changed:
-            process = self._process(stream.get("CommandId", ""))
+            self._outbox(command_id)
+            process = self._processes[command_id]
             process.input += read_base64(stream)
             if stream.get("End") == "true" and not process.begun:
                 process.begun = True
                 threading.Thread(target=self._run, args=(process,), daemon=True).start()
-
-    def receive(self, command_id: str, request: Request) -> Parcel:
-        with self._changed:
-            return self._process(command_id).outbox.receive(request)
-
-    def interrupt(self, command_id: str) -> None:
-        with self._changed:
-            self._process(command_id).outbox.stop.set()
-
-    def terminate(self, command_id: str) -> None:
-        with self._changed:
-            self._process(command_id).outbox.stop.set()
-            del self._processes[command_id]
-
-    def close(self) -> None:
-        """Ends what still runs: unlike a pipeline, a process has no say in it."""
-        with self._changed:
-            for process in self._processes.values():
-                process.outbox.stop.set()
-
-    def _process(self, command_id: str) -> _Process:
-        process = self._processes.get(command_id)
-        if process is None:
-            raise command_not_found()
-        return process
 
     def _run(self, process: _Process) -> None:
         message, complained, code = b"", "", 0
