@@ -118,22 +118,6 @@ class InnerLinux:
     linux: Linux
     process: int
 
-    @property
-    def disk(self) -> Disk:
-        return self.linux.disk
-
-    def now(self) -> float:
-        return self.linux.now()
-
-    def since_boot(self) -> float:
-        return self.linux.since_boot()
-
-    def sleep(self, seconds: float) -> None:
-        self.linux.sleep(seconds)
-
-    def kernel(self) -> str:
-        return str(next(self.linux.system()).state["kernel"])
-
     def has_program(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
         return path in SHELLS or (folder == "/usr/bin" and name in PROGRAMS and PROGRAMS[name][0](self.linux))
