@@ -8,7 +8,6 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from hashlib import sha256
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -16,11 +15,11 @@ from uuid import NAMESPACE_OID, uuid5
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.containers import ContainerStore, SimulatedCluster, packs
-from winhost.lab.linux.disk import ACCOUNT_PROGRAMS, NFT_UNIT, RULES, Disk, Node
+from winhost.lab.linux.disk import ACCOUNT_PROGRAMS, NFT_UNIT, RULES, Node
 from winhost.lab.linux.inner_python import Ended
 from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, State, public, spec_text
 from winhost.lab.linux.serving import ServedEngines
-from winhost.lab.linux.software import NVIDIA_CTK, PACKAGE_PROGRAMS, Apt
+from winhost.lab.linux.software import NVIDIA_CTK, PACKAGE_PROGRAMS, SSHD
 from winhost.lab.physics.windows_errors import CmdletError
 
 _MKFS_SECONDS = 5.0
@@ -119,8 +118,10 @@ class InnerLinux:
     process: int
 
     def has_program(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        return path in SHELLS or (folder == "/usr/bin" and name in PROGRAMS and PROGRAMS[name][0](self.linux))
+        if path in SHELLS or not path.startswith("/usr/bin/"):
+            return path in SHELLS
+        packages, _ = PROGRAMS.get(path.removeprefix("/usr/bin/"), ((), None))
+        return packages is None or any(name in self.linux.apt.installed for name in packages)
 
     def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
         self.linux.stdin = given
@@ -300,56 +301,31 @@ def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
     return {"version": driver.installed, "filename": MODULE}[words[0].partition("=")[2]]
 
 
-def _of_apt(program: Callable[[Apt, Sequence[str]], str], linux: Linux, words: Sequence[str]) -> str:
-    return program(linux.apt, words)
-
-
-def _on_disk(program: Callable[[Disk, Sequence[str]], str], linux: Linux, words: Sequence[str]) -> str:
-    return program(linux.disk, words)
-
-
-def _always(linux: Linux) -> bool:
-    return True
-
-
-def _with_packages(names: Sequence[str], linux: Linux) -> bool:
-    return any(name in linux.apt.packages for name in names)
-
-
-def _with_sshd(linux: Linux) -> bool:
-    return linux.distro.sshd
-
-
-Program = tuple[Callable[[Linux], bool], Callable[[Linux, Sequence[str]], Ended | str]]
-PROGRAMS: Mapping[str, Program] = {
-    **{name: (_always, partial(_on_disk, program)) for name, program in ACCOUNT_PROGRAMS.items()},
-    **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
+# Each with the packages that bring it, of which one must be there, and what it does. None: every Linux has it.
+Program = Callable[[Linux, Sequence[str]], Ended | str]
+PROGRAMS: Mapping[str, tuple[Sequence[str] | None, Program]] = {
+    **{name: (None, lambda linux, words, run=run: run(linux.disk, words)) for name, run in ACCOUNT_PROGRAMS.items()},  # type: ignore[misc]
+    **{name: (None, lambda linux, words, run=run: run(linux.apt, words)) for name, run in PACKAGE_PROGRAMS.items()},  # type: ignore[misc]
+    **dict.fromkeys(("blkid", "netplan", "visudo", "wipefs"), (None, _agrees)),
     "docker": (
-        partial(_with_packages, ("docker-ce-cli", "docker.io")),
+        ("docker-ce-cli", "docker.io"),
         lambda linux, words: linux.part(ContainerStore).asked("docker", words),
     ),
-    "dockerd": (partial(_with_packages, ("docker-ce", "docker.io")), _agrees),
-    "blkid": (_always, _agrees),
-    "journalctl": (_always, _journalctl),
-    "k3s": (lambda linux: False, lambda linux, words: linux.part(SimulatedCluster).k3s(words)),  # it is a file
-    "lsblk": (_always, lambda linux, words: linux.part(DataDisks).lsblk(words)),
-    "mkfs.ext4": (_always, lambda linux, words: linux.part(DataDisks).mkfs("ext4", words)),
-    "mkfs.xfs": (_always, lambda linux, words: linux.part(DataDisks).mkfs("xfs", words)),
-    "nft": (_always, _nft),
-    "nvidia-ctk": (partial(_with_packages, (NVIDIA_CTK,)), _nvidia_ctk),
-    "modinfo": (_always, _modinfo),
-    "netplan": (_always, _agrees),
-    "podman": (
-        partial(_with_packages, ("podman",)),
-        lambda linux, words: linux.part(ContainerStore).asked("podman", words),
-    ),
-    "python3": (_always, _python3),
-    "ssh-keygen": (_always, _ssh_keygen),
-    "sshd": (_with_sshd, _sshd),
-    "systemctl": (_always, _systemctl),
-    "systemd-run": (_always, packs),
-    "umount": (_always, lambda linux, words: linux.part(DataDisks).umount(words)),
-    "update-initramfs": (_always, _initramfs),
-    "visudo": (_always, _agrees),
-    "wipefs": (_always, _agrees),
+    "dockerd": (("docker-ce", "docker.io"), _agrees),
+    "journalctl": (None, _journalctl),
+    "k3s": ((), lambda linux, words: linux.part(SimulatedCluster).k3s(words)),  # it is a file
+    "lsblk": (None, lambda linux, words: linux.part(DataDisks).lsblk(words)),
+    "mkfs.ext4": (None, lambda linux, words: linux.part(DataDisks).mkfs("ext4", words)),
+    "mkfs.xfs": (None, lambda linux, words: linux.part(DataDisks).mkfs("xfs", words)),
+    "modinfo": (None, _modinfo),
+    "nft": (None, _nft),
+    "nvidia-ctk": ((NVIDIA_CTK,), _nvidia_ctk),
+    "podman": (("podman",), lambda linux, words: linux.part(ContainerStore).asked("podman", words)),
+    "python3": (None, _python3),
+    "ssh-keygen": (None, _ssh_keygen),
+    "sshd": ((SSHD,), _sshd),
+    "systemctl": (None, _systemctl),
+    "systemd-run": (None, packs),
+    "umount": (None, lambda linux, words: linux.part(DataDisks).umount(words)),
+    "update-initramfs": (None, _initramfs),
 }
