@@ -22,10 +22,10 @@ from winhost.core.answers import Record
 from winhost.lab.hostfile import expand
 from winhost.lab.linux.containers import CONFIG, PROGRAM, UNIT, ContainerStore
 from winhost.lab.linux.disk import RESOLVER as RESOLVER_LINK
-from winhost.lab.linux.inner_python import interpreter
+from winhost.lab.linux.inner_python import InnerLinux, interpreter
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.linuxes import OwnLinux
-from winhost.lab.linux.programs import InnerLinux
+from winhost.lab.linux.programs import PROGRAMS
 from winhost.lab.linux.software import CDI, LabPackage, Unit
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock
@@ -123,7 +123,7 @@ def test_what_a_script_would_change_is_heard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["ctypes", "builtins", "asyncio", "multiprocessing", "posix", "_io", "os.nothing"])
 def test_a_script_imports_nothing_that_leads_out(here: TwoMachines, module: str) -> None:
-    with interpreter(InnerLinux(here.inside.linux, 1)) as inner:
+    with interpreter(InnerLinux(here.inside.linux, 1, PROGRAMS)) as inner:
         names = inner.load("winhost.agent.linux_agent")
         imports = names["__builtins__"]["__import__"]
         with pytest.raises((ImportError, AttributeError)):

@@ -130,13 +130,6 @@ def test_shutdown_ends_all_distros_of_one_account_and_nobody_elses() -> None:
     assert other.running
 
 
-@pytest.mark.parametrize(("first", "left"), [([], ["Ubuntu-24.04"]), (["winhost"], [])])
-def test_a_logoff_takes_a_vm_along_that_began_with_that_logon(first: list[str], left: list[str]) -> None:
-    machine = served(interactive=first)
-    machine.distros.log_off("winhost")
-    assert names(machine, running=True) == left
-
-
 def test_a_vm_reads_its_file_only_when_it_is_made() -> None:
     machine = served()
     machine.files.write(CONFIG, b"[wsl2]\nnetworkingMode=none\n[general]\ninstanceIdleTimeout=-1\n")

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.disk import Disk, Found, Node, Place, fail
-
-if TYPE_CHECKING:
-    from winhost.lab.linux.programs import InnerLinux
+from winhost.lab.linux.linux_machine import Linux
+from winhost.lab.physics.windows_errors import CmdletError
 
 PURE = (
     *("__future__", "base64", "configparser", "contextlib", "datetime", "errno", "functools", "hashlib", "ipaddress"),
@@ -35,6 +34,37 @@ class Ended(NamedTuple):
     code: int = 0
     output: str = ""
     errors: str = ""
+
+
+Program = Callable[[Linux, Sequence[str]], Ended | str]
+Programs = Mapping[str, tuple[Sequence[str] | None, Program]]
+SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
+
+
+@dataclass
+class InnerLinux:
+    """The surroundings of a script. process: the one that asks; 1 is the machine itself, others came in by sshd.
+    programs: each with the packages of which one brings it (None: every Linux has it), and what it does.
+    """
+
+    linux: Linux
+    process: int
+    programs: Programs
+
+    def has_program(self, path: str) -> bool:
+        if path in SHELLS or not path.startswith("/usr/bin/"):
+            return path in SHELLS
+        packages, _ = self.programs.get(path.removeprefix("/usr/bin/"), ((), None))
+        return packages is None or any(name in self.linux.apt.installed for name in packages)
+
+    def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
+        self.linux.stdin = given
+        try:
+            said = self.programs[name][1](self.linux, arguments)
+        except CmdletError as error:
+            code = int(error.hresults[0].rpartition(" ")[2]) if error.hresults else 1
+            return Ended(code, "", f"{error.message}\n")
+        return said if isinstance(said, Ended) else Ended(0, said)
 
 
 class _Status(NamedTuple):
@@ -425,7 +455,7 @@ class Interpreter:
         self._names: dict[str, Any] = {"__name__": "agent", "__builtins__": inside, "PROGRAM": "serve()\n"}
 
     @contextmanager
-    def on(self, inside: "InnerLinux") -> Iterator["Interpreter"]:
+    def on(self, inside: InnerLinux) -> Iterator["Interpreter"]:
         self.os.inside, self.os.disk = inside, inside.linux.disk
         self.os.opened.clear()
         self._names.update(self._tables)
@@ -555,7 +585,7 @@ _FREE: list[Interpreter] = []
 
 
 @contextmanager
-def interpreter(inside: "InnerLinux") -> Iterator[Interpreter]:
+def interpreter(inside: InnerLinux) -> Iterator[Interpreter]:
     """One that nobody else uses meanwhile: they are few, whatever the number of hosts."""
     try:
         found = _FREE.pop()

@@ -18,9 +18,9 @@ from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.contract.agent_answers import InjectedFaults
 from winhost.lab.linux.containers import SimulatedCluster
-from winhost.lab.linux.inner_python import TICKS, InnerFile, Interpreter, interpreter
+from winhost.lab.linux.inner_python import TICKS, InnerFile, InnerLinux, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import KERNEL, Linux
-from winhost.lab.linux.programs import DataDisks, InnerLinux
+from winhost.lab.linux.programs import PROGRAMS, DataDisks
 from winhost.lab.linux.serving import ServedEndpoint, ServedEngines, SimulatedServing
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
@@ -296,7 +296,7 @@ class LinuxAnswers:
         serving.read_keys()
         self.linux.settle()
         # One of its own: on a Linux that program is another text than the agent, and has other names.
-        with _ONE_AT_A_TIME, _KEYS.on(InnerLinux(self.linux, self._process(connection))) as inner:
+        with _ONE_AT_A_TIME, _KEYS.on(InnerLinux(self.linux, self._process(connection), PROGRAMS)) as inner:
             names = inner.load("winhost.agent.linux_keys")
             try:
                 answer = {"ok": True, **names["keys"](request)}
@@ -336,7 +336,7 @@ class LinuxAnswers:
         linux.settle()
         unkept = json.loads(linux.disk.text(_UNKEPT) or "{}").get("resource")
         process = self._process(connection)
-        with interpreter(InnerLinux(linux, process)) as inner:
+        with interpreter(InnerLinux(linux, process, PROGRAMS)) as inner:
             names = inner.load("winhost.agent.linux_serve")
             names["ONCE"].clear()
             known = [each for each in {*resources, unkept} if each in LINUX]

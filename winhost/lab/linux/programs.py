@@ -6,21 +6,19 @@ Sources: their manual pages, and that of systemd.mount.
 import json
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Record
-from winhost.core.dataclass import dataclass
 from winhost.lab.linux.containers import ContainerStore, SimulatedCluster, packs
-from winhost.lab.linux.disk import ACCOUNT_PROGRAMS, NFT_UNIT, RULES, Node
-from winhost.lab.linux.inner_python import Ended
+from winhost.lab.linux.disk import ACCOUNT_PROGRAMS, NFT_UNIT, RULES
+from winhost.lab.linux.inner_python import Ended, Programs
 from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, State, public, spec_text
 from winhost.lab.linux.serving import ServedEngines
 from winhost.lab.linux.software import NVIDIA_CTK, PACKAGE_PROGRAMS, SSHD
-from winhost.lab.physics.windows_errors import CmdletError
 
 _MKFS_SECONDS = 5.0
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -104,33 +102,9 @@ def _holds(name: str, state: Mapping[str, Json]) -> list[str]:
     return here + (["it is read-only"] if state["read_only"] else [])
 
 
-SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
 UNDO = "winhost-undo.timer"
 _PYTHONS = {"22.04": "3.10", "12": "3.11", "13": "3.13"}  # by the version of Ubuntu or Debian
 _INITRAMFS_SECONDS, _COMPILE_SECONDS = 20.0, 20.0
-
-
-@dataclass
-class InnerLinux:
-    """The surroundings of a script. process: the one that asks; 1 is the machine itself, others came in by sshd."""
-
-    linux: Linux
-    process: int
-
-    def has_program(self, path: str) -> bool:
-        if path in SHELLS or not path.startswith("/usr/bin/"):
-            return path in SHELLS
-        packages, _ = PROGRAMS.get(path.removeprefix("/usr/bin/"), ((), None))
-        return packages is None or any(name in self.linux.apt.installed for name in packages)
-
-    def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
-        self.linux.stdin = given
-        try:
-            said = PROGRAMS[name][1](self.linux, arguments)
-        except CmdletError as error:
-            code = int(error.hresults[0].rpartition(" ")[2]) if error.hresults else 1
-            return Ended(code, "", f"{error.message}\n")
-        return said if isinstance(said, Ended) else Ended(0, said)
 
 
 # ---- sshd
@@ -301,9 +275,7 @@ def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
     return {"version": driver.installed, "filename": MODULE}[words[0].partition("=")[2]]
 
 
-# Each with the packages that bring it, of which one must be there, and what it does. None: every Linux has it.
-Program = Callable[[Linux, Sequence[str]], Ended | str]
-PROGRAMS: Mapping[str, tuple[Sequence[str] | None, Program]] = {
+PROGRAMS: Programs = {
     **{name: (None, lambda linux, words, run=run: run(linux.disk, words)) for name, run in ACCOUNT_PROGRAMS.items()},  # type: ignore[misc]
     **{name: (None, lambda linux, words, run=run: run(linux.apt, words)) for name, run in PACKAGE_PROGRAMS.items()},  # type: ignore[misc]
     **dict.fromkeys(("blkid", "netplan", "visudo", "wipefs"), (None, _agrees)),

@@ -68,7 +68,6 @@ class AccountPhysics(Closed):
     rights_by_policy: tuple[str, ...] = Field(
         default=(), description="rights that a policy of the domain sets: what is changed here does not stay"
     )
-    first_logon_seconds: float = Field(default=20, description="of making a profile")
     links: tuple[str, ...] = Field(default=(), description="paths of files and folders that are links")
     taken: tuple[str, ...] = Field(default=(), description="paths of folders that somebody else made first")
 
@@ -97,9 +96,6 @@ class WslPhysics(Closed):
     """The physics of WSL itself."""
 
     images: Mapping[str, ImagePhysics] = Field(default_factory=dict)
-    interactive: tuple[str, ...] = Field(
-        default=(), description="accounts somebody is logged on with: WSL began with them and ends when they leave"
-    )
     always_utf16: bool = Field(default=False, description="wsl.exe does so whatever it is asked for")
     no_service_logon: bool = Field(default=False, description="a policy took that right from virtual machines")
     no_mirrored: bool = Field(default=False, description="Windows cannot mirror the network and falls back to NAT")

@@ -47,6 +47,7 @@ from winhost.resources.windows.yield_watcher import NO_WATCHER
 from winhost.resources.windows.yield_watcher import STALE as STALE_WATCH
 
 _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
+_FIRST_LOGON_SECONDS = 20.0  # of making a profile
 _UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
 # What the result of a task means where its account could not log on: the resource to set first, and the error.
 _PROBLEMS = {
@@ -366,7 +367,7 @@ class Accounts(LocalAccounts):
     def _log_on(self, name: str) -> None:
         account = self.accounts[name.casefold()]
         if account.profile is None:
-            self.host.clock.sleep(self.host.lab.accounts.first_logon_seconds)
+            self.host.clock.sleep(_FIRST_LOGON_SECONDS)
             taken = {other.profile for other in self.accounts.values()}
             path = f"C:\\Users\\{account.name}"
             account.profile = path if path not in taken else f"{path}.{self.host.name}"

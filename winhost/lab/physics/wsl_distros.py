@@ -399,7 +399,6 @@ class Distros(WslExe):
         """Every VM is gone; what starts with Windows starts them again."""
         for session in self.sessions.values():
             self._end_vm(session)
-            session.interactive = False
         return False
 
 

@@ -90,13 +90,10 @@ class UtilityVm:
 
 @dataclass
 class WslSession:
-    """The WSL of an account. interactive: the account that came first was logged on, and takes the VM along when it
-    leaves.
-    """
+    """The WSL of an account."""
 
     distros: dict[str, Distro] = field(default_factory=dict)
     vm: UtilityVm | None = None
-    interactive: bool = False
 
     def find(self, name: str) -> Distro | None:
         return self.distros.get(name.casefold())
@@ -155,8 +152,7 @@ class WslExe(Part):
     # ---- looking
 
     def session(self, account: str) -> WslSession:
-        interactive = account.casefold() in map(str.casefold, self.host.lab.wsl.interactive)
-        return self.sessions.setdefault(account.casefold(), WslSession(interactive=interactive))
+        return self.sessions.setdefault(account.casefold(), WslSession())
 
     def _physics(self, distro: Distro) -> ImagePhysics:
         given: ImagePhysics = self.host.lab.wsl.images.get(distro.image or "", ImagePhysics())
@@ -190,13 +186,6 @@ class WslExe(Part):
         """WSL itself was upgraded or removed: every VM ends, whoever's it is."""
         for account in list(self.sessions):
             self._end_all(account)
-
-    def log_off(self, account: str) -> None:
-        """Somebody who was logged on as this account leaves; a VM that began with them goes along."""
-        session = self.session(account)
-        if session.interactive:
-            self._end_all(account)
-            session.interactive = False
 
     # ---- wsl.exe
 
