@@ -134,7 +134,8 @@ class InstallerPart(Part):
         if ticket is None:
             return
         disks.protect(guid)
-        there = {p: disks.file(guid, p) or b"" for p in disks.names(guid) if not p.startswith(_OF_WINDOWS)}
+        paths = [str(each["path"]) for each in disks.files_on(guid)]
+        there = {path: disks.file(guid, path) or b"" for path in paths if not path.startswith(_OF_WINDOWS)}
         if there.pop(TICKET, None) != secret.encode() or _content(there) != record["content"]:
             said = "Files on the installer's partition are others than winhost put there."
             raise own_error("NotAsStaged", "InvalidData", said)

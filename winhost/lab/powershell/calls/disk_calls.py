@@ -1,13 +1,11 @@
 """Cmdlets of disks, partitions, volumes and BitLocker, and the helpers that read firmware and volumes without them."""
 
 import base64
-import json
 from collections.abc import Iterable
-from hashlib import sha256
 from typing import Any
 
 from winhost.core.answers import Record
-from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.disks import Disks, of_bytes
 from winhost.lab.physics.firmware import GLOBAL, FirmwarePart
 from winhost.lab.physics.installer import InstallerPart
 from winhost.lab.physics.simulated_machine import Machine
@@ -68,7 +66,7 @@ def _volume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         return [of_type("MSFT_Volume", SizeRemaining=limits["free"], Path=path, FileSystem="NTFS", HealthStatus=health)]
     if record.state["type"] != EFI:
         return [of_type("MSFT_Volume", Path=path, FileSystem="FAT32")]
-    found = disks.efi_files(record)
+    found = disks.volume(record)
     return [of_type("MSFT_Volume", SizeRemaining=found["free"], Path=path, FileSystem=found["file_system"])]
 
 
@@ -131,31 +129,12 @@ def _set(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 @answers("Copy-WinhostVolumeFile", "Source", "Target")
 def _copy(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     source, target = bound["Source"], bound["Target"]
-    disks, machine = _disks(process.machine), process.machine
-    if not target.startswith(_VOLUME):
-        guid, path = _place(source)
-        found = next(each for each in disks.files_on(guid) if each["path"] == path)
-        disks.keep_efi_file(target, found["sha256"], found["size"])
-        return ()
-    guid, path = _place(target)
-    if _is_efi(process.machine, guid):
-        disks.put_efi_file(guid, path, json.loads(machine.files.read(source) or b"{}"))
+    disks, files = _disks(process.machine), process.machine.files
+    if target.startswith(_VOLUME):
+        disks.put_file(*_place(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
     else:
-        disks.put_file(guid, path, b"" if source.startswith(_VOLUME) else machine.files.read(source) or b"")
+        files.write(target, disks.file(*_place(source)) or b"")
     return ()
-
-
-def _is_efi(machine: Machine, guid: str) -> bool:
-    return bool(_disks(machine).partitions[guid]["type"] == EFI)
-
-
-@answers("Read-WinhostVolumeHash", "Path")
-def _hash_of(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    guid, path = _place(bound["Path"])
-    if _is_efi(process.machine, guid):
-        return [each["sha256"] for each in _disks(process.machine).files_on(guid) if each["path"] == path]
-    content = _disks(process.machine).file(guid, path)
-    return [] if content is None else [sha256(content).hexdigest()]
 
 
 @answers("Mount-DiskImage", "ImagePath", "StorageType", "Access", "NoDriveLetter", "PassThru")
@@ -183,20 +162,11 @@ def _place(whole: str) -> tuple[str, str]:
     return guid, path
 
 
-@answers("Read-WinhostVolumeFiles", "Root")
-def _files(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    guid, _ = _place(bound["Root"])
-    disks = _disks(process.machine)
+def _files(machine: Machine, root: str) -> list[dict[str, Any]]:
+    guid, _ = _place(root)
     if guid == _IMAGE:
-        contents = dict.fromkeys(process.machine.part(InstallerPart).physics.image, b"")
-    elif _is_efi(process.machine, guid):
-        return [WindowsObject(None, dict(each)) for each in disks.files_on(guid)]
-    else:
-        contents = {path: disks.file(guid, path) or b"" for path in disks.names(guid)}
-    return [
-        WindowsObject(None, {"path": path, "size": len(data), "sha256": sha256(data).hexdigest()})
-        for path, data in contents.items()
-    ]
+        return [{"path": path, **of_bytes(b"")} for path in machine.part(InstallerPart).physics.image]
+    return _disks(machine).files_on(guid)
 
 
 def _format(machine: Machine, bound: BoundParameters) -> WindowsObject:
@@ -219,14 +189,9 @@ def _variable(machine: Machine, bound: BoundParameters) -> str | None:
     return base64.b64encode(found).decode() if found else None
 
 
-def _remove_file(machine: Machine, whole: str) -> None:
+def _hash_of(machine: Machine, whole: str) -> list[str]:
     guid, path = _place(whole)
-    (_disks(machine).put_efi_file if _is_efi(machine, guid) else _disks(machine).put_file)(guid, path, None)
-
-
-def _names(machine: Machine, root: str) -> list[str]:
-    guid, _ = _place(root)
-    return list(machine.part(InstallerPart).physics.image) if guid == _IMAGE else _disks(machine).names(guid)
+    return [each["sha256"] for each in _disks(machine).files_on(guid) if each["path"] == path]
 
 
 calls(
@@ -237,8 +202,10 @@ calls(
         "Write-WinhostFirmwareVariable Name Space Bytes": _write_variable,
         "Get-SecureBootUEFI Name": lambda m, g: _secure_variable(m, g["Name"]),
         "Read-WinhostFirmwareVariable Name Space": _variable,
-        "Remove-WinhostVolumeFile Path": lambda m, g: _remove_file(m, g["Path"]),
-        "Read-WinhostVolumeNames Root": lambda m, g: _names(m, g["Root"]),
+        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).put_file(*_place(g["Path"]), None),
+        "Read-WinhostVolumeHash Path": lambda m, g: _hash_of(m, g["Path"]),
+        "Read-WinhostVolumeFiles Root": lambda m, g: [WindowsObject(None, each) for each in _files(m, g["Root"])],
+        "Read-WinhostVolumeNames Root": lambda m, g: [each["path"] for each in _files(m, g["Root"])],
         "Add-WinhostVolumeFolder Path": lambda _, g: None,
         "Get-DiskImage ImagePath StorageType": lambda m, g: [_image(m, path) for path in g["ImagePath"]],
         "Dismount-DiskImage ImagePath StorageType Confirm": lambda m, g: _mounted(m).difference_update(g["ImagePath"]),
