@@ -31,8 +31,14 @@ _PLAIN = {
     "UInt64": "uint64",
     "switch": "switch",
 }
-# Helpers of the agent that hand on their parameters, and give what the lab gives.
+# Helpers of the agent that hand on their parameters, which are texts but for those with a type, and give what the lab
+# gives, where it is bytes as these. Bytes are text on the way: a list of so many numbers takes long.
 _HANDED_ON = (
+    "Read-WinhostClock",
+    "Write-WinhostFileRights Path Rights",
+    "Write-WinhostFile Path Bytes:byte[]",
+    "Add-WinhostPiece Path Restart:bool Bytes:byte[]",
+    "Write-WinhostFirmwareVariable Name Space Bytes:byte[]",
     "Test-WinhostLink Path",
     "Test-WinhostFolder Path",
     "Test-WinhostEmpty Path",
@@ -56,6 +62,14 @@ _HANDED_ON = (
     "Remove-WinhostFile Path",
     "Remove-WinhostFolder Path",
 )
+_GIVES_BYTES = ("Read-WinhostBytes Path", "Read-WinhostFirmwareVariable Name Space")
+_THROWS = ("Copy-WinhostSource Source Path", "Receive-WinhostSlice Source Path Version Seconds:int")
+_SAYS = {
+    "Read-WinhostOwnSid": "S-1-5-21-7-8-9-500",
+    "Read-WinhostProgramData": "C:\\ProgramData",
+    "Read-WinhostSystemFolder": "C:\\Windows\\System32",
+    "Read-WinhostTemporary": "C:\\Windows\\Temp",
+}
 _READ_ONLY = {"PSEdition"}  # variables of the engine, which only a real cmdlet can have as a parameter
 _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, which only Windows can fill
 
@@ -80,14 +94,25 @@ def standins() -> str:
 
 def seams() -> str:
     """The script of a runspace after the agent."""
-    return "\n".join([_text("seams.ps1"), *map(_handed_on, _HANDED_ON)])
+    bodies = {
+        "{call}": _HANDED_ON,
+        "foreach ($text in @({call})) { , [System.Convert]::FromBase64String($text) }": _GIVES_BYTES,
+        "Read-LabOrThrow {name} {given}": _THROWS,
+    }
+    handed_on = (_handed_on(line, body) for body, lines in bodies.items() for line in lines)
+    says = (f"function {name} {{\n    {_quoted(word)}\n}}\n" for name, word in _SAYS.items())
+    return "\n".join([_text("seams.ps1"), *handed_on, *says])
 
 
-def _handed_on(line: str) -> str:
-    name, *parameters = line.split()
-    declared = ", ".join(f"[string]${each}" for each in parameters)
-    given = "; ".join(f"{each} = ${each}" for each in parameters)
-    return f"function {name} {{\n    param({declared})\n    Read-Lab {_quoted(name)} @{{ {given} }}\n}}\n"
+def _handed_on(line: str, body: str) -> str:
+    name, *words = line.split()
+    types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in words}
+    declared = ", ".join(f"[{type_}]${each}" for each, type_ in types.items())
+    on_wire = {"byte[]": "[System.Convert]::ToBase64String(${})"}
+    given = "; ".join(f"{each} = {on_wire.get(type_, '${}').format(each)}" for each, type_ in types.items())
+    table, quoted = f"@{{ {given} }}", _quoted(name)
+    call = body.replace("{call}", f"Read-Lab {quoted} {table}").replace("{name}", quoted).replace("{given}", table)
+    return f"function {name} {{\n    param({declared})\n    {call}\n}}\n"
 
 
 def _text(name: str) -> str:
