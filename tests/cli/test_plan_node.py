@@ -10,7 +10,7 @@ from tests.cli.conftest import Line
 from tests.cli.test_render_kubernetes import DIGEST, hub, key, workload
 from winhost.cli import cluster_options
 from winhost.images import k3s_release
-from winhost.lab.linux.simulated_cluster import SimulatedCluster
+from winhost.lab.linux.containers import SimulatedCluster
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"

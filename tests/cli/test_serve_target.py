@@ -14,9 +14,8 @@ from tests.serving.test_deployed import DEPLOYED, ENGINE, GATEWAY
 from winhost.cli import serve_down, serve_logs, serve_up, yields
 from winhost.cli.serve_status import show_status
 from winhost.lab.linux.linux_machine import NO_FILE
-from winhost.lab.linux.served_engines import ServedEngines
-from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
-from winhost.lab.linux.systemd_units import Unit
+from winhost.lab.linux.serving import STAND_IN, ServedEngines, SimulatedServing
+from winhost.lab.linux.software import Unit
 from winhost.lab.running_lab import Lab
 from winhost.model.served import EngineState, GatewayState, Sample, ServingState, UnitState
 from winhost.serving.deployed import DeployedEngine

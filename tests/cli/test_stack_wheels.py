@@ -15,7 +15,7 @@ from winhost.cli import stack_wheels
 from winhost.cli.stack_options import StackWords
 from winhost.cli.stack_parts import StackParts
 from winhost.hub.wheel_index import locked_packages
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.lab.running_lab import Lab
 from winhost.serving.packed_weights import NVCOMP_LOCK
 

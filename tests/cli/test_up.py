@@ -28,7 +28,7 @@ from winhost.cli.up_runs import is_planned, new_folder, typed_again
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
-from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
 from winhost.web.served import served

@@ -14,8 +14,8 @@ from tests.cli.up_desk import IMAGE, hub_of_all
 from tests.connect.local_linux import local_linux
 from tests.processes import PATIENCE_S
 from winhost.connect.ssh_logon import SshConnection
-from winhost.lab.linux.own_linux import OwnLinux
-from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"

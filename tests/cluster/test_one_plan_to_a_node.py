@@ -15,7 +15,7 @@ from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_options import StackWords
 from winhost.images.k3s_release import ReleaseAsset
-from winhost.lab.linux.simulated_cluster import SimulatedCluster
+from winhost.lab.linux.containers import SimulatedCluster
 from winhost.model.errors import RefusedError, UsageError
 from winhost.resources.host import HostFacts
 

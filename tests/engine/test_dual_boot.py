@@ -13,8 +13,8 @@ from winhost.autoinstall.facts_manifest import manifest_of_facts, windows_esp_of
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import PlanRefused, make_plan
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.documents import plain
 from winhost.model.plan import Plan, PlanRequest

@@ -26,11 +26,10 @@ from winhost.engine.run_context import RunContext
 from winhost.engine.store import Store
 from winhost.engine.two_systems import TwoSystems
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.beside_windows import LinuxBeside
 from winhost.lab.linux.linux_answers import Sshd
-from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.linux.linuxes import LinuxBeside
+from winhost.lab.physics.host_state import HostDown
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.played_installer import play_installer

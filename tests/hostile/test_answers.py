@@ -25,7 +25,7 @@ from winhost.engine.detect import missing, read_facts
 from winhost.engine.planning import make_plan
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError

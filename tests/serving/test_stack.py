@@ -17,7 +17,7 @@ from winhost.cli.show_served import next_of_served
 from winhost.core.answers import Record
 from winhost.engine.failures import EndOfRun
 from winhost.gateway.gateway_settings import parse_settings
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
 from winhost.model.workload import Availability, KeyLimit, ModelState, Needs, Parallel, PerKey, Video, Workload

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from pydantic import Field
@@ -19,11 +20,10 @@ from winhost.lab.physics.disk_layouts import (
     partitions_of,
     whole_disk,
 )
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
+from winhost.lab.physics.windows_errors import WindowsObject, bad_request, not_ours, of_type, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
 from winhost.model.units import MiB
 from winhost.model.written import Closed
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
@@ -36,14 +36,11 @@ _OF_LINUX = re.compile(r"EFI\\(ubuntu|debian)\\|EFI\\BOOT\\(fb|mm|grub|shim)x64\
 _LINUX_LOADER = re.compile(r"\\EFI\\(ubuntu|debian)\\", re.IGNORECASE)
 _TYPES = {LINUX_PARTITION: LINUX, OWN_EFI: EFI}
 _BACKUPS = {"active-directory": "Backup-BitLockerKeyProtector", "entra": "BackupToAAD-BitLockerKeyProtector"}
-_INSTALLED = {
-    path.casefold(): (path, sha)
-    for path, sha in (
-        ("EFI\\Boot\\bootx64.efi", "d1" * 32),
-        ("EFI\\BOOT\\fbx64.efi", "d2" * 32),
-        ("EFI\\ubuntu\\grubx64.efi", "d3" * 32),
-    )
-}
+_INSTALLED = (
+    ("EFI\\Boot\\bootx64.efi", "d1" * 32),
+    ("EFI\\BOOT\\fbx64.efi", "d2" * 32),
+    ("EFI\\ubuntu\\grubx64.efi", "d3" * 32),
+)
 
 _ENTRY: Mapping[str, Any] = {
     "entry": "0006",
@@ -76,6 +73,15 @@ class DisksPhysics(Closed):
     )
 
 
+def stands_for(sha256: str | None, size: int | None) -> bytes:
+    """What stands for the content of a file that nobody has."""
+    return json.dumps({"sha256": sha256, "size": size}).encode()
+
+
+def of_bytes(data: bytes) -> dict[str, Json]:
+    return {"size": len(data), "sha256": sha256(data).hexdigest()}
+
+
 def efi_folder(guid: str) -> str:
     """The host's folder for a copy of an EFI system partition."""
     return f"{FOLDER}\\esp-{guid}"
@@ -98,9 +104,8 @@ class Disks(Part):
         self.labels: dict[str, tuple[str, str]] = {}
         self.read_only: set[str] = set()  # by the attribute of the table
         self._mounted_read_only: set[str] = set()
-        self._put: dict[str, dict[str, bytes]] = {}
-        self._files: dict[str, Mapping[str, Json]] = {}
-        self._stated_volumes = {r.key["partition"]: r.state for r in initial.get("EfiVolume", ())}
+        self._files: dict[str, dict[str, tuple[str, bytes]]] = {}
+        self._formatted = {r.key["partition"]: dict(r.state) for r in initial.get("EfiVolume", ())}
         self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
         self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
         paging = of_type("Win32_PageFileUsage", Name="C:\\pagefile.sys")
@@ -200,37 +205,65 @@ class Disks(Part):
 
     def _efi_volumes(self) -> Iterator[Record]:
         for record in self._efi_partitions():
-            found = self.efi_files(record)
-            yield Record({name: found[name] for name in ("free", "file_system")}, record.key)
+            yield Record(dict(self.volume(record)), record.key)
 
-    def efi_files(self, record: Record) -> Mapping[str, Json]:
-        """The contents of an EFI system partition: the state of resource EfiVolume, and its files."""
-        guid = record.key["partition"]
-        if guid in self._files:
-            return self._files[guid]
-        return boot_files(record.state, self.physics.left) | dict(self._stated_volumes.get(guid, {}))
+    def volume(self, record: Record) -> Mapping[str, Json]:
+        """The file system on an EFI system partition: the state of resource EfiVolume."""
+        guid, size = record.key["partition"], record.state["size"]
+        usual: dict[str, Json] = {"free": size - 34 * MiB, "file_system": "FAT32"}
+        return self._formatted.get(guid, usual)
 
-    # ---- files of EFI system partitions
+    # ---- files of partitions, by their paths, whose case does not matter
+
+    def _contents(self, guid: str) -> dict[str, tuple[str, bytes]]:
+        if guid not in self._files and self.is_efi(guid):
+            self._files[guid] = {
+                path.casefold(): (path, stands_for(**of)) for path, of in boot_files(self.physics.left)
+            }
+        return self._files.setdefault(guid, {})
+
+    def is_efi(self, guid: str) -> bool:
+        """Nobody has the bytes of what is on an EFI system partition: others stand for them."""
+        return bool(self.partitions[guid]["type"] == EFI)
+
+    def files_on(self, guid: str) -> list[dict[str, Any]]:
+        """path, size and sha256 of each."""
+        told = [
+            {"path": path, **(json.loads(data) if self.is_efi(guid) else of_bytes(data))}
+            for path, data in self._contents(guid).values()
+        ]
+        return sorted(told, key=lambda each: str(each["path"]))
+
+    def file(self, guid: str, path: str) -> bytes | None:
+        """Its content, or None where there is none."""
+        return self._contents(guid).get(path.casefold(), (path, None))[1]
+
+    def put_file(self, guid: str, path: str, content: bytes | None) -> None:
+        """Nothing takes it away."""
+        assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
+        if content is None:
+            self._contents(guid).pop(path.casefold(), None)
+        else:
+            self._contents(guid)[path.casefold()] = (path, content)
+
+    def clear(self, guid: str) -> None:
+        """All files of a partition go."""
+        assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
+        self._files[guid] = {}
 
     def _install(self) -> None:
         """Change each EFI system partition as Ubuntu's installer does."""
         for record in self._efi_partitions():
-            found = dict(self.efi_files(record))
-            kept = [each for each in found["files"] if each["path"].casefold() not in _INSTALLED]
-            written = [{"path": path, "size": 966_664, "sha256": sha} for path, sha in _INSTALLED.values()]
-            found["files"] = sorted([*kept, *written], key=lambda each: each["path"])
-            self._files[record.key["partition"]] = found
+            for path, sha in _INSTALLED:
+                self.put_file(record.key["partition"], path, stands_for(sha, 966_664))
             boot = self.host.part(FirmwarePart).boot
             if not any(each["path"] == _ENTRY["path"] for each in boot["entries"]):
                 boot["entries"] = [*boot["entries"], {**_ENTRY, "partition": record.key["partition"]}]
                 boot["order"] = [*boot["order"], _ENTRY["entry"]]
 
-    def put_efi_file(self, guid: str, path: str, content: Mapping[str, Json] | None) -> None:
-        """A file by its path; nothing takes it away."""
-        found = dict(self._files_of(guid))
-        others = [each for each in found["files"] if each["path"].casefold() != path.casefold()]
-        new = [] if content is None else [{**content, "path": path}]
-        self._files[guid] = {**found, "files": sorted([*others, *new], key=lambda each: each["path"])}
+    def every_efi_file(self) -> dict[str, Json]:
+        """The files by their partitions."""
+        return {each.key["partition"]: self.files_on(each.key["partition"]) for each in self._efi_partitions()}
 
     def _backups(self) -> Iterator[Record]:
         for record in self._efi_partitions():
@@ -244,21 +277,6 @@ class Disks(Part):
         text = self.host.files.read(f"{efi_folder(guid)}\\files.json")
         return None if text is None else json.loads(text)["files"]
 
-    def files_on(self, guid: str) -> list[Mapping[str, Json]]:
-        """Those of an EFI system partition."""
-        return list(self._files_of(guid)["files"])
-
-    def every_efi_file(self) -> dict[str, Json]:
-        """The files by their partitions."""
-        return {each.key["partition"]: list(self.efi_files(each)["files"]) for each in self._efi_partitions()}
-
-    def _files_of(self, guid: str) -> Mapping[str, Json]:
-        return next(self.efi_files(each) for each in self._efi_partitions() if each.key["partition"] == guid)
-
-    def keep_efi_file(self, path: str, sha256: Json, size: Json) -> None:
-        """A copy on the host: what stands for the content of such a file."""
-        self.host.files.write(path, json.dumps({"sha256": sha256, "size": size}).encode())
-
     def since_copy(self, guid: str, copy: Sequence[Mapping[str, Json]]) -> tuple[list[str], list[str]]:
         """Return the copied files that have changed since, and new files that installers of Linux write."""
         files = self.files_on(guid)
@@ -270,30 +288,6 @@ class Disks(Part):
         return changed, [
             path for path in (each["path"] for each in files) if path.casefold() not in kept and _OF_LINUX.match(path)
         ]
-
-    # ---- files of the installer's partition
-
-    def file(self, guid: str, path: str) -> bytes | None:
-        """Its content, or None where there is none."""
-        return self._put.get(guid, {}).get(path)
-
-    def names(self, guid: str) -> list[str]:
-        """Paths of files, in order."""
-        return sorted(self._put.get(guid, {}))
-
-    def put_file(self, guid: str, path: str, content: bytes | None) -> None:
-        """Nothing takes it away."""
-        assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
-        files = self._put.setdefault(guid, {})
-        if content is None:
-            files.pop(path, None)
-        else:
-            files[path] = content
-
-    def clear(self, guid: str) -> None:
-        """All files of a partition go."""
-        assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
-        self._put.pop(guid, None)
 
     # ---- as resources that are set
 
@@ -420,7 +414,7 @@ class Disks(Part):
             files.make_folders(FOLDER, folder)
             whole = [each for each in self.files_on(guid) if each["sha256"]]
             for each in whole:
-                self.keep_efi_file(f"{folder}\\{each['sha256']}", each["sha256"], each["size"])
+                files.write(f"{folder}\\{each['sha256']}", self.file(guid, each["path"]))
             listed = [{"path": each["path"], "sha256": each["sha256"]} for each in whole]
             entries = [each["path"] for each in self._linux_entries(guid)]
             files.write(f"{folder}\\files.json", json.dumps({"files": listed, "entries": entries}).encode())
@@ -431,10 +425,9 @@ class Disks(Part):
                 self.host.part(FirmwarePart).remove_entry(entry["entry"])
         changed, added = self.since_copy(guid, kept["files"])
         for file in (each for each in kept["files"] if each["path"] in changed):
-            content = json.loads(files.read(f"{folder}\\{file['sha256']}") or b"{}")
-            self.put_efi_file(guid, str(file["path"]), content)
+            self.put_file(guid, str(file["path"]), files.read(f"{folder}\\{file['sha256']}"))
         for path in added:
-            self.put_efi_file(guid, path, None)
+            self.put_file(guid, path, None)
         files.remove_folder(folder)
 
     def _linux_entries(self, guid: str) -> list[Any]:
@@ -496,7 +489,8 @@ class Disks(Part):
     def set_read_only(self, guid: str, *, read_only: bool) -> None:
         """An attribute that a volume heeds when it is mounted."""
         if read_only:
-            self._put.setdefault(guid, {}).update(dict.fromkeys(self.physics.meddles, b"another"))
+            for path in self.physics.meddles:
+                self.put_file(guid, path, b"another")
             self.read_only.add(guid)
         else:
             self.read_only.discard(guid)
@@ -515,18 +509,15 @@ class Disks(Part):
         """Format a volume, which loses its contents."""
         self.labels[guid] = (file_system, label)
         self.clear(guid)
-        # What is read of it once its type is that of an EFI system partition.
-        size = self.partitions[guid]["size"]
-        self._files[guid] = {"free": size - MiB, "file_system": file_system, "files": []}
+        self._formatted[guid] = {"free": self.partitions[guid]["size"] - MiB, "file_system": file_system}
 
     @as_cmdlet("Remove-Partition", "Confirm", guid="InputObject[].DeviceID")
     def remove_partition(self, guid: str) -> None:
         """Remove a partition with its contents."""
         assert guid not in self.read_only, "nobody knows whether Windows takes it away"
-        del self.partitions[guid]
-        self.labels.pop(guid, None)
-        self._files.pop(guid, None)
         self.clear(guid)
+        for known in (self.partitions, self.labels, self._formatted, self._files):
+            known.pop(guid, None)
 
     @as_cmdlet("Suspend-BitLocker", "Confirm", volume="MountPoint[]", restarts="RebootCount")
     def suspend_bitlocker(self, volume: str, restarts: int) -> None:
@@ -552,6 +543,3 @@ class Disks(Part):
     def _processes(self) -> Iterator[WindowsObject]:
         yield of_type("Win32_Process", Name="svchost.exe")
         yield from self._if_held("wsl-disks", of_type("Win32_Process", Name="vmmemWSL"))
-
-
-part = Disks

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import Field
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
 from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
 from winhost.model.written import Closed
@@ -134,7 +134,8 @@ class InstallerPart(Part):
         if ticket is None:
             return
         disks.protect(guid)
-        there = {p: disks.file(guid, p) or b"" for p in disks.names(guid) if not p.startswith(_OF_WINDOWS)}
+        paths = [str(each["path"]) for each in disks.files_on(guid)]
+        there = {path: disks.file(guid, path) or b"" for path in paths if not path.startswith(_OF_WINDOWS)}
         if there.pop(TICKET, None) != secret.encode() or _content(there) != record["content"]:
             said = "Files on the installer's partition are others than winhost put there."
             raise own_error("NotAsStaged", "InvalidData", said)
@@ -209,6 +210,3 @@ def _content(files: Mapping[str, bytes]) -> str:
     """One hash of all paths, which have no case there, and contents."""
     lines = sorted(f"{path.lower()} {sha256(data).hexdigest()}" for path, data in files.items())
     return sha256("\n".join(lines).encode()).hexdigest()
-
-
-part = InstallerPart

@@ -1,21 +1,63 @@
-"""The Linuxes in VMs that winhost made on a simulated host, set up by the discs that they found when they started."""
+"""The Linuxes that are machines of their own: one made of its facts, guests in VMs that winhost made, set up by the
+discs that they found when they started, and the one that takes turns with Windows.
+"""
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_answers import LinuxAnswers, Sshd
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.physics.guest_disc import GuestDisc, read_disc
+from winhost.lab.physics.firmware import WINDOWS_LOADER, FirmwarePart
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.parts import Part
-from winhost.lab.physics.pci_function import Device
-from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.simulated_machine import InstalledLinux, Machine
 from winhost.lab.physics.ssh_keys import seed_of
-from winhost.lab.physics.virtual_machine import VirtualMachine
-from winhost.lab.physics.wsl_session import Distro
+from winhost.lab.physics.virtual_machine import Device, VirtualMachine
+from winhost.lab.physics.vm_making import GuestDisc, read_disc
+from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.facts import Facts
+
+
+class OwnLinux:
+    """Lets in root with the keys that it is given, while it is up."""
+
+    user = "root"
+
+    def __init__(self, facts: Facts, section: LabSection, clock: LabClock) -> None:
+        self._distro = Distro(facts.host, "", running=True, systemd=True, sshd=True, enabled=True)
+        self.machine = Machine(facts, section, clock)
+        self.linux = Linux(self.machine, self._distro, own=True)
+        self.answers = LinuxAnswers(self.linux)
+
+    @property
+    def seed(self) -> bytes:
+        return self._distro.seed
+
+    @property
+    def host_key(self) -> str:
+        return self._distro.host_key
+
+    @property
+    def authorized(self) -> Sequence[str]:
+        return self._distro.keys
+
+    @authorized.setter
+    def authorized(self, keys: Sequence[str]) -> None:
+        self._distro.keys = list(keys)
+
+    def listening(self) -> Sshd | None:
+        """Nobody while it restarts."""
+        machine, boot = self.machine, self.machine.boot
+        if not machine.accepting():
+            return None
+        self.answers.look()
+        up = lambda: machine.accepting() and machine.boot == boot  # noqa: E731
+        return Sshd(self.answers, self.user, tuple(self.authorized), machine, up, self.answers.came_in())
+
 
 NO_MORE = "/etc/cloud/cloud-init.disabled"
 _KERNEL = "6.8.0-87-generic"  # of Ubuntu's server image for clouds
@@ -174,3 +216,82 @@ class GuestsOfHost:
             return here and vm.power == "running" and len(vm.discs) == starts
 
         return Sshd(guest.answers, guest.disc.user, tuple(guest.disc.keys), machine, up, guest.answers.came_in())
+
+
+class GpusOfMetal(Part):
+    """All that Windows has, too."""
+
+    def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
+        """The call that lists the instances."""
+        return {"LinuxGpu": self._gpus}
+
+    def _gpus(self) -> Iterator[Record]:
+        found = (linux_gpu(device) for device in self.host.devices)
+        for number, state in enumerate(filter(None, found), start=1):
+            yield Record(state, {"address": f"0000:{number:02x}:00.0"})
+
+
+class AnswersBeside(LinuxAnswers):
+    """A restart of it is one of the machine."""
+
+    def __init__(self, host: Machine, installed: InstalledLinux) -> None:
+        memory = host.instances("Memory")[0].state["total"]
+        system = ubuntu(uuid5(NAMESPACE_OID, host.name).hex, memory, secure_boot=True) | {
+            "virtualization": "none",
+            "pci_hyperv": None,
+        }
+        facts = Facts(installed.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
+        machine = Machine(facts, clock=host.clock)
+        machine.parts.insert(0, GpusOfMetal(host))
+        distro = Distro(installed.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
+        distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
+        distro.keys, distro.own_seed = list(installed.keys), seed_of(installed.private)
+        super().__init__(Linux(machine, distro, own=True))
+        self._host = host
+        self.linux.reboot = host.restart
+        self._timer: int | None = None
+
+    def look(self) -> None:
+        """It has started as often as the machine started it."""
+        self.machine.boot = self._host.linux.starts
+        super().look()
+
+    def told(self, program: str, json_text: str, connection: int) -> str:
+        """Answer like any Linux, and answer the program of `winhost boot` too."""
+        if program != "boot":
+            return super().told(program, json_text, connection)
+        return json.dumps({"answers": [self._booted(json.loads(json_text))]})
+
+    def _booted(self, request: Mapping[str, Json]) -> dict[str, Json]:
+        boot = self._host.part(FirmwarePart).boot
+        self._timer = request.get("timer", self._timer)
+        if request.get("to") == "linux":
+            boot["next"] = boot["current"]
+        if request.get("to") == "windows":
+            boot["next"] = next(each["entry"] for each in boot["entries"] if each["path"] == WINDOWS_LOADER)
+        self.look()
+        told = {name: boot[name] for name in ("current", "next", "order", "entries")}
+        if request.get("restart"):
+            self._host.restart()
+        return {"ok": True, "boot_id": self.linux.boot_id, **told, "timer": self._timer}
+
+
+class LinuxBeside:
+    """The Linux beside Windows on one simulated machine; a new installation knows nothing of the one before."""
+
+    def __init__(self, host: Machine) -> None:
+        self._host = host
+        self._known: tuple[InstalledLinux, AnswersBeside] | None = None
+
+    def listening(self) -> Sshd | None:
+        """None while Windows runs."""
+        installed = self._host.linux.installed
+        if not self._host.linux.runs or installed is None:
+            return None
+        if self._known is None or self._known[0] is not installed:
+            self._known = (installed, AnswersBeside(self._host, installed))
+        answers = self._known[1]
+        answers.look()
+        host, starts = self._host, self._host.linux.starts
+        up = lambda: host.linux.runs and host.linux.starts == starts  # noqa: E731
+        return Sshd(answers, installed.user, installed.keys, host, up, answers.came_in())

@@ -294,7 +294,6 @@ _NOT_READ = own_error(
     "NotRead", "OperationStopped", "Boot variables are not read with the whole host: that would start a C# compiler."
 )
 _NO_BOOT: Mapping[str, Json] = {"current": None, "next": None, "order": [], "entries": []}
-part = FirmwarePart
 
 
 _X509 = UUID("a5c059a1-94e4-4aa7-87b5-ab155c2bf072")
