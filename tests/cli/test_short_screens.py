@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.cli.errors import show_failure
 from winhost.cli.output import error_text
-from winhost.cli.show_errors import show_failure
 from winhost.cli.show_facts import show_facts
 from winhost.cli.show_groups import GROUPS, grouped_titles, show_notes
 from winhost.cli.values import format_two, format_value

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 
 from tests.rows import each_row
 from winhost.cli import COMMANDS, winhost
-from winhost.cli.exit_codes import OWN, codes_of
-from winhost.cli.options import RunOptions
+from winhost.cli.groups import OWN, codes_of
+from winhost.cli.options import HostsAndFacts, RunOptions
+from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.model.errors import Exit
 
 
@@ -89,6 +90,8 @@ def test_what_carries_a_command_out_takes_what_its_options_give() -> None:
         given = {parameter.name for parameter in command.params if parameter.expose_value}
         if "outputs" in given:
             given = given - {"outputs", "as_json"} | {"output"}
-        if "guest_deadline" in given:
-            given = given - {each.name for each in fields(RunOptions)} | {"options"}
-        assert {*inspect.signature(function).parameters} == given, words
+        parameters = inspect.signature(function).parameters
+        for name, parameter in parameters.items():
+            if parameter.annotation in (RunOptions, StackOptions, ClusterOptions, HostsAndFacts):
+                given = given - {each.name for each in fields(parameter.annotation)} | {name}
+        assert {*parameters} == given, words

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from winhost.cli.envelope import show_results
+from winhost.cli.errors import as_winhost_error
 from winhost.cli.first_completion import check_key
-from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach
 from winhost.cli.named_files import files_of

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.named_hosts import check_rights, local_host
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
 from winhost.cli.running import asking_for_steps, consents, ended_run, not_asked, outcome_code, show_ends
 from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_groups import grouped_titles, short
-from winhost.cli.this_machine import check_rights, local_host
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
 from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs, typed_again

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.errors import as_winhost_error
 from winhost.cli.snapshots import Snapshot
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate

@@ -10,7 +10,7 @@ import click
 from filelock import FileLock, Timeout
 
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.errors import from_os_error
 from winhost.cli.named_files import the_file
 from winhost.cli.output import say
 from winhost.cli.outputs import Output

@@ -10,9 +10,8 @@ import click
 
 from winhost.cli.envelope import show_list
 from winhost.cli.named_files import files_of
-from winhost.cli.output import say
+from winhost.cli.output import refuse_other_kind, say
 from winhost.cli.outputs import Output
-from winhost.cli.overwrite import refuse_other_kind
 from winhost.cli.shells import command_line, own_shell
 from winhost.core.dataclass import dataclass
 from winhost.lab.hostfile import HostFile, find, host_files

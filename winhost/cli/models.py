@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.errors import as_winhost_error
 from winhost.cli.fitting import Candidate, fitting, weight_bytes
-from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line, own_shell
@@ -70,15 +71,12 @@ class OfferedModels:
 
 
 def show(
-    words: tuple[str, ...],
-    facts_files: tuple[Path, ...],
+    hosts: HostsAndFacts,
     path: str | None,
     everything: bool,
     model: str | None,
     token: str | None,
     hub: str,
-    fleet_file: Path | None,
-    at_once: int,
     output: Output,
 ) -> int:
     """Show which models of the catalogue fit a host, best first."""
@@ -86,7 +84,7 @@ def show(
     known, reference = catalogue(), reference_of(token)
     if model is not None:
         known = replace(known, entries=_meant(model, known, hub, reference))
-    if not words and not facts_files:
+    if not hosts.words and not hosts.facts_files:
         listed = OfferedModels(None, None, known.read, _file(known), tuple(map(_listed, known.entries)))
         show_results("models", output.shape, [("catalogue", listed)], lambda found: _show_catalogue(found, output.wide))
         return 0
@@ -108,11 +106,10 @@ def show(
         way = found[0].variant if found else None
         return OfferedModels(read.host, way, known.read, _file(known), tuple(map(_offered, found)))
 
-    reads = watched(lambda watch: read_each(words, facts_files, fleet_file, at_once, watch))
+    reads = watched(lambda watch: read_each(hosts, watch))
     results = ((read.host, offers(read)) for read in reads)
     whole = everything or output.wide
-    again = [*words, *(word for file in facts_files for word in ("--facts", str(file)))]
-    show_results("models", output.shape, results, lambda found: _show(found, whole, again, fleet_file))
+    show_results("models", output.shape, results, lambda found: _show(found, whole, hosts.typed, hosts.fleet_file))
     return max(codes)
 
 

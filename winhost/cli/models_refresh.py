@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.errors import from_os_error
 from winhost.cli.models import reference_of
 from winhost.cli.output import say
 from winhost.cli.outputs import Output

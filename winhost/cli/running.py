@@ -16,13 +16,12 @@ from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import completions
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_hosts import hosts_named, is_local
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
+from winhost.cli.served_hosts import next_of_served
 from winhost.cli.serving_target import remember_versions
-from winhost.cli.show_served import next_of_served
-from winhost.cli.streams import lasting_streams
-from winhost.cli.this_machine import is_local
+from winhost.cli.terminal import lasting_streams
 from winhost.cli.values import format_two
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience

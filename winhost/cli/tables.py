@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from winhost.cli.line_breaks import columns as columns_of
-from winhost.cli.line_breaks import glued, unglued
 from winhost.cli.output import say
+from winhost.cli.terminal import columns as columns_of
+from winhost.cli.terminal import glued, unglued
 from winhost.model.errors import visible
 
 WIDE = 160  # columns of tables that go to a file or a pipe

@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 
-from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import check_key
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
-from winhost.cli.named_hosts import host_at, hosts_named
+from winhost.cli.named_hosts import check_rights, check_rights_told, host_at, hosts_named, is_local, local_host
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet, write_file
 from winhost.cli.plan import named_with, planned_host
@@ -39,10 +38,9 @@ from winhost.cli.shells import command_line, own_shell
 from winhost.cli.show_plan import show_whole
 from winhost.cli.show_up import Screen, likely_risks, resources_of, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
-from winhost.cli.stack_options import stack_command, stack_words
+from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import show_new_key
-from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
-from winhost.cli.up_choice import Choice, choose, gb
+from winhost.cli.up_choice import Choice, Sources, choose, gb, new_vm_settings
 from winhost.cli.up_runs import (
     PENDING,
     PLAN,
@@ -56,8 +54,6 @@ from winhost.cli.up_runs import (
     standing_runs,
     typed_again,
 )
-from winhost.cli.up_sources import Sources
-from winhost.cli.up_vm import new_vm_settings
 from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.compat.target import Target
@@ -103,6 +99,7 @@ class Asked:
     settings: tuple[str, ...]
     allow_unverified: bool
     details: bool
+    stack: StackOptions
     options: RunOptions
 
     @property
@@ -121,7 +118,7 @@ class Asked:
             *(("--path", self.path) if self.path else ()),
             *(word for each in settings for word in ("--set", each)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
-            *stack_command(more),
+            *self.stack.command(more),
             *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
         ]
         return command_line((*words, *more), own_shell())
@@ -134,10 +131,11 @@ def up(
     settings: tuple[str, ...],
     allow_unverified: bool,
     details: bool,
+    stack: StackOptions,
     options: RunOptions,
 ) -> int:
     """Serve a MODEL on this machine, or on another."""
-    asked = Asked(model, on, path, settings, allow_unverified, details, options)
+    asked = Asked(model, on, path, settings, allow_unverified, details, stack, options)
     check_path(path)
     if model is not None and is_folder(model):
         ModelFolder.at_path(model)  # before a host is asked
@@ -315,9 +313,8 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
     folder = new_folder(store, host.name)
     try:
         with shown_on(asked.options.document):
-            said = stack_words(folder / WORKLOAD)
-            assert said is not None
-            joining = PlannedStack(said, ClusterWords(), folder / PENDING)
+            said = replace(asked.stack, workload=folder / WORKLOAD)
+            joining = PlannedStack(said, ClusterOptions(), folder / PENDING)
             try:
                 choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
                 joining.check(path_of(variant))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from winhost.cli.named_hosts import is_local
 from winhost.cli.shells import command_line, own_shell
-from winhost.cli.this_machine import is_local
 from winhost.core.dataclass import dataclass
 from winhost.engine.failures import EndOfRun
 from winhost.engine.journal import read_journal

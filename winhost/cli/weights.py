@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.errors import from_os_error
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line, own_shell

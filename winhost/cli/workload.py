@@ -3,7 +3,7 @@
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.errors import from_os_error
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching

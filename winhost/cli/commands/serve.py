@@ -173,7 +173,7 @@ def watcher(**options: Any) -> int:
     It is a script and its settings, by availability.yield_to of WORKLOAD. docs/wsl2.md says how it is put on that
     Windows, and taken off. Nothing is installed.
     """
-    from winhost.cli.serve_watcher import watcher as run
+    from winhost.cli.render import watcher as run
 
     return run(**options)
 
@@ -204,7 +204,7 @@ def up(**options: Any) -> int:
     TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Engines start one after
     the other, then the gateway. A failure that is known is explained with its remedy, and its engine is stopped.
     """
-    from winhost.cli.serve_up import up as run
+    from winhost.cli.serve_change import up as run
 
     return run(**options)
 
@@ -243,7 +243,7 @@ def status(**options: Any) -> int:
 @answers()
 def logs(**options: Any) -> int:
     """Show what engines and gateway of TARGET wrote to the journal, without secrets."""
-    from winhost.cli.serve_logs import logs as run
+    from winhost.cli.serve_status import logs as run
 
     return run(**options)
 
@@ -277,7 +277,7 @@ def down(**options: Any) -> int:
 
     With --model the gateway stays. What is enabled starts again with the machine; winhost rollback removes it.
     """
-    from winhost.cli.serve_down import down as run
+    from winhost.cli.serve_change import down as run
 
     return run(**options)
 
@@ -388,6 +388,6 @@ def explain(**options: Any) -> int:
 
     With --weights and --host-memory it says which one to take. Changes nothing.
     """
-    from winhost.cli.resting import explain as run
+    from winhost.cli.serve import explain as run
 
     return run(**options)
