@@ -74,7 +74,6 @@ def apply(
     max_age: int | None,
     options: RunOptions,
 ) -> int:
-    """Apply PLANS. Each change is journalled and can be rolled back."""
     plans = tuple(files_of(plans, Plan))
     checked = [read_plan(path) for path in plans]
     read = [one.plan for one in checked]

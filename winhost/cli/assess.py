@@ -30,7 +30,6 @@ def assess(
     in_full: bool,
     output: Output,
 ) -> int:
-    """Show which options work on a host, which do not, and why."""
     check_path(path)
     asked = requirements(needed, path, workload_file, remedies, assumed)
     many = several(hosts)

@@ -213,7 +213,6 @@ def chat(
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    """Talk to a model that is served."""
     targets = Targets.read(fleet_file)
     host, prompt = _meant(words, targets)
     if prompt is None and output.form:

@@ -242,7 +242,6 @@ _IN_FULL = {"wsl2": Wsl2Demo, "dda": DdaDemo}
 
 
 def demo(path: str | None, in_full: bool, keep: Path | None, engine: str) -> None:
-    """Show complete jobs on simulated hosts, in under a minute."""
     played = [_IN_FULL[path]] if path else [*_IN_FULL.values()] if in_full else [StoryDemo]
     for each in played:
         with tempfile.TemporaryDirectory(prefix="winhost-demo-") as temporary:

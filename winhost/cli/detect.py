@@ -37,7 +37,6 @@ class Detected:
 
 
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
-    """Read HOSTS: hardware, Windows, VMs and WSL."""
     codes, seen = [0], list[str]()
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
@@ -92,7 +91,6 @@ def probe(
     at_once: int,
     output: Output,
 ) -> int:
-    """Try what the GPUs of HOSTS can do."""
     if ("container" in also) != bool(image):
         raise click.UsageError("--also container and --image go together: name the image to start")
     codes = [0]

@@ -21,7 +21,6 @@ from winhost.resources.factsfile import read_facts
 
 
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
-    """Compare two snapshots: what changed, and which verdicts changed with it."""
     many = before.is_dir() and after.is_dir()
     codes = [0]
     compared: Comparison | None = None

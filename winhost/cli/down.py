@@ -11,7 +11,7 @@ from winhost.cli.named_hosts import check_rights, local_host
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
 from winhost.cli.running import asking_for_steps, consents, ended_run, not_asked, outcome_code, show_ends
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.show_groups import grouped_titles, short
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
@@ -38,7 +38,6 @@ _GOES_WITH_DATA = ("WslDistro", "OwnVm", "VmDisk", "OwnPartition", "Partition", 
 
 
 def down(word: str | None, options: RunOptions) -> int:
-    """Undo what `winhost up` did on a HOST."""
     store = Store()
     host = _host(word, store, options.fleet_file)
     with store.lock(host.name, "winhost down", command=True):
@@ -110,7 +109,7 @@ class _Down:
         accept = ("--accept", ",".join(needed)) if needed else ()
         fleet = ("--fleet", str(self._fleet)) if self._fleet else ()
         words = ("winhost", "down", *((self._word,) if self._word else ()), *fleet, "--yes", *accept)
-        return not_asked(f"To do it without questions: {command_line(words, own_shell())}", host=host)
+        return not_asked(f"To do it without questions: {command_line(words)}", host=host)
 
     def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook, host: HostFacts) -> None:
         say(f"Undo {record.run} on {record.host}: {len(steps)} steps", bold=True)

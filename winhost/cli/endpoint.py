@@ -257,7 +257,6 @@ _PIECE, _LOOK_S = 65536, 1.0
 
 
 def open_(host: str | None, port: int | None, fleet_file: Path | None) -> int:
-    """Make the tunnel to what HOST serves, until Ctrl-C."""
     targets = Targets.read(fleet_file)
     name = targets.named(host) if host else targets.only
     with endpoint_of(name, targets) as endpoint:

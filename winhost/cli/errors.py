@@ -15,6 +15,7 @@ from winhost.cli.outputs import Form, asked_form
 from winhost.cli.terminal import is_closed_pipe, let_go_of_streams
 from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.secrets import SecretRef
 
 T = TypeVar("T")
 
@@ -88,6 +89,14 @@ def from_os_error(error: OSError) -> WinhostError:
         )
     where = f" {visible(file)}" if file else ""
     return WinhostError("SystemFault", what=f"the operating system refused{where}: {why}")
+
+
+def secret_reference(text: str | None, option: str) -> SecretRef | None:
+    """The reference that an option names. Raises BadParameter."""
+    try:
+        return None if text is None else SecretRef.parse(text)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint=option) from None
 
 
 # ---- all that is missing or wrong in the words of one command

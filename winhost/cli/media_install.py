@@ -34,7 +34,7 @@ from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, BmcSession, BmcSystem, bmc_session
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import from_os_error
+from winhost.cli.errors import from_os_error, secret_reference
 from winhost.cli.live_hosts import read_live
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
@@ -49,7 +49,6 @@ from winhost.model.documents import write_document
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.fleet import LinuxHost
-from winhost.model.secrets import SecretRef
 from winhost.model.units import size
 from winhost.resources.host import HostFacts, of_other_system
 
@@ -80,7 +79,6 @@ def media(
     force: bool,
     output: Output,
 ) -> int:
-    """Make installation media of a plan."""
     plan, out = read_install_plan(plan_file), output.required_path
     _check_place(out, output.folder, force)
     wiped = consented(plan.host, plan.whole, consent_file)
@@ -244,13 +242,10 @@ def bmc(
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    """Insert media through the BMC of a host."""
     if (image is None) != take_back:
         raise click.UsageError("Either --image names the media, or --take-back takes them out")
-    try:
-        reference = SecretRef.parse(password)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="--bmc-password") from None
+    reference = secret_reference(password, "--bmc-password")
+    assert reference is not None
     (here,) = hosts_named((host,), fleet_file)
     with watching() as watch:
         facts = HostFacts(read_live(here, watch))

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import as_winhost_error
+from winhost.cli.errors import as_winhost_error, secret_reference
 from winhost.cli.fitting import Candidate, fitting, weight_bytes
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
 from winhost.cli.tables import table
 from winhost.core.dataclass import dataclass
@@ -79,9 +77,8 @@ def show(
     hub: str,
     output: Output,
 ) -> int:
-    """Show which models of the catalogue fit a host, best first."""
     check_path(path)
-    known, reference = catalogue(), reference_of(token)
+    known, reference = catalogue(), secret_reference(token, "'--token'")
     if model is not None:
         known = replace(known, entries=_meant(model, known, hub, reference))
     if not hosts.words and not hosts.facts_files:
@@ -124,14 +121,6 @@ def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> t
     if is_folder(model):
         return (entry_of(ModelFolder.at_path(model)),)
     return (entry_of(HubRepository(model, "main", hub.rstrip("/"), token.resolve() if token else None)),)
-
-
-def reference_of(token: str | None) -> SecretRef | None:
-    """Raises BadParameter."""
-    try:
-        return SecretRef.parse(token) if token is not None else None
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--token'") from None
 
 
 def _file(known: Catalogue) -> str | None:
@@ -202,7 +191,7 @@ def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: P
     columns = ("repository" if whole else "model", "weights", "context", "download", "memory", "verdict")
     table(columns, (_row(each, whole) for each in shown))
     if rest := len(found.models) - len(shown):
-        say(f"{rest} more repositories fit: {command_line(('winhost', 'models', *named, '-o', 'wide'), own_shell())}")
+        say(f"{rest} more repositories fit: {command_line(('winhost', 'models', *named, '-o', 'wide'))}")
     say("Context: of each of so many sequences. Download in GiB; memory estimated, in GiB on each of so many GPUs.")
     if any(each.gated for each in shown):
         say("Gated: accept the licence on the hub first; then winhost workload init takes --token env:HF_TOKEN")

@@ -7,8 +7,7 @@ from pathlib import Path
 import yaml
 
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import from_os_error
-from winhost.cli.models import reference_of
+from winhost.cli.errors import from_os_error, secret_reference
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
@@ -21,8 +20,7 @@ from winhost.model.files import write_whole
 
 
 def refresh(hub: str, token: str | None, output: Output) -> int:
-    """Ask the hub for what it has now of each model of the catalogue."""
-    reference = reference_of(token)
+    reference = secret_reference(token, "'--token'")
     secret = reference.resolve() if reference else None
     file, today = refreshed_file(), f"{datetime.now(UTC):%Y-%m-%d}"
     with watching() as watch, watch.at("the catalogue", "asking the hub"):

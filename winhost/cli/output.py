@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import click
 
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.terminal import wrapped
 from winhost.model.errors import ErrorDocument, ErrorResult, UsageError, WinhostError, visible
 from winhost.model.files import TooLarge, read_within, write_whole
@@ -51,7 +51,7 @@ def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
     """words: after `winhost`. The command has a line of its own, which no terminal breaks when it is copied."""
     fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
     click.echo("Next:")
-    click.echo(visible(f"  {command_line(('winhost', *words, *fleet), own_shell())}"))
+    click.echo(visible(f"  {command_line(('winhost', *words, *fleet))}"))
 
 
 def show_error_text(error: WinhostError, host: str = "", fleet: str | None = None) -> None:
@@ -70,7 +70,7 @@ def with_fleet(text: str, fleet: str | None = None) -> str:
         fleet = str(file) if (file := running.params.get("fleet_file")) else fleet
     if fleet is None or "--fleet" in text:
         return text
-    words = visible(command_line(("--fleet", fleet), own_shell()))
+    words = visible(command_line(("--fleet", fleet)))
     return _OF_HOSTS.sub(lambda found: f"{found[0]} {words}", text)
 
 

@@ -15,7 +15,7 @@ from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys, PlanOptions, Power, given_keys, read_settings
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.show_plan import PlannedHost, show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
 from winhost.cli.stack_options import ClusterOptions, StackOptions
@@ -61,7 +61,6 @@ def plan(
     cluster: ClusterOptions,
     output: Output,
 ) -> int:
-    """Plan what would change on a host, and how each change is undone."""
     stated_facts = _stated(assumed, hosts)
     host = _only(hosts)
     asked = PlanOptions(path, vm, gpus, high, low, power, playbook, read_settings(settings), allow_unverified, host)
@@ -95,7 +94,7 @@ def plan(
 def _only(hosts: HostsAndFacts) -> str:
     """The one host or facts file, as it is typed in another command."""
     named = (*hosts.words, *map(str, hosts.facts_files))
-    return command_line(named, own_shell()) if len(named) == 1 else "HOST"
+    return command_line(named) if len(named) == 1 else "HOST"
 
 
 def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":

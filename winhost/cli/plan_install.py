@@ -74,7 +74,6 @@ def plan(
     force: bool,
     output: Output,
 ) -> int:
-    """Plan the installation of Ubuntu on one host."""
     known = HostFacts(read_facts(the_file(facts, Facts)))
     refuse_other_kind(output.required_path, "install-plan", force)
     if (raid is not None or lvm) and not disks:

@@ -11,7 +11,7 @@ from winhost.cli.errors import Faults, from_os_error
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
 from winhost.compat.stated import stated_linux
@@ -46,7 +46,6 @@ def compose(
     force: bool,
     output: Output,
 ) -> int:
-    """Print all that serves WORKLOAD as one compose project: engines, models and the gateway."""
     faults = Faults()
     facts = faults.of(lambda: machine(facts_file, gpus, memory))
     parts = StackParts(stack)
@@ -137,7 +136,6 @@ def kubernetes(
     force: bool,
     output: Output,
 ) -> int:
-    """Print all that serves WORKLOAD as manifests for a cluster."""
     from winhost.cli.cluster_parts import (  # with clusters, which other renderings do without
         check_cluster_words,
         check_images,
@@ -184,7 +182,6 @@ def monitoring(
     force: bool,
     output: Output,
 ) -> int:
-    """Write what Prometheus and Grafana need to watch gateways."""
     tls = tls or bool(gateway_ca or gateway_name)
     elsewhere = [address for address, _ in gateways if not ip_address(address).is_loopback]
     if elsewhere and not (tls or plain_http):
@@ -196,7 +193,7 @@ def monitoring(
     files = monitoring_files(MonitoringRequest(places, key_file, tls, gateway_ca, gateway_name))
     assert output.path
     write_folder(output.path, files, force)
-    check = command_line(("promtool", "check", "config", str(output.path / "prometheus.yml")), own_shell())
+    check = command_line(("promtool", "check", "config", str(output.path / "prometheus.yml")))
     notes = tuple(note.replace("CHECK", check) for note in _NOTES)
     show_rendered(Rendered(places[0], str(output.path), notes, files["prometheus.yml"]), output)
     return 0
@@ -216,7 +213,6 @@ def proxy(
     force: bool,
     output: Output,
 ) -> int:
-    """Print the configuration of a proxy before the gateway of WORKLOAD."""
     served = load_workload(workload)
     try:
         allowed = tuple(str(ip_network(each)) for each in allow)
@@ -233,7 +229,6 @@ _NOTE = "Its key and its task: docs/wsl2.md has the commands. A plan of path wsl
 
 
 def watcher(workload_file: Path, url: str | None, output: Output) -> int:
-    """Write the script and its settings into a folder."""
     from winhost.cli.planned_stack import settings_text  # with all that plans
 
     wanted = load_workload(workload_file).availability.yield_to

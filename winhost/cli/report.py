@@ -40,7 +40,6 @@ def report(
     assumed: tuple[str, ...],
     output: Output,
 ) -> int:
-    """Write the verdicts on hosts to one HTML file, to read and share."""
     file = output.required_path
     refuse_other_kind(file, "report", force)
     asked = requirements(needed, None, workload_file, remedies, assumed)

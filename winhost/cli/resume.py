@@ -39,7 +39,6 @@ def resume(
     settings: tuple[str, ...],
     options: RunOptions,
 ) -> int:
-    """Continue a RUN that was interrupted."""
     amendment: Amendment | None = None
 
     def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -141,7 +140,6 @@ _OPTIONS: Mapping[str, Mapping[str, Callable[[str], object]]] = {
 
 
 def rollback(run_name: str, options: RunOptions) -> int:
-    """Undo exactly what a RUN changed."""
 
     def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
         if options.yes or not sys.stdin.isatty():

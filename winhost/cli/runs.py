@@ -53,7 +53,6 @@ _WIDE = ("path", "changed", "last", "folder", "journal")
 
 
 def runs(run_name: str | None, output: Output) -> int:
-    """List runs, or show one."""
     store = Store()
     forget_killed(store)
     held = cache(store.held)  # a look at a host that is held takes a second

@@ -9,7 +9,7 @@ import click
 import yaml
 
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import Faults
+from winhost.cli.errors import Faults, secret_reference
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
@@ -22,7 +22,6 @@ from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Verdict
-from winhost.model.secrets import SecretRef
 from winhost.model.units import gib
 from winhost.model.workload import LoadFormat
 from winhost.model.workloadfile import load_workload
@@ -92,7 +91,6 @@ def profile(
     everything: bool,
     output: Output,
 ) -> int:
-    """Print the settings of vLLM for each model, ready to copy, with the reason of each line."""
     faults = Faults()
     known = faults.of(lambda: _named_target(facts, facts_file))
     workload = faults.of(lambda: load_workload(workload_file))
@@ -119,12 +117,7 @@ def _named_target(facts: Path | None, facts_file: Path | None) -> HostFacts:
 
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:
-    """Print the files of a model at one revision, as an entry of a playbook."""
-    try:
-        if token is not None:
-            SecretRef.parse(token)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--token'") from None
+    secret_reference(token, "'--token'")
     entry = {
         "resource": "ModelFiles",
         "title": f"Files of {model}",
@@ -153,7 +146,6 @@ def gateway(
     trusted_proxies: tuple[str, ...],
     proxy_protocol: bool,
 ) -> int:
-    """Print the gateway before vLLM as entries of a playbook."""
     if (certificate is None) is not (certificate_key is None):
         raise click.UsageError("--certificate and --certificate-key go together")
     tls = (certificate, certificate_key) if certificate and certificate_key else None
@@ -219,7 +211,6 @@ def _place(text: str) -> dict[str, Json]:
 def explain(
     weights: float | None, host_memory: float | None, swap_within: float | None, pinned: bool, reloads: bool
 ) -> int:
-    """Print the ladder, and which rung the memory and the time ask for."""
     if (weights is None) is not (host_memory is None):
         raise click.UsageError("--weights and --host-memory go together")
     if swap_within is not None and weights is None:

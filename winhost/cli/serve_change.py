@@ -60,7 +60,6 @@ _START_GOES_ON = "Ctrl-C stops watching; what starts goes on starting there."
 
 
 def up(target: str, models: tuple[str, ...], within: float, fleet_file: Path | None, output: Output) -> int:
-    """Start what is served on TARGET."""
     with watching(stops=_START_GOES_ON) as watch, serving_target(target, fleet_file, watch) as served:
         found = Starting(served, watch, within).all(served.chosen(models))
     show_results("serving-change", output.shape, [(found.host, found)], show_change)
@@ -225,7 +224,6 @@ _STOP_GOES_ON = "Ctrl-C stops watching; what is stopping goes on stopping there.
 def down(
     target: str, models: tuple[str, ...], yes: bool, within: float, fleet_file: Path | None, output: Output
 ) -> int:
-    """Stop what is served on TARGET, when its open requests are done."""
     with watching(stops=_STOP_GOES_ON) as watch, serving_target(target, fleet_file, watch) as served:
         chosen = served.chosen(models)
         with watch.at(served.host, "asking engines"):
@@ -323,7 +321,6 @@ class Yielding:
 
 
 def yields(host: str, mode: str | None, within: float, fleet_file: Path | None, output: Output) -> int:
-    """Show whether models of a host yield their GPUs, or decide it."""
     with watching(stops=_YIELD_STAYS) as watch, serving_target(host, fleet_file, watch) as served:
         if not served.deployed.gateway.yields:
             raise _never_asked(served.host)

@@ -17,7 +17,7 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.running import begin
 from winhost.cli.serving_target import ServingTarget, no_such_model, serving_target
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.stack_parts import show_new_key
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch, watching
@@ -115,7 +115,6 @@ def _wrong_expiry(text: str, why: str) -> click.BadParameter:
 
 
 def list_(target: str, fleet_file: Path | None, output: Output) -> int:
-    """List the API keys of TARGET and what they used. Changes nothing."""
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
         found = served.session.keys()
     _show(output, _of_host(served.host, found), show_keys)
@@ -136,7 +135,6 @@ def add(
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    """Add an API key to the gateway of TARGET, without a restart."""
     rules = KeyRules(models, False, expires, (concurrent, requests_per_minute, tokens_per_minute))
     change = {**_named("add", name), "metrics": metrics, **rules.change()}
     if metrics and (change.keys() & {"limits", "default"}):
@@ -177,7 +175,6 @@ def limit(
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    """Change what an API key of TARGET may use, without a restart."""
     rules = KeyRules(models, all_models, expires, (concurrent, requests_per_minute, tokens_per_minute))
     if not (asked := rules.change()):
         raise click.UsageError("say what is to change: --expires, --model, --all-models or a limit")
@@ -185,7 +182,6 @@ def limit(
 
 
 def revoke(target: str, name: str, yes: bool, fleet_file: Path | None, output: Output) -> int:
-    """End an API key of TARGET now, and for ever."""
     _named("revoke", name)
     begin(f"Revoke {name} on {visible(target)}? Its open requests are broken off, and it never counts again.", yes)
     return _changed("revoke", target, name, {}, fleet_file, output)
@@ -393,7 +389,7 @@ def _show_changed(done: str) -> Callable[[KeysOfHost], None]:
         say(f"{found.host}: {each.name} {done}{rules}", fg="green", hang=2)
         if found.saved:
             say(f"Its key is in {found.saved}. To see it:")
-            click.echo(f"  {visible(command_line(('cat', found.saved), own_shell()))}")
+            click.echo(f"  {visible(command_line(('cat', found.saved)))}")
         _show_state(found)
 
     return show

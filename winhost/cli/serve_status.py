@@ -25,7 +25,6 @@ from winhost.symptoms.scan import plain
 
 
 def status(target: str, metrics_key: str | None, fleet_file: Path | None, output: Output) -> int:
-    """Show what is served on TARGET. Changes nothing."""
     secret = secret_key(metrics_key, "--metrics-key")
     with (
         watching(reads=True) as watch,
@@ -168,7 +167,6 @@ def logs(
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    """Show what engines and gateway of TARGET wrote, without secrets."""
     codes = [0]
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
         sources = _sources(served, models, gateway)

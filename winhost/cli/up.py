@@ -34,7 +34,7 @@ from winhost.cli.running import (
     under_way,
 )
 from winhost.cli.served_hosts import lines_of_served, read_journals
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.show_plan import show_whole
 from winhost.cli.show_up import Screen, likely_risks, resources_of, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
@@ -121,7 +121,7 @@ class Asked:
             *self.stack.command(more),
             *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
         ]
-        return command_line((*words, *more), own_shell())
+        return command_line((*words, *more))
 
 
 def up(
@@ -134,7 +134,6 @@ def up(
     stack: StackOptions,
     options: RunOptions,
 ) -> int:
-    """Serve a MODEL on this machine, or on another."""
     asked = Asked(model, on, path, settings, allow_unverified, details, stack, options)
     check_path(path)
     if model is not None and is_folder(model):
@@ -292,7 +291,7 @@ def _show_end(host: AnyHost, folder: Path) -> None:
         else:
             say(text)
     click.echo("To undo all of it:")
-    click.echo(f"  {with_fleet(visible(command_line(('winhost', 'down', *here), own_shell())))}")
+    click.echo(f"  {with_fleet(visible(command_line(('winhost', 'down', *here))))}")
 
 
 # ---- a new plan

@@ -36,7 +36,6 @@ class Verified:
 
 
 def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
-    """Check that hosts are still as PLANS left them."""
     plans, facts = _sorted(hosts)
     codes = [Exit.SUCCESS]
 
