@@ -4,7 +4,7 @@ import weakref
 from pathlib import Path
 
 from tests.cli.conftest import Line
-from winhost.cli.evaluations import evaluate_each
+from winhost.cli.assess import evaluate_each
 from winhost.cli.snapshots import read_each
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Requirements

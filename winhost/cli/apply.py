@@ -23,7 +23,6 @@ from winhost.cli.running import (
     asking_for,
     begin,
     consents,
-    outcome_code,
     run_context,
     show_outcome,
     shown_on,
@@ -40,7 +39,7 @@ from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.run import apply as run
 from winhost.engine.run import check
-from winhost.engine.run_context import Outcome, RunContext
+from winhost.engine.run_context import RunContext
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.plan import Plan, in_order
@@ -119,12 +118,10 @@ def apply(
     ]
     if options.as_jsonl:
         for host, ended in shown:
-            print_end(
-                host, *((ended, ended.exit_code) if isinstance(ended, WinhostError) else _with_code(ended.outcome))
-            )
+            print_end(host, ended if isinstance(ended, WinhostError) else ended.outcome)
     else:
         show_results("outcome", options.output.shape, shown, lambda ended: show_outcome(ended.outcome))
-    codes = [outcome_code(result.value) for result in results if result.value]
+    codes = [int(result.value.exit_code) for result in results if result.value]
     code = worst(errors, max(codes, default=0))
     return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
 
@@ -145,11 +142,6 @@ def _not_begun(host: str, failed: str) -> WinhostError:
         hint=f"Apply its plan again once {failed} is repaired.",
         host=host,
     )
-
-
-def _with_code(outcome: Outcome) -> tuple[Outcome, int]:
-
-    return outcome, outcome_code(outcome)
 
 
 def _unseen(event: object) -> None:

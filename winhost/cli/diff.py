@@ -10,8 +10,7 @@ from winhost.cli.errors import as_winhost_error
 from winhost.cli.named_files import by_host, check_hosts, files_of
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.tables import table
-from winhost.cli.values import format_full_value, format_value
+from winhost.cli.tables import format_full_value, format_value, table
 from winhost.compat.compare import Comparison, Diff, Difference, VerdictChange, difference, is_missing
 from winhost.core.answers import Json, Key
 from winhost.model.errors import DriftError, Exit, WinhostError, visible

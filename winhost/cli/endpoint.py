@@ -11,12 +11,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 
 import click
 
-from winhost.cli.first_completion import LanEndpoint, NotForUs, allowed_networks, socket_through_ssh
+from winhost.cli.first_completion import (
+    LanEndpoint,
+    NotForUs,
+    allowed_networks,
+    connection_through_ssh,
+    socket_through_ssh,
+)
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.named_hosts import LOCALHOST, is_local, own_name
 from winhost.cli.output import say
@@ -202,13 +209,7 @@ def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
             except NotAvailable as lacking:
                 raise no_linux(name, lacking) from None
             deployed = run.deployed if run else _asked(name, tunnel)
-
-        def connected(within: float) -> http.client.HTTPConnection:
-            connection = http.client.HTTPConnection("localhost", timeout=within)
-            connection.sock = socket_through_ssh(tunnel.connect, deployed.gateway)
-            connection.sock.settimeout(within)
-            return connection
-
+        connected = partial(connection_through_ssh, tunnel.connect, deployed.gateway)
         yield Endpoint(name, deployed, None, run.told.key if run else None, connected, why, tunnel)
 
 
@@ -220,13 +221,11 @@ def _asked(name: str, tunnel: SshTunnel) -> Deployed:
 
 
 def _direct(run: ServingRun) -> LanEndpoint | None:
-    gateway, url = run.deployed.gateway, run.told.url
-    if url is None:
+    gateway, address = run.deployed.gateway, run.address
+    if address is None:
         return None
-    address, _, port = url.partition("://")[2].rpartition(":")
-    allowed = allowed_networks(run.record, port)
-    here = is_this_linux(run.host)
-    return LanEndpoint(address.strip("[]"), int(port), gateway.tls, allowed) if allowed or here else None
+    allowed = allowed_networks(run.record, gateway.port)
+    return LanEndpoint(address, gateway, allowed) if allowed or is_this_linux(run.host) else None
 
 
 def _at(name: str, direct: LanEndpoint, within: float) -> http.client.HTTPConnection:
@@ -284,8 +283,7 @@ def _show(endpoint: Endpoint, url: str) -> None:
 
 def _listening(port: int | None, gateway: DeployedGateway) -> socket.socket:
     """Listen at the port that was named, else at that of the gateway, else at any. Raises UsageError: PortTaken."""
-    own = int(gateway.listen.rpartition(":")[2])
-    for each in (port,) if port else (own, 0):
+    for each in (port,) if port else (gateway.port, 0):
         try:
             return socket.create_server((_HERE, each or 0))
         except OSError as error:

@@ -160,10 +160,6 @@ def show_failure(error: Exception, words: Sequence[str]) -> int:
     return int(error.exit_code)
 
 
-def _fleet(words: Sequence[str]) -> str | None:
-    return next((after for word, after in pairwise(words) if word == "--fleet"), None)
-
-
 def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
     """Show an error. If nobody listens any more, only the exit code tells of it."""
     try:
@@ -174,8 +170,9 @@ def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
         elif "--jsonl" in words:
             from winhost.cli.jsonl import print_end  # likewise, and the engine
 
-            print_end(None, error, int(error.exit_code))
+            print_end(None, error)
         else:
-            show_error_text(error, fleet=_fleet(words))
+            fleet = next((after for word, after in pairwise(words) if word == "--fleet"), None)
+            show_error_text(error, fleet=fleet)
     except OSError:
         let_go_of_streams()

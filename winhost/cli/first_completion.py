@@ -48,14 +48,12 @@ class LanEndpoint:
     """address: of the machine that other machines connect to; allowed: networks that may."""
 
     address: str
-    port: int
-    tls: bool
+    gateway: DeployedGateway
     allowed: tuple[str, ...]
 
     @property
     def url(self) -> str:
-        shown = f"[{self.address}]" if ":" in self.address else self.address
-        return f"{'https' if self.tls else 'http'}://{shown}:{self.port}"
+        return self.gateway.url(self.address)
 
     @property
     def not_from_here(self) -> str | None:
@@ -70,8 +68,8 @@ class LanEndpoint:
 
     def connected(self, within: float) -> http.client.HTTPConnection:
         """Its certificate is checked before any key is sent. Raises NotForUs, OSError."""
-        kind = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
-        connection = kind(self.address, self.port, timeout=_CONNECT)
+        kind = http.client.HTTPSConnection if self.gateway.tls else http.client.HTTPConnection
+        connection = kind(self.address, self.gateway.port, timeout=_CONNECT)
         try:
             with closed_where_it_fails(connection):
                 connection.connect()
@@ -87,16 +85,14 @@ def lan_endpoint(
     """None where the endpoint is for its own machine, or nobody knows its address. host: where the host of the plan is
     reached. Raises WinhostError.
     """
-    address, _, port = gateway.listen.rpartition(":")
-    bare = address.strip("[]")
-    if bare not in _ANY and ip_address(bare).is_loopback:
+    if gateway.address not in _ANY and ip_address(gateway.address).is_loopback:
         return None
-    allowed = allowed_networks(record, port)
+    allowed = allowed_networks(record, gateway.port)
     reached = reached_address(record, gateway, host, session.way)
-    return LanEndpoint(reached, int(port), gateway.tls, allowed) if reached and allowed else None
+    return LanEndpoint(reached, gateway, allowed) if reached and allowed else None
 
 
-def allowed_networks(record: RunState, port: str) -> tuple[str, ...]:
+def allowed_networks(record: RunState, port: int) -> tuple[str, ...]:
     """Whose machines may come to this port, by the plan."""
     return tuple(_allowed(record, "PortForward", port)) or tuple(_allowed(record, "FirewallPort", port))
 
@@ -106,9 +102,8 @@ def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: Dep
 
     Its certificate is for the names of clients; which machine this is, SSH has shown. Raises WinhostError, OSError.
     """
-    address, _, port = gateway.listen.rpartition(":")
-    bare = address.strip("[]")
-    made = tunnel({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bare, bare), int(port))  # noqa: S104 - compared, not bound
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(gateway.address, gateway.address)  # noqa: S104 - compared, not bound
+    made = tunnel(here, gateway.port)
     if not gateway.tls:
         return made
     unchecked = ssl.create_default_context()
@@ -120,28 +115,36 @@ def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: Dep
         raise
 
 
+def connection_through_ssh(
+    tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway, within: float
+) -> http.client.HTTPConnection:
+    """Likewise. within: seconds that an answer may take."""
+    connection = http.client.HTTPConnection("localhost", timeout=within)
+    connection.sock = socket_through_ssh(tunnel, gateway)
+    connection.sock.settimeout(within)
+    return connection
+
+
 def reached_address(
     record: RunState, gateway: DeployedGateway, host: str | None, way: Callable[[], SshWay | None]
 ) -> str | None:
     """The address at which this computer reaches an endpoint that listens beyond its own machine; None behind a jump
     host. host: as in `lan_endpoint`; way: to the Linux that serves.
     """
-    address, _, port = gateway.listen.rpartition(":")
-    bare = address.strip("[]")
     mirrored = any(each.resource == "HyperVFirewall" for stage in record.stages for each in stage.desired)
-    if mirrored or any(_allowed(record, "PortForward", port)):
+    if mirrored or any(_allowed(record, "PortForward", gateway.port)):
         return host
-    if bare not in _ANY:
-        return bare
+    if gateway.address not in _ANY:
+        return gateway.address
     found = way()
     return found.address if found and not found.jump else None
 
 
-def _allowed(record: RunState, resource: str, port: str) -> Iterator[str]:
+def _allowed(record: RunState, resource: str, port: int) -> Iterator[str]:
     for stage in record.stages:
         for each in stage.desired:
             networks = each.desired.get("allowed")
-            if each.resource == resource and each.key.get("port") == port and isinstance(networks, list | tuple):
+            if each.resource == resource and each.key.get("port") == str(port) and isinstance(networks, list | tuple):
                 yield from map(str, networks)
 
 
@@ -278,14 +281,7 @@ def deployed_by(record: RunState) -> Deployed | None:
 
 def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> ModelAnswer:
     """Through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
-
-    def connected() -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection("localhost", timeout=_WITHIN)
-        connection.sock = socket_through_ssh(session.tunnel, deployed.gateway)
-        connection.sock.settimeout(_WITHIN)
-        return connection
-
-    return _completion(connected, model, key)
+    return _completion(lambda: connection_through_ssh(session.tunnel, deployed.gateway, _WITHIN), model, key)
 
 
 def _completion(connect: Callable[[], http.client.HTTPConnection], model: str, key: str) -> ModelAnswer:

@@ -1,11 +1,14 @@
-"""winhost models: what of the catalogue fits a host, best first, or the catalogue itself."""
+"""winhost models: what of the catalogue fits a host, best first, or the catalogue itself; and as the hub has it now."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import yaml
+
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import as_winhost_error, secret_reference
+from winhost.cli.errors import as_winhost_error, from_os_error, secret_reference
 from winhost.cli.fitting import Candidate, fitting, weight_bytes
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say, show_next
@@ -13,9 +16,14 @@ from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
 from winhost.cli.tables import table
+from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
-from winhost.hub.catalogue import Catalogue, Entry, catalogue, named
+from winhost.engine.progress import ProgressEvent
+from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
+from winhost.hub.refreshed import Refreshed, refreshed
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import WinhostError
+from winhost.model.files import write_whole
 from winhost.model.path import check_path
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
@@ -176,7 +184,7 @@ def _show_catalogue(found: OfferedModels, wide: bool) -> None:
     )
     # The longest name leaves no more room on a terminal of 80 columns.
     table(("model", "weights", "GiB", *(("context", "parameters", "released") if wide else ())), rows)
-    say(_read(found))
+    say(_catalogue_line(found))
     say("Which of them fit a host: winhost models show HOST")
 
 
@@ -195,7 +203,7 @@ def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: P
     say("Context: of each of so many sequences. Download in GiB; memory estimated, in GiB on each of so many GPUs.")
     if any(each.gated for each in shown):
         say("Gated: accept the licence on the hub first; then winhost workload init takes --token env:HF_TOKEN")
-    say(_read(found))
+    say(_catalogue_line(found))
     best = shown[0]
     if not best.lacks and found.host and tuple(named) == (found.host,):
         show_next(("up", best.model, "--on", found.host), fleet_file)
@@ -229,7 +237,48 @@ def _stored(each: OfferedModel) -> str:
     return (each.quantization or each.dtype) + (", gated" if each.gated else "")
 
 
-def _read(found: OfferedModels) -> str:
+def _catalogue_line(found: OfferedModels) -> str:
     if found.catalogue:
         return f"Catalogue of {found.read}, from the hub: {found.catalogue}"
     return f"Catalogue of {found.read}, as it came with winhost; what the hub has now: winhost models refresh"
+
+
+def refresh(hub: str, token: str | None, output: Output) -> int:
+    reference = secret_reference(token, "'--token'")
+    secret = reference.resolve() if reference else None
+    file, today = refreshed_file(), f"{datetime.now(UTC):%Y-%m-%d}"
+    with watching() as watch, watch.at("the catalogue", "asking the hub"):
+        document, outcomes = refreshed(
+            hub.rstrip("/"),
+            secret,
+            today,
+            _earlier(file),
+            lambda model: watch(ProgressEvent("the catalogue", "preparing", model)),
+        )
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(file, [yaml.safe_dump(document, sort_keys=False, width=120)])
+    except OSError as error:
+        raise from_os_error(error) from error
+    show_results("models-refreshed", output.shape, ((each.model, each) for each in outcomes), lambda _: None)
+    if output.shape == "table":
+        _show_refreshed(outcomes, file)
+    return 0
+
+
+def _earlier(file: Path) -> dict[str, object] | None:
+    """The result of an earlier refresh; a file that cannot be used is overwritten."""
+    try:
+        document = load_catalogue(file)
+    except Exception:  # noqa: BLE001 - it is not there, or no YAML
+        return None
+    return document if isinstance(document, dict) and document.get("schema") == SCHEMA else None
+
+
+def _show_refreshed(outcomes: Sequence[Refreshed], file: Path) -> None:
+    changed, kept = [each for each in outcomes if each.changed], [each for each in outcomes if each.kept]
+    if changed:
+        table(("model", "not as it was"), ((each.model, ", ".join(each.changed)) for each in changed))
+    for each in kept:
+        say(f"Kept as it was: {each.kept}", hang=2)
+    say(f"{len(outcomes) - len(kept)} of {len(outcomes)} repositories asked; the catalogue is now {file}")

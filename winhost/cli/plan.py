@@ -101,7 +101,7 @@ def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement,
     """The assumptions about facts files. Raises BadParameter where a host is asked, which knows better."""
     if not assumed:
         return ()
-    from winhost.cli.evaluations import statements  # with all rules, which a plan of one path does without
+    from winhost.cli.assess import statements  # with all rules, which a plan of one path does without
 
     stated_facts = statements(assumed)
     if any_host(hosts):

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from winhost.cli.assess import evaluate_each, requirements
 from winhost.cli.envelope import answer
-from winhost.cli.evaluations import evaluate_each, requirements
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import failed, refuse_other_kind, say, show_error_text, what_happened, write_file
 from winhost.cli.outputs import Output

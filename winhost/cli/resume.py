@@ -15,7 +15,7 @@ from winhost.cli.output import say
 from winhost.cli.plan_options import FleetKeys, decided, given_keys, read_settings
 from winhost.cli.running import asking_for, asking_for_steps, consents, resume_or_roll_back
 from winhost.cli.show_plan import show_stage, show_steps
-from winhost.cli.values import format_two
+from winhost.cli.tables import format_two
 from winhost.engine import disk_images
 from winhost.engine.amending import Amendment, changes
 from winhost.engine.journal import read_journal

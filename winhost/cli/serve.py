@@ -27,7 +27,6 @@ from winhost.model.workload import LoadFormat
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.serving.causes import Because
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.command import DEV_MODE, command
 from winhost.serving.compose_words import readable_yaml
@@ -217,7 +216,17 @@ def explain(
         raise click.UsageError("--swap-within needs --weights and --host-memory")
     table(
         ("between its turns", "back in", "away in", "host memory", "stays on the GPU", "needs"),
-        [(r.name, _seconds(r.back), r.away, _times(r.of_weights), r.gpu, r.needs) for r in LADDER],
+        [
+            (
+                r.name,
+                _seconds(r.back),
+                r.away,
+                f"{r.of_weights:g} x weights" if r.of_weights else "none",
+                r.gpu,
+                r.needs,
+            )
+            for r in LADDER
+        ],
         title="From the fastest to the slowest",
     )
     click.echo(f"Measured: {MEASURED}. Nobody has measured WSL.")
@@ -244,10 +253,6 @@ def _seconds(back: tuple[float, float]) -> str:
     if not any(back):
         return "at once"
     return f"{back[0]:g} s" if back[0] == back[1] else f"{back[0]:g} to {back[1]:g} s"
-
-
-def _times(of_weights: float) -> str:
-    return f"{of_weights:g} x weights" if of_weights else "none"
 
 
 def show_serving(found: Serving, everything: bool) -> None:
@@ -286,8 +291,10 @@ def _files_of(served: Served) -> str:
 
 def _notes(served: Served) -> Iterator[str]:
     for cause in served.because:
-        unsafe = "Sleep mode may be unsafe" if cause.unverified else "Sleep mode is unsafe"
-        yield f"{unsafe}: {cause.why}{_doubt(cause)}"
+        if cause.unverified:
+            yield f"Sleep mode may be unsafe: {cause.why} Unverified: {cause.unverified}."
+        else:
+            yield f"Sleep mode is unsafe: {cause.why}"
     yield from _between_turns(served)
     for line in served.lines:
         if line.kind == "note":
@@ -344,10 +351,6 @@ def _explain(line: ProfileLine, *, left_out: bool) -> None:
 
 def _setting(line: ProfileLine) -> str:
     return line.name if line.value is None else f"{line.name}={line.value}"
-
-
-def _doubt(cause: Because) -> str:
-    return f" Unverified: {cause.unverified}." if cause.unverified else ""
 
 
 def _comment(text: str, *, bold: bool = False) -> None:

@@ -100,7 +100,15 @@ def _row(each: ModelStatus) -> tuple[object, ...]:
     version = each.version or each.planned
     other = f" ({each.planned} was planned)" if each.version and not _same(each.version, each.planned) else ""
     cache = "" if each.kv_cache is None else f"{each.kv_cache:.0%}"
-    return each.model, state, _time(each.seconds), _gpus(each.cards), requests, cache, version + other
+    return (
+        each.model,
+        state,
+        "" if each.seconds is None else render_age(each.seconds),
+        ", ".join(map(str, each.cards)) or "none",
+        requests,
+        cache,
+        version + other,
+    )
 
 
 def _turn(each: ModelStatus) -> tuple[object, ...]:
@@ -115,14 +123,6 @@ def _turn(each: ModelStatus) -> tuple[object, ...]:
 def _same(found: str, planned: str) -> bool:
     """Local parts of a version, such as +cpu, do not count."""
     return found.partition("+")[0] == planned.lstrip("v").partition("+")[0]
-
-
-def _gpus(gpus: tuple[int, ...]) -> str:
-    return ", ".join(map(str, gpus)) or "none"
-
-
-def _time(seconds: int | None) -> str:
-    return "" if seconds is None else render_age(seconds)
 
 
 def _show_gateway(host: str, found: GatewayStatus) -> None:

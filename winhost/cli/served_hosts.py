@@ -58,28 +58,23 @@ class ServingRun:
 
     @property
     def told(self) -> ServedHost:
-        gateway, record = self.deployed.gateway, self.record
+        gateway, record, address = self.deployed.gateway, self.record, self.address
+        url = gateway.url(address) if address else None
         models = tuple(each.model for each in self.deployed.published)
         asks_with = record.plan.request.asks_with
-        return ServedHost(
-            record.host, record.run, record.last, models, gateway.listen, gateway.tls, self._url(), asks_with
-        )
+        return ServedHost(record.host, record.run, record.last, models, gateway.listen, gateway.tls, url, asks_with)
 
-    def _url(self) -> str | None:
-        """The URL, as far as it is known without logging on: a distro or a guest with an address of its own is asked
-        for it elsewhere.
+    @property
+    def address(self) -> str | None:
+        """The address of the endpoint for this computer, as far as it is known without logging on: a distro or a guest
+        with an address of its own is asked for it elsewhere.
         """
-        listens, _, port = self.deployed.gateway.listen.rpartition(":")
-        bare = listens.strip("[]")
-        if bare in LOOPBACK:
-            address = bare if is_this_linux(self.host) or self._is_passed_on(bare, int(port)) else None
-        else:
-            reached = self.host.address if self.host else None
-            address = reached_address(self.record, self.deployed.gateway, reached, lambda: _way(self.host))
-        if address is None:
-            return None
-        shown = f"[{address}]" if ":" in address else address
-        return f"{'https' if self.deployed.gateway.tls else 'http'}://{shown}:{port}"
+        gateway = self.deployed.gateway
+        if gateway.address in LOOPBACK:
+            here = is_this_linux(self.host) or self._is_passed_on(gateway.address, gateway.port)
+            return gateway.address if here else None
+        reached = self.host.address if self.host else None
+        return reached_address(self.record, gateway, reached, lambda: _way(self.host))
 
     def _is_passed_on(self, address: str, port: int) -> bool:
         """Tell whether the loopback of the Windows below us leads to its distro. .wslconfig decides that, with
@@ -209,17 +204,17 @@ def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = Non
     if deployed is None:
         return
     place = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
-    address, _, port = deployed.gateway.listen.rpartition(":")
-    bare, scheme = address.strip("[]"), "https" if deployed.gateway.tls else "http"
+    gateway = deployed.gateway
+    bare = gateway.address
     reached = bare if bare in _HERE else _of_this_computer(str(place.get("address") or ""))
     if not reached:
         reached = "ADDRESS" if bare in _ANY else bare
-    url = f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
+    url = gateway.url(reached)
     models = ", ".join(engine.model for engine in deployed.published)
     yield f"Served: {models} at {url}/v1, each after a completion of its own"
     ssh = place.get("ssh")
     if bare in _HERE and isinstance(ssh, list | tuple):
-        forward = command_line(("ssh", "-N", "-L", f"{port}:{address}:{port}", *map(str, ssh)), shell)
+        forward = command_line(("ssh", "-N", "-L", f"{gateway.port}:{gateway.listen}", *map(str, ssh)), shell)
         yield f"  It listens on its own machine alone, within {visible(host)}. From elsewhere, leave this running:"
         yield f"  {forward}"
     elif bare in _HERE:

@@ -43,8 +43,7 @@ class ServingTarget:
     def gateway(self) -> Mapping[str, Json]:
         """The gateway in the form that the program there takes."""
         planned = self.deployed.gateway
-        address, _, port = planned.listen.rpartition(":")
-        return {"unit": planned.unit, "address": address.strip("[]"), "port": int(port), "tls": planned.tls}
+        return {"unit": planned.unit, "address": planned.address, "port": planned.port, "tls": planned.tls}
 
     @property
     def units(self) -> list[str]:

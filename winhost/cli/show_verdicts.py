@@ -52,7 +52,12 @@ def _row(host: str, found: Evaluation, path: str | None, wide: bool) -> tuple[ob
     variants = {variant.path: variant for variant in found.assessment.every_variant}
     reason = verdict_text.decisive(variants[best.variant], best)
     none = best.verdict is Verdict.UNSUPPORTED
-    row = (host, "none" if none else _best_variant(found), _coloured(best.verdict), reason.code if reason else "")
+    row = (
+        host,
+        found.fits[0].variant if found.assessment.recommended and not none else "none",
+        _coloured(best.verdict),
+        reason.code if reason else "",
+    )
     if not wide:
         return row
     also = [f"{fit.variant} ({fit.verdict})" for fit in others if fit.verdict is not Verdict.UNSUPPORTED]
@@ -63,10 +68,6 @@ def _row(host: str, found: Evaluation, path: str | None, wide: bool) -> tuple[ob
 def _show_supposed(asked: Requirements) -> None:
     if asked.supposed:
         say(verdict_text.supposed(asked.supposed), bold=True)
-
-
-def _best_variant(answer: Evaluation) -> str:
-    return answer.fits[0].variant if answer.assessment.recommended else "none"
 
 
 def show_assessment(answer: Evaluation, asked: Requirements, everything: bool) -> None:

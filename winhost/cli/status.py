@@ -20,9 +20,9 @@ from winhost.cli.runs import Held, state_of
 from winhost.cli.serve_status import boot_test_text, since_text
 from winhost.cli.serving_target import nothing_served, served_by
 from winhost.cli.shells import command_line
+from winhost.cli.tables import moment
 from winhost.cli.terminal import is_dumb
 from winhost.cli.up_runs import forget_killed, is_ours
-from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass

@@ -26,10 +26,9 @@ from winhost.cli.running import (
     carried_through,
     consents,
     not_asked,
-    outcome_code,
     resume_or_roll_back,
     run_context,
-    show_outcome,
+    show_ends,
     shown_on,
     under_way,
 )
@@ -40,6 +39,7 @@ from winhost.cli.show_up import Screen, likely_risks, resources_of, show_up, ver
 from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import show_new_key
+from winhost.cli.tables import moment
 from winhost.cli.up_choice import Choice, Sources, choose, gb, new_vm_settings
 from winhost.cli.up_runs import (
     PENDING,
@@ -54,7 +54,6 @@ from winhost.cli.up_runs import (
     standing_runs,
     typed_again,
 )
-from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
@@ -263,7 +262,7 @@ def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
         return None
     outcome = Outcome(name, host.name, "applied", 0, checks)
     if asked.options.as_jsonl:
-        print_end(host.name, outcome, 0)
+        print_end(host.name, outcome)
         return 0
     ended = [(host.name, EndedHost(host.name, outcome))]
     show_results("outcome", asked.options.output.shape, ended, lambda end: _show_nothing_to_do(host, served, checks))
@@ -479,12 +478,7 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) ->
     vm = checked.plan.request.vm
     with typed_again(host):
         outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
-    code = outcome_code(outcome)
-    if asked.options.as_jsonl:
-        print_end(host.name, outcome, code)
-        return code
-    ended = [(host.name, EndedHost(host.name, outcome))]
-    show_results("outcome", asked.options.output.shape, ended, lambda end: show_outcome(end.outcome, brief=True))
+    code = show_ends([outcome], asked.options, brief=True)
     if code == 0 and not asked.options.document:
         _show_end(host, file.parent)
     return code

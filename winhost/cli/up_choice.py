@@ -125,10 +125,6 @@ def _in_short(each: Candidate) -> str:
     return f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
 
 
-def _stored(each: Candidate) -> str:
-    return f"{each.entry.stored}, {each.context:,} tokens x {each.sequences}"
-
-
 def gb(size: Bytes) -> str:
     """A size in the units of hubs: `5.2 GB`."""
     return f"{size / 1e9:,.1f} GB" if size >= 5e7 else f"{size / 1e6:,.1f} MB" if size >= 5e4 else f"{size:,} bytes"
@@ -153,7 +149,8 @@ def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, toke
         revision = HubRepository(taken.entry.id, "main", hub, needed.resolve() if needed else None).about()["sha"]
     others = tuple(each.entry.id for each in found if each is not taken)
     text = taken.workload_text(str(revision), needed)
-    return Choice(taken.entry.id, text, _stored(taken), taken.memory, others)
+    about = f"{taken.entry.stored}, {taken.context:,} tokens x {taken.sequences}"
+    return Choice(taken.entry.id, text, about, taken.memory, others)
 
 
 def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:

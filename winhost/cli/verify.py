@@ -10,8 +10,7 @@ from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.snapshots import Snapshot, read_each, watched
-from winhost.cli.tables import table
-from winhost.cli.values import format_full_value, format_two, format_value
+from winhost.cli.tables import format_full_value, format_two, format_value, table
 from winhost.core.answers import Id
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -34,6 +33,10 @@ class Verified:
     holds: bool
     checks: tuple[Check, ...]
 
+    @property
+    def exit_code(self) -> Exit:
+        return Exit.SUCCESS if self.holds else Exit.DRIFT
+
 
 def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
     plans, facts = _sorted(hosts)
@@ -42,7 +45,7 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
         for file, checked, read in _paired(plans, replace(hosts, words=(), facts_files=tuple(facts))):
             found = _verified(file, checked, read)
-            codes.append(found.exit_code if isinstance(found, WinhostError) else _code(found))
+            codes.append(found.exit_code)
             if not facts and isinstance(found, Verified) and found.holds:
                 _remember(found, hosts.fleet_file)
             yield checked.host, found
@@ -59,10 +62,6 @@ def _remember(found: Verified, fleet_file: Path | None) -> None:
 
         (host,) = hosts_named([found.host], fleet_file)
         remember_versions(host)
-
-
-def _code(found: Verified) -> Exit:
-    return Exit.SUCCESS if found.holds else Exit.DRIFT
 
 
 def _sorted(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:

@@ -15,8 +15,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from winhost.cli.log_lines import is_log_shown
+from winhost.cli.tables import format_two
 from winhost.cli.terminal import is_dumb, wrapped
-from winhost.cli.values import format_two
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent

@@ -74,7 +74,7 @@ def refresh(**options: Any) -> int:
 
     It is used from then on, in place of the one that comes with winhost. What cannot be asked stays as it was.
     """
-    from winhost.cli.models_refresh import refresh as run
+    from winhost.cli.models import refresh as run
 
     return run(**options)
 
