@@ -263,6 +263,31 @@ hosts_and_facts = options_object(HostsAndFacts, "hosts")
 
 
 @dataclass(frozen=True)
+class KeyRules:
+    """What an API key may use, and until when. None: not named."""
+
+    models: tuple[str, ...] = ()
+    all_models: bool = False
+    expires: str | None = option(
+        "--expires",
+        metavar="WHEN",
+        help="From when on it counts no more: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
+    )
+    concurrent: int | str | None = option(
+        "--concurrent", type=KeyLimit(), help="Requests at a time: a number, none, or default."
+    )
+    requests_per_minute: int | str | None = option(
+        "--requests-per-minute", type=KeyLimit(), help="Likewise, requests per minute."
+    )
+    tokens_per_minute: int | str | None = option(
+        "--tokens-per-minute", type=KeyLimit(), help="Likewise, tokens of prompts and answers."
+    )
+
+
+key_rules = options_object(KeyRules, "rules")
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """The options of every command that changes hosts. guest_deadline, restart_deadline: in seconds."""
 

@@ -18,7 +18,7 @@ from winhost.cli.plan_options import FleetKeys, PlanOptions, Power, given_keys, 
 from winhost.cli.shells import command_line
 from winhost.cli.show_plan import PlannedHost, show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
-from winhost.cli.stack_options import ClusterOptions, StackOptions
+from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.cli.watch import Watch
 from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
@@ -57,13 +57,17 @@ def plan(
     allow_unverified: bool,
     force: bool,
     details: bool,
+    new_vm: NewVmOptions,
     stack: StackOptions,
     cluster: ClusterOptions,
     output: Output,
 ) -> int:
     stated_facts = _stated(assumed, hosts)
     host = _only(hosts)
-    asked = PlanOptions(path, vm, gpus, high, low, power, playbook, read_settings(settings), allow_unverified, host)
+    settings = (*new_vm.settings, *settings)
+    asked = PlanOptions(
+        path, vm, gpus, high, low, power, playbook, read_settings(settings), allow_unverified, host, new_vm
+    )
     joining, at_least = _checked(asked, stack, cluster)
     keys, codes = FleetKeys(hosts.fleet_file), [0]
     named = partial(named_with, asked, joining, keys) if joining else at_least

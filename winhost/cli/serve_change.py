@@ -95,7 +95,7 @@ class Starting:
             self._say_what_stands(done, at, [each.model for each in engines])
             raise click.exceptions.Abort from None
         gateway = self._served.deployed.gateway
-        return ServingChange(self._host, f"{'https' if gateway.tls else 'http'}://{gateway.listen}", tuple(done))
+        return ServingChange(self._host, gateway.url(gateway.address), tuple(done))
 
     def _say_what_stands(self, done: Sequence[ChangedUnit], at: str, models: Sequence[str]) -> None:
         """Nothing is half done: what was started goes on by itself, and what was not is as it was."""

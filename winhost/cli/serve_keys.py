@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.options import KeyRules
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.running import begin
@@ -33,7 +34,6 @@ from winhost.model.served import ServedKey, ServedKeys
 _READ_WITHIN_S, _PAUSE_S = 10.0, 0.5
 _STOPS = "Ctrl-C stops watching; a change that was asked for may be made there."
 NONE, AS_EVERY = "none", "default"
-Limit = int | str  # a number, `none` or `default`
 
 
 @dataclass(frozen=True)
@@ -50,33 +50,22 @@ class KeysOfHost:
     keys: tuple[ServedKey, ...]
 
 
-@dataclass(frozen=True)
-class KeyRules:
-    """The rules for a key that options give; None: nothing. expires: as it was typed; all_models: that none is named
-    any more; limits: in the order of KEY_LIMITS.
-    """
-
-    models: tuple[str, ...]
-    all_models: bool
-    expires: str | None
-    limits: tuple[Limit | None, ...]
-
-    def change(self) -> dict[str, Json]:
-        """The change in the form that the program there takes. Raises BadParameter, UsageError."""
-        found: dict[str, Json] = {}
-        if self.models and self.all_models:
-            raise click.UsageError("--model and --all-models contradict each other: choose one")
-        if self.models or self.all_models:
-            found["models"] = list(dict.fromkeys(self.models)) or None
-        if self.expires is not None:
-            found.update(parse_expiry(self.expires))
-        given = {name: limit for name, limit in zip(KEY_LIMITS, self.limits, strict=True) if limit is not None}
-        limits: dict[str, Json] = {name: limit for name, limit in given.items() if limit != AS_EVERY}
-        if limits:
-            found["limits"] = {name: None if limit == NONE else limit for name, limit in limits.items()}
-        if default := [name for name, limit in given.items() if limit == AS_EVERY]:
-            found["default"] = list[Json](default)
-        return found
+def key_change(rules: KeyRules) -> dict[str, Json]:
+    """The change in the form that the program there takes. Raises BadParameter, UsageError."""
+    found: dict[str, Json] = {}
+    if rules.models and rules.all_models:
+        raise click.UsageError("--model and --all-models contradict each other: choose one")
+    if rules.models or rules.all_models:
+        found["models"] = list(dict.fromkeys(rules.models)) or None
+    if rules.expires is not None:
+        found.update(parse_expiry(rules.expires))
+    given = {name: limit for name in KEY_LIMITS if (limit := getattr(rules, name)) is not None}
+    limits: dict[str, Json] = {name: limit for name, limit in given.items() if limit != AS_EVERY}
+    if limits:
+        found["limits"] = {name: None if limit == NONE else limit for name, limit in limits.items()}
+    if default := [name for name, limit in given.items() if limit == AS_EVERY]:
+        found["default"] = list[Json](default)
+    return found
 
 
 def parse_expiry(text: str) -> dict[str, Json]:
@@ -126,17 +115,12 @@ def add(
     name: str,
     key: str | None,
     save: Path | None,
-    models: tuple[str, ...],
     metrics: bool,
-    expires: str | None,
-    concurrent: Limit | None,
-    requests_per_minute: Limit | None,
-    tokens_per_minute: Limit | None,
+    rules: KeyRules,
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    rules = KeyRules(models, False, expires, (concurrent, requests_per_minute, tokens_per_minute))
-    change = {**_named("add", name), "metrics": metrics, **rules.change()}
+    change = {**_named("add", name), "metrics": metrics, **key_change(rules)}
     if metrics and (change.keys() & {"limits", "default"}):
         raise click.UsageError("limits are for keys of models, and --metrics makes one that reads metrics alone")
     secret, made = _key(key, save, output)
@@ -163,20 +147,8 @@ def add(
     return 0
 
 
-def limit(
-    target: str,
-    name: str,
-    models: tuple[str, ...],
-    all_models: bool,
-    expires: str | None,
-    concurrent: Limit | None,
-    requests_per_minute: Limit | None,
-    tokens_per_minute: Limit | None,
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
-    rules = KeyRules(models, all_models, expires, (concurrent, requests_per_minute, tokens_per_minute))
-    if not (asked := rules.change()):
+def limit(target: str, name: str, rules: KeyRules, fleet_file: Path | None, output: Output) -> int:
+    if not (asked := key_change(rules)):
         raise click.UsageError("say what is to change: --expires, --model, --all-models or a limit")
     return _changed("limit", target, name, asked, fleet_file, output)
 

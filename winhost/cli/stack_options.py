@@ -1,9 +1,10 @@
 """Options of `winhost plan`, `up` and `render` for what a workload is served by, and for what it is in a cluster."""
 
 import re
-from collections.abc import Collection
-from dataclasses import fields
+from collections.abc import Collection, Mapping
+from dataclasses import field, fields
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -241,3 +242,83 @@ class ClusterOptions:
 
 
 OF_NODES = ("join", "join_token", "k3s_version", "k3s_mirror", "k3s_images")
+
+
+def _setting(place: str, name: str, metavar: str, text: str) -> Any:
+    """place: of the setting within `new_vm`."""
+    made = click.option(name, metavar=metavar, help=text)
+    return field(default=None, metadata={"option": made, "place": place, "name": name})
+
+
+@dataclass(frozen=True)
+class NewVmOptions:
+    """A VM of winhost's own for the GPUs: each option is a setting of path dda."""
+
+    new_vm: str | None = _setting(
+        "name", "--new-vm", "NAME", "dda: make a VM of this name for the GPUs, instead of --vm."
+    )
+    cpus: str | None = _setting("cpus", "--cpus", "NUMBER", "New VM: virtual processors.")
+    memory: str | None = _setting("memory", "--memory", "SIZE", "New VM: memory, for example 64GiB.")
+    disk: str | None = _setting("disk", "--disk", "SIZE", "New VM: its disk as the guest sees it, for example 200GiB.")
+    image: str | None = _setting(
+        "image.name",
+        "--image",
+        "IMAGE",
+        "New VM: what its disk is made of: ubuntu-24.04 (default) or ubuntu-26.04, of a day as ubuntu-24.04@20260814; "
+        "or a qcow2 or raw image, ./FILE or https://….",
+    )
+    image_sha256: str | None = _setting(
+        "image.sha256", "--image-sha256", "SHA256", "New VM: SHA-256 of the image. Default: as Canonical signed it."
+    )
+    image_mirror: str | None = _setting(
+        "image.mirror", "--image-mirror", "PLACE", "New VM: another place of Ubuntu's releases, or a folder."
+    )
+    vhdx: str | None = _setting(
+        "vhdx.source", "--vhdx", "SOURCE", "New VM: a prepared VHDX instead: a path on the host, https://…, or ./FILE."
+    )
+    vhdx_sha256: str | None = _setting(
+        "vhdx.sha256", "--vhdx-sha256", "SHA256", "New VM: SHA-256 of that file. Default for ./FILE: as it is now."
+    )
+    upload: str | None = _setting(
+        "upload",
+        "--upload",
+        "HOW",
+        "New VM: how its disk gets to the host: wire (default), http (the host fetches it), sftp or smb.",
+    )
+    switch: str | None = _setting(
+        "switch",
+        "--switch",
+        "NAME",
+        "New VM: its virtual switch. Default: the only external one, else a network with NAT.",
+    )
+    ssh_key: str | None = _setting(
+        "guest.key", "--ssh-key", "FILE.pub", "New VM: set up its Linux, with cloud-init, for this public key."
+    )
+    user: str | None = _setting(
+        "guest.user", "--user", "NAME", "New VM: who logs on to its Linux with that key. Default: winhost."
+    )
+    vlan: str | None = _setting("vlan", "--vlan", "NUMBER", "New VM: its VLAN on that switch.")
+    address: str | None = _setting(
+        "address",
+        "--address",
+        "ADDRESS",
+        "New VM: as 192.0.2.10/24. Default: dhcp; behind NAT one that winhost chooses.",
+    )
+    gateway: str | None = _setting("gateway", "--gateway", "ADDRESS", "New VM: the gateway of its network.")
+    dns: str | None = _setting("dns", "--dns", "ADDRESSES", "New VM: its name servers, with commas between them.")
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The settings that are given, by their places."""
+        values = {each.metadata["place"]: getattr(self, each.name) for each in fields(self)}
+        found = {place: value for place, value in values.items() if value is not None}
+        return found | ({"guest.key": f"@{self.ssh_key}"} if self.ssh_key is not None else {})
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The same as `--set` has them."""
+        return tuple(f"new_vm.{place}={value}" for place, value in self.given.items())
+
+
+NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["place"]: each.metadata["name"] for each in fields(NewVmOptions)}
+"""The option of each place within `new_vm`."""

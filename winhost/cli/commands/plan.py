@@ -7,7 +7,6 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand
-from winhost.cli.new_vm_options import new_vm_options, with_new_vm
 from winhost.cli.options import (
     Size,
     assume_option,
@@ -21,7 +20,7 @@ from winhost.cli.options import (
     words_argument,
 )
 from winhost.cli.outputs import answers
-from winhost.cli.stack_options import ClusterOptions, StackOptions
+from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 
 
 @click.command(cls=WinhostCommand)
@@ -44,7 +43,7 @@ from winhost.cli.stack_options import ClusterOptions, StackOptions
     type=click.Choice(["as-found", "running", "off"]),
     help="dda: the final state of the VM. Default: as-found.",
 )
-@new_vm_options
+@options_object(NewVmOptions, "new_vm")
 @options_object(StackOptions, "stack")
 @options_object(ClusterOptions, "cluster")
 @click.option("--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook.")
@@ -53,7 +52,6 @@ from winhost.cli.stack_options import ClusterOptions, StackOptions
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=with_new_vm,
     help="A setting of the path, for example network=nat of wsl2.",
 )
 @assume_option

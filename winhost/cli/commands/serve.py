@@ -7,7 +7,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import Duration, KeyLimit, Number, WholeNumber, fleet_option, hub_option, yes_option
+from winhost.cli.options import Duration, Number, WholeNumber, fleet_option, hub_option, key_rules, yes_option
 from winhost.cli.outputs import answers
 
 
@@ -292,22 +292,6 @@ def keys() -> None:
 
 
 key_argument = click.argument("name", metavar="NAME")
-_RULES = (
-    click.option(
-        "--expires",
-        metavar="WHEN",
-        help="From when on it counts no more: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
-    ),
-    click.option("--concurrent", type=KeyLimit(), help="Requests at a time: a number, none, or default."),
-    click.option("--requests-per-minute", type=KeyLimit(), help="Likewise, requests per minute."),
-    click.option("--tokens-per-minute", type=KeyLimit(), help="Likewise, tokens of prompts and answers."),
-)
-
-
-def _ruled(command: Any) -> Any:
-    for option in reversed(_RULES):
-        command = option(command)
-    return command
 
 
 @keys.command(name="list")
@@ -330,7 +314,7 @@ def list_(**options: Any) -> int:
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="A new file for the new key.")
 @click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
 @click.option("--metrics", is_flag=True, help="It reads /metrics and nothing else.")
-@_ruled
+@key_rules
 @fleet_option
 @answers()
 def add(**options: Any) -> int:
@@ -348,7 +332,7 @@ def add(**options: Any) -> int:
 @key_argument
 @click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
 @click.option("--all-models", is_flag=True, help="All models.")
-@_ruled
+@key_rules
 @fleet_option
 @answers()
 def limit(**options: Any) -> int:
