@@ -21,7 +21,7 @@ from winhost.gateway.request_rules import (
     parse_rules,
 )
 from winhost.gateway.settings_values import WrongSettings
-from winhost.model.workload_text import BODY_BOUNDS
+from winhost.model.workload import BODY_BOUNDS
 
 DATA = Path(__file__).parents[1] / "data/gateway"
 CASES: dict[str, Any] = read_cases(DATA / "bodies.yaml")

@@ -21,8 +21,8 @@ from winhost.model.errors import UsageError
 from winhost.model.workload import (
     Parallel,
     Quantization,
+    is_model_name,
 )
-from winhost.model.workload_text import is_model_name
 from winhost.model.workloadfile import load_workload
 from winhost.sizing.engines import MemoryPart, weights
 

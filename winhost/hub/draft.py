@@ -12,8 +12,7 @@ from winhost.hub.model_folder import ModelFolder
 from winhost.hub.weights import Tell, Weights, weights_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB
-from winhost.model.workload import SCHEMA, DType
-from winhost.model.workload_text import is_model_name
+from winhost.model.workload import SCHEMA, DType, is_model_name
 
 CONTEXT = 16_384
 SEQUENCES = 4

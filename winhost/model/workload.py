@@ -4,40 +4,29 @@ Its classes are those of `workload.yaml`: what is read of the file is what winho
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
+from fractions import Fraction
+from ipaddress import ip_network
 from typing import Annotated, Literal
 
-from packaging.version import Version
-from pydantic import Field
+from packaging.version import InvalidVersion, Version
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
 from winhost.core.dataclass import dataclass
+from winhost.model.capabilities import CAPABILITIES
+from winhost.model.errors import did_you_mean, visible
 from winhost.model.secrets import SecretRef
-from winhost.model.units import Bytes, GiB
-from winhost.model.workload_text import (
-    BodyField,
-    Bound,
-    Capability,
-    Commit,
-    Count,
-    Kernel,
-    KeyName,
-    MediaHost,
-    ModelName,
-    Network,
-    NumberedVersion,
-    Parameters,
-    Person,
-    Program,
-    Size,
-    Tokens,
-    Url,
-    says,
-)
-from winhost.model.written import NOT_WRITTEN, Duration, Omittable, Text, Written, WrittenAs
+from winhost.model.units import SIZE_PATTERN, Bytes, GiB, parse_size
+from winhost.model.written import NOT_WRITTEN, Duration, Omittable, Text, Written, WrittenAs, text_schema
 
 SCHEMA = "winhost.workload/1"
+BODY_BOUNDS = (
+    *("n", "best_of", "max_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "sequences", "inputs", "stop"),
+    *("stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "logprob_token_ids"),
+)
+"""What the gateway bounds in a request: as winhost.gateway.request_rules has it."""
 
 _FOLDER = re.compile(r"(?:~|\.{1,2})?[/\\]|~$|\.{1,2}$|[A-Za-z]:[/\\]")
 
@@ -121,6 +110,140 @@ class Mirror(StrEnum):
     LMCACHE = "lmcache"
 
 
+_PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
+_THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
+_KEY_NAME = r"[A-Za-z0-9._-]{1,64}"
+# As Windows has them, without what Task Scheduler takes for a variable.
+_PERSON = r"""[^\s."/\\\[\]:;|=,+*?<>@%$]([^\x00-\x1f"/\\\[\]:;|=,+*?<>@%$]{0,18}[^\s."/\\\[\]:;|=,+*?<>@%$])?"""
+_URL = r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|http://127\.0\.0\.1:[0-9]{1,5}"
+_PROGRAM = r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}\.exe"
+_FIELD = r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}"
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+# The last label of a name begins with a letter, and no address does.
+_HOST = rf"(?:{_LABEL}\.)+[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?(?::[0-9]{{1,5}})?"
+_MODEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+
+
+def _parameters(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    found = re.fullmatch(_PARAMETERS, value) if isinstance(value, str) else None
+    if found is None or not Fraction(found[1]):
+        raise ValueError("should be a number of parameters such as 8.03B, 494M, or a whole number")
+    return int(Fraction(found[1]) * _THOUSANDS[found[2]])
+
+
+def _capability(text: str) -> str:
+    if text in CAPABILITIES:
+        return text
+    raise ValueError(f"'{visible(text)}' is no capability{did_you_mean(text, CAPABILITIES)}")
+
+
+def is_model_name(text: str) -> bool:
+    return re.fullmatch(_MODEL_NAME, text) is not None
+
+
+def _model_name(text: str) -> str:
+    if is_model_name(text):
+        return text
+    raise ValueError("is not a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
+
+
+def _key_name(text: str) -> str:
+    if re.fullmatch(_KEY_NAME, text):
+        return text
+    raise ValueError("is not the name of an API key: up to 64 letters, digits, '.', '_' and '-'")
+
+
+def _commit(text: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{40}", text):
+        return text
+    raise ValueError("is not a commit: 40 hexadecimal digits; a branch may lead elsewhere tomorrow")
+
+
+def _matching(pattern: str, what: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if re.fullmatch(pattern, text):
+            return text
+        raise ValueError(f"is not {what}")
+
+    return check
+
+
+def _bound(text: str) -> str:
+    if text in BODY_BOUNDS:
+        return text
+    raise ValueError(f"'{visible(text)}' is no bound; there are {', '.join(BODY_BOUNDS)}")
+
+
+def _network(text: str) -> str:
+    try:
+        network = ip_network(text)
+    except ValueError:
+        raise ValueError("is not a network such as 10.20.0.5/32 or 10.20.0.0/24") from None
+    if not network.prefixlen:
+        raise ValueError("is every address: any client could say that it is another")
+    return str(network)
+
+
+def _version(value: object) -> Version:
+    # 12.10 without quotes is the number 12.1, so numbers are not taken for versions.
+    if isinstance(value, str):
+        try:
+            return Version(value)
+        except InvalidVersion:
+            pass
+    raise ValueError('should be a version in quotes, such as "0.33.0"')
+
+
+def _kernel(value: object) -> object:
+    """`uname -r` without what the distribution puts behind the number."""
+    return value.partition("-")[0] if isinstance(value, str) else value
+
+
+_Size = Annotated[
+    int,
+    PlainValidator(parse_size),
+    WithJsonSchema({"anyOf": [text_schema(SIZE_PATTERN), {"type": "integer", "minimum": 1}]}),
+]
+_Parameters = Annotated[
+    int,
+    PlainValidator(_parameters),
+    WithJsonSchema({"anyOf": [text_schema(_PARAMETERS), {"type": "integer", "minimum": 1}]}),
+]
+_Capability = Annotated[
+    str, AfterValidator(_capability), WithJsonSchema({"type": "string", "enum": list(CAPABILITIES)})
+]
+_ModelName = Annotated[str, AfterValidator(_model_name), WithJsonSchema(text_schema(_MODEL_NAME))]
+_Version = Annotated[Version, PlainValidator(_version), WithJsonSchema({"type": "string"})]
+_Commit = Annotated[str, AfterValidator(_commit), WithJsonSchema(text_schema(r"[0-9a-f]{40}"))]
+_Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
+_Network = Annotated[str, AfterValidator(_network)]
+_Count = Annotated[int, Field(ge=1, le=65_536)]
+_Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
+_KeyName = Annotated[str, AfterValidator(_key_name), WithJsonSchema(text_schema(_KEY_NAME))]
+_Field = Annotated[str, AfterValidator(_matching(_FIELD, "the name of a field")), WithJsonSchema(text_schema(_FIELD))]
+_Host = Annotated[
+    str,
+    AfterValidator(_matching(_HOST, "a host's name in small letters, without a URL")),
+    WithJsonSchema(text_schema(_HOST)),
+]
+_Program = Annotated[
+    str, AfterValidator(_matching(_PROGRAM, "the name of a program's file")), WithJsonSchema(text_schema(_PROGRAM))
+]
+_Person = Annotated[
+    str,
+    AfterValidator(_matching(_PERSON, "the name of a local account of Windows")),
+    WithJsonSchema(text_schema(_PERSON)),
+]
+_Url = Annotated[
+    str,
+    AfterValidator(_matching(_URL, "https://, a host's name and perhaps a port, or http://127.0.0.1:PORT")),
+    WithJsonSchema(text_schema(_URL)),
+]
+_Bound = Annotated[str, AfterValidator(_bound), WithJsonSchema({"type": "string", "enum": list(BODY_BOUNDS)})]
+
+
 @dataclass(frozen=True)
 class Attention:
     """The sizes that decide the KV cache of a token."""
@@ -154,13 +277,16 @@ class Shape(Written):
     """The numbers of a model's config.json from which memory is computed."""
 
     layers: Annotated[
-        Omittable[Count], says("num_hidden_layers. Only those that have a KV cache, where some have none.")
+        Omittable[_Count],
+        Field(description="num_hidden_layers. Only those that have a KV cache, where some have none."),
     ] = None
-    kv_heads: Annotated[Omittable[Count], says("num_key_value_heads.")] = None
-    head_dim: Annotated[Omittable[Count], says("head_dim, or hidden_size / num_attention_heads.")] = None
-    hidden: Annotated[Omittable[Count], says("hidden_size.")] = None
-    vocabulary: Annotated[Omittable[Annotated[int, Field(ge=1, le=10_000_000)]], says("vocab_size.")] = None
-    tied_embeddings: Annotated[Omittable[bool], says("tie_word_embeddings. Default: false.")] = None
+    kv_heads: Annotated[Omittable[_Count], Field(description="num_key_value_heads.")] = None
+    head_dim: Annotated[Omittable[_Count], Field(description="head_dim, or hidden_size / num_attention_heads.")] = None
+    hidden: Annotated[Omittable[_Count], Field(description="hidden_size.")] = None
+    vocabulary: Annotated[Omittable[Annotated[int, Field(ge=1, le=10_000_000)]], Field(description="vocab_size.")] = (
+        None
+    )
+    tied_embeddings: Annotated[Omittable[bool], Field(description="tie_word_embeddings. Default: false.")] = None
 
     @property
     def attention(self) -> Attention | None:
@@ -179,18 +305,20 @@ class Shape(Written):
 class Parallel(Written):
     """Over how many GPUs a model is spread: tensor by pipeline by data."""
 
-    tensor: Annotated[Count, says("GPUs that share each layer. Default: 1.")] = 1
-    pipeline: Annotated[Count, says("Stages that share the layers. Default: 1.")] = 1
-    data: Annotated[Count, says("Whole copies. Default: 1.")] = 1
-    nodes: Annotated[Count, says("Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1.")] = 1
+    tensor: Annotated[_Count, Field(description="GPUs that share each layer. Default: 1.")] = 1
+    pipeline: Annotated[_Count, Field(description="Stages that share the layers. Default: 1.")] = 1
+    data: Annotated[_Count, Field(description="Whole copies. Default: 1.")] = 1
+    nodes: Annotated[
+        _Count, Field(description="Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1.")
+    ] = 1
 
 
 @dataclass(frozen=True)
 class Lora(Written):
     """LoRA adapters beside a model."""
 
-    adapters: Annotated[Count, says("How many are loaded at once.")]
-    each: Annotated[Size, says("Size of the largest adapter's file.")]
+    adapters: Annotated[_Count, Field(description="How many are loaded at once.")]
+    each: Annotated[_Size, Field(description="Size of the largest adapter's file.")]
 
 
 @dataclass(frozen=True)
@@ -198,104 +326,145 @@ class Body(Written):
     """The content that requests to a model may have, beyond the lists of the gateway: docs/gateway.md."""
 
     fields: Annotated[
-        tuple[BodyField, ...], says("Fields that are on no list, such as priority. Read first why. Default: none.")
+        tuple[_Field, ...],
+        Field(description="Fields that are on no list, such as priority. Read first why. Default: none."),
     ] = ()
     media: Annotated[
-        tuple[MediaHost, ...],
-        says(
-            "Hosts from which the engine may fetch images, sound and video, each with its port where that "
-            "is not the usual one. For deploy: kubernetes. Default: none; media come in the requests, as "
-            "data: URLs."
+        tuple[_Host, ...],
+        Field(
+            description=(
+                "Hosts from which the engine may fetch images, sound and video, each with its port where that "
+                "is not the usual one. For deploy: kubernetes. Default: none; media come in the requests, as "
+                "data: URLs."
+            )
         ),
     ] = ()
-    most: Annotated[Mapping[Bound, Tokens], says("Other bounds, such as {n: 32}. Default: those of the gateway.")] = (
-        field(default_factory=dict)
-    )
+    most: Annotated[
+        Mapping[_Bound, _Tokens], Field(description="Other bounds, such as {n: 32}. Default: those of the gateway.")
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Model(Written):
     """One model, and how it is served."""
 
-    name: Annotated[str, NOT_WRITTEN, Field(default=""), says("Its key in the file.")]
-    id: Annotated[Text, Field(default=""), says("Repository or path of the model. Default: its name here.")]
+    name: Annotated[str, NOT_WRITTEN, Field(default=""), Field(description="Its key in the file.")]
+    id: Annotated[
+        Text, Field(default=""), Field(description="Repository or path of the model. Default: its name here.")
+    ]
     revision: Annotated[
-        Omittable[Commit], says("The commit of the repository, all 40 digits. Default: none is fixed.")
+        Omittable[_Commit], Field(description="The commit of the repository, all 40 digits. Default: none is fixed.")
     ] = None
     token: Annotated[
-        Omittable[SecretRef], says("A secret reference to a token that may read the repository. Default: none.")
+        Omittable[SecretRef],
+        Field(description="A secret reference to a token that may read the repository. Default: none."),
     ] = None
     trust_remote_code: Annotated[
-        bool, says("Whether Python files of the repository may run in the engine. Read them first. Default: false.")
+        bool,
+        Field(
+            description=(
+                "Whether Python files of the repository may run in the engine. Read them first. Default: false."
+            )
+        ),
     ] = False
     parameters: Annotated[
-        Omittable[Parameters],
-        says("All of them, also those of experts that are not active: 8.03B, 494M, or a whole number."),
+        Omittable[_Parameters],
+        Field(description="All of them, also those of experts that are not active: 8.03B, 494M, or a whole number."),
     ] = None
-    dtype: Annotated[DType, says("Of what is not quantized. Default: bfloat16.")] = DType.BFLOAT16
+    dtype: Annotated[DType, Field(description="Of what is not quantized. Default: bfloat16.")] = DType.BFLOAT16
     quantization: Annotated[
-        Omittable[Quantization], says("How the linear layers are stored. Default: not quantized.")
+        Omittable[Quantization], Field(description="How the linear layers are stored. Default: not quantized.")
     ] = None
-    weights: Annotated[Omittable[Size], says("Size of all weight files, instead of computing it from parameters.")] = (
-        None
-    )
-    shape: Annotated[Shape, says("From config.json.")] = Shape()
-    context: Annotated[Omittable[Tokens], says("Tokens of the longest sequence.")] = None
-    sequences: Annotated[Count, says("Sequences at once, at full context, in each data parallel copy. Default: 1.")] = 1
-    kv_dtype: Annotated[Literal["auto", "fp8"], says("Of the KV cache. Default: auto, which is dtype.")] = "auto"
+    weights: Annotated[
+        Omittable[_Size], Field(description="Size of all weight files, instead of computing it from parameters.")
+    ] = None
+    shape: Annotated[Shape, Field(description="From config.json.")] = Shape()
+    context: Annotated[Omittable[_Tokens], Field(description="Tokens of the longest sequence.")] = None
+    sequences: Annotated[
+        _Count, Field(description="Sequences at once, at full context, in each data parallel copy. Default: 1.")
+    ] = 1
+    kv_dtype: Annotated[
+        Literal["auto", "fp8"], Field(description="Of the KV cache. Default: auto, which is dtype.")
+    ] = "auto"
     kv: Annotated[
-        Omittable[Size], says("KV cache on each GPU, instead of computing it from shape, context and sequences.")
+        Omittable[_Size],
+        Field(description="KV cache on each GPU, instead of computing it from shape, context and sequences."),
     ] = None
     activations: Annotated[
-        Omittable[Size], says("Working memory on each GPU while it computes, as the engine reports it at its start.")
+        Omittable[_Size],
+        Field(description="Working memory on each GPU while it computes, as the engine reports it at its start."),
     ] = None
     memory: Annotated[
-        Omittable[Size], says("Everything that one of its GPUs must hold for it, instead of computing it.")
+        Omittable[_Size],
+        Field(description="Everything that one of its GPUs must hold for it, instead of computing it."),
     ] = None
     load_format: Annotated[
         LoadFormat,
-        says("From what vLLM loads the weights, as for --load-format; packed: a plan packs them there. Default: auto."),
+        Field(
+            description=(
+                "From what vLLM loads the weights, as for --load-format; packed: a plan packs them there. "
+                "Default: auto."
+            )
+        ),
     ] = LoadFormat.AUTO
     state: Annotated[
         ModelState,
-        says(
-            "resident: always ready; sleeping: takes turns with the others that sleep on its GPUs. Default: resident."
+        Field(
+            description=(
+                "resident: always ready; sleeping: takes turns with the others that sleep on its GPUs. "
+                "Default: resident."
+            )
         ),
     ] = ModelState.RESIDENT
     sleep_level: Annotated[
         Omittable[Literal[1, 2]],
-        says(
-            "1 keeps the weights in host memory, 2 loads them again. Default: what memory and swap_within "
-            "allow, 1 first."
+        Field(
+            description=(
+                "1 keeps the weights in host memory, 2 loads them again. Default: what memory and swap_within "
+                "allow, 1 first."
+            )
         ),
     ] = None
     dense: Annotated[
         bool,
-        says("Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."),
+        Field(
+            description=(
+                "Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."
+            )
+        ),
     ] = False
     suspend: Annotated[
         Literal["disk"] | bool,
-        says(
-            "Whether its process leaves the GPU altogether while it sleeps. disk: it is also written to "
-            "disk once, by CRIU, and starts from there. One GPU, Linux's own driver, no container. "
-            "Default: false."
+        Field(
+            description=(
+                "Whether its process leaves the GPU altogether while it sleeps. disk: it is also written to "
+                "disk once, by CRIU, and starts from there. One GPU, Linux's own driver, no container. "
+                "Default: false."
+            )
         ),
     ] = False
-    parallel: Annotated[Parallel, says("Over how many GPUs it is spread. Default: one.")] = Parallel()
-    lora: Annotated[Omittable[Lora], says("Adapters beside it. Default: none.")] = None
-    body: Annotated[Body, says("What requests may contain. Default: what clients usually send.")] = Body()
+    parallel: Annotated[Parallel, Field(description="Over how many GPUs it is spread. Default: one.")] = Parallel()
+    lora: Annotated[Omittable[Lora], Field(description="Adapters beside it. Default: none.")] = None
+    body: Annotated[Body, Field(description="What requests may contain. Default: what clients usually send.")] = Body()
     chosen_level: Annotated[
         int | None,
         NOT_WRITTEN,
-        says(
-            "Decided by winhost, over sleep_level. 0: the model is stopped between its turns, and nothing of it stays."
+        Field(
+            description=(
+                "Decided by winhost, over sleep_level. 0: the model is stopped between its turns, and nothing "
+                "of it stays."
+            )
         ),
     ] = None
     stands_by: Annotated[
-        str, NOT_WRITTEN, says("For which model it is the second engine; empty: it is a model of the file.")
+        str,
+        NOT_WRITTEN,
+        Field(description="For which model it is the second engine; empty: it is a model of the file."),
     ] = ""
     starts_anew: Annotated[
-        bool, NOT_WRITTEN, says("Its standby is its own engine in its next life: a second one does not fit beside it.")
+        bool,
+        NOT_WRITTEN,
+        Field(description="Its standby is its own engine in its next life: a second one does not fit beside it."),
     ] = False
 
     @property
@@ -345,33 +514,43 @@ class Model(Written):
 class Needs(Written):
     """Capabilities that the workload wants."""
 
-    must: Annotated[tuple[Capability, ...], says("Without these a path will not do.")] = ()
-    nice: Annotated[tuple[Capability, ...], says("These decide between paths that will do.")] = ()
+    must: Annotated[tuple[_Capability, ...], Field(description="Without these a path will not do.")] = ()
+    nice: Annotated[tuple[_Capability, ...], Field(description="These decide between paths that will do.")] = ()
 
 
 @dataclass(frozen=True)
 class YieldTo(Written):
     """When models leave GPUs that they share with the desktop of a Windows. Each of these is enough."""
 
-    programs: Annotated[tuple[Program, ...], says("One of these programs runs, such as game.exe. Default: none.")] = ()
-    full_screen: Annotated[bool, says("A program has the whole screen. Default: false.")] = False
-    unlocked: Annotated[bool, says("Somebody has logged on, and the screen is not locked. Default: false.")] = False
+    programs: Annotated[
+        tuple[_Program, ...], Field(description="One of these programs runs, such as game.exe. Default: none.")
+    ] = ()
+    full_screen: Annotated[bool, Field(description="A program has the whole screen. Default: false.")] = False
+    unlocked: Annotated[
+        bool, Field(description="Somebody has logged on, and the screen is not locked. Default: false.")
+    ] = False
     gpu_memory: Annotated[
-        Omittable[Size],
-        says("Programs of Windows take so much of the GPUs' memory together. Default: it does not matter."),
+        Omittable[_Size],
+        Field(
+            description="Programs of Windows take so much of the GPUs' memory together. Default: it does not matter."
+        ),
     ] = None
     accounts: Annotated[
-        tuple[Person, ...],
-        says(
-            "Local accounts of people at that desktop, for whom a plan of path wsl2 installs the watcher. "
-            "Default: none."
+        tuple[_Person, ...],
+        Field(
+            description=(
+                "Local accounts of people at that desktop, for whom a plan of path wsl2 installs the watcher. "
+                "Default: none."
+            )
         ),
     ] = ()
     url: Annotated[
-        Omittable[Url],
-        says(
-            "The gateway, as that Windows reaches it. Default: http://127.0.0.1 and the gateway's port, "
-            "where it is there."
+        Omittable[_Url],
+        Field(
+            description=(
+                "The gateway, as that Windows reaches it. Default: http://127.0.0.1 and the gateway's port, "
+                "where it is there."
+            )
         ),
     ] = None
 
@@ -381,30 +560,44 @@ class Availability(Written):
     """When it must answer."""
 
     start_on_boot: Annotated[
-        bool, says("Whether it starts with the machine, without anybody logging on. Default: false.")
+        bool, Field(description="Whether it starts with the machine, without anybody logging on. Default: false.")
     ] = False
     test_on_boot: Annotated[
         bool,
-        says(
-            "Whether the machine tests its endpoint after each start; `winhost status` has the result. Default: false."
+        Field(
+            description=(
+                "Whether the machine tests its endpoint after each start; `winhost status` has the result. "
+                "Default: false."
+            )
         ),
     ] = False
     swap_within: Annotated[
-        Omittable[Duration], says("How long a sleeping model may take until it answers. Default: any time.")
+        Omittable[Duration],
+        Field(description="How long a sleeping model may take until it answers. Default: any time."),
     ] = None
     idle: Annotated[
         Omittable[Duration],
-        says("How long nobody asks until all models that sleep leave their GPUs. Default: the last one stays awake."),
+        Field(
+            description=(
+                "How long nobody asks until all models that sleep leave their GPUs. Default: the last one stays awake."
+            )
+        ),
     ] = None
     yield_to: Annotated[
         Omittable[YieldTo],
-        says("When all models leave their GPUs to the desktop, and `winhost yield` can say so. Default: never."),
+        Field(
+            description=(
+                "When all models leave their GPUs to the desktop, and `winhost yield` can say so. Default: never."
+            )
+        ),
     ] = None
     standby: Annotated[
-        tuple[ModelName, ...],
-        says(
-            "Models that get a second engine, on other GPUs, which takes over where one dies or hangs. Where it "
-            "does not fit, and for models that sleep, the same engine is started anew. Default: none."
+        tuple[_ModelName, ...],
+        Field(
+            description=(
+                "Models that get a second engine, on other GPUs, which takes over where one dies or hangs. Where it "
+                "does not fit, and for models that sleep, the same engine is started anew. Default: none."
+            )
         ),
     ] = ()
 
@@ -413,12 +606,14 @@ class Availability(Written):
 class Versions(Written):
     """Versions that are or will be on the target, where facts do not tell."""
 
-    vllm: Annotated[Omittable[NumberedVersion], says("As `vllm --version` says.")] = None
-    cuda: Annotated[Omittable[NumberedVersion], says("CUDA toolkit of the engine.")] = None
-    toolkit: Annotated[Omittable[NumberedVersion], says("nvidia-container-toolkit.")] = None
-    wsl: Annotated[Omittable[NumberedVersion], says("As `wsl --version` says.")] = None
-    kernel: Annotated[Omittable[Kernel], says("As `uname -r` says.")] = None
-    driver: Annotated[Omittable[NumberedVersion], says("NVIDIA driver of the target; of WSL, that of Windows.")] = None
+    vllm: Annotated[Omittable[_Version], Field(description="As `vllm --version` says.")] = None
+    cuda: Annotated[Omittable[_Version], Field(description="CUDA toolkit of the engine.")] = None
+    toolkit: Annotated[Omittable[_Version], Field(description="nvidia-container-toolkit.")] = None
+    wsl: Annotated[Omittable[_Version], Field(description="As `wsl --version` says.")] = None
+    kernel: Annotated[Omittable[_Kernel], Field(description="As `uname -r` says.")] = None
+    driver: Annotated[
+        Omittable[_Version], Field(description="NVIDIA driver of the target; of WSL, that of Windows.")
+    ] = None
 
     def stated(self) -> dict[str, Version]:
         """Those that are stated, by name."""
@@ -432,12 +627,15 @@ VERSIONS = tuple(Versions.__annotations__)
 class KvMirror(Written):
     """KV caches are written through to storage, so that they outlive the engine."""
 
-    through: Annotated[Mirror, says("tiers: vLLM's own, through /dev/shm; lmcache: a server beside it.")]
-    staging: Annotated[Size, says("Host memory of each engine on the way to storage.")]
+    through: Annotated[Mirror, Field(description="tiers: vLLM's own, through /dev/shm; lmcache: a server beside it.")]
+    staging: Annotated[_Size, Field(description="Host memory of each engine on the way to storage.")]
     keep: Annotated[
-        Omittable[Size],
-        says(
-            "tiers: what the files of each engine may take of the disk; beyond it the least used go. Default: 100 GiB."
+        Omittable[_Size],
+        Field(
+            description=(
+                "tiers: what the files of each engine may take of the disk; beyond it the least used go. "
+                "Default: 100 GiB."
+            )
         ),
     ] = None
 
@@ -451,18 +649,22 @@ class KvMirror(Written):
 class Video(Written):
     """Video is transcoded on a GPU beside the models."""
 
-    streams: Annotated[Count, says("How many at once.")]
-    each: Annotated[Omittable[Size], says("What one stream holds of the GPU's memory, as nvidia-smi shows it.")] = None
+    streams: Annotated[_Count, Field(description="How many at once.")]
+    each: Annotated[
+        Omittable[_Size], Field(description="What one stream holds of the GPU's memory, as nvidia-smi shows it.")
+    ] = None
 
 
 @dataclass(frozen=True)
 class KeyLimit(Written):
     """The limits of one API key."""
 
-    concurrent: Annotated[Omittable[Count], says("Requests at a time. Default: no limit.")] = None
-    requests_per_minute: Annotated[Omittable[Tokens], says("Requests per minute. Default: no limit.")] = None
+    concurrent: Annotated[Omittable[_Count], Field(description="Requests at a time. Default: no limit.")] = None
+    requests_per_minute: Annotated[Omittable[_Tokens], Field(description="Requests per minute. Default: no limit.")] = (
+        None
+    )
     tokens_per_minute: Annotated[
-        Omittable[Tokens], says("Tokens per minute, of prompts and answers together. Default: no limit.")
+        Omittable[_Tokens], Field(description="Tokens per minute, of prompts and answers together. Default: no limit.")
     ] = None
 
 
@@ -471,8 +673,8 @@ class PerKey(KeyLimit):
     """The limits of each API key."""
 
     keys: Annotated[
-        Mapping[KeyName, KeyLimit],
-        says("Keys by their names that may use something else; what is left out is as for every key."),
+        Mapping[_KeyName, KeyLimit],
+        Field(description="Keys by their names that may use something else; what is left out is as for every key."),
     ] = field(default_factory=dict)
 
     def of(self, key: str) -> KeyLimit:
@@ -493,42 +695,50 @@ class Workload(Written):
 
     models: Annotated[
         tuple[Model, ...],
-        WrittenAs(dict[ModelName, Model], _named),
-        says("The models by the names under which they are served."),
+        WrittenAs(dict[_ModelName, Model], _named),
+        Field(description="The models by the names under which they are served."),
     ]
-    needs: Annotated[Needs, says("The capabilities that must be there, and those that would be nice to have.")] = (
-        Needs()
+    needs: Annotated[
+        Needs, Field(description="The capabilities that must be there, and those that would be nice to have.")
+    ] = Needs()
+    availability: Annotated[Availability, Field(description="When it must answer, and who tests that.")] = (
+        Availability()
     )
-    availability: Annotated[Availability, says("When it must answer, and who tests that.")] = Availability()
-    exposure: Annotated[Exposure, says("From where it is reached. Default: loopback.")] = Exposure.LOOPBACK
+    exposure: Annotated[Exposure, Field(description="From where it is reached. Default: loopback.")] = Exposure.LOOPBACK
     keep_windows_usable: Annotated[
-        bool, says("Whether people go on working on the Windows of this machine. Default: false.")
+        bool, Field(description="Whether people go on working on the Windows of this machine. Default: false.")
     ] = False
     versions: Annotated[
         Mapping[str, Version],
         WrittenAs(Versions, Versions.stated),
-        says("Versions where facts do not tell."),
+        Field(description="Versions where facts do not tell."),
     ] = field(default_factory=dict)
-    kv_mirror: Annotated[Omittable[KvMirror], says("Default: KV caches live in the engine alone.")] = None
-    video: Annotated[Omittable[Video], says("Default: none.")] = None
+    kv_mirror: Annotated[Omittable[KvMirror], Field(description="Default: KV caches live in the engine alone.")] = None
+    video: Annotated[Omittable[Video], Field(description="Default: none.")] = None
     deploy: Annotated[
         Omittable[Deploy],
-        says(
-            "units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. Default: units."
+        Field(
+            description=(
+                "units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. "
+                "Default: units."
+            )
         ),
     ] = None
     per_key: Annotated[
-        Omittable[PerKey], says("What each API key may use of the gateway. Default: as much as there is.")
+        Omittable[PerKey], Field(description="What each API key may use of the gateway. Default: as much as there is.")
     ] = None
     trusted_proxies: Annotated[
-        tuple[Network, ...],
-        says(
-            "Networks of proxies before the gateway, such as 10.20.0.5/32, which say in X-Forwarded-For "
-            "for whom they ask. Default: none, and the header says nothing."
+        tuple[_Network, ...],
+        Field(
+            description=(
+                "Networks of proxies before the gateway, such as 10.20.0.5/32, which say in X-Forwarded-For "
+                "for whom they ask. Default: none, and the header says nothing."
+            )
         ),
     ] = ()
     proxy_protocol: Annotated[
-        bool, says("Whether those proxies say it by the PROXY protocol instead (v1 or v2). Default: false.")
+        bool,
+        Field(description="Whether those proxies say it by the PROXY protocol instead (v1 or v2). Default: false."),
     ] = False
 
 
@@ -552,4 +762,4 @@ def with_standbys(workload: Workload, beside: Collection[str]) -> Workload:
 class WorkloadFile(Workload):
     """workload.yaml: the models to serve, and what they need beside memory."""
 
-    schema: Annotated[Literal["winhost.workload/1"], says("The version of this format.")]
+    schema: Annotated[Literal["winhost.workload/1"], Field(description="The version of this format.")]
