@@ -29,7 +29,7 @@ def no_ssh(*_: object) -> None:
 @pytest.fixture
 def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnLinux]:
     monkeypatch.setattr("socket.gethostname", lambda: "My-Box.example.com")
-    monkeypatch.setattr("winhost.cli.this_machine.getuser", lambda: "root")
+    monkeypatch.setattr("winhost.cli.named_hosts.getuser", lambda: "root")
     monkeypatch.setattr(SshConnection, "open", no_ssh)
     programs = tmp_path / "programs"
     programs.mkdir()

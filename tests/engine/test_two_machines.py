@@ -18,7 +18,7 @@ from tests.engine.two_machines import (
     two_machines,
 )
 from tests.errors import raises
-from winhost.cli.foreign_errors import from_missing_fact
+from winhost.cli.errors import from_missing_fact
 from winhost.connect.wire_errors import NotAvailable, SessionDropped, TimedOut
 from winhost.core.answers import MissingFact, Unknown
 from winhost.engine import planning

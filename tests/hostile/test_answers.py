@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.hostile.mutated import ERROR, Mutator
-from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.errors import as_winhost_error
 from winhost.cli.output import error_text
 from winhost.cli.show_facts import show_facts
 from winhost.compat.evaluation import Requirements as Wanted

@@ -127,10 +127,8 @@ HELP_MAY_LOAD = {
     "winhost",
     "winhost.__main__",
     "winhost.cli",
-    "winhost.cli.exit_codes",
     "winhost.cli.groups",
-    "winhost.cli.line_breaks",
-    "winhost.cli.streams",
+    "winhost.cli.terminal",
 }
 
 

@@ -13,7 +13,7 @@ from tests.engine.linux_world import linux_world
 from tests.errors import raises
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
-from winhost.cli.show_served import next_of_served
+from winhost.cli.served_hosts import next_of_served
 from winhost.core.answers import Record
 from winhost.engine.failures import EndOfRun
 from winhost.gateway.gateway_settings import parse_settings

@@ -15,9 +15,8 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import facts_file as named_facts
-from winhost.cli.output import say
+from winhost.cli.output import refuse_other_kind, say
 from winhost.cli.outputs import Output
-from winhost.cli.overwrite import refuse_other_kind
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import FileFinding, hidden

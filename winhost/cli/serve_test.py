@@ -59,7 +59,6 @@ class TestedServing:
 
 
 def test(target: str, key: str | None, models: tuple[str, ...], fleet_file: Path | None, output: Output) -> int:
-    """Ask what TARGET serves, as a client would."""
     secret = secret_key(key) or _own_key(target)
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
         found = _tested(served, watch, secret, models)

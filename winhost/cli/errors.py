@@ -1,17 +1,21 @@
-"""Errors of click and of the operating system, and defects of winhost, as errors that a user sees; and several of one
-command in one message.
+"""Errors as a user sees them: those of click and of the operating system, defects of winhost, several in one message,
+and with which exit code winhost ends.
 """
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from winhost.cli.streams import is_closed_pipe
+from winhost.cli.output import failed, show_error_text
+from winhost.cli.outputs import Form, asked_form
+from winhost.cli.terminal import is_closed_pipe, let_go_of_streams
 from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.secrets import SecretRef
 
 T = TypeVar("T")
 
@@ -87,6 +91,14 @@ def from_os_error(error: OSError) -> WinhostError:
     return WinhostError("SystemFault", what=f"the operating system refused{where}: {why}")
 
 
+def secret_reference(text: str | None, option: str) -> SecretRef | None:
+    """The reference that an option names. Raises BadParameter."""
+    try:
+        return None if text is None else SecretRef.parse(text)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint=option) from None
+
+
 # ---- all that is missing or wrong in the words of one command
 
 
@@ -128,3 +140,39 @@ def _text(error: Exception) -> str:
     assert isinstance(known, WinhostError)
     more = known.hint if isinstance(error, WinhostError) else None  # click's names the help of the command
     return "\n   ".join(line for text in (known.what, known.meaning, more) if text for line in text.split("\n"))
+
+
+def show_failure(error: Exception, words: Sequence[str]) -> int:
+    """Show an error in the form that the command line asks for. Returns the exit code; raises a defect of winhost."""
+    form = asked_form(words)
+    if isinstance(error, click.ClickException):
+        _show(from_click(error), form, words)
+        return error.exit_code
+    if isinstance(error, OSError):
+        let_go_of_streams()
+        form = form if error.filename is not None else None  # else it may be stdout itself that takes nothing
+        error = from_os_error(error)
+    elif isinstance(error, MissingFact):
+        error = from_missing_fact(error)
+    if not isinstance(error, WinhostError):
+        raise error
+    _show(error, form, words)
+    return int(error.exit_code)
+
+
+def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
+    """Show an error. If nobody listens any more, only the exit code tells of it."""
+    try:
+        if form:
+            from winhost.cli.envelope import answer  # loads pydantic, which a misspelt word need not wait for
+
+            answer("error", [failed(error)], form)
+        elif "--jsonl" in words:
+            from winhost.cli.jsonl import print_end  # likewise, and the engine
+
+            print_end(None, error)
+        else:
+            fleet = next((after for word, after in pairwise(words) if word == "--fleet"), None)
+            show_error_text(error, fleet=fleet)
+    except OSError:
+        let_go_of_streams()
