@@ -12,30 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    ONCE,
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    bad_request,
-    changes,
-    in_wsl,
-    must,
-    once,
-    place_of,
-    reads,
-    run,
-    value,
-    warn,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, put, remove, status
-from winhost.agent.linux_gpus import has_nvswitches, loaded_driver, of_module
-from winhost.agent.linux_packages import APT_GET, apt_get, await_packages, packages, refuse_gpu_driver_in_wsl
-from winhost.agent.linux_unkept import since_boot
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterable

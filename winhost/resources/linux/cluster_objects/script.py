@@ -6,22 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    reads,
-    waiting,
-    warn,
-)
-from winhost.agent.linux_cluster import kubectl, kubectl_asked, kubectl_given, needs_k3s
-from winhost.agent.linux_files import content, put, remove, status
-from winhost.agent.linux_ready import asked_ready
+from winhost.agent.linux_head import *
 
 OBJECTS = KEPT + "/cluster"
 HUB_TOKEN = "hub-token"  # noqa: S105 - the name of a Secret

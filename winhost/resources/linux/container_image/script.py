@@ -11,25 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    place_of,
-    reads,
-    run,
-    seconds,
-    waiting,
-)
-from winhost.agent.linux_engines import images_of, read_images, size_of_image, users_of
-from winhost.agent.linux_files import check_room, content, opened, put, remove, sha256_of, status
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,24 +4,7 @@ from __future__ import annotations
 import json
 import re
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    ONCE,
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    changes,
-    matching,
-    must,
-    place_of,
-    reads,
-    run,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, put, remove, status
-from winhost.agent.linux_packages import apt_get, await_packages, packages, refuse_gpu_driver_in_wsl
+from winhost.agent.linux_head import *
 
 # A call without a key lists these, installed or not: what the path desires is compared with them.
 KNOWN_PACKAGES = (

@@ -9,32 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    doing,
-    matching,
-    reads,
-    waiting,
-    warn,
-)
-from winhost.agent.linux_download import Pace, downloaded, size_of, written
-from winhost.agent.linux_files import (
-    LARGEST,
-    check_room,
-    content,
-    move,
-    opened,
-    put,
-    remove,
-    remove_folders_above,
-    status,
-)
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

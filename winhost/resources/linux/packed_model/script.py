@@ -8,31 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    bad_request,
-    changes,
-    matching,
-    reads,
-    run,
-    seconds,
-    waiting,
-)
-from winhost.agent.linux_files import (
-    check_room,
-    content,
-    folder_of,
-    opened,
-    put,
-    remove,
-    remove_folders_above,
-    status,
-)
+from winhost.agent.linux_head import *
 
 GROUP_OF_ENGINES = "winhost-engines"
 PACKED = KEPT + "/packed"

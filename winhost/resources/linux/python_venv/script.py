@@ -11,36 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    doing,
-    matching,
-    must,
-    reads,
-    run,
-    seconds,
-    waiting,
-    wrong_place,
-)
-from winhost.agent.linux_download import downloaded
-from winhost.agent.linux_files import (
-    check_room,
-    content,
-    folder_of,
-    opened,
-    put,
-    put_link,
-    remove,
-    remove_folders_above,
-    sha256_of,
-    status,
-)
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,21 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    doing,
-    matching,
-    reads,
-    waiting,
-)
-from winhost.agent.linux_download import Pace, downloaded, size_of, written
-from winhost.agent.linux_files import check_room, content, move, opened, put, remove, sha256_of, status
+from winhost.agent.linux_head import *
 
 RELEASES = KEPT + "/releases"
 K3S_PROGRAM = "/usr/local/bin/k3s"

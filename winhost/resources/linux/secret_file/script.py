@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from winhost.agent.linux_agent import KEPT, AgentFault, Found, Key, State, bad_request, changes, matching, reads
-from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_head import *
 
 HOLDERS = KEPT + "/secrets"
 HOLDS = r"/etc/rancher/k3s/join-token"
