@@ -29,7 +29,7 @@ from winhost.model.errors import Exit
 from winhost.model.plan import PlanRequest
 from winhost.paths.path_request import parse_request
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 from winhost.resources.registry import LINUX, titled
 
 

@@ -30,7 +30,7 @@ from winhost.model.refusal import Caution
 from winhost.model.secrets import SecretRef
 from winhost.paths.path_request import PathRequest, parse_request
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
 

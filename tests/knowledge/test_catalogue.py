@@ -34,7 +34,7 @@ from winhost.model.reason import Confidence, Kind, Mender
 from winhost.model.workload import Model
 from winhost.recipes.recipe_rows import ROWS as RECIPES
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.partitionable_gpu import PartitionableGpu
+from winhost.resources.windows.read_only import PartitionableGpu
 from winhost.serving import lost
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms

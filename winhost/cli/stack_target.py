@@ -21,9 +21,9 @@ from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.windows.memory import Memory
+from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.pci_device import PciDevice, pci_id
+from winhost.resources.windows.read_only import Memory
 from winhost.sizing.host_memory import WINDOWS
 
 _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"

@@ -7,7 +7,7 @@ from winhost.core.answers import MissingFact
 from winhost.model.path import path_of
 from winhost.model.units import GiB
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.read_only import Processor
 
 NAME = "winhost"
 _LEAST_MEMORY, _ENOUGH_MEMORY = 8 * GiB, 48 * GiB

@@ -14,10 +14,7 @@ from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_
 from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, major
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import MODULES, AptPackages
-from winhost.resources.linux.container_engine import ContainerEngine
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGpuDriver, LinuxSystem
 
 WITH_APT = ("debian", "ubuntu")
 

@@ -31,16 +31,13 @@ from winhost.paths.windows_disk import (
 )
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker import RECOVERY_PASSWORD, BitLocker
-from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.efi_backup import EfiBackup
 from winhost.resources.windows.fast_startup import FastStartup
 from winhost.resources.windows.firmware_boot import FirmwareBoot
 from winhost.resources.windows.key_escrow import NONE, KeyEscrow
 from winhost.resources.windows.own_partition import LINUX_PARTITION
 from winhost.resources.windows.partition import RECOVERY
-from winhost.resources.windows.resize_limit import ResizeLimit
-from winhost.resources.windows.secure_boot import SecureBoot
-from winhost.resources.windows.storage_controller import StorageController
+from winhost.resources.windows.read_only import Disk, ResizeLimit, SecureBoot, StorageController
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from winhost.paths.path_request import PathRequest
 from winhost.paths.vm_numa import numa_cautions
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.pci_device import PciDevice
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 

@@ -5,8 +5,8 @@ from winhost.model.units import about
 from winhost.paths.disk_space import empty_disks, place_of
 from winhost.paths.windows_disk import UNFIT
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI
+from winhost.resources.windows.read_only import Disk
 
 _BESIDE = "Or go beside Windows: --set disk=windows."
 

@@ -4,8 +4,7 @@ from winhost.core.answers import MissingFact
 from winhost.paths.linux_engine import DOCKER, PACKAGES
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
-from winhost.resources.linux.container_engine import ContainerEngine
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import ContainerEngine, LinuxSystem
 
 _FIRST_OF_DEBIAN = 13  # docker-compose of Debian 12 is version 1, a program of its own
 

@@ -8,7 +8,7 @@ from winhost.model.errors import RefusedError, visible
 from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 
 CRIU = "criu"
 

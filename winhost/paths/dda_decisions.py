@@ -25,13 +25,11 @@ from winhost.paths.vm_guest import GuestDecisions, Item, awaited, refuse_without
 from winhost.paths.vm_network import forwards, nats_to_make, vm_network
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver
 from winhost.resources.linux.shown_gpus import ShownGpus
 from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned
 from winhost.resources.windows.pci_device import PciDevice, pci_id
-from winhost.resources.windows.vm_mmio import VmMmio
-from winhost.resources.windows.vm_power import RUNNING, VmPower
+from winhost.resources.windows.vm_settings import RUNNING, VmMmio, VmPower
 
 
 @dataclass(frozen=True)

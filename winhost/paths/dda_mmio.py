@@ -16,7 +16,7 @@ from winhost.model.units import Bytes, mib
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.assignable_device import owner
-from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.read_only import Processor
 
 
 @dataclass(frozen=True)

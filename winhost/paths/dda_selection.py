@@ -7,7 +7,7 @@ from winhost.model.errors import UsageError
 from winhost.model.facts import Instance
 from winhost.model.not_on_host import NotOnHost, listed
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes, GiB, MiB
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.own_partition import OwnPartition
 from winhost.resources.windows.partition import RESERVED, Partition
-from winhost.resources.windows.resize_limit import ResizeLimit
+from winhost.resources.windows.read_only import Disk, ResizeLimit
 
 LEAST_FOR_LINUX: Bytes = 64 * GiB  # Ubuntu with driver, container engine, one image of vLLM and one small model
 EFI_SIZE: Bytes = GiB  # of the EFI system partition on a disk of its own

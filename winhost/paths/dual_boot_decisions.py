@@ -28,9 +28,9 @@ from winhost.paths.linux_driver import DriverChoice
 from winhost.paths.new_ubuntu import UbuntuDecisions
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker import BitLocker
-from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING, OwnPartition
 from winhost.resources.windows.partition import EFI, Partition, starts_windows
+from winhost.resources.windows.read_only import Disk
 
 LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves

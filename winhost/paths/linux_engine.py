@@ -8,7 +8,7 @@ from winhost.model.refusal import Refusal
 from winhost.paths.linux_settings import Engine
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
-from winhost.resources.linux.container_engine import ContainerEngine
+from winhost.resources.linux.read_only import ContainerEngine
 
 DOCKER, PODMAN, NONE = "docker", "podman", "none"
 FIRST_WITH_CDI = 25  # Docker; it then has to be turned on, until it is by itself

@@ -2,7 +2,7 @@
 
 from winhost.core.answers import MissingFact
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 
 # Python and the minor version of glibc: https://packages.ubuntu.com, https://packages.debian.org
 _OF: dict[tuple[str, str], tuple[str, int]] = {

@@ -31,11 +31,10 @@ from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
 from winhost.resources.linux.shown_gpus import ShownGpus
 from winhost.resources.shared import RUNNING
-from winhost.resources.windows.network_adapter import NetworkAdapter
+from winhost.resources.windows.read_only import NetworkAdapter
 from winhost.resources.windows.running_system import RunningSystem
 from winhost.resources.windows.staged_file import StagedFile
 from winhost.resources.windows.ubuntu_installer import UbuntuInstaller

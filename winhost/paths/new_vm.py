@@ -17,9 +17,8 @@ from winhost.paths.vm_network import VmNetworkSettings, vm_network
 from winhost.paths.wsl2_settings import File
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.own_vm import NAME, OwnVm
-from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.read_only import Processor, Vm
 from winhost.resources.windows.staged_file import StagedFile
-from winhost.resources.windows.vm import Vm
 from winhost.resources.windows.vm_disk import VmDisk
 
 FETCHED = "http"

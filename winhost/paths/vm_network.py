@@ -16,8 +16,7 @@ from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.nat_switch import NatSwitch
-from winhost.resources.windows.network_adapter import NetworkAdapter
-from winhost.resources.windows.vm_switch import VmSwitch
+from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
 
 NAT = "winhost-nat"
 _SSH, _FORWARDED = 22, 2222

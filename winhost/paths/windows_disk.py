@@ -6,8 +6,8 @@ from winhost.model.facts import Instance
 from winhost.model.units import Bytes, MiB
 from winhost.paths.disk_space import on_disk, windows_disk
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.efi_volume import EfiVolume
 from winhost.resources.windows.partition import DYNAMIC, EFI, STORAGE_SPACES, Partition
+from winhost.resources.windows.read_only import EfiVolume
 
 Question = Callable[[HostFacts], str | None]  # what was seen, where it is so
 

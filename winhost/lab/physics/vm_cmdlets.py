@@ -18,7 +18,7 @@ from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Vi
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, own_error, wrong_place
 from winhost.model.units import MiB
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.read_only import OsFamily
 
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint
 

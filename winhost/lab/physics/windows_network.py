@@ -19,7 +19,7 @@ from winhost.lab.physics.parts import Change, Host, as_cmdlet
 from winhost.lab.physics.pci_function import not_exposed
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.resources.windows.network_adapter import VIRTUAL
+from winhost.resources.windows.read_only import VIRTUAL
 
 FIRST_INDEX = 4
 APPEARS = 2.0  # lab seconds until the host's port on a new switch is listed
