@@ -14,7 +14,7 @@ from tests.rows import each_row
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import GiB, MiB
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_memory import WslMemory, memory

@@ -23,8 +23,7 @@ from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy
-from winhost.paths.path_request import PathRequest
-from winhost.paths.playbook import Playbook, PlaybookResource
+from winhost.paths.playbook import PathRequest, Playbook, PlaybookResource
 from winhost.resources.host import Gpu, HostFacts
 from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack

@@ -4,7 +4,7 @@ import click
 
 from winhost.cli.tables import table
 from winhost.gateway.gateway_settings import Limits
-from winhost.serving.ladder import LADDER, MEASURED, ON_DISK, STOPPED, ChosenRung, choose, preferred
+from winhost.serving.levels import LADDER, MEASURED, ON_DISK, STOPPED, ChosenRung, choose, preferred
 
 
 def explain(

@@ -23,7 +23,7 @@ from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState
 from winhost.model.errors import visible
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 
 
 def resume(

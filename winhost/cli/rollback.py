@@ -10,8 +10,7 @@ from winhost.cli.output import say
 from winhost.cli.running import asking_for_steps, consents, resume_or_roll_back
 from winhost.cli.show_plan import show_steps
 from winhost.engine.journal import read_journal
-from winhost.engine.later_runs import waiting_for
-from winhost.engine.rollback import look
+from winhost.engine.rollback import look, waiting_for
 from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState, replay

@@ -18,9 +18,8 @@ from winhost.model.durations import render_duration
 from winhost.model.errors import WinhostError
 from winhost.model.served import UnitState
 from winhost.serving.deployed import DeployedEngine
+from winhost.serving.engine_start import LINES_OF_A_START, StartProgress, start_failure
 from winhost.serving.serving_status import standing
-from winhost.serving.start_failure import LINES_OF_A_START, start_failure
-from winhost.serving.start_progress import StartProgress
 
 _PAUSE_S = 1.0
 _GATEWAY_S = 60.0

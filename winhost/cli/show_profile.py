@@ -11,13 +11,12 @@ from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
 from winhost.model.workload import LoadFormat
-from winhost.serving.causes import Because
-from winhost.serving.choice import Served, Serving
+from winhost.serving.choice import Lost, Served, Serving
 from winhost.serving.command import DEV_MODE, command
 from winhost.serving.engine_names import model_folder, packed_folder
-from winhost.serving.ladder import format_rest, format_wait
-from winhost.serving.lost import Lost
+from winhost.serving.levels import format_rest, format_wait
 from winhost.serving.profile_lines import UNKNOWN_WORD, ProfileLine
+from winhost.serving.when import Because
 
 
 def show_serving(found: Serving, everything: bool) -> None:

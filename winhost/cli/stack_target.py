@@ -16,7 +16,7 @@ from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
 from winhost.paths.linux_settings import NO_TOOLKIT, LinuxSettings
 from winhost.paths.new_vm import NewVm
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2_settings import Wsl2Settings

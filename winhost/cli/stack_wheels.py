@@ -9,7 +9,7 @@ from winhost.cli.stack_options import StackWords
 from winhost.hub.wheel_index import PYPI, PythonPlace, locked_packages, wheels_of
 from winhost.model.errors import UsageError, visible
 from winhost.model.workload import LoadFormat, Workload
-from winhost.paths.linux_python import python_of
+from winhost.paths.linux_engine import python_of
 from winhost.resources.host import HostFacts
 from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK
 from winhost.serving.python_entries import PythonWheels

@@ -13,7 +13,7 @@ from winhost.hardware.host_gpus import gpu_label, paravirtual, partitions, runs_
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import checked, windows_build, windows_builds
 from winhost.model.facts import Instance
-from winhost.paths.disk_space import PLAIN_BUSES
+from winhost.paths.disks import PLAIN_BUSES
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.assignable_device import owner

@@ -8,8 +8,7 @@ from winhost.compat.rule import finding
 from winhost.hardware.gpus import known
 from winhost.knowledge.versions import checked, subjects
 from winhost.model.errors import UsageError
-from winhost.model.reason import Finding, Severity
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Finding, Refusal, Severity
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
 from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, major
 from winhost.resources.host import HostFacts

@@ -20,7 +20,7 @@ from winhost.engine.store import me
 from winhost.model.documents import plain
 from winhost.model.errors import visible
 from winhost.model.facts import Facts
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import SYSTEMS
 

@@ -8,7 +8,7 @@ from winhost.core.steps import Step
 from winhost.engine import disk_images, uploads
 from winhost.engine.run_context import RunContext
 from winhost.model.errors import UsageError
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.resources.base import Attachment
 
 

@@ -13,11 +13,10 @@ from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.plan import PlanRequest
 from winhost.model.units import Bytes, mib, size
-from winhost.paths.containers_inside import ContainersInside
 from winhost.paths.dda_mmio import AskedInVain, MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm
 from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.linux_decisions import LinuxDecisions
+from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, refuse_mixed, wanted_driver
 from winhost.paths.never_sleep import power_plans
 from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged, the_made_vm

@@ -10,8 +10,7 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware import allocation, bars, mmio
 from winhost.hardware.host_gpus import bars_of
 from winhost.hardware.processors import narrowest
-from winhost.model.reason import Severity
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, Severity
 from winhost.model.units import Bytes, mib
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts

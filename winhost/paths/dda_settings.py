@@ -5,7 +5,7 @@ from pydantic import Field
 from winhost.model.written import Closed
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_vm import NewVm
-from winhost.paths.published_endpoint import PublishedEndpoint
+from winhost.paths.setting_values import PublishedEndpoint
 
 
 class DdaSettings(Closed):

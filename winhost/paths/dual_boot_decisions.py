@@ -7,23 +7,22 @@ from hashlib import sha256
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, MiB, about, parse_size
-from winhost.paths.chosen_disk import chosen_disk
-from winhost.paths.containers_inside import ContainersInside
-from winhost.paths.disk_space import (
+from winhost.paths.disks import (
     EFI_SIZE,
     LEAST_FOR_LINUX,
     STAGING_SIZE,
     Gap,
     can_give,
+    chosen_disk,
     gaps,
     largest_gap,
     on_disk,
     windows_partition,
 )
 from winhost.paths.dual_boot_settings import DualBootSettings
-from winhost.paths.linux_decisions import LinuxDecisions
+from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice
 from winhost.paths.new_ubuntu import UbuntuDecisions
 from winhost.resources.host import HostFacts

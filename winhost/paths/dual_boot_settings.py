@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from winhost.model.secrets import SecretRef
 from winhost.model.units import GiB, MiB, parse_size, size
 from winhost.model.written import Closed
-from winhost.paths.disk_space import LEAST_FOR_LINUX
+from winhost.paths.disks import LEAST_FOR_LINUX
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.new_ubuntu import NewUbuntu
 from winhost.paths.setting_values import OfOneHost, matching

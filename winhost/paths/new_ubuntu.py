@@ -22,9 +22,8 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.images.cloud_images import is_address
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.once import once
-from winhost.model.refusal import Refusal
-from winhost.paths.containers_inside import ContainersInside
-from winhost.paths.linux_decisions import LinuxDecisions
+from winhost.model.reason import Refusal
+from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, wanted_driver
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.own_address import DHCP, OwnAddress

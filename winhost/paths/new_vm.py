@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
 from winhost.paths.setting_values import OfOneHost, Upload, matching, no_device
 from winhost.paths.vm_guest import Guest, GuestDecisions

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -9,9 +10,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from winhost.core.answers import Id, Json, identity
+from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
+from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
 from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
@@ -204,3 +207,27 @@ def _texts(entry: PlaybookResource) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from ((("key", name), value) for name, value in entry.key.items())
     yield from ((("desired", name), value) for name, value in entry.desired.items() if isinstance(value, str))
     yield from ((("title",), entry.title), (("why",), entry.why))
+
+
+@dataclass(frozen=True)
+class PathRequest:
+    """A plan request with its playbook and settings as objects. document: the same as plans and journals hold it."""
+
+    document: PlanRequest
+    playbook: Playbook
+
+    @property
+    def path(self) -> str:
+        return self.document.path
+
+    def with_options(self, **values: Any) -> "PathRequest":
+        """Replace fields of PlanRequest; the playbook stays."""
+        return replace(self, document=replace(self.document, **values))
+
+    def with_playbook(self, playbook: Playbook) -> "PathRequest":
+        return PathRequest(replace(self.document, playbook=playbook.content), playbook)
+
+
+def parse_request(document: PlanRequest) -> PathRequest:
+    """The request of a plan or journal. Raises WrongPlaybook."""
+    return PathRequest(document, parse_playbook(document.playbook))

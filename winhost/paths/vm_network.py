@@ -10,9 +10,9 @@ from pydantic import Field
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.paths.own_address import DHCP, OwnAddress
-from winhost.paths.published_endpoint import PublishedEndpoint
+from winhost.paths.setting_values import PublishedEndpoint
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.nat_switch import NatSwitch

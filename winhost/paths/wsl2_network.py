@@ -5,8 +5,8 @@ from ipaddress import ip_interface
 from typing import Literal
 
 from winhost.core.answers import MissingFact, Unavailable
-from winhost.model.not_on_host import NotOnHost
-from winhost.model.refusal import Refusal
+from winhost.model.errors import NotOnHost
+from winhost.model.reason import Refusal
 from winhost.paths.wsl2_settings import AUTO, Bridge, Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.external_switch import ExternalSwitch

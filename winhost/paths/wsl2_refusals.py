@@ -7,7 +7,7 @@ from typing import TypeVar
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.steps import DesiredResource
 from winhost.model.facts import Instance
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import about, size
 from winhost.paths.wsl2_network import adapter, allowed
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings

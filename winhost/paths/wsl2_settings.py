@@ -11,13 +11,13 @@ from winhost.model.units import Bytes, parse_size
 from winhost.model.written import Closed
 from winhost.paths.images import named
 from winhost.paths.public_key import public_key
-from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.setting_values import (
     NO_SWAP,
     Account,
     Debian,
     Name,
     OfOneHost,
+    PublishedEndpoint,
     Sha256,
     Source,
     address_value,

@@ -3,7 +3,7 @@
 from winhost.hardware.host_gpus import memory_of
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
-from winhost.paths.disk_space import on_disk
+from winhost.paths.disks import on_disk
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.partition import (
