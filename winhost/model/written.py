@@ -1,12 +1,15 @@
 """The classes of files that people write: dataclasses whose fields are the keys of a mapping.
 
-A field has its type, its default, and a description, which `winhost schema` shows. Unknown keys are refused, and so is
+A field has its type, its default, and a docstring, which `winhost schema` shows. Unknown keys are refused, and so is
 null: omit a key to leave it unset.
 """
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass as eager
-from inspect import cleandoc
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, StringConstraints, WithJsonSchema
@@ -27,7 +30,7 @@ class Closed(BaseModel):
 
 
 class Written:
-    """A mapping in a file. `winhost schema` shows its docstring and its fields' descriptions, which tell defaults."""
+    """A mapping in a file. `winhost schema` shows its docstring and those of its fields, which tell defaults."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -38,7 +41,20 @@ class Written:
         found["description"] = cleandoc(cls.__doc__ or "")
         for entry in found["properties"].values():
             entry.pop("default", None)
+        for kind in reversed(cls.__mro__):
+            for name, text in _described(kind) if issubclass(kind, Written) else ():
+                if name in found["properties"]:
+                    found["properties"][name]["description"] = text
         return reference
+
+
+def _described(kind: type) -> Iterator[tuple[str, str]]:
+    """The docstrings of a class's own fields: Python keeps none, so they are read from its source."""
+    (definition,) = ast.parse(dedent(getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    for declared, said in pairwise(definition.body):
+        if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name) and isinstance(said, ast.Expr):
+            yield declared.target.id, " ".join(ast.literal_eval(said.value).split())
 
 
 class _Omittable:
