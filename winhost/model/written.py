@@ -28,6 +28,12 @@ class Closed(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+        reference = handler(schema)
+        _describe(handler.resolve_ref_schema(reference)["properties"], cls, Closed)
+        return reference
+
 
 class Written:
     """A mapping in a file. `winhost schema` shows its docstring and those of its fields, which tell defaults."""
@@ -41,15 +47,20 @@ class Written:
         found["description"] = cleandoc(cls.__doc__ or "")
         for entry in found["properties"].values():
             entry.pop("default", None)
-        for kind in reversed(cls.__mro__):
-            for name, text in _described(kind) if issubclass(kind, Written) else ():
-                if name in found["properties"]:
-                    found["properties"][name]["description"] = text
+        _describe(found["properties"], cls, Written)
         return reference
 
 
-def _described(kind: type) -> Iterator[tuple[str, str]]:
-    """The docstrings of a class's own fields: Python keeps none, so they are read from its source."""
+def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
+    """Add the docstrings of fields: those of the class, and of what it inherits from below `base`."""
+    for each in reversed(kind.__mro__):
+        for name, text in _docstrings(each) if issubclass(each, base) and each is not base else ():
+            if name in properties:
+                properties[name]["description"] = text
+
+
+def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
+    """The docstrings of a class's own fields. Python keeps none, so they are read from its source."""
     (definition,) = ast.parse(dedent(getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     for declared, said in pairwise(definition.body):

@@ -16,6 +16,7 @@ from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
+from winhost.model.written import Closed
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
 from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
@@ -33,17 +34,21 @@ def _with_settable(schema: dict[str, Any]) -> None:
     schema["enum"] = [*settable()]
 
 
-class PlaybookResource(BaseModel):
+class PlaybookResource(Closed):
     """One resource that the path wants, or one for each of a list."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    resource: str = Field(description="A resource that can be set.", json_schema_extra=_with_settable)
-    title: str = Field(description="What it is, for the plan's table; may hold ${references}.")
-    key: dict[str, str] = Field(default={}, description="Which instance; values may be ${references}.")
-    desired: dict[str, Json] = Field(description="The properties and the values they shall have.")
-    why: str = Field(description="One sentence for the reader of the plan.")
-    for_each: str | None = Field(default=None, description="A decision that is a list; each is `${each.…}`.")
+    resource: str = Field(json_schema_extra=_with_settable)
+    """A resource that can be set."""
+    title: str
+    """What it is, for the plan's table; may hold ${references}."""
+    key: dict[str, str] = Field(default={})
+    """Which instance; values may be ${references}."""
+    desired: dict[str, Json]
+    """The properties and the values they shall have."""
+    why: str
+    """One sentence for the reader of the plan."""
+    for_each: str | None = None
+    """A decision that is a list; each is `${each.…}`."""
 
     @model_validator(mode="after")
     def _fits_its_resource_type(self) -> "PlaybookResource":
@@ -57,14 +62,16 @@ class PlaybookResource(BaseModel):
         return self
 
 
-class Playbook(BaseModel):
+class Playbook(Closed):
     """The file `playbooks/<path>.yaml`, or a copy of it with other values and more resources."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     schema_: Literal["winhost.playbook/2"] = Field(alias="schema")
-    path: str = Field(description="The path whose decisions fill the references.")
-    settings: dict[str, Json] = Field(default={}, description="What the path lets you decide; as plan --set does.")
+    path: str
+    """The path whose decisions fill the references."""
+    settings: dict[str, Json] = Field(default={})
+    """What the path lets you decide; as plan --set does."""
     resources: list[PlaybookResource]
 
     @cached_property

@@ -164,10 +164,10 @@ def refuse_shared(hosts: Iterable[tuple[str, BaseModel]]) -> None:
 class PublishedEndpoint(Closed):
     """The endpoint's address and who may reach it. `winhost plan --workload` sets it, by --listen and --allow."""
 
-    port: Annotated[int, Field(strict=True, ge=1, le=65535)] = Field(
-        description="Of the Linux, and the same of Windows where that forwards it."
-    )
-    allow: tuple[IPv4Network | IPv6Network, ...] = Field(description="Networks that may come to it.")
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)]
+    """Of the Linux, and the same of Windows where that forwards it."""
+    allow: tuple[IPv4Network | IPv6Network, ...]
+    """Networks that may come to it."""
 
     @property
     def networks(self) -> list[str]:
