@@ -25,7 +25,7 @@ from winhost.serving.command import command
 from winhost.serving.compose_words import readable_yaml
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
 from winhost.serving.profile import base_of
-from winhost.serving.turn_entries import SharingModel, turn_settings
+from winhost.serving.sharing import SharingModel, turn_settings
 from winhost.serving.vllm_options import seen_versions
 
 

@@ -24,8 +24,7 @@ from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_rest, format_
 from winhost.serving.lmcache_server import lmcache_unit
 from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
 from winhost.serving.python_entries import PythonWheels
-from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models
-from winhost.serving.turn_entries import turn_settings
+from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models, turn_settings
 
 LOOPBACK = ("127.0.0.1", "::1")
 
