@@ -2,7 +2,6 @@
 # to_change_foreign: [text], to_remove: [text], needed_by: [text], restart_due: bool}
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -218,13 +217,12 @@ def note_line(line: str, found: Transaction) -> None:
 
 
 def ledger_file(wanted: str) -> str:
-    return f"{SET_FOLDER}/{hashlib.sha256(wanted.encode('ascii')).hexdigest()[:32]}.json"
+    return record_path("sets", wanted)
 
 
 def ledger_of(wanted: str) -> Ledger | None:
-    if status(ledger_file(wanted)) is None:
-        return None
-    return Ledger(**json.loads(content(ledger_file(wanted))))
+    found = read_record(ledger_file(wanted))
+    return None if found is None else Ledger(**found)
 
 
 def keep_ledger(wanted: str, ledger: Ledger) -> None:

@@ -44,9 +44,9 @@ def objects_state(path: str) -> State:
 
 def hub_token(path: str) -> str | None:
     """The reference by which winhost found it, where the Secret is there."""
-    if status(token_record(path)) is None:
+    kept = read_record(token_record(path))
+    if kept is None:
         return None
-    kept = json.loads(content(token_record(path)))
     words = ("get", "secret", HUB_TOKEN, "--namespace", namespace_of(path), "--ignore-not-found", "--output", "name")
     return kept["token"] if kubectl_asked(*words).output.strip() else None
 

@@ -75,8 +75,7 @@ def image_record(engine: str, image: str) -> dict[str, Any]:
         "ours": False,
         **dict.fromkeys(ASKED_OF_IMAGE),
     }
-    file = image_file(engine, image)
-    return nothing if status(file) is None else {**nothing, **json.loads(content(file))}
+    return {**nothing, **(read_record(image_file(engine, image)) or {})}
 
 
 def image_records(engine: str) -> list[dict[str, Any]]:
