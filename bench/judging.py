@@ -15,8 +15,7 @@ from winhost.model.facts import Facts
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths import dda_mmio
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS_STATES
 

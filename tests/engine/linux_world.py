@@ -14,8 +14,7 @@ from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit

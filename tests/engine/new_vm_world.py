@@ -16,7 +16,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import PathRequest, parse_request
+from winhost.paths.playbook import PathRequest, parse_request
 from winhost.resources.host import HostFacts
 
 NAME = "llm-02"

@@ -10,15 +10,13 @@ from winhost.compat.assess import assess
 from winhost.engine.choosing import recommended
 from winhost.engine.planning import PLANNERS, PlanRefused, make_plan
 from winhost.lab.hostfile import expand, find, host_files
-from winhost.model.errors import RefusedError
-from winhost.model.not_on_host import NotOnHost
+from winhost.model.errors import NotOnHost, RefusedError
 from winhost.model.path import path_of
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.paths.dda_selection import VmNotNamed
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 
 HOSTS = [path.stem for path in host_files()]

@@ -18,11 +18,10 @@ from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.documents import plain
 from winhost.model.plan import Plan, PlanRequest
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.shipped import shipped
 from winhost.model.units import GiB, MiB
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 
 PLAYBOOK = read_playbook(shipped("playbooks") / "dual-boot.yaml").model_dump(by_alias=True, mode="json")

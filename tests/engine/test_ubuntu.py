@@ -14,7 +14,7 @@ from winhost.engine.run import apply
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.installer import TICKET
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.paths.new_ubuntu import NewUbuntu, UbuntuDecisions
 from winhost.resources.host import HostFacts
 

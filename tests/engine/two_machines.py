@@ -25,12 +25,11 @@ from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import Deferred, Plan, PlanRequest, Unchecked
-from winhost.model.reason import PathVerdict, Verdict
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
-from winhost.paths.path_request import PathRequest, parse_request
+from winhost.paths.playbook import PathRequest, parse_request
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
 

@@ -22,8 +22,7 @@ from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths.path_request import PathRequest, parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import PathRequest, parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit

@@ -33,8 +33,7 @@ from winhost.model.facts import Facts
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX, WINDOWS
 from winhost.resources.shape import misfit

@@ -15,7 +15,7 @@ from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.plan import PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 HOST = "server2025-role-installed"

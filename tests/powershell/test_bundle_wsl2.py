@@ -22,7 +22,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_firewall import ANY
 from winhost.lab.powershell import powershell_engine
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 HOST = "win11-pro-1gpu"

@@ -15,7 +15,7 @@ from tests.serving.stacks import IMAGE
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_options import StackOptions
 from winhost.lab.linux.linux_machine import Linux
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
 from winhost.serving.stack import Stack
 

@@ -8,8 +8,7 @@ import pytest
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.model.served import UnitState
-from winhost.serving.start_failure import start_failure, told_by
-from winhost.serving.start_progress import PHASES, StartProgress
+from winhost.serving.engine_start import PHASES, StartProgress, start_failure, told_by
 
 CASES: dict[str, Any] = read_cases(Path(__file__).parents[1] / "data/serving/starts.yaml")
 UNIT = UnitState("winhost-engine-a.service", True, "failed", "failed", "exit-code", "enabled", 0, 0, 1, "", 3)

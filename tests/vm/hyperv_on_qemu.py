@@ -20,7 +20,7 @@ from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import PlanRequest
 from winhost.model.secrets import SecretRef
-from winhost.paths.path_request import PathRequest, parse_request
+from winhost.paths.playbook import PathRequest, parse_request
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX
 

@@ -236,8 +236,8 @@ def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool,
 def _target(facts_file: Path | None, path: str | None, vllm: Version | None = None) -> "RecipeTarget":
     from winhost.compat.target import Target  # other lints do without
     from winhost.recipes.recipe_case import RecipeTarget  # likewise
-    from winhost.resources.linux.linux_system import LinuxSystem  # likewise
-    from winhost.resources.windows.operating_system import OsFamily  # likewise
+    from winhost.resources.linux.read_only import LinuxSystem  # likewise
+    from winhost.resources.windows.read_only import OsFamily  # likewise
 
     named = named_facts(None, facts_file, "--facts")
     if named is None:

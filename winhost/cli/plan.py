@@ -29,9 +29,9 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import Bytes
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.setting_values import refuse_for_several
 from winhost.resources.host import HostFacts
 

@@ -20,8 +20,7 @@ from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, value_of
-from winhost.paths.path_request import PathRequest
-from winhost.paths.playbook import Playbook, WrongPlaybook, read_playbook, spelled_out
+from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, read_playbook, spelled_out
 from winhost.paths.public_key import refuse_private
 from winhost.paths.setting_values import OwnValue, own_values
 from winhost.paths.vocabulary import VOCABULARIES

@@ -23,9 +23,8 @@ from winhost.hub.wheel_index import PYPI, PythonPlace, locked_packages, wheels_o
 from winhost.model.errors import UsageError, visible
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy, LoadFormat, Workload, YieldTo
-from winhost.paths.linux_python import python_of
-from winhost.paths.path_request import PathRequest
-from winhost.paths.playbook import Playbook, PlaybookResource
+from winhost.paths.linux_engine import python_of
+from winhost.paths.playbook import PathRequest, Playbook, PlaybookResource
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.yield_watcher import watcher_settings
 from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK

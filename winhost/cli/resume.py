@@ -19,9 +19,8 @@ from winhost.cli.tables import format_two
 from winhost.engine import disk_images
 from winhost.engine.amending import Amendment, changes
 from winhost.engine.journal import read_journal
-from winhost.engine.later_runs import waiting_for
 from winhost.engine.planning import request_of
-from winhost.engine.rollback import look
+from winhost.engine.rollback import look, waiting_for
 from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run import preview_amended
 from winhost.engine.run import resume as go_on
@@ -29,7 +28,7 @@ from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
 from winhost.model.errors import visible
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 
 
 def resume(

@@ -27,12 +27,12 @@ from winhost.model.workload import LoadFormat
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.serving.choice import Served, Serving, serving
+from winhost.serving.choice import Lost, Served, Serving, serving
 from winhost.serving.command import DEV_MODE, command
 from winhost.serving.compose_words import readable_yaml
 from winhost.serving.engine_names import model_folder, packed_folder
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
-from winhost.serving.ladder import (
+from winhost.serving.levels import (
     LADDER,
     MEASURED,
     ON_DISK,
@@ -43,10 +43,9 @@ from winhost.serving.ladder import (
     format_wait,
     preferred,
 )
-from winhost.serving.lost import Lost
 from winhost.serving.profile import base_of
 from winhost.serving.profile_lines import UNKNOWN_WORD, ProfileLine
-from winhost.serving.turn_entries import SharingModel, turn_settings
+from winhost.serving.sharing import SharingModel, turn_settings
 from winhost.serving.vllm_options import seen_versions
 
 

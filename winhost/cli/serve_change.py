@@ -20,9 +20,8 @@ from winhost.model.durations import render_duration
 from winhost.model.errors import UsageError, WinhostError
 from winhost.model.served import UnitState, YieldState
 from winhost.serving.deployed import DeployedEngine
+from winhost.serving.engine_start import LINES_OF_A_START, StartProgress, start_failure
 from winhost.serving.serving_status import ServingStatus, standing
-from winhost.serving.start_failure import LINES_OF_A_START, start_failure
-from winhost.serving.start_progress import StartProgress
 
 # As it is now; `already` where it was so before.
 Outcome: TypeAlias = Literal["serving", "already-serving", "taking-turns", "stopped", "already-stopped"]

@@ -15,8 +15,8 @@ from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS, titled
-from winhost.resources.windows.vm import Vm
-from winhost.resources.windows.vm_mmio import VmMmio
+from winhost.resources.windows.read_only import Vm
+from winhost.resources.windows.vm_settings import VmMmio
 from winhost.resources.windows.wsl_access import WslAccess
 from winhost.resources.windows.wsl_distro import WslDistro
 from winhost.resources.windows.wsl_vm import WslVm

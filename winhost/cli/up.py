@@ -85,7 +85,7 @@ from winhost.model.units import Bytes
 from winhost.model.workload import is_folder
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.partition import Partition
-from winhost.resources.windows.resize_limit import ResizeLimit
+from winhost.resources.windows.read_only import ResizeLimit
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from winhost.model.workload import Model, is_folder
 from winhost.model.workloadfile import load_workload
 from winhost.paths.vm_image import VmImage
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.read_only import Processor
 from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 

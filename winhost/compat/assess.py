@@ -43,7 +43,7 @@ from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.assignable_device import owner
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 if TYPE_CHECKING:
     from winhost.paths.wsl2_settings import Wsl2Settings

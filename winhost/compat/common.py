@@ -14,21 +14,23 @@ from winhost.hardware.host_gpus import gpu_label, paravirtual, partitions, runs_
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import checked, windows_build, windows_builds
 from winhost.model.facts import Instance
-from winhost.paths.disk_space import PLAIN_BUSES
+from winhost.paths.disks import PLAIN_BUSES
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.assignable_device import owner
-from winhost.resources.windows.cluster_service import ClusterService
-from winhost.resources.windows.disk import Disk
-from winhost.resources.windows.firmware import Firmware
 from winhost.resources.windows.hyperv_role import INSTALLED
-from winhost.resources.windows.operating_system import OsFamily
-from winhost.resources.windows.pending_reboot import PendingReboot
 from winhost.resources.windows.power_plan import PowerPlan
-from winhost.resources.windows.session import UNSIGNED_REFUSED
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import (
+    UNSIGNED_REFUSED,
+    ClusterService,
+    Disk,
+    Firmware,
+    OsFamily,
+    PendingReboot,
+    Vm,
+    WslPolicy,
+)
 from winhost.resources.windows.wsl import Wsl
-from winhost.resources.windows.wsl_policy import WslPolicy
 
 # Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
 SERVER_2016 = 14393

@@ -31,7 +31,7 @@ from winhost.model.reason import Finding, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import titled
 from winhost.resources.windows.pci_device import PciDevice
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 
 class Each(Enum):

@@ -20,12 +20,10 @@ from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, AvailableMemory, path_of
 from winhost.model.units import Bytes
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver, LinuxSystem
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.pci_device import DISPLAY, PciDevice
+from winhost.resources.windows.read_only import OsFamily
 from winhost.resources.windows.wsl import Wsl
 from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
 

@@ -9,8 +9,7 @@ from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource
 from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, Unchecked, in_order
-from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.units import parse_size
 from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.dda_mmio import cautions_of_high, with_width
@@ -18,11 +17,11 @@ from winhost.paths.dda_selection import Selection, VmNotNamed, choose_gpus, choo
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
 from winhost.paths.new_vm import FETCHED, made_vm, staged
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.vm_numa import numa_cautions
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.pci_device import PciDevice
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 

@@ -19,15 +19,17 @@ from winhost.resources.registry import RESOURCE_TYPES, host_answers, is_linux
 from winhost.resources.shape import faults, validator
 from winhost.resources.shared import BESIDE, SEED
 from winhost.resources.windows.assignable_device import AssignableDevice
-from winhost.resources.windows.device_assignment_policy import DeviceAssignmentPolicy
-from winhost.resources.windows.firmware import Firmware
-from winhost.resources.windows.hyperv_host import HyperVHost
 from winhost.resources.windows.hyperv_role import HyperVRole
-from winhost.resources.windows.memory import Memory
-from winhost.resources.windows.operating_system import OperatingSystem
 from winhost.resources.windows.pci_device import PciDevice, gpu_location
-from winhost.resources.windows.session import Session
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import (
+    DeviceAssignmentPolicy,
+    Firmware,
+    HyperVHost,
+    Memory,
+    OperatingSystem,
+    Session,
+    Vm,
+)
 
 S = TypeVar("S", bound=State)
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from winhost.model.masking import masked
 from winhost.model.path import ALL_VARIANTS, PATHS_OF_LINUX, path_of
 from winhost.model.reason import Finding, Mender, Severity
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
 from winhost.symptoms.codes import told
 from winhost.symptoms.scan import Hit, scan

@@ -27,8 +27,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.resources.host import typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.assignable_device import assigned
-from winhost.resources.windows.firmware import DMA_PROTECTION
-from winhost.resources.windows.operating_system import OperatingSystem
+from winhost.resources.windows.read_only import DMA_PROTECTION, OperatingSystem
 
 _OF_HYPER_V = {name for name, resource in WINDOWS.items() if resource.requires == "HyperVRole"}
 # Which cmdlet refuses whoever is no administrator, by the resource that asks it; of HyperVHost it is two properties

@@ -18,7 +18,7 @@ from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_fou
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.model.units import MiB
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.read_only import OsFamily
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
 CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V-All", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client

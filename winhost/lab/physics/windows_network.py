@@ -30,7 +30,7 @@ from winhost.lab.physics.windows_errors import (
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_files import Files
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
-from winhost.resources.windows.network_adapter import VIRTUAL
+from winhost.resources.windows.read_only import VIRTUAL
 
 ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")
 # Every property, and what stands for one that could not be read.

@@ -1,14 +1,37 @@
-"""The packages that save a process with its GPU state to disk, for workloads that ask for it."""
+"""Packages of the distribution that a workload may need: `docker compose`, CRIU, FFmpeg with the driver's libraries."""
 
 import re
 from contextlib import suppress
 
 from winhost.core.answers import MissingFact, Unavailable
-from winhost.model.errors import RefusedError, visible
+from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.workload import Workload
+from winhost.paths.linux_driver import wanted_driver
+from winhost.paths.linux_engine import DOCKER, PACKAGES
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import ContainerEngine, LinuxSystem
+
+_FIRST_OF_DEBIAN = 13  # docker-compose of Debian 12 is version 1, a program of its own
+
+
+def compose_package(facts: HostFacts) -> str | None:
+    """None where the distribution has none, and where Docker did not come from the distribution. Raises MissingFact."""
+    if not facts.is_linux:
+        return None
+    try:
+        there = any(each.key["engine"] == DOCKER for each in facts.all(ContainerEngine))
+        state = facts.of(AptPackages, {"packages": PACKAGES[DOCKER]})
+        if there and (state is None or state.installed is not True):
+            return None
+    except MissingFact:
+        return None
+    system = facts.the(LinuxSystem)
+    if system.id == "ubuntu":
+        return "docker-compose-v2"
+    first = (system.version or "").partition(".")[0]
+    return "docker-compose" if system.id == "debian" and first.isdecimal() and int(first) >= _FIRST_OF_DEBIAN else None
+
 
 CRIU = "criu"
 
@@ -70,3 +93,19 @@ def _is_offered(facts: HostFacts) -> bool:
         except MissingFact as missing:
             return not isinstance(missing.missing, Unavailable)
     return True
+
+
+_BRANCH = re.compile(r"nvidia-headless-no-dkms-(\d+(?:-server)?)")
+
+
+def video_packages(facts: HostFacts) -> str:
+    """One key of AptPackages. Ubuntu's sets of the driver for servers lack the libraries for video; NVIDIA's installer
+    brings them, and WSL has those of Windows.
+    """
+    names = ["ffmpeg"]
+    if facts.is_linux:
+        with suppress(MissingFact, UsageError):
+            choice = wanted_driver(facts)
+            found = _BRANCH.search(choice.packages) if choice else None
+            names += [f"libnvidia-{what}-{found[1]}" for what in ("decode", "encode")] if found else []
+    return " ".join(sorted(names))
