@@ -12,13 +12,13 @@ from winhost.compat.rule import (
     Judge,
     Outcome,
     Rule,
-    Versions,
     about_subject,
     finding,
+    parsed,
     rules_of,
     within_reach,
 )
-from winhost.compat.target import Target
+from winhost.compat.target import Target, Versions
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
@@ -189,7 +189,7 @@ def _doubt(
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
         return (finding(f"{name}.inferred", ", ".join(grounds), Severity.UNVERIFIED, variant),)
     older = bounded() if shown else ()
-    if short := beyond((catalogue.evidence()[key] for key in grounds), dict(versions), older):
+    if short := beyond((catalogue.evidence()[key] for key in grounds), parsed(versions), older):
         remedy = NEWER.get(short.subject) if short.older else None
         return (finding(f"{name}.outdated", short.said, Severity.UNVERIFIED, variant, remedy=remedy),)
     return ()

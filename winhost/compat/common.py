@@ -18,11 +18,8 @@ from winhost.paths.disks import PLAIN_BUSES
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.assignable_device import owner
-from winhost.resources.windows.hyperv_role import INSTALLED
 from winhost.resources.windows.power_plan import PowerPlan
 from winhost.resources.windows.read_only import (
-    UNSIGNED_REFUSED,
-    ClusterService,
     Disk,
     Firmware,
     OsFamily,
@@ -40,7 +37,6 @@ SERVER_2025 = 26100
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
-DOMAIN_CONTROLLER = 2  # Win32_OperatingSystem.ProductType
 
 # How makers and models of virtual machines begin. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
 HYPERVISORS = (
@@ -58,11 +54,6 @@ FORGETFUL = ("hp", "hewlett-packard", "lenovo", "shuttle")
 
 
 # --- Questions -----------------------------------------------------------------------------------------------------
-
-
-def role_missing(facts: HostFacts) -> str | None:
-    """The Hyper-V role is not installed, or its installation waits for a restart."""
-    return None if facts.role.role == INSTALLED else f"the Hyper-V role is {facts.role.role}"
 
 
 def sriov_refused(facts: HostFacts) -> str | None:
@@ -85,12 +76,6 @@ def host_sleeps(facts: HostFacts) -> str | None:
     return None
 
 
-def modern_standby(facts: HostFacts) -> str | None:
-    """The computer has Modern Standby (S0 low power idle), which sleep timeouts of 0 may not keep awake."""
-    modern = any(plan.state.modern_standby for plan in facts.all(PowerPlan))
-    return "powercfg lists S0 low power idle among its sleep states" if modern else None
-
-
 def virtualization_off(facts: HostFacts) -> str | None:
     """VT-x or AMD-V is switched off in firmware, so no VM starts."""
     return made_by(facts.firmware) if cannot_run_vms(facts.firmware) else None
@@ -99,39 +84,6 @@ def virtualization_off(facts: HostFacts) -> str | None:
 def virtual_machine(facts: HostFacts) -> str | None:
     """This Windows runs in a VM: its devices are the ones that another hypervisor presents."""
     return made_by(facts.firmware) if is_virtual(facts.firmware) else None
-
-
-def domain_controller(facts: HostFacts) -> str | None:
-    """The host is a domain controller, which has no local accounts and whose administrators are the domain's."""
-    return facts.os.named if is_domain_controller(facts) else None
-
-
-def cluster_node(facts: HostFacts) -> str | None:
-    """The cluster service runs: the host has a vote in a failover cluster."""
-    state = facts.the(ClusterService).state
-    return f"the cluster service is {state}" if state == "running" else None
-
-
-def not_administrator(facts: HostFacts) -> str | None:
-    """The session is not an administrator's: some facts can be read, and nothing can be changed."""
-    return None if facts.session.administrator else f"logged on as {facts.session.user}"
-
-
-def language_mode(facts: HostFacts) -> str | None:
-    """PowerShell runs in a restricted language mode, which blocks method calls and types that the agent uses."""
-    mode = facts.session.language_mode
-    return None if mode == "FullLanguage" else f"PowerShell runs in {mode}"
-
-
-def powershell_32bit(facts: HostFacts) -> str | None:
-    """PowerShell is a 32-bit process, which sees another registry view and another System32."""
-    return None if facts.session.is_64bit else f"PowerShell {facts.session.powershell}, 32-bit"
-
-
-def unsigned_scripts(facts: HostFacts) -> str | None:
-    """Group policy lets Windows PowerShell run signed scripts only, or none; those of winhost are not signed."""
-    policy = facts.session.execution_policy
-    return f"the execution policy of group policy is {policy}" if policy in UNSIGNED_REFUSED else None
 
 
 def not_x64(facts: HostFacts) -> str | None:
@@ -206,10 +158,6 @@ def is_virtual(firmware: Firmware) -> bool:
 def cannot_run_vms(firmware: Firmware) -> bool:
     """Tell whether virtualization is off in firmware. Once a hypervisor runs, Windows always reports it as off."""
     return not firmware.hypervisor_present and not firmware.virtualization_enabled
-
-
-def is_domain_controller(facts: HostFacts) -> bool:
-    return facts.os.product_type == DOMAIN_CONTROLLER
 
 
 def gpus(facts: HostFacts) -> list[Gpu]:

@@ -6,7 +6,7 @@ where several paths share them, else in the module of their topic. The facts kee
 read.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.common import Asked
-from winhost.compat.target import Target
+from winhost.compat.target import Target, Versions
 from winhost.core.answers import Missing, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
@@ -118,11 +118,13 @@ class Rule:
 
     @cached_property
     def judge(self) -> Judge:
-        if self.row.asks is None:
-            return InRow(self.row)
+        row = self.row
+        if row.asks is None:
+            says = repr((self.each, row.when, row.which, row.among, row.named, row.observed))
+            return _IN_ROWS.setdefault(says, InRow(row))  # several paths ask the same, and it is answered once
         own = "workload_rules" if self.each is WORKLOAD else _JUDGES[self.topic]
         judges = import_module(f"{__package__}.{own}")
-        found: Judge = getattr(judges, self.row.asks, None) or getattr(common, self.row.asks)
+        found: Judge = getattr(judges, row.asks, None) or getattr(common, row.asks)
         return found
 
     @cached_property
@@ -183,6 +185,9 @@ class InRow:
         if not chosen or not holds(row.when, asked.ask):
             return None
         return row.observed.format_map(_WithChosen(asked, chosen))
+
+
+_IN_ROWS: dict[str, InRow] = {}
 
 
 class _WithChosen:
@@ -272,10 +277,6 @@ def _gap(topic: str, severity: Severity, fact: str, missing: Missing, subject: s
     return finding(f"{topic}.unknown", f"{fact} {missing}", severity, subject, remedy=STATING.get(fact), lacks=fact)
 
 
-Versions: TypeAlias = tuple[tuple[str, Version | None], ...]
-"""Those of a host that evidence may not hold for, by name; None for one that could not be read."""
-
-
 def within_reach(found: Finding, host: Versions) -> Finding:
     """The finding; unverified where it would decide and its evidence holds for other versions than the host's. A
     version that could not be read makes nothing better than what is known of all others.
@@ -295,4 +296,9 @@ def within_reach(found: Finding, host: Versions) -> Finding:
 def _out_of_reach(code: str, host: Versions) -> OutOfReach | None:
     """The first version of a host for which the evidence of a reason does not hold."""
     entry = catalogue.entry(code)
-    return beyond((catalogue.evidence()[key] for key in entry.evidence), dict(host), entry.older)
+    return beyond((catalogue.evidence()[key] for key in entry.evidence), parsed(host), entry.older)
+
+
+def parsed(host: Versions) -> Mapping[str, Version | None]:
+    """Versions of a host, to be compared."""
+    return {name: Version(text) if text else None for name, text in host}

@@ -45,6 +45,8 @@ _NOT_STATED = Unknown(RemoteFault("NotStated", message="nobody states it"))
 
 _RELEASE = re.compile(r"\d+(\.\d+)*")  # of a kernel, as `6.8.0-87-generic`
 Reading: TypeAlias = Callable[[], Version | None]
+Versions: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Versions of a host by name, as they are written: equal ones may be written differently. None: could not be read."""
 
 T = TypeVar("T")
 
@@ -170,12 +172,12 @@ class Target:
         return self._version("driver", self._reading(self._windows_driver, self._own_driver))
 
     @property
-    def versions(self) -> tuple[tuple[str, Version | None], ...]:
-        """Those that evidence may not hold for, as far as they are told; None for one that could not be read."""
+    def versions(self) -> Versions:
+        """Those that evidence may not hold for, as far as they are told."""
         return self.facts.keep_for(self.places, "versions", self._versions)
 
-    def _versions(self) -> tuple[tuple[str, Version | None], ...]:
-        found: list[tuple[str, Version | None]] = []
+    def _versions(self) -> Versions:
+        found: list[tuple[str, str | None]] = []
         for name in bounded():
             if name not in _BOUNDED or (name == "wsl" and self.path not in _SHARED_WITH_WINDOWS):
                 continue
@@ -186,7 +188,7 @@ class Target:
                     found.append((name, None))
                 continue
             if version is not None and not (name == "wsl" and self.path == "wslc" and version < FIRST_WITH_CONTAINERS):
-                found.append((name, version))
+                found.append((name, str(version)))
         return tuple(found)
 
     def _windows(self, name: str) -> Version | None:
