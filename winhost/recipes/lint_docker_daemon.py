@@ -44,6 +44,9 @@ def daemon_findings(source: SourceFile, path: str | None) -> Iterator[Found]:
     except NotYaml as wrong:
         yield Found("not-json", wrong.place, {"problem": str(wrong)})
         return
+    if not document.is_map:
+        yield Found("wrong-kind", document.start if document.node else 0, {"name": "The file", "kind": _SAID["map"]})
+        return
     for rule in RULES:
         yield from rule(document)
     if path == "wsl2":
@@ -64,6 +67,18 @@ def keys(document: YamlNode) -> Iterator[Found]:
             yield Found("unknown-key", place, {"name": name, "near": f"{near}"})
         elif name not in either and not _KINDS[kinds[name]](value):
             yield Found("wrong-kind", place, {"name": name, "kind": _SAID[kinds[name]]})
+        else:
+            yield from _within(name, value)
+
+
+def _within(name: str, value: YamlNode) -> Iterator[Found]:
+    """Values inside of a list or an object, of which Docker takes one kind alone."""
+    kind = next((kind for kind, names in daemon_keys()["within"].items() if name in names.split()), None)
+    entries = [(f"{name}.{key}", each) for key, each in value.pairs()]
+    entries += [(f"{name}[{at}]", each) for at, each in enumerate(value.items())]
+    for path, each in entries if kind else ():
+        if not _KINDS[kind](each):
+            yield Found("wrong-kind", each.start, {"name": path, "kind": _SAID[kind]})
 
 
 def hosts(document: YamlNode) -> Iterator[Found]:

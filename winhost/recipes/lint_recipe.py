@@ -61,9 +61,9 @@ def read_recipe(source: SourceFile) -> Recipe | None:
     try:
         match form:
             case RecipeForm.COMPOSE:
-                return read_compose(source)
+                return replace(read_compose(source.filled), template=source.is_template)
             case RecipeForm.KUBERNETES:
-                return read_kubernetes(source)
+                return replace(read_kubernetes(source.filled), template=source.is_template)
             case RecipeForm.SYSTEMD | RecipeForm.QUADLET:
                 return read_unit(source)
             case RecipeForm.ENVIRONMENT:
@@ -149,16 +149,18 @@ def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator
     seen: set[tuple[str, int]] = set()
     for problem, place in recipe.unread:
         yield "", Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
+    if recipe.template:
+        yield "", Found("template-values", max(source.text.find("{{"), 0))
     for place, level in sleep_levels(source.text):
         yield "", Found("level-not-read", place, {"level": level})
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
         for rule in RULES if case.other is None else COMMON:
             for each in rule(case):
-                lacks = each.place == engine.at.start
-                if (each.code, each.place) not in seen and not (lacks and engine.partial):
+                lacks, elsewhere = each.place == engine.at.start, engine.partial or recipe.template
+                if (each.code, each.place) not in seen and not (lacks and elsewhere):
                     seen.add((each.code, each.place))
-                    yield engine.where, replace(each, edits=()) if each.doubt else each
+                    yield engine.where, replace(each, edits=()) if each.doubt or recipe.template else each
 
 
 # --- Mending, and what was found in the course of it ----------------------------------------------------------------

@@ -31,6 +31,14 @@ _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
 _BEFORE = ("exec", "sudo", "nohup", "env", "time", "setsid")
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _OF_POWERSHELL = re.compile(r"\$env:(\w+)$", re.IGNORECASE)
+# Options by which vLLM is told where nobody knows the image.
+_OWN = (
+    "--tensor-parallel-size",
+    "--gpu-memory-utilization",
+    "--max-model-len",
+    "--served-model-name",
+    "--max-num-seqs",
+)
 DEEPEST = 4  # shells within shells
 STARTS = re.compile(
     r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang\s+serve\b|\bllama-server\b|\bollama\s+serve\b"
@@ -284,7 +292,8 @@ def with_command(
     found = engine_of(inside, engine.form, slips, depth) if inside else None
     named = (image.value or "") if image else ""
     takes_options = any(word.value.partition("=")[0].replace("_", "-") in names("engine") for word in inside)
-    own = has_entrypoint(named) or (found is None and entry is None and is_derived(named) and takes_options)
+    unknown = "$" in named and any(word.value.partition("=")[0].replace("_", "-") in _OWN for word in inside)
+    own = has_entrypoint(named) or unknown or (found is None and entry is None and is_derived(named) and takes_options)
     other = kind_of(named)
     if found is None and other and entry is None:
         read_other(other, inside, engine)
