@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 
 from packaging.version import Version
 
 from winhost.findings.finding import Found
 from winhost.recipes.recipe_case import RecipeTarget, version_of
 from winhost.recipes.recipe_text import SourceFile
-from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents
+from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents, keys_twice
 
 FIRST, LAST = Version("0.3.0"), Version("1.1.0")
 _DIGITS_SINCE = Version("0.5.0")
@@ -20,6 +20,18 @@ _FIELDS_SINCE = (
     ("netDevices", "hostInterfaceName", Version("1.1.0")),
 )
 _EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.0")))
+_HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
+_THERE = (r"(?s).+", "it has to be there")
+# By the list and the field of its items: what a value has to be, as the library of CDI checks it.
+_EDIT_RULES: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _THERE},
+    "deviceNodes": {
+        "path": _THERE,
+        "type": ("[bcup]?", "it is b, c, u or p"),
+        "permissions": ("[rwm]*", "it has no letters but r, w and m"),
+    },
+    "mounts": {"hostPath": _THERE, "containerPath": _THERE},
+}
 _KIND = re.compile(r"[A-Za-z][\w.-]*[A-Za-z0-9]/[A-Za-z][\w.-]*")
 _GPU = "nvidia.com/gpu"
 _DRIVER = re.compile(r"libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)$")
@@ -35,10 +47,12 @@ def cdi_findings(source: SourceFile, target: RecipeTarget) -> Iterator[Found]:
         yield Found("unreadable", wrong.place, {"problem": str(wrong)})
         return
     document = YamlNode(source, found[0].node) if found else YamlNode(source, None)
+    yield from (Found(slip.code, slip.start, slip.words) for slip in keys_twice(document))
     version = yield from _version(document)
     yield from _kind(document)
     yield from _devices(document, version)
     yield from _fields(document, version)
+    yield from _bad_edits(document)
     yield from _files(document, target)
 
 
@@ -97,6 +111,22 @@ def _fields(document: YamlNode, version: Version | None) -> Iterator[Found]:
         if version is not None and version < since and node.node is not None and name not in told:
             told.add(name)
             yield Found("cdi-version-low", node.start, {"field": name, "needed": since, "value": version})
+
+
+def _bad_edits(document: YamlNode) -> Iterator[Found]:
+    """Values for which the specification is refused as a whole."""
+    for edits in _edits(document):
+        for list_name, rules in _EDIT_RULES.items():
+            for each in edits.get(list_name).items():
+                for field, (pattern, rule) in rules.items():
+                    value = each.get(field)
+                    if not re.fullmatch(pattern, value.value) and not (value.node is not None and not value.is_scalar):
+                        words = {"field": f"{field} of {list_name}", "value": value.value or "empty", "rule": rule}
+                        yield Found("cdi-bad-edit", value.start if value.node else each.start, words)
+        for each in edits.get("env").items():
+            if not re.match(r"[^=]+=", each.value):
+                words = {"field": "A variable", "value": each.value or "empty", "rule": "it is written NAME=VALUE"}
+                yield Found("cdi-bad-edit", each.start, words)
 
 
 def _edits(document: YamlNode) -> list[YamlNode]:

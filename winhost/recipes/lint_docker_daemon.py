@@ -11,7 +11,7 @@ from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.written_sizes import docker_size, in_gib
-from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, without
+from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, keys_twice, without
 from winhost.serving.computed import SHM_LEAST
 
 _KINDS: Mapping[str, Callable[[YamlNode], bool]] = {
@@ -47,6 +47,7 @@ def daemon_findings(source: SourceFile, path: str | None) -> Iterator[Found]:
     if not document.is_map:
         yield Found("wrong-kind", document.start if document.node else 0, {"name": "The file", "kind": _SAID["map"]})
         return
+    yield from (Found(slip.code, slip.start, slip.words) for slip in keys_twice(document))
     for rule in RULES:
         yield from rule(document)
     if path == "wsl2":
@@ -73,7 +74,7 @@ def keys(document: YamlNode) -> Iterator[Found]:
 
 def _within(name: str, value: YamlNode) -> Iterator[Found]:
     """Values inside of a list or an object, of which Docker takes one kind alone."""
-    kind = next((kind for kind, names in daemon_keys()["within"].items() if name in names.split()), None)
+    kind = next((kind for kind, names in daemon_keys()["within"].items() if name in names.split()), "")
     entries = [(f"{name}.{key}", each) for key, each in value.pairs()]
     entries += [(f"{name}[{at}]", each) for at, each in enumerate(value.items())]
     for path, each in entries if kind else ():

@@ -147,12 +147,7 @@ def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator
     doubtful one is not fixed.
     """
     seen: set[tuple[str, int]] = set()
-    for problem, place in recipe.unread:
-        yield "", Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
-    if recipe.template:
-        yield "", Found("template-values", max(source.text.find("{{"), 0))
-    for place, level in sleep_levels(source.text):
-        yield "", Found("level-not-read", place, {"level": level})
+    yield from (("", each) for each in _in_whole(recipe, source))
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
         for rule in RULES if case.other is None else COMMON:
@@ -161,6 +156,18 @@ def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator
                 if (each.code, each.place) not in seen and not (lacks and elsewhere):
                     seen.add((each.code, each.place))
                     yield engine.where, replace(each, edits=()) if each.doubt or recipe.template else each
+
+
+def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Found]:
+    """What is true of the file, and of none of its engines."""
+    for problem, place in recipe.unread:
+        yield Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
+    for slip in recipe.slips if not recipe.template else ():  # of a template, they may be of two branches
+        yield Found(slip.code, slip.start, slip.words)
+    if recipe.template:
+        yield Found("template-values", max(source.text.find("{{"), 0))
+    for place, level in sleep_levels(source.text):
+        yield Found("level-not-read", place, {"level": level})
 
 
 # --- Mending, and what was found in the course of it ----------------------------------------------------------------

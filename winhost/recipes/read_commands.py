@@ -97,7 +97,7 @@ def _started_by(script: PlacedText, one_command: bool, source: SourceFile) -> It
     for command, lost in _joined(found, source, shell):
         engine = engine_of(command.words, RecipeForm.COMMAND, slips)
         if engine and (engine.in_container or has_port(engine)):
-            _let_know(engine, exported)
+            let_know(engine, exported)
             engine.slips += [*slips, *lost]
             engine.editor = CommandEditor(source, engine, shell)
             yield engine
@@ -169,11 +169,11 @@ def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], 
 
 def _with(engine: RecipeEngine | None, before: list[Setting]) -> RecipeEngine | None:
     if engine:
-        _let_know(engine, before)
+        let_know(engine, before)
     return engine
 
 
-def _let_know(engine: RecipeEngine, variables: Sequence[Setting]) -> None:
+def let_know(engine: RecipeEngine, variables: Sequence[Setting]) -> None:
     """Variables of the shell, which a container gets only where it names them."""
     if engine.in_container:
         engine.outside[:0] = variables
