@@ -10,6 +10,7 @@ from tests.cases import read_cases
 from tests.rows import each_row
 from tests.serving.situations import ROOT, linux, shipped
 from winhost.compat.target import Target
+from winhost.findings.codes import lint_codes
 from winhost.findings.condition import fault_of
 from winhost.model.reason import Category
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
@@ -82,6 +83,12 @@ def test_every_code_has_its_case() -> None:
     cased = {said.split(" ")[1] for case in CASES.values() for said in case["finds"]}
     cased |= {note.partition(".")[2] for case in CASES.values() for note in case.get("notes", ())}
     assert cased == ROWS.all().keys()
+
+
+def test_every_code_belongs_to_the_linter_that_prints_it() -> None:
+    for name, case in CASES.items():
+        for each in linted(name, case["text"].encode(case.get("encoding", "utf-8")), target_of(case)).findings:
+            assert each.code in lint_codes(), name
 
 
 def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:

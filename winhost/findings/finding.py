@@ -74,19 +74,29 @@ class Row:
 @dataclass(frozen=True)
 class Rows:
     """The rows of a linter: `findings.yaml` in its package. `_all` is there what a row has unless it says otherwise,
-    `_basis` the same of evidence that is written within a row.
+    `_basis` the same of evidence that is written within a row; `_linters` names the codes of those that share the rows.
     """
 
     package: str
 
     @cached_property
+    def _written(self) -> Mapping[str, Any]:
+        read: Mapping[str, Any] = load_catalogue(files(self.package).joinpath("findings.yaml"))
+        return read
+
+    @cached_property
     def _read(self) -> Mapping[str, Row]:
-        read: dict[str, dict[str, Any]] = load_catalogue(files(self.package).joinpath("findings.yaml"))
-        shared, basis = read.pop("_all", {}), read.pop("_basis", {})
-        return {code: _row(code, {**shared, **row}, basis) for code, row in read.items()}
+        shared, basis = self._written.get("_all", {}), self._written.get("_basis", {})
+        rows = {code: row for code, row in self._written.items() if not code.startswith("_")}
+        return {code: _row(code, {**shared, **row}, basis) for code, row in rows.items()}
 
     def __getitem__(self, code: str) -> Row:
         return self._read[code]
+
+    def linters(self, code: str, default: str) -> Sequence[str]:
+        """The linters that print this code; default: the one of a code that `_linters` does not name."""
+        named = self._written.get("_linters", {})
+        return [linter for linter, codes in named.items() if code in codes.split()] or [default]
 
     def all(self) -> Mapping[str, Row]:
         """By code, in their order."""
