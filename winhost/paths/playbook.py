@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from winhost.core.answers import Id, Json, identity
 from winhost.model.catalogue_file import load_catalogue
-from winhost.model.errors import did_you_mean
+from winhost.model.errors import MOST_FAULTS, did_you_mean
 from winhost.model.once import once
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
@@ -93,7 +94,7 @@ class WrongPlaybook(ValueError):
     """The faults of a playbook that came without a file, each with its location."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
-        self.findings = tuple(findings)
+        self.findings = tuple(islice(findings, MOST_FAULTS))
         super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in self.findings))
 
 
