@@ -115,8 +115,9 @@ class _Side:
     def _patience(self) -> float:
         """Seconds without a token of any stream; an engine that works gives each of them one with every step.
 
-        A pause for which it was left says little: it was stuck, or would have gone on some time. The next one gets twice
-        as long, and never more than the most, so that an engine that is stuck once a week is not waited for ever longer.
+        A pause for which it was left says little: it was stuck, or would have gone on some time. The next one gets
+        twice as long and never more than the most, so that an engine that is stuck once a week is not waited for ever
+        longer.
         """
         if len(self._pauses) < _FEW_LOOKS:
             return math.inf
