@@ -10,6 +10,7 @@ from tests.cases import read_cases
 from tests.rows import each_row
 from tests.serving.situations import ROOT, linux, shipped
 from winhost.compat.target import Target
+from winhost.findings.codes import lint_codes
 from winhost.findings.condition import fault_of
 from winhost.model.reason import Category
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
@@ -84,10 +85,16 @@ def test_every_code_has_its_case() -> None:
     assert cased == ROWS.keys()
 
 
+def test_every_code_belongs_to_the_linter_that_prints_it() -> None:
+    for name, case in CASES.items():
+        for each in linted(name, case["text"].encode(case.get("encoding", "utf-8")), target_of(case)).findings:
+            assert each.code in lint_codes(), name
+
+
 def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
     for row in ROWS.values():
         assert row.do
-        assert row.evidence or row.code in ("unreadable", "a-template")
+        assert row.evidence or row.code in ("unreadable", "a-template", "template-values")
         assert {*row.find} <= {*SELECTORS}
         assert {*row.mend} <= {*MENDS}
         assert (

@@ -82,8 +82,14 @@ def parsed_autoinstall(text: str) -> AutoinstallFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise Unreadable(str(error.problem or error.context), _at(mark)) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Unreadable(f"{type(error).__name__}: {error}"[:200], (1, 1)) from None
+    except yaml.reader.ReaderError:
+        odd = yaml.reader.Reader.NON_PRINTABLE.search(text)
+        before = text[: odd.start()].split("\n") if odd else [""]
+        raise Unreadable("it has a character that YAML does not allow", (len(before), len(before[-1]) + 1)) from None
+    except RecursionError:
+        raise Unreadable("it is nested too deeply", (1, 1)) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise Unreadable(f"it has a value that YAML cannot take ({error})"[:200], (1, 1)) from None
     return _with_section(whole, places, twice, text.startswith("#cloud-config"))
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +17,7 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
+from winhost.findings.codes import explain_lint, lint_codes
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain as story_of
 from winhost.model.capabilities import CAPABILITIES
@@ -47,11 +48,12 @@ class Code:
 
 def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, output: Output) -> int:
     """Explain a reason by its CODE, or what is known of a text."""
+    if not words and not listed and _is_piped():
+        words = (STDIN,)
     if listed or not words:
         _list(words, output)
         return Exit.SUCCESS
-    if len(words) == 1 and (words[0] in catalogue.entries() or words[0] in catalogue.gaps()):
-        explanation = replace(story_of(words[0]), says=said_of(words[0]))
+    if len(words) == 1 and (explanation := _explanation(words[0])):
         show_results("explanation", output.shape, [(explanation.code, explanation)], show_explanation)
         return Exit.SUCCESS
     named = named_facts(None, facts_file, "--facts")
@@ -63,6 +65,25 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     told, shown = [(each.source, Diagnosis.of(each)) for each in answers], iter(answers)
     show_results("diagnosis", output.shape, told, lambda _: show_diagnosis(next(shown)))
     return Exit.SUCCESS if all(each.found for each in answers) else Exit.FAILURE
+
+
+def _explanation(code: str) -> Explanation | None:
+    """The story of a reason, or of a finding of lint."""
+    if code in catalogue.entries() or code in catalogue.gaps():
+        return replace(story_of(code), says=said_of(code))
+    return explain_lint(code) if code in lint_codes() else None
+
+
+def _is_piped() -> bool:
+    """Tell whether another program, or a file, gives us something to read."""
+    try:
+        return sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer)
+    except (OSError, ValueError):  # it is closed, or nobody may read it
+        return False
+
+
+def _begins(stream: BinaryIO) -> bool:
+    return not isinstance(stream, BufferedReader) or bool(stream.peek(1))
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
@@ -123,7 +144,7 @@ def _refuse_misspelt(word: str) -> None:
             meaning="Taken as a message, nothing is known of it either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
-    raise catalogue.unknown_code(shown)
+    raise catalogue.unknown_code(shown, lint_codes())
 
 
 def _list(words: Sequence[str], output: Output) -> None:
@@ -132,7 +153,8 @@ def _list(words: Sequence[str], output: Output) -> None:
 
 
 def _listed(prefix: str) -> list[tuple[str, str]]:
-    """Reasons: of paths, then of capabilities, in the order in which winhost always names them. Then symptoms.
+    """Reasons: of paths, then of capabilities, in the order in which winhost always names them. Then symptoms, and what
+    lint finds.
 
     Raises UsageError: UnknownCode.
     """
@@ -141,9 +163,10 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
     ordered = sorted(reasons, key=lambda code: order.index(code.split(".")[0]))
     every = {code: reasons[code].sentence for code in ordered}
     every |= {name: symptom.says for name, symptom in symptoms().items()}
+    every |= {code: explain_lint(code).sentence for code in lint_codes()}
     found = [(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
     if not found:
-        raise catalogue.unknown_code(masked(prefix))
+        raise catalogue.unknown_code(masked(prefix), lint_codes())
     return found
 
 
@@ -166,7 +189,8 @@ def show_explanation(explanation: Explanation) -> None:
         click.echo()
         say("  Related:")
     for code in explanation.related:
-        say(f"    {code}: {catalogue.entry(code).sentence}", hang=2)
+        told = explain_lint(code) if code in lint_codes() else catalogue.entry(code)
+        say(f"    {code}: {told.sentence}", hang=2)
 
 
 def _show_evidence(evidence: Evidence) -> None:

@@ -85,7 +85,7 @@ def requested(request: PathRequest, vm: str | None, gpus: tuple[str, ...], setti
     others = tuple(setting for setting in settings if setting not in named)
     if others:
         request = _with_settings(request, read_settings(others))
-    return _with_options(request, [*named, *([f"vm={vm}"] if vm else []), *(f"card={gpu}" for gpu in gpus)], options)
+    return _with_options(request, [*named, *([f"vm={vm}"] if vm else []), *(f"gpu={gpu}" for gpu in gpus)], options)
 
 
 def _with_settings(request: PathRequest, settings: tuple[str, ...]) -> PathRequest:
@@ -111,9 +111,9 @@ def _with_options(
         if not value.strip():
             raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
         chosen.setdefault(name, []).append(options[name](value))
-    values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "card"}
-    if "card" in chosen:
-        values["cards"] = tuple(chosen["card"])
+    values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "gpu"}
+    if "gpu" in chosen:
+        values["cards"] = tuple(chosen["gpu"])
     return request.with_options(**values) if values else request
 
 
@@ -134,7 +134,7 @@ _PINS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 # What --set names besides the settings of a path: what `plan` has options for.
 _OPTIONS: Mapping[str, Mapping[str, Callable[[str], object]]] = {
-    "dda": {"vm": str, "card": str, "high": _size, "low": _size, "power": _power}
+    "dda": {"vm": str, "gpu": str, "high": _size, "low": _size, "power": _power}
 }
 
 

@@ -27,7 +27,7 @@ class Catalogue(Mapping[str, R]):
     """The rows of a file, or of all files of a folder, by their keys and in their order.
 
     `_all` is there what a row of the file has unless it says otherwise, `_basis` the same of evidence that is written
-    within a row.
+    within a row; `_linters` names the codes of linters that share the rows (codes.py).
     """
 
     def __init__(self, place: Traversable, row: Callable[[str, dict[str, Any]], R]) -> None:
@@ -61,7 +61,7 @@ def _read(place: Traversable) -> dict[str, dict[str, Any]]:
 
 def _of_file(file: Traversable) -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = load_catalogue(file)
-    shared, basis = rows.pop("_all", {}), rows.pop("_basis", {})
+    shared, basis, _ = rows.pop("_all", {}), rows.pop("_basis", {}), rows.pop("_linters", None)
     if not (shared or basis):
         return rows
     return {key: _with_shared({**shared, **row}, basis) for key, row in rows.items()}

@@ -7,7 +7,7 @@ supported rests on (grounds). Severity and condition are in the rules.
 """
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from importlib.resources import files
 from typing import Any, Literal
@@ -76,12 +76,13 @@ class Topic:
         return self.grounds.get(variant, self.grounds.get(path_of(variant), ()))
 
 
-def unknown_code(code: str) -> UsageError:
-    """The error for a code that no reason has."""
-    begun = any(known.startswith(f"{code}.") for known in entries())
+def unknown_code(code: str, others: Iterable[str] = ()) -> UsageError:
+    """The error for a code that no reason has. others: further codes that can be explained."""
+    every = [*entries(), *others]
+    begun = any(known.startswith(f"{code}.") for known in every)
     return UsageError(
         "UnknownCode",
-        what=f"no reason has the code '{visible(code)}'{did_you_mean(code, entries())}",
+        what=f"no reason has the code '{visible(code)}'{did_you_mean(code, every)}",
         hint=f"All codes that begin with it: winhost explain --list {code}"
         if begun
         else "winhost assess shows the codes that apply to a host; winhost explain --list shows all of them",

@@ -360,6 +360,7 @@ _SHOULD = {
     "string_type": "should be text in quotes",
     "tuple_type": "should be a list",
 }
+_OF_A_KIND = frozenset({"literal_error", "bool_type", "int_type", "float_type", "string_type"})
 _COMPLETE = frozenset({"missing", "union_tag_invalid", "union_tag_not_found"})
 
 
@@ -377,15 +378,23 @@ def _validated(text: str, data: object, kind: type[Kind]) -> tuple[Kind | None, 
         return adapter(kind).validate_json(text, strict=True), [], 0
     except ValidationError as error:
         mistakes = mistakes_of(error, data, kind)
-        return None, mistakes, error.error_count() - len(mistakes)
+        return None, mistakes[:MOST_FAULTS], len(mistakes[MOST_FAULTS:])
 
 
 def mistakes_of(error: ValidationError, data: object, model: type[Any]) -> list[Mistake]:
-    """The first of what pydantic found wrong with the data of a model, in our words."""
-    return [_mistake(detail, data, model) for detail in error.errors(include_url=False)[:MOST_FAULTS]]
+    """All that pydantic found wrong with the data of a model, in our words. Of a value that may be of several
+    kinds it says one by one that it is none of them, which is one fault.
+    """
+    details: dict[Loc, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False):
+        loc = _written(detail["loc"], data)
+        alone = detail["type"] not in _OF_A_KIND
+        details.setdefault((*loc, len(details)) if alone else loc, []).append(detail)
+    return [_mistake(each, data, model) for each in details.values()]
 
 
-def _mistake(detail: ErrorDetails, data: object, model: type[Any]) -> Mistake:
+def _mistake(several: Sequence[ErrorDetails], data: object, model: type[Any]) -> Mistake:
+    detail = several[0]
     loc = _written(detail["loc"], data)
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return loc, _unknown_key(str(loc[-1]), _keys(kinds_at(model, loc[:-1])))
@@ -395,9 +404,22 @@ def _mistake(detail: ErrorDetails, data: object, model: type[Any]) -> Mistake:
         return loc, "is empty: give it a value, or leave the key out"
     if detail["type"] == "value_error":
         return loc, str(detail["ctx"]["error"])
-    message = _SHOULD.get(detail["type"]) or re.sub(r"^\w+ should", "should", detail["msg"])
-    shows = detail["type"] not in _COMPLETE and not any(map(_is_secret, kinds_at(model, loc)))
-    return loc, message + (_not_this(detail["input"]) if shows else "")
+    shoulds = [_SHOULD.get(each["type"]) or re.sub(r"^\w+ should", "should", each["msg"]) for each in several]
+    message = " or ".join([shoulds[0], *(each.removeprefix("should be ") for each in dict.fromkeys(shoulds[1:]))])
+    if len(several) > 1:
+        message = message.replace(" or ", ", ", message.count(" or ") - 1)
+    if detail["type"] in _COMPLETE or any(map(_is_secret, kinds_at(model, loc))):
+        return loc, message
+    return loc, message + _not_this(detail["input"]) + _near_choice(several)
+
+
+def _near_choice(several: Sequence[ErrorDetails]) -> str:
+    """The word that was meant, where there is more to choose from than one."""
+    words = [
+        word for each in several for word in re.findall(r"'([^']+)'", str(each.get("ctx", {}).get("expected", "")))
+    ]
+    given = several[0]["input"]
+    return did_you_mean(given, words) if isinstance(given, str) and len(words) + len(several) > 2 else ""
 
 
 def _written(loc: Loc, data: Any) -> Loc:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from winhost.core.answers import Id, Json, identity
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
-from winhost.model.errors import did_you_mean
+from winhost.model.errors import MOST_FAULTS, did_you_mean
 from winhost.model.once import once
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
@@ -103,7 +104,7 @@ class WrongPlaybook(ValueError):
     """The faults of a playbook that came without a file, each with its location."""
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
-        self.mistakes = tuple(mistakes)
+        self.mistakes = tuple(islice(mistakes, MOST_FAULTS))
         super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in self.mistakes))
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from packaging.version import Version
@@ -11,7 +11,7 @@ from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Found, run
 from winhost.recipes.recipe_case import RecipeTarget, version_of
 from winhost.recipes.recipe_text import SourceFile
-from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents
+from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents, keys_twice
 
 FIRST, LAST = Version("0.3.0"), Version("1.1.0")
 _DIGITS_SINCE = Version("0.5.0")
@@ -22,6 +22,18 @@ _FIELDS_SINCE = (
     ("netDevices", "hostInterfaceName", Version("1.1.0")),
 )
 _EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.0")))
+_HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
+_THERE = (r"(?s).+", "it has to be there")
+# By the list and the field of its items: what a value has to be, as the library of CDI checks it.
+_EDIT_RULES: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _THERE},
+    "deviceNodes": {
+        "path": _THERE,
+        "type": ("[bcup]?", "it is b, c, u or p"),
+        "permissions": ("[rwm]*", "it has no letters but r, w and m"),
+    },
+    "mounts": {"hostPath": _THERE, "containerPath": _THERE},
+}
 _KIND = re.compile(r"[A-Za-z][\w.-]*[A-Za-z0-9]/[A-Za-z][\w.-]*")
 _GPU = "nvidia.com/gpu"
 _DRIVER = re.compile(r"libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)$")
@@ -65,7 +77,8 @@ def cdi_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
     except NotYaml as wrong:
         return [Found("unreadable", wrong.place, {"problem": str(wrong)})]
     case = CdiCase(YamlNode(source, found[0].node if found else None), target)
-    return run(RULES if case.document.get("devices").items() else (versions, kind, devices, fields, paths), case)
+    twice = [Found(slip.code, slip.start, slip.words) for slip in keys_twice(case.document)]
+    return [*twice, *run(RULES if case.document.get("devices").items() else OF_ANY, case)]
 
 
 def versions(case: CdiCase) -> Iterator[Found]:
@@ -132,6 +145,22 @@ def paths(case: CdiCase) -> Iterator[Found]:
             yield Found("not-absolute-path", each.start, {"value": each.value})
 
 
+def bad_edits(case: CdiCase) -> Iterator[Found]:
+    """Values for which the specification is refused as a whole."""
+    for edits in _edits(case.document):
+        for list_name, rules in _EDIT_RULES.items():
+            for each in edits.get(list_name).items():
+                for field, (pattern, rule) in rules.items():
+                    value = each.get(field)
+                    if not re.fullmatch(pattern, value.value) and not (value.node is not None and not value.is_scalar):
+                        words = {"field": f"{field} of {list_name}", "value": value.value or "empty", "rule": rule}
+                        yield Found("cdi-bad-edit", value.start if value.node else each.start, words)
+        for each in edits.get("env").items():
+            if not re.match(r"[^=]+=", each.value):
+                words = {"field": "A variable", "value": each.value or "empty", "rule": "it is written NAME=VALUE"}
+                yield Found("cdi-bad-edit", each.start, words)
+
+
 def _edits(document: YamlNode) -> list[YamlNode]:
     every = [document.get("containerEdits")]
     return [*every, *(each.get("containerEdits") for each in document.get("devices").items())]
@@ -180,4 +209,5 @@ def _lacks_of_wsl(case: CdiCase) -> Iterator[Found]:
         yield Found("no-video-libraries", document.start)
 
 
-RULES = (versions, kind, devices, fields, paths, driver, wsl)
+OF_ANY = (versions, kind, devices, fields, bad_edits, paths)
+RULES = (*OF_ANY, driver, wsl)

@@ -12,7 +12,7 @@ from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.written_sizes import docker_size, in_gib
-from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, without
+from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, keys_twice, without
 from winhost.serving.computed import SHM_LEAST
 
 _KINDS: Mapping[str, Callable[[YamlNode], bool]] = {
@@ -45,6 +45,10 @@ def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
         document = json_document(source)
     except NotYaml as wrong:
         return [*found, Found("not-json", wrong.place, {"problem": str(wrong)})]
+    if not document.is_map:
+        words = {"name": "The file", "kind": _SAID["map"]}
+        return [*found, Found("wrong-kind", document.start if document.node else 0, words)]
+    found += [Found(slip.code, slip.start, slip.words) for slip in keys_twice(document)]
     return [*found, *run((*RULES, on_wsl) if target.path == "wsl2" else RULES, document)]
 
 
@@ -62,6 +66,18 @@ def keys(document: YamlNode) -> Iterator[Found]:
             yield Found("unknown-key", place, {"name": name, "near": f"{near}"})
         elif name not in either and not _KINDS[kinds[name]](value):
             yield Found("wrong-kind", place, {"name": name, "kind": _SAID[kinds[name]]})
+        else:
+            yield from _within(name, value)
+
+
+def _within(name: str, value: YamlNode) -> Iterator[Found]:
+    """Values inside of a list or an object, of which Docker takes one kind alone."""
+    kind = next((kind for kind, names in daemon_keys()["within"].items() if name in names.split()), "")
+    entries = [(f"{name}.{key}", each) for key, each in value.pairs()]
+    entries += [(f"{name}[{at}]", each) for at, each in enumerate(value.items())]
+    for path, each in entries if kind else ():
+        if not _KINDS[kind](each):
+            yield Found("wrong-kind", each.start, {"name": path, "kind": _SAID[kind]})
 
 
 def hosts(document: YamlNode) -> Iterator[Found]:

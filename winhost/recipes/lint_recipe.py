@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -61,9 +61,9 @@ def read_recipe(source: SourceFile) -> Recipe | None:
     try:
         match form:
             case RecipeForm.COMPOSE:
-                return read_compose(source)
+                return replace(read_compose(source.filled), template=source.is_template)
             case RecipeForm.KUBERNETES:
-                return read_kubernetes(source)
+                return replace(read_kubernetes(source.filled), template=source.is_template)
             case RecipeForm.SYSTEMD | RecipeForm.QUADLET:
                 return read_unit(source)
             case RecipeForm.ENVIRONMENT:
@@ -133,17 +133,27 @@ def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[Found]:
     recipe = read_recipe(source)
     if recipe is None:
         return []
-    unread = "a-template" if "{{" in source.text else "unreadable"
-    found = [Found(unread, place, {"problem": problem}) for problem, place in recipe.unread]
-    found += [Found("level-not-read", place, {"level": level}) for place, level in sleep_levels(source.text)]
     once: dict[tuple[str, int | Position], Found] = {}
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
         for each in run(RULES if case.other is None else COMMON, case):
-            if not (engine.partial and each.place == engine.at.start):  # what it lacks may come from elsewhere
-                edits = () if each.doubt else each.edits
+            lacks, elsewhere = each.place == engine.at.start, engine.partial or recipe.template
+            if not (lacks and elsewhere):
+                edits = () if each.doubt or recipe.template else each.edits
                 once.setdefault((each.code, each.place), replace(each, edits=edits, where=engine.where))
-    return [*found, *once.values()]
+    return [*_in_whole(recipe, source), *once.values()]
+
+
+def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Found]:
+    """Find what is true of the file, and of none of its engines."""
+    for problem, place in recipe.unread:
+        yield Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
+    for slip in recipe.slips if not recipe.template else ():  # of a template, they may be of two branches
+        yield Found(slip.code, slip.start, slip.words)
+    if recipe.template:
+        yield Found("template-values", max(source.text.find("{{"), 0))
+    for place, level in sleep_levels(source.text):
+        yield Found("level-not-read", place, {"level": level})
 
 
 # --- Mending, and what was found in the course of it ----------------------------------------------------------------

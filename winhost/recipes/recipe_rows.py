@@ -111,6 +111,9 @@ def _names(find: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def _fits(find: Mapping[str, Any], setting: Setting) -> bool:
     if "value" in find and not meets(setting.value or "", find["value"]):
         return False
+    if "$" in (setting.value or ""):  # it may be anything, so that only what is written there tells
+        wanted = find.get("value")
+        return "switched" not in find and not (isinstance(wanted, Mapping) and {"unlike", "not"} & wanted.keys())
     return "switched" not in find or setting.is_on is find["switched"]
 
 

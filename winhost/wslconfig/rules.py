@@ -354,6 +354,7 @@ def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[Found]]:
     codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
     text = data.decode(codec, "replace")
     if codec == "utf-16-be" or "\0" in text or (codec == "utf-16-le" and not dialect.windows):
+        text = "" if text.count("\0") * 3 > len(text) else text  # UTF-16 without a mark: no line of it is one
         return text, [Found("encoding", START, {"found": "no text" if codec == "utf-8" else codec.upper()})]
     whole = text.encode(codec) == data
     return text, [] if whole else [Found("not-utf8", START)]
