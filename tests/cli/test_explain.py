@@ -7,9 +7,9 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.rows import each_row
-from winhost.findings.codes import explain_lint, lint_codes
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
+from winhost.knowledge.lint_codes import explain_lint, lint_codes
 from winhost.symptoms.table import said_of
 
 

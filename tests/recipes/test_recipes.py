@@ -10,8 +10,8 @@ from tests.cases import read_cases
 from tests.rows import each_row
 from tests.serving.situations import ROOT, linux, shipped
 from winhost.compat.target import Target
-from winhost.findings.codes import lint_codes
 from winhost.findings.condition import fault_of
+from winhost.knowledge.lint_codes import lint_codes
 from winhost.model.reason import Category
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget

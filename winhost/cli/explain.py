@@ -17,9 +17,9 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
-from winhost.findings.codes import explain_lint, lint_codes
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain as story_of
+from winhost.knowledge.lint_codes import explain_lint, lint_codes
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.masking import masked

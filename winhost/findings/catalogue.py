@@ -27,7 +27,7 @@ class Catalogue(Mapping[str, R]):
     """The rows of a file, or of all files of a folder, by their keys and in their order.
 
     `_all` is there what a row of the file has unless it says otherwise, `_basis` the same of evidence that is written
-    within a row; `_linters` names the codes of linters that share the rows (codes.py).
+    within a row; `_linters` names the codes of linters that share the rows (knowledge/lint_codes.py).
     """
 
     def __init__(self, place: Traversable, row: Callable[[str, dict[str, Any]], R]) -> None:
