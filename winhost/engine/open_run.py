@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
 from winhost import __version__
 from winhost.core.answers import Id, identity
 from winhost.core.marks import MarkedRun, without
@@ -11,7 +12,7 @@ from winhost.core.steps import Step
 from winhost.engine import disk_images, uploads
 from winhost.engine.failures import EndOfRun, wrong_host
 from winhost.engine.host_session import HostSession
-from winhost.engine.journal import Journal, SCHEMA
+from winhost.engine.journal import SCHEMA, Journal
 from winhost.engine.planning import CheckedPlan, request_of
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_context import RunContext
