@@ -176,9 +176,26 @@ function Assert-WinhostFlags {
     }
 }
 
+function Assert-WinhostForm {
+    param($Desired, [string]$Name, [string]$Form, [string]$Says)
+    # A text of this form, or nothing.
+    $text = Read-WinhostField $Desired $Name
+    if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $Form)) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is $Says."
+    }
+}
+
 function Test-WinhostDesired {
     param($Desired, [string]$Name)
     $null -ne $Desired.PSObject.Properties[$Name]
+}
+
+function Join-WinhostDesired {
+    param($State, $Desired)
+    # Into a state what is desired of it.
+    foreach ($property in @($Desired.PSObject.Properties)) {
+        $State[$property.Name] = $property.Value
+    }
 }
 
 function Test-WinhostAccepted {

@@ -6,7 +6,7 @@ from typing import Self
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, MiB
 from winhost.paths.wsl2_network import Mode
-from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
+from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.wslconfig import WSLCONF, changed
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -106,12 +106,6 @@ def wsl_conf(settings: Wsl2Settings, mode: Mode) -> Conf:
         return Conf(changed("", values, WSLCONF), network=None, resolver=None)
     if bridge.dns:
         values["network", "generateResolvConf"] = "false"
-    return Conf(changed("", values, WSLCONF), _network(bridge), _resolver(bridge))
-
-
-def _network(bridge: Bridge) -> str:
-    return network_file(StaticAddress.parse(bridge.address, str(bridge.gateway), tuple(map(str, bridge.dns))))
-
-
-def _resolver(bridge: Bridge) -> str | None:
-    return "".join(f"nameserver {server}\n" for server in bridge.dns) or None
+    static = StaticAddress.parse(bridge.address, str(bridge.gateway), tuple(map(str, bridge.dns)))
+    resolver = "".join(f"nameserver {server}\n" for server in bridge.dns) or None
+    return Conf(changed("", values, WSLCONF), network_file(static), resolver)

@@ -69,16 +69,11 @@ class _ResourceTypes(Mapping[str, ResourceType]):
     def states(self) -> tuple[type[State], ...]:
         modules = {module for modules in self._modules.values() for module in modules}
         found = [state for module in modules for state in _declared(module)]
-        place = self._systems.index
-        return tuple(
-            sorted(
-                found, key=lambda state: (place(_system(state)), state.resource_type.order, state.resource_type.name)
-            )
-        )
+        return tuple(sorted(found, key=self._order))
 
-
-def _system(state: type[State]) -> str:
-    return state.__module__.split(".")[2]
+    def _order(self, state: type[State]) -> tuple[int, int, str]:
+        system = state.__module__.split(".")[2]
+        return self._systems.index(system), state.resource_type.order, state.resource_type.name
 
 
 @once

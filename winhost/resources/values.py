@@ -69,7 +69,8 @@ def secret_reference(of: str) -> Value:
     return Value(f"a secret reference to {of} (env:NAME, file:/PATH …)", fits)
 
 
-UUID = text(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "a UUID, as uuidgen makes one, in lower case")
+GUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+UUID = text(GUID, "a UUID, as uuidgen makes one, in lower case")
 SHA256_OR_NOTHING = or_nothing(text(r"[0-9a-f]{64}", "a SHA-256"))
 
 

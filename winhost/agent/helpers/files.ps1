@@ -13,6 +13,15 @@ function Read-WinhostFile {
     }
 }
 
+function Read-WinhostJson {
+    param([string]$Path)
+    $bytes = Read-WinhostFile $Path
+    if ($null -eq $bytes) {
+        return $null
+    }
+    ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+}
+
 function Read-WinhostBytes {
     param([string]$Path)
     # What is just being replaced is not there for a moment: only what is not there twice is not there.

@@ -26,6 +26,23 @@ function ConvertFrom-WinhostWord {
     Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Word is none of $($Names -join ', ')."
 }
 
+function ConvertTo-WinhostDigest {
+    param($Bytes)
+    # SHA-256; nothing of nothing. This one is of Windows itself, also where its policy (FIPS) forbids those of .NET.
+    if ($null -eq $Bytes) {
+        return $null
+    }
+    $sha256 = New-Object -TypeName System.Security.Cryptography.SHA256CryptoServiceProvider
+    $sum = $sha256.ComputeHash([byte[]]$Bytes)
+    $sha256.Dispose()
+    [System.BitConverter]::ToString($sum).Replace('-', '').ToLowerInvariant()
+}
+
+function Measure-WinhostText {
+    param([string]$Text)
+    ConvertTo-WinhostDigest ([System.Text.Encoding]::UTF8.GetBytes($Text))
+}
+
 function ConvertTo-WinhostGuid {
     param($Text)
     # Lower case and without braces; nothing where there is none.

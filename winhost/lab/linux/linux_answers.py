@@ -219,7 +219,7 @@ class LinuxAnswers:
         paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in cast("Sequence[Json]", told["files"])}
         for path in paths.values():
             self.linux.disk.write(path, "")
-        marks = {line: names["packed_mark"](path) for line, path in paths.items()}
+        marks = {line: names["mark_of"](path) for line, path in paths.items()}
         record = {"folder": folder, **told, "files": [*paths], "marks": marks}
         names["put"](names["record_of_packed"](folder), json.dumps(record), 0o600)
 

@@ -1,7 +1,5 @@
 """Users of a Linux."""
 
-from collections.abc import Sequence
-
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule
 from winhost.resources.base import ResourceType, State, resource
@@ -10,11 +8,8 @@ from winhost.resources.values import FLAG, Value, or_nothing, text
 
 
 def _sorted_names(value: Json) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value) and _sorted(value)
-
-
-def _sorted(names: Sequence[str]) -> bool:
-    return list(names) == sorted(set(names))
+    texts = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    return texts and list(value) == sorted(set(value))
 
 
 _NAMES = Value("a list of groups, each once and in order", _sorted_names)

@@ -105,11 +105,7 @@ function Find-WinhostHolder {
         return "*$Account"
     }
     Assert-WinhostAccountName $Account
-    $user = Find-WinhostAccount $Account
-    if ($null -eq $user) {
-        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $Account."
-    }
-    "*$($user.SID)"
+    "*$(Read-WinhostSid $Account)"
 }
 
 function Write-WinhostRight {

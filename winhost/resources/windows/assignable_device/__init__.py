@@ -2,14 +2,13 @@
 
 from winhost.core.rules import Condition, ConsentRule, KeepIf, NeedRule, UndoRule
 from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
-from winhost.resources.values import text
+from winhost.resources.values import GUID, text
 from winhost.resources.windows.vm_settings import OFF
 
 ENABLED = "host-enabled"
 DISABLED = "host-disabled"
 DISMOUNTED = "dismounted"
 ASSIGNED = "assigned:"
-GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 def assigned(vm: str) -> str:

@@ -1,20 +1,11 @@
 """External switches."""
 
-import re
-
-from winhost.core.answers import Json
 from winhost.core.rules import Condition, KeepIf, Rests, UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CUTS_THE_WIRE
-from winhost.resources.values import Value
+from winhost.resources.values import GUID, or_nothing, text
 
 NONE, SETTLED = "none", "settled"
-
-_GUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-
-
-def _guid(value: Json) -> bool:
-    return isinstance(value, str) and re.fullmatch(_GUID, value) is not None
 
 
 @resource(
@@ -23,7 +14,7 @@ def _guid(value: Json) -> bool:
         title="external switches",
         order=130,
         key=("name",),
-        sets={"adapter": Value("the interface GUID of an adapter, or nothing", lambda v: v is None or _guid(v))},
+        sets={"adapter": or_nothing(text(GUID, "the interface GUID of an adapter"))},
         requires="HyperVRole",
         after=("NetworkAdapter",),
         absent={"adapter": None, "management_os": False, "vms": 0, "phase": NONE, "detail": None},

@@ -4,11 +4,7 @@ function Read-WinhostSwitchFile {
     param([string]$Name)
     for ($try = 1; $true; $try++) {
         try {
-            $bytes = Read-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name"
-            if ($null -eq $bytes) {
-                return $null
-            }
-            return ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+            return Read-WinhostJson "$(Read-WinhostProgramData)\winhost\switch\$Name"
         }
         catch [System.IO.IOException] {
             if ($try -ge 10) {

@@ -249,7 +249,7 @@ function Join-WinhostSwitchScript {
     $names = @(
         'Stop-Winhost', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramData'
         'Open-WinhostMachine', 'Find-WinhostScheduled'
-        'Read-WinhostFile', 'Read-WinhostBytes', 'Wait-WinhostGap', 'Assert-WinhostNoLink', 'Test-WinhostLink'
+        'Read-WinhostJson', 'Read-WinhostFile', 'Read-WinhostBytes', 'Wait-WinhostGap', 'Assert-WinhostNoLink', 'Test-WinhostLink'
         'Split-WinhostPath', 'Write-WinhostFile', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostBound'
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'

@@ -100,10 +100,8 @@ function Set-WinhostFirmwareBoot {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('next')
     Assert-WinhostAdministrator
+    Assert-WinhostForm $Desired 'next' '\A[0-9A-F]{4}\z' 'the four digits of a boot entry'
     $next = $Desired.next
-    if ($null -ne $next -and "$next" -cnotmatch '\A[0-9A-F]{4}\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'next is the four digits of a boot entry.'
-    }
     Assert-WinhostUefi
     if ($null -eq $next) {
         $null = Invoke-WinhostBcdedit @('/deletevalue', '{fwbootmgr}', 'bootsequence')

@@ -71,6 +71,15 @@ function Find-WinhostAccount {
     }
 }
 
+function Read-WinhostSid {
+    param([string]$Account)
+    $user = Find-WinhostAccount $Account
+    if ($null -eq $user) {
+        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $Account."
+    }
+    "$($user.SID)"
+}
+
 function Test-WinhostOwnAccount {
     param($User)
     Test-WinhostText "$($User.Description)" $script:WinhostAccountMarker 'Ordinal'

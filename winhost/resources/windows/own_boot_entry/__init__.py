@@ -6,10 +6,9 @@ from types import MappingProxyType
 from winhost.core.answers import Json
 from winhost.core.rules import ConsentRule, UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.values import FLAG, or_nothing, text
+from winhost.resources.values import FLAG, GUID, or_nothing, text
 
 NO_ENTRY: Mapping[str, Json] = MappingProxyType({"made": False, "partition": None, "path": None, "entry": None})
-_GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SET = ("made", "partition", "path")
 
 
@@ -21,7 +20,7 @@ _SET = ("made", "partition", "path")
         key=("name",),
         sets={
             "made": FLAG,
-            "partition": or_nothing(text(_GUID, "the GUID of a partition")),
+            "partition": or_nothing(text(GUID, "the GUID of a partition")),
             "path": or_nothing(
                 text(r"(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)", "a path such as \\EFI\\boot\\bootx64.efi")
             ),

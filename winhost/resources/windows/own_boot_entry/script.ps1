@@ -68,14 +68,8 @@ function Set-WinhostOwnBootEntry {
 function Assert-WinhostEntryDesired {
     param($Desired)
     Assert-WinhostFlags $Desired @('made')
-    $partition = Read-WinhostField $Desired 'partition'
-    if ($null -ne $partition -and $partition -cnotmatch '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'partition is the GUID of a partition.'
-    }
-    $path = Read-WinhostField $Desired 'path'
-    if ($null -ne $path -and $path -cnotmatch '\A(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'path is one such as \EFI\boot\bootx64.efi.'
-    }
+    Assert-WinhostForm $Desired 'partition' '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'the GUID of a partition'
+    Assert-WinhostForm $Desired 'path' '\A(\\[A-Za-z0-9._-]{1,40}){1,8}\.(efi|EFI)\z' 'one such as \EFI\boot\bootx64.efi'
 }
 
 # ---- come and go

@@ -7,13 +7,12 @@ from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
 from winhost.model.units import Bytes, MiB
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.values import FLAG, or_nothing, sizes, text
+from winhost.resources.values import FLAG, GUID, or_nothing, sizes, text
 
 LINUX_PARTITION, STAGING, OWN_EFI = "linux", "staging", "efi"
 NO_PARTITION: Mapping[str, Json] = MappingProxyType(
     dict.fromkeys(("made", "disk", "offset", "size", "label", "partition"), None) | {"made": False, "ours": False}
 )
-_GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SET = ("made", "disk", "offset", "size", "label")
 LABEL = text("WINHOST-[0-9a-f]{8}|WINHOST", "WINHOST, or that and eight digits after a dash")
 
@@ -26,7 +25,7 @@ LABEL = text("WINHOST-[0-9a-f]{8}|WINHOST", "WINHOST, or that and eight digits a
         key=("name",),
         sets={
             "made": FLAG,
-            "disk": or_nothing(text(_GUID, "the GUID of a disk")),
+            "disk": or_nothing(text(GUID, "the GUID of a disk")),
             "offset": or_nothing(sizes(MiB)),
             "size": or_nothing(sizes(MiB)),
             "label": or_nothing(LABEL),

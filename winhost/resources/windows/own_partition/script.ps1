@@ -94,14 +94,8 @@ function Assert-WinhostPartitionDesired {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$part is in bytes, in steps of 1 MiB."
         }
     }
-    $disk = Read-WinhostField $Desired 'disk'
-    if ($null -ne $disk -and $disk -cnotmatch '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'disk is the GUID of a disk.'
-    }
-    $title = Read-WinhostField $Desired 'label'
-    if ($null -ne $title -and $title -cnotmatch '\AWINHOST(-[0-9a-f]{8})?\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'label is WINHOST, or that and eight digits.'
-    }
+    Assert-WinhostForm $Desired 'disk' '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'the GUID of a disk'
+    Assert-WinhostForm $Desired 'label' '\AWINHOST(-[0-9a-f]{8})?\z' 'WINHOST, or that and eight digits'
 }
 
 # ---- come and go

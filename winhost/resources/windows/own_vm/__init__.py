@@ -7,7 +7,7 @@ from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
 from winhost.model.units import Bytes, MiB
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.values import FLAG, Value, or_nothing, sizes, text
+from winhost.resources.values import FLAG, GUID, Value, or_nothing, sizes, text
 
 NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 """A VM of ours, its folder and its guest have one name, so it is one that all three can have."""
@@ -25,7 +25,6 @@ NO_VM: Mapping[str, Json] = MappingProxyType(
         "secure_boot": None,
     }
 )
-_GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SET = ("made", "cpus", "memory", "switch", "vlan", "mac", "secure_boot")
 
 
@@ -43,7 +42,7 @@ def _up_to(most: int, expected: str) -> Value:
             "made": FLAG,
             "cpus": _up_to(2048, "a number of processors"),
             "memory": or_nothing(sizes(2 * MiB)),
-            "switch": or_nothing(text(_GUID, "the GUID of a switch")),
+            "switch": or_nothing(text(GUID, "the GUID of a switch")),
             "vlan": _up_to(4094, "a VLAN, 1 to 4094"),
             "mac": or_nothing(text("[0-9A-F]{12}", "a MAC address as Hyper-V writes it, 02AB00112233")),
             "secure_boot": or_nothing(FLAG),

@@ -94,13 +94,8 @@ function Assert-WinhostVmDesired {
     Assert-WinhostWhole $Desired 'cpus' 1 2048
     Assert-WinhostWhole $Desired 'memory' 2097152 1099511627776000
     Assert-WinhostWhole $Desired 'vlan' 1 4094
-    $forms = @{ switch = '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z'; mac = '^[0-9A-F]{12}\z' }
-    foreach ($name in @('switch', 'mac')) {
-        $text = Read-WinhostField $Desired $name
-        if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $forms[$name])) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is a GUID, or a MAC address of 12 hexadecimal digits."
-        }
-    }
+    Assert-WinhostForm $Desired 'switch' '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'a GUID'
+    Assert-WinhostForm $Desired 'mac' '^[0-9A-F]{12}\z' 'a MAC address of 12 hexadecimal digits'
 }
 
 # ---- whose it is

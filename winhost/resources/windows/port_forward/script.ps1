@@ -113,9 +113,7 @@ function Test-WinhostIpAddress {
 function Join-WinhostForward {
     param($Before, $Desired)
     $goal = @{ target = $Before.target; connect_port = $Before.connect_port; allowed = $Before.allowed }
-    foreach ($property in @($Desired.PSObject.Properties)) {
-        $goal[$property.Name] = $property.Value
-    }
+    Join-WinhostDesired $goal $Desired
     if (@($goal.allowed).Count -eq 0) {
         # Of a forward that is shut: a rule for no network at all would let in everybody.
         $goal.allowed = $null

@@ -6,12 +6,11 @@ from types import MappingProxyType
 from winhost.core.answers import Json
 from winhost.core.rules import ConsentRule, UndoRule
 from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.values import FLAG, INTERFACE, or_nothing, text
+from winhost.resources.values import FLAG, GUID, INTERFACE, or_nothing, text
 
 NO_INSTALLER: Mapping[str, Json] = MappingProxyType(
     {"made": False, **dict.fromkeys(("partition", "image", "files", "user", "address", "host_key", "ticket"))}
 )
-_GUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _COPYING = 3600  # seconds that some GB may take from a slow disk, also to be hashed
 
 
@@ -23,7 +22,7 @@ _COPYING = 3600  # seconds that some GB may take from a slow disk, also to be ha
         key=("name",),
         sets={
             "made": FLAG,
-            "partition": or_nothing(text(_GUID, "the GUID of a partition")),
+            "partition": or_nothing(text(GUID, "the GUID of a partition")),
             "image": or_nothing(text("[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}", "the SHA-256 and the name of a staged file")),
             "files": or_nothing(text(r"[A-Za-z0-9+/]{4,65536}={0,2}", "files by their paths, as gzip in base64")),
             "user": or_nothing(text(r"[a-z_][a-z0-9_-]{0,31}", "the name of a user")),

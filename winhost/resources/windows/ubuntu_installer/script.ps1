@@ -79,21 +79,13 @@ function Set-WinhostUbuntuInstaller {
 function Assert-WinhostInstallerDesired {
     param($Desired)
     Assert-WinhostFlags $Desired @('made')
-    $forms = @{
-        partition = @('\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z', 'the GUID of a partition')
-        image = @('\A[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}\z', 'the SHA-256 and the name of a staged file')
-        files = @('\A[A-Za-z0-9+/]{4,65536}={0,2}\z', 'files by their paths, as gzip in base64')
-        user = @('\A[a-z_][a-z0-9_-]{0,31}\z', 'the name of a user')
-        address = @('\A[0-9a-f.:]{2,45}/[0-9]{1,3}\z', 'an address with its network, as 192.0.2.10/24')
-        host_key = @('\Assh-ed25519 [A-Za-z0-9+/]{68}\z', 'an ed25519 key, without a name')
-        ticket = @('\A[0-9a-f]{64}\z', 'a SHA-256')
-    }
-    foreach ($name in @($forms.Keys)) {
-        $text = Read-WinhostField $Desired $name
-        if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $forms[$name][0])) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is $($forms[$name][1])."
-        }
-    }
+    Assert-WinhostForm $Desired 'partition' '\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'the GUID of a partition'
+    Assert-WinhostForm $Desired 'image' '\A[0-9a-f]{64}-[A-Za-z0-9._-]{1,63}\z' 'the SHA-256 and the name of a staged file'
+    Assert-WinhostForm $Desired 'files' '\A[A-Za-z0-9+/]{4,65536}={0,2}\z' 'files by their paths, as gzip in base64'
+    Assert-WinhostForm $Desired 'user' '\A[a-z_][a-z0-9_-]{0,31}\z' 'the name of a user'
+    Assert-WinhostForm $Desired 'address' '\A[0-9a-f.:]{2,45}/[0-9]{1,3}\z' 'an address with its network, as 192.0.2.10/24'
+    Assert-WinhostForm $Desired 'host_key' '\Assh-ed25519 [A-Za-z0-9+/]{68}\z' 'an ed25519 key, without a name'
+    Assert-WinhostForm $Desired 'ticket' '\A[0-9a-f]{64}\z' 'a SHA-256'
 }
 
 function Test-WinhostInstallerParts {
@@ -308,17 +300,6 @@ function Measure-WinhostStaged {
     $lines = [string[]]@(foreach ($path in @($Files.Keys)) { "$($path.ToLowerInvariant()) $($Files[$path])" })
     [System.Array]::Sort($lines, [System.StringComparer]::Ordinal)
     Measure-WinhostText ($lines -join "`n")
-}
-
-function Measure-WinhostText {
-    param([string]$Text)
-    $sha = [System.Security.Cryptography.SHA256]::Create()
-    try {
-        [System.BitConverter]::ToString($sha.ComputeHash([System.Text.Encoding]::UTF8.GetBytes($Text))).Replace('-', '').ToLowerInvariant()
-    }
-    finally {
-        $sha.Dispose()
-    }
 }
 
 # ---- go

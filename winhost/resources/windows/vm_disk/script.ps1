@@ -63,10 +63,7 @@ function Set-WinhostVmDisk {
 function Assert-WinhostDiskDesired {
     param($Desired)
     Assert-WinhostFlags $Desired @('made')
-    $image = Read-WinhostField $Desired 'image'
-    if ($null -ne $image -and "$image" -cnotmatch '^[0-9a-f]{64}\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'image is the SHA-256 of a staged file.'
-    }
+    Assert-WinhostForm $Desired 'image' '^[0-9a-f]{64}\z' 'the SHA-256 of a staged file'
     Assert-WinhostWhole $Desired 'size' 1048576 70368744177664
 }
 

@@ -124,13 +124,9 @@ function Assert-WinhostSeedDesired {
     if ((Test-WinhostDesired $Desired 'stage') -and @('none', 'attached', 'retired') -cnotcontains $Desired.stage) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'stage is none, attached or retired.'
     }
-    $forms = @{ user = '^[a-z_][a-z0-9_-]{0,31}\z'; address = '^[0-9a-f.:]{2,45}/[0-9]{1,3}\z'; template = '^[A-Za-z0-9+/]{4,16384}={0,2}\z' }
-    foreach ($name in @('user', 'address', 'template')) {
-        $text = Read-WinhostField $Desired $name
-        if ($null -ne $text -and ($text -isnot [string] -or $text -cnotmatch $forms[$name])) {
-            Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$name is none, or has another form."
-        }
-    }
+    Assert-WinhostForm $Desired 'user' '^[a-z_][a-z0-9_-]{0,31}\z' 'the name of a user'
+    Assert-WinhostForm $Desired 'address' '^[0-9a-f.:]{2,45}/[0-9]{1,3}\z' 'an address with its network, as 192.0.2.10/24'
+    Assert-WinhostForm $Desired 'template' '^[A-Za-z0-9+/]{4,16384}={0,2}\z' 'a packed disc in base64'
     if (-not (Test-WinhostDesired $Desired 'host_keys')) {
         return
     }

@@ -69,9 +69,7 @@ function Set-WinhostWslAccess {
     Assert-WinhostInstalled $Key
     $distro = @(Find-WinhostDistros $Key)[0]
     $goal = Read-WinhostAccess $distro
-    foreach ($property in @($Desired.PSObject.Properties)) {
-        $goal[$property.Name] = $property.Value
-    }
+    Join-WinhostDesired $goal $Desired
     if ($null -eq $goal.port -and -not (Test-WinhostDesired $Desired 'allowed')) {
         # Nobody comes in where there is no way.
         $goal.allowed = $null

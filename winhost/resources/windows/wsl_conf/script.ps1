@@ -53,9 +53,7 @@ function Set-WinhostWslConf {
     $distro = @(Find-WinhostDistros $Key)[0]
     $conf = Read-WinhostConf $distro
     $null = Invoke-WinhostInside $Key 'conf' $lines 300
-    foreach ($property in @($Desired.PSObject.Properties)) {
-        $conf[$property.Name] = $property.Value
-    }
+    Join-WinhostDesired $conf $Desired
     Write-WinhostDistroRecord $Key (Join-WinhostRecord $distro.record $conf $distro.record.access)
     # Read when the distro starts, and never again.
     Stop-WinhostDistro $Key

@@ -84,9 +84,7 @@ function Set-WinhostWslConfig {
         Stop-Winhost 'Winhost.Unavailable' 'ObjectNotFound' "$($Key.account) has never logged on to this host." 'AccountTasks'
     }
     $goal = Read-WinhostWslConfig $folder
-    foreach ($property in @($Desired.PSObject.Properties)) {
-        $goal[$property.Name] = $property.Value
-    }
+    Join-WinhostDesired $goal $Desired
     if ($null -ne (Read-WinhostWslInstalled 'Version') -and (Test-WinhostJobs $Key.account)) {
         # A VM that runs read what is there now; from the next line on nobody could tell.
         $told = "What the VM of $($Key.account) was made with could not be written down"

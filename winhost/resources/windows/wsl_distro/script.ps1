@@ -199,11 +199,7 @@ function Read-WinhostDistroFolder {
 
 function Read-WinhostDistroRecord {
     param([string]$Account, [string]$Distro)
-    $bytes = Read-WinhostFile "$(Read-WinhostDistroFolder $Account $Distro).json"
-    if ($null -eq $bytes) {
-        return $null
-    }
-    ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+    Read-WinhostJson "$(Read-WinhostDistroFolder $Account $Distro).json"
 }
 
 function Read-WinhostOurs {
@@ -266,23 +262,6 @@ function Read-WinhostSlow {
     [int]$within
 }
 
-function Find-WinhostImage {
-    param([string]$Image)
-    foreach ($file in @(Find-WinhostStagedFiles $Image)) {
-        return Join-WinhostStagedPath $file
-    }
-    Stop-Winhost 'Winhost.NotStaged' 'ObjectNotFound' "No file with SHA-256 $Image was brought to this host."
-}
-
-function Read-WinhostSid {
-    param([string]$Account)
-    $user = Find-WinhostAccount $Account
-    if ($null -eq $user) {
-        Stop-Winhost 'Winhost.NotFound' 'ObjectNotFound' "There is no account $Account."
-    }
-    "$($user.SID)"
-}
-
 function Add-WinhostDistro {
     param($Key, $Image, $How)
     Assert-WinhostImage $Image
@@ -291,7 +270,7 @@ function Add-WinhostDistro {
         Assert-WinhostMadeOf $Key $Image
         return
     }
-    $staged = Find-WinhostImage $Image
+    $staged = Find-WinhostStagedFile $Image
     $folder = Read-WinhostDistroFolder $Key.account $Key.distro
     $record = Read-WinhostDistroRecord $Key.account $Key.distro
     # What we began and were cut off from is half a distro, and nobody's work.

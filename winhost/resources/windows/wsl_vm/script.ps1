@@ -27,14 +27,9 @@ function Read-WinhostConfigDigest {
         return $null
     }
     $text = (Read-WinhostWslConfig $folder).text
-    if ($null -eq $text) {
-        return $null
+    if ($null -ne $text) {
+        Measure-WinhostText $text
     }
-    # As Read-WinhostHash, and for its reason.
-    $sha256 = New-Object -TypeName System.Security.Cryptography.SHA256CryptoServiceProvider
-    $digest = $sha256.ComputeHash((New-Object -TypeName System.Text.UTF8Encoding -ArgumentList $false).GetBytes($text))
-    $sha256.Dispose()
-    [System.BitConverter]::ToString($digest).Replace('-', '').ToLowerInvariant()
 }
 
 function Read-WinhostVmConfig {
@@ -95,11 +90,7 @@ function Join-WinhostVmRecord {
 
 function Read-WinhostVmRecord {
     param([string]$Account)
-    $bytes = Read-WinhostFile (Join-WinhostVmRecord $Account)
-    if ($null -eq $bytes) {
-        return $null
-    }
-    ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
+    Read-WinhostJson (Join-WinhostVmRecord $Account)
 }
 
 function Write-WinhostVmRecord {
@@ -124,10 +115,8 @@ function Set-WinhostWslVm {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('config', 'mode')
     Assert-WinhostAccountName $Key.account
+    Assert-WinhostForm $Desired 'config' '^[0-9a-f]{64}\z' 'the SHA-256 of a text, or null'
     $config = Read-WinhostField $Desired 'config'
-    if ($null -ne $config -and "$config" -cnotmatch '^[0-9a-f]{64}\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'config is the SHA-256 of a text, or null.'
-    }
     $mode = Read-WinhostField $Desired 'mode'
     if ($null -ne $mode -and @('bridged', 'mirrored', 'nat') -cnotcontains "$mode") {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'mode is bridged, mirrored or nat, or null.'

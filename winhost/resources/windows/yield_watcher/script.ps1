@@ -27,7 +27,7 @@ function Read-WinhostWatcher {
         task = Read-WinhostTaskWord (Find-WinhostTask "watch-$Account")
         settings = Read-WinhostWatcherFile $Account 'settings.json'
         key = Read-WinhostWatcherFile $Account 'reference'
-        digest = Read-WinhostWatcherDigest (Read-WinhostFile "$(Read-WinhostWatcherFolder $Account)\key")
+        digest = ConvertTo-WinhostDigest (Read-WinhostFile "$(Read-WinhostWatcherFolder $Account)\key")
     }
     $script = "$(Read-WinhostWatcherFile $Account 'watch.ps1')".Replace("`r", '')
     if ($state.task -eq 'ready' -and -not (Test-WinhostText $script "$script:WinhostWatcherScript".Replace("`r", '') 'Ordinal')) {
@@ -43,18 +43,6 @@ function Read-WinhostWatcherFile {
         return $null
     }
     [System.Text.Encoding]::ASCII.GetString($bytes)
-}
-
-function Read-WinhostWatcherDigest {
-    param($Bytes)
-    if ($null -eq $Bytes) {
-        return $null
-    }
-    # As Read-WinhostHash, and for its reason.
-    $sha256 = New-Object -TypeName System.Security.Cryptography.SHA256CryptoServiceProvider
-    $digest = $sha256.ComputeHash([byte[]]$Bytes)
-    $sha256.Dispose()
-    [System.BitConverter]::ToString($digest).Replace('-', '').ToLowerInvariant()
 }
 
 function Read-WinhostWatcherFolder {
@@ -76,9 +64,7 @@ function Set-WinhostYieldWatcher {
     Assert-WinhostDesired $Desired @('task', 'settings', 'key', 'digest')
     $account = "$($Key.account)"
     $goal = Read-WinhostWatcher $account
-    foreach ($property in @($Desired.PSObject.Properties)) {
-        $goal[$property.Name] = $property.Value
-    }
+    Join-WinhostDesired $goal $Desired
     Assert-WinhostWatcher $goal
     $task = Find-WinhostTask "watch-$account"
     if ($null -ne $task) {
@@ -126,7 +112,7 @@ function Install-WinhostWatcher {
     else {
         $bytes = $ascii.GetBytes("$Secret")
     }
-    if ((Read-WinhostWatcherDigest $bytes) -cne $Goal.digest) {
+    if ((ConvertTo-WinhostDigest $bytes) -cne $Goal.digest) {
         Stop-Winhost 'Winhost.WrongHash' 'InvalidData' 'The key is another than the gateway knows: its hash differs.'
     }
     Initialize-WinhostFolder $data 'ours'
