@@ -1,4 +1,4 @@
-"""A general word never leads with one cause that is put forward as sure: it says nothing, ranks several, or is marked."""
+"""A general word never leads with one cause that is put forward as sure."""
 
 from __future__ import annotations
 
@@ -98,12 +98,46 @@ def test_a_general_word_leads_to_no_single_cause(word: str) -> None:
 
 
 # And behind the name of a program that many symptoms are about.
-PROGRAMS = (
-    "ansible docker podman kubectl nvidia-container-cli nvidia-smi dcgmi NVRM vfio-pci qemu wsl ssh sshd WinRM efibootmgr "
-    "mokutil cryptsetup netplan cloud-init casper subiquity ipmitool redfish iDRAC bcdedit reagentc pnputil diskpart dism "
-    "rufus Start-VM Get-VM Mount-VHD New-PSSession Invoke-Command Dismount-VMHostAssignableDevice "
-    "Add-VMGpuPartitionAdapter Hyper-V"
-).split()
+PROGRAMS = [
+    "ansible",
+    "docker",
+    "podman",
+    "kubectl",
+    "nvidia-container-cli",
+    "nvidia-smi",
+    "dcgmi",
+    "NVRM",
+    "vfio-pci",
+    "qemu",
+    "wsl",
+    "ssh",
+    "sshd",
+    "WinRM",
+    "efibootmgr",
+    "mokutil",
+    "cryptsetup",
+    "netplan",
+    "cloud-init",
+    "casper",
+    "subiquity",
+    "ipmitool",
+    "redfish",
+    "iDRAC",
+    "bcdedit",
+    "reagentc",
+    "pnputil",
+    "diskpart",
+    "dism",
+    "rufus",
+    "Start-VM",
+    "Get-VM",
+    "Mount-VHD",
+    "New-PSSession",
+    "Invoke-Command",
+    "Dismount-VMHostAssignableDevice",
+    "Add-VMGpuPartitionAdapter",
+    "Hyper-V",
+]
 # There the word is what the program itself is: not found.
 SAID_BY_THE_PROGRAM = {("efibootmgr", "Not found", "grub-install.no-efibootmgr")}
 
