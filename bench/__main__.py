@@ -10,7 +10,7 @@ import click
 from bench import gateway, neighbours
 from bench.commands import help_start, offline_assess, offline_plan
 from bench.fleet import further_host
-from bench.judging import assessing, explaining
+from bench.judging import assessing, explaining, judging
 from bench.linux import looked_at
 from bench.measure import Case, NotHere, Ratio, measure
 from bench.turns import first_swap, later_swap
@@ -23,6 +23,7 @@ PREPARE: tuple[Callable[[Path], AbstractContextManager[Case]], ...] = (
     offline_assess,
     detect,
     further_host,
+    judging,
     assessing,
     explaining,
     looked_at,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import process_time
 
 from bench.measure import Case
 from winhost.compat.assess import assess
@@ -15,10 +16,37 @@ from winhost.model.facts import Facts
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.paths import dda_mmio
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS_STATES
+
+
+@contextmanager
+def judging(folder: Path) -> Iterator[Case]:
+    """Verdicts alone, of facts that are typed already, in CPU time."""
+    files = [_write(folder, name, facts) for name, (facts, _) in expand_all().items()]
+
+    def parse() -> tuple[float, list[HostFacts]]:
+        began = process_time()
+        hosts = [_typed(HostFacts(read_document(file, Facts))) for file in files]
+        return process_time() - began, hosts
+
+    def work() -> float:
+        _, hosts = parse()
+        dda_mmio.forget()
+        began = process_time()
+        for host in hosts:
+            assess(host)
+        return process_time() - began
+
+    yield Case(
+        what=f"assess alone, {len(files)} hosts",
+        against="parsing and validating their facts files",
+        work=work,
+        yardstick=lambda: parse()[0],
+        aim=2.0,
+        told=True,
+    )
 
 
 @contextmanager
@@ -55,10 +83,7 @@ def _held_against_reading(
 
     def parse() -> None:
         for file in files:
-            parsed = HostFacts(read_document(file, Facts))
-            for state in WINDOWS_STATES:
-                with suppress(MissingFact):
-                    parsed.all(state)
+            _typed(HostFacts(read_document(file, Facts)))
 
     def work() -> None:
         for facts in read:
@@ -76,6 +101,13 @@ def _held_against_reading(
         yardstick=parse,
         aim=aim,
     )
+
+
+def _typed(host: HostFacts) -> HostFacts:
+    for state in WINDOWS_STATES:
+        with suppress(MissingFact):
+            host.all(state)
+    return host
 
 
 def _write(folder: Path, name: str, facts: Facts) -> Path:

@@ -14,7 +14,7 @@ from tests.processes import PATIENCE_S
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
 from winhost.resources.host import HostFacts
-from winhost.symptoms.diagnosis import Diagnosis, FoundSymptom, diagnosis
+from winhost.symptoms.diagnosis import Diagnosed, SymptomFinding, diagnosis
 
 CASES = Path(__file__).parent / "data" / "cases"
 Score: TypeAlias = Literal["right", "partly", "nothing known", "missed", "confidently wrong"]
@@ -47,15 +47,15 @@ def explained(case: Mapping[str, Any]) -> Score:
     return score(case, [*_leading(answer)], "\n".join(_told(found, len(found.causes)) for found in answer.found))
 
 
-def _leading(answer: Diagnosis) -> Iterator[str]:
+def _leading(answer: Diagnosed) -> Iterator[str]:
     for found in answer.found:
         yield _told(found, 1)
 
 
-def _told(found: FoundSymptom, causes: int) -> str:
+def _told(found: SymptomFinding, causes: int) -> str:
     open_causes = [cause for cause in found.causes if cause.standing != "ruled-out"][:causes]
-    told = [f"{cause.cause} {cause.tell} {cause.remedy}" for cause in open_causes]
-    return "\n".join([found.symptom, found.says, f"severity {found.severity}", *told])
+    told = [f"{cause.sentence} {cause.tell} {cause.remedy}" for cause in open_causes]
+    return "\n".join([found.code, found.sentence, f"severity {found.severity}", *told])
 
 
 def commanded(case: Mapping[str, Any], folder: Path) -> Score:

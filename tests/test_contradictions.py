@@ -24,7 +24,7 @@ from winhost.hardware.bars import BarSource, MmioRefused
 from winhost.hardware.host_gpus import bars_of
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import known_range
-from winhost.lab.physics.guest_mmio import GuestBars, fitting, window_end
+from winhost.lab.physics.virtual_machine import GuestBars, fitting, window_end
 from winhost.model.errors import WinhostError
 from winhost.model.path import path_of
 from winhost.model.reason import Finding, Verdict

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from winhost.lab.wire.certificate import make_certificate
+from winhost.lab.wire.wsman_endpoint import make_certificate
 from winhost.web.served import served as running
 
 PASSWORD = "canary-of-the-bmc"

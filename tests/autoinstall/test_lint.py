@@ -21,7 +21,7 @@ from winhost.autoinstall.lint import lint_autoinstall
 
 ROOT = Path(__file__).parents[2]
 CASES = read_cases(ROOT / "tests/data/autoinstall/lint.yaml")
-CASES |= {f"row: {row.code}": row.case for row in ROWS.all().values() if row.case}
+CASES |= {f"row: {row.code}": row.case for row in ROWS.values() if row.case}
 WHOLE = """\
 version: 1
 # the line that a finding without a place is not at
@@ -75,7 +75,7 @@ def test_the_file_is_read_as_the_installer_reads_it(name: str) -> None:
 
 
 def test_every_code_has_its_case() -> None:
-    assert {said.split(" ")[1] for case in CASES.values() for said in case["says"]} == ROWS.all().keys()
+    assert {said.split(" ")[1] for case in CASES.values() for said in case["says"]} == ROWS.keys()
 
 
 @given(st.text(alphabet=st.sampled_from("ab:{}[]&*!#'\"\n\t -?|>%@`,"), max_size=60))

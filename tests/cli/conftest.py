@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from winhost.cli import run, watch
-from winhost.cli.exit_codes import OWN, codes_of
+from winhost.cli.groups import OWN, codes_of
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab
 from winhost.model.documents import write_document

@@ -27,7 +27,7 @@ from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
 from winhost.model.yamlfile import kinds_at
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import HostFacts
 

@@ -1,6 +1,7 @@
 """What commands answer programs with: one envelope, published by `winhost schema`, written result by result."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 from tests.cli.conftest import Line, Said
 from tests.schemas import faults
 from winhost.cli.envelope import answer, answering
-from winhost.cli.formats import KINDS, schema_of
+from winhost.cli.formats import FILES, KINDS, schema_of
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.outputs import Form, asked_form
 from winhost.knowledge.catalogue import unknown_code
@@ -177,3 +178,8 @@ def test_a_version_is_changed_by_a_remedy_as_facts_are(line: Line, tmp_path: Pat
     assert refused.code == 3
     assert "[newer-vllm]" in refused.out
     assert line(*words, "--what-if", "newer-vllm").code == 0
+
+
+def test_the_help_of_schema_names_every_format(line: Line) -> None:
+    words = set(re.findall(r"[a-z-]+", " ".join(line("schema", "--help").out.split())))
+    assert {*FILES, *KINDS} - words == set()

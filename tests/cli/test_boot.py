@@ -13,7 +13,7 @@ from winhost.compat.assess import judge
 from winhost.connect.patience import Patience
 from winhost.engine.boot import INSTALLER, LINUX, WINDOWS, came_up, entry_of
 from winhost.lab.hostfile import find
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.running_lab import Lab
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts

@@ -25,7 +25,7 @@ from tests.serving.one_plan import KEY, hub_of_model, workload
 from tests.serving.stacks import IMAGE
 from winhost.cli import run
 from winhost.engine.store import Store
-from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
+from winhost.lab.linux.serving import STAND_IN, SimulatedServing
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli import chat
-from winhost.cli.completion_stream import Asking, CompletionStream, Message, NotNow
+from winhost.cli.chat import Asking, CompletionStream, Message, NotNow
 from winhost.cli.endpoint import Endpoint
 
 STOP = KeyboardInterrupt()

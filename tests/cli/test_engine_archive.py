@@ -10,7 +10,7 @@ from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
 from tests.images.test_saved_image import saved_by_an_older_docker, saved_by_docker, written
 from tests.serving.one_plan import KEY, hub_of_model, workload
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"

@@ -1,6 +1,6 @@
 """The story of a reason, from the command line."""
 
-from io import BytesIO, TextIOWrapper
+from io import BufferedReader, BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from tests.cli.conftest import Line
 from tests.rows import each_row
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
+from winhost.knowledge.lint_codes import explain_lint, lint_codes
 from winhost.symptoms.table import said_of
 
 
@@ -120,3 +121,37 @@ def test_no_secret_of_a_pasted_text_comes_out(line: Line, text: str, form: tuple
     Path("log").write_text(f"first\n{text}\n", "utf-8")
     said = line("explain", "log", *form)
     assert CANARY not in said.out + said.err
+
+
+def test_every_code_of_lint_has_its_story(line: Line) -> None:
+    for code in (
+        "serve.shm-small",
+        "cdi.key-twice",
+        "docker-daemon.wrong-kind",
+        "wslconf.unread",
+        "autoinstall.no-storage",
+    ):
+        said = line("explain", code)
+        assert said.out.startswith(f"{code}\n  ")
+        assert "`winhost lint` finds it" in said.out.replace("\n  ", " ")
+    for code in lint_codes():
+        told = explain_lint(code)
+        assert "{name}" not in told.sentence + (told.remedy.do if told.remedy else "")
+    assert line("explain", "serve.shm-smal").err.startswith(
+        "error: no reason has the code 'serve.shm-smal'; did you mean"
+    )
+
+
+def test_a_linter_lists_its_own_codes(line: Line) -> None:
+    listed = {row["code"] for row in line("explain", "--list", "cdi.", "--json").results}
+    assert {"cdi.no-cdi-kind", "cdi.key-twice"} <= listed
+    assert "cdi.shm-small" not in listed
+    assert "serve.no-cdi-kind" not in lint_codes()
+
+
+def test_a_pipe_is_read_without_a_sign_for_it(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"Error: 0x80070569\n")))
+    (found,) = line("explain", "--json").result["found"]
+    assert found["symptom"] == "wsl.service-logon"
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BufferedReader(BytesIO(b""))))  # type: ignore[arg-type]
+    assert "dda.client-sku" in line("explain").out

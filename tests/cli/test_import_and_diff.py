@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
-from winhost.cli.commands.facts import KINDS
+from winhost.cli.commands.look import KINDS
 from winhost.imports.sources import SOURCES
 
 DATA = Path(__file__).parent.parent / "data" / "imports"

@@ -7,7 +7,7 @@ from tests.cli.conftest import Line
 from winhost.lab.hostfile import expand, find
 from winhost.model.documents import write_document
 from winhost.recipes.wslconfig_limits import VALUES
-from winhost.resources.windows.wsl_policy import WslPolicy
+from winhost.resources.windows.read_only import WslPolicy
 from winhost.wslconfig.format import WSLCONFIG
 from winhost.wslconfig.keys import keys_of
 

@@ -59,7 +59,22 @@ def test_a_mended_file_is_a_new_one_that_the_same_people_read(line: Line) -> Non
     assert again.code == 2
     assert "compose.mended.yaml is a file that winhost did not write" in again.err
     assert line("lint", "serve", "compose.yaml", "--fix", "--force").code == 1
-    assert "\nWritten: other.yaml\n" in line("lint", "serve", "compose.yaml", "-o", "other.yaml").out
+    assert "\nWritten: other.yaml\n" in line("lint", "serve", "compose.yaml", "--fix", "-o", "other.yaml").out
+
+
+def test_a_file_is_mended_only_where_that_is_asked_for(line: Line) -> None:
+    Path("compose.yaml").write_text(COMPOSE)
+    said = line("lint", "serve", "compose.yaml", "-o", "other.yaml")
+    assert (said.code, Path("other.yaml").exists()) == (2, False)
+    assert "add --fix" in said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [(GOOD, "there is nothing to mend"), ("vllm serve m --dtype x --host 127.0.0.1", "none of this")]
+)
+def test_a_fix_that_mends_nothing_says_so(line: Line, text: str, why: str) -> None:
+    said = line("lint", "serve", text, "--vllm", "0.17.0", "--fix")
+    assert f"Nothing is written: {why}" in said.out
 
 
 def test_in_place_changes_the_words_concerned_and_no_other_byte(line: Line) -> None:
@@ -149,3 +164,37 @@ def test_wslconfig_is_held_against_the_host(line: Line, tmp_path: Path) -> None:
     assert said.code == 1
     assert "wslconfig.more-than-there" in said.out
     assert "wslconfig.no-drive" in said.out
+
+
+@pytest.mark.parametrize(
+    ("linter", "text"),
+    [
+        ("wslconfig", "[wsl2]\nmemori=4GB\n"),
+        ("wslconf", "[boot]\nsystemdd=true\n"),
+        ("autoinstall", "version: 1\nversoin: 1\n"),
+        ("docker-daemon", "[]"),
+        ("cdi", "kind: x\n"),
+        ("serve", f"{GOOD} --dtype x"),
+    ],
+)
+def test_every_lint_reads_standard_input(line: Line, monkeypatch: pytest.MonkeyPatch, linter: str, text: str) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(text.encode())))
+    said = line("lint", linter, "-")
+    assert said.code == 1
+    assert said.out.startswith("-:")
+
+
+@pytest.mark.parametrize("linter", ["wslconfig", "wslconf", "autoinstall", "docker-daemon", "cdi", "serve"])
+@pytest.mark.parametrize("data", [b"\x7fELF\x02\x01\x01" + bytes(range(256)) * 8, bytes(range(1, 32)) * 40 + b"ab\n"])
+def test_a_binary_file_is_one_error(line: Line, linter: str, data: bytes) -> None:
+    Path("file").write_bytes(data)
+    said = line("lint", linter, "file")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "error: file: this is a binary file, and no text\n"
+
+
+@pytest.mark.parametrize("linter", ["wslconfig", "autoinstall"])
+def test_a_file_in_utf_16_without_a_mark_is_one_finding(line: Line, linter: str) -> None:
+    Path("file").write_bytes("[wsl2]\nmemory=4GB\nswap=0\n".encode("utf-16-le"))
+    (found,) = line("lint", linter, "file", "--json").result["findings"]
+    assert "Error" not in found["sentence"]

@@ -24,7 +24,7 @@ from winhost import __version__
 from winhost.cli import log_lines
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import KEY, USER, Lab
-from winhost.lab.wire.wire_troubles import When, drop
+from winhost.lab.wire.served_host import When, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.documents import read_document
 from winhost.model.facts import Facts

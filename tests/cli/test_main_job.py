@@ -14,7 +14,7 @@ from tests.schemas import faults
 from winhost.cli import demo_steps
 from winhost.cli.running import stopping
 from winhost.lab.running_lab import Lab
-from winhost.lab.wire.wire_troubles import drop
+from winhost.lab.wire.served_host import drop
 from winhost.lab.wire.wsman import Action
 
 ACCEPT = ("--accept", "vm-stop,force-dismount", "--yes")

@@ -11,7 +11,7 @@ from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import CONSENTS, KEY, hub_of_model, workload
 from tests.serving.stacks import IMAGE
 from winhost.lab.hostfile import find
-from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"

@@ -8,9 +8,9 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.test_render_kubernetes import DIGEST, hub, key, workload
-from winhost.cli import cluster_options
+from winhost.cli import stack_options
 from winhost.images import k3s_release
-from winhost.lab.linux.simulated_cluster import SimulatedCluster
+from winhost.lab.linux.containers import SimulatedCluster
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -47,7 +47,7 @@ def test_options_of_a_cluster_are_for_a_workload(line: Line) -> None:
 
 
 def test_defaults_are_those_of_the_release() -> None:
-    assert cluster_options.K3S == k3s_release.NEWEST
+    assert stack_options.K3S == k3s_release.NEWEST
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.cli.conftest import Line
 from tests.images.stand_in_registry import StandInRegistry, serving
 from tests.schemas import faults
 from tests.serving.one_plan import KEY
-from winhost.cli import cluster_options
+from winhost.cli import stack_options
 from winhost.cluster import render_request
 
 DIGEST = f"sha256:{'ab' * 32}"
@@ -166,4 +166,4 @@ def test_what_wsl_cannot_run_is_refused_by_a_verdict(line: Line) -> None:
 
 
 def test_defaults_are_those_of_the_manifests() -> None:
-    assert (cluster_options.NAMESPACE, cluster_options.KEYS) == (render_request.NAMESPACE, render_request.KEYS)
+    assert (stack_options.NAMESPACE, stack_options.KEYS) == (render_request.NAMESPACE, render_request.KEYS)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.processes import started
-from winhost.cli.running import outcome_code, show_outcome, stopping
+from winhost.cli.running import show_outcome, stopping
 from winhost.engine.run_context import NotJudged, Outcome
 from winhost.engine.store import Store
 from winhost.lab.running_lab import Lab
@@ -208,7 +208,7 @@ def test_what_could_not_be_judged_is_told_with_the_next_command_and_is_a_failure
     missing = NotJudged("NVIDIA L40S", "AssignableDevice", {}, why, "HyperVRole")
     outcome = Outcome("r", "gpu-01", "not all rolled back", 0, missing=(missing,), next="…: winhost rollback r")
     show_outcome(outcome)
-    assert outcome_code(outcome) == Exit.FAILURE
+    assert outcome.exit_code == Exit.FAILURE
     told = capsys.readouterr().out
     assert f"NVIDIA L40S: not restored and not kept: {why}" in " ".join(told.split())
     assert "winhost rollback r" in told

@@ -22,8 +22,8 @@ from winhost.connect.wire_errors import SessionDropped
 from winhost.engine.serving_session import ServingSession
 from winhost.gateway.key_lines import parse_keys
 from winhost.lab.linux.linux_machine import NO_FILE
-from winhost.lab.linux.serving_answers import KEY_CHANGES, SimulatedServing
-from winhost.lab.linux.systemd_units import Unit
+from winhost.lab.linux.serving import KEY_CHANGES, SimulatedServing
+from winhost.lab.linux.software import Unit
 from winhost.lab.running_lab import Lab
 from winhost.serving.gateway_entries import gateway_entries
 

@@ -11,12 +11,11 @@ import pytest
 from tests.cli.conftest import Line
 from tests.schemas import faults
 from tests.serving.test_deployed import DEPLOYED, ENGINE, GATEWAY
-from winhost.cli import serve_down, serve_logs, serve_up, yields
+from winhost.cli import serve_change, serve_status
 from winhost.cli.serve_status import show_status
 from winhost.lab.linux.linux_machine import NO_FILE
-from winhost.lab.linux.served_engines import ServedEngines
-from winhost.lab.linux.serving_answers import STAND_IN, SimulatedServing
-from winhost.lab.linux.systemd_units import Unit
+from winhost.lab.linux.serving import STAND_IN, ServedEngines, SimulatedServing
+from winhost.lab.linux.software import Unit
 from winhost.lab.running_lab import Lab
 from winhost.model.served import EngineState, GatewayState, Sample, ServingState, UnitState
 from winhost.serving.deployed import DeployedEngine
@@ -50,8 +49,8 @@ def furnish(serving: SimulatedServing) -> None:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    for module in (serve_up, serve_down, serve_logs, yields):
-        monkeypatch.setattr(module, "_PAUSE_S", 0.001)
+    for module, name in ((serve_change, "_PAUSE_S"), (serve_change, "_STOP_PAUSE_S"), (serve_status, "_PAUSE_S")):
+        monkeypatch.setattr(module, name, 0.001)
     monkeypatch.setenv("CAROL", KEY)
     monkeypatch.setenv("METRICS", METRICS_KEY)
     with Lab([HOST], tmp_path, scale=0.001) as running:
@@ -306,7 +305,7 @@ def test_who_stops_one_that_takes_turns_is_told_that_it_comes_back(
     line: Line, host: str, by_turns: SimulatedServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(serve_down, "begin", lambda question, yes: asked.append(question))
+    monkeypatch.setattr(serve_change, "begin", lambda question, yes: asked.append(question))
     assert line("serve", "down", host, "--model", "org/second").code == 0
     assert line("serve", "down", host).code == 0
     assert ["The gateway starts org/second again" in each for each in asked] == [True, False]
@@ -381,7 +380,7 @@ def test_following_goes_on_until_it_is_stopped_and_the_document_is_whole(
             raise KeyboardInterrupt
         serving.journal.append((UNITS[0], "", f"line {pauses}"))
 
-    monkeypatch.setattr(serve_logs.time, "sleep", pause)
+    monkeypatch.setattr(serve_status.time, "sleep", pause)
     said = line("serve", "logs", host, "--follow", "--model", "org/model", "-n", 1, "--json")
     assert said.code == 130
     assert [each["text"] for each in said.results][1:] == ["line 1", "line 2"]
@@ -394,7 +393,7 @@ def test_ctrl_c_says_what_serves_and_what_goes_on(
         if len(serving.starts) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(serve_up.time, "sleep", stop)
+    monkeypatch.setattr(serve_change.time, "sleep", stop)
     said = line("serve", "up", host)
     assert said.code == 130
     assert "org/model serving; org/second goes on starting there; not started: gateway." in said.err

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.cli.errors import show_failure
 from winhost.cli.output import error_text
-from winhost.cli.show_errors import show_failure
 from winhost.cli.show_facts import show_facts
 from winhost.cli.show_groups import GROUPS, grouped_titles, show_notes
-from winhost.cli.values import format_two, format_value
+from winhost.cli.tables import format_two, format_value
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Unavailable
 from winhost.model.documents import read_document

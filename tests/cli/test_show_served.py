@@ -14,8 +14,8 @@ import pytest
 
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli.first_completion import PLACE, completions
+from winhost.cli.served_hosts import next_of_served
 from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
-from winhost.cli.show_served import next_of_served
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import Json
 from winhost.core.checks import Check

@@ -11,11 +11,11 @@ from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.serving.one_plan import KEY, hub_of_model, workload
-from winhost.cli import stack_wheels
-from winhost.cli.stack_options import StackWords
+from winhost.cli import planned_stack
+from winhost.cli.stack_options import StackOptions
 from winhost.cli.stack_parts import StackParts
 from winhost.hub.wheel_index import locked_packages
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.lab.running_lab import Lab
 from winhost.serving.packed_weights import NVCOMP_LOCK
 
@@ -86,7 +86,7 @@ def test_packed_weights_come_with_their_loader_also_offline_and_go(
     line: Line, linux: Any, hub: StandInHub, index: StandInIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.files[NVCOMP] = made_wheel({"nvidia/nvcomp/__init__.py": ""})
-    monkeypatch.setattr(stack_wheels, "NVCOMP_LOCK", index.lock(("nvidia-nvcomp-cu13", "6.0.0.12")))
+    monkeypatch.setattr(planned_stack, "NVCOMP_LOCK", index.lock(("nvidia-nvcomp-cu13", "6.0.0.12")))
     file = workload(line.folder)
     file.write_text(file.read_text("utf-8").replace("    id:", "    load_format: packed\n    id:", 1), "utf-8")
     serves = ("--workload", file, "--api-key", "alice=env:ALICE", "--hub", hub.url, "--index", index.index)
@@ -141,5 +141,5 @@ def test_the_version_of_vllm_is_that_of_its_lock(tmp_path: Path) -> None:
     file.write_text(file.read_text("utf-8").replace("versions:\n  vllm: 0.33.0\n", ""), "utf-8")
     assert "0.33" not in file.read_text("utf-8")
     (tmp_path / "vllm.txt").write_text("torch==2.9.0\nvllm==0.31.1 \\\n    --hash=sha256:00\n")
-    parts = StackParts(StackWords(file, engine_lock=tmp_path / "vllm.txt"))
+    parts = StackParts(StackOptions(file, engine_lock=tmp_path / "vllm.txt"))
     assert str(parts.workload.versions["vllm"]) == "0.31.1"

@@ -14,8 +14,8 @@ from tests.cli.conftest import Line
 from tests.cli.process import UNHURRIED
 from tests.processes import PATIENCE_S, started
 from winhost.cli.output import say
-from winhost.cli.streams import PIPE_CLOSED
 from winhost.cli.tables import table
+from winhost.cli.terminal import PIPE_CLOSED
 from winhost.cli.watch import Watch
 from winhost.engine.progress import ProgressEvent
 from winhost.model.documents import read_document

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.rows import each_row
 from winhost.cli import COMMANDS
-from winhost.cli.line_breaks import glued, unglued
+from winhost.cli.terminal import glued, unglued
 from winhost.model.documents import read_document
 from winhost.model.plan import Plan
 from winhost.model.shipped import shipped

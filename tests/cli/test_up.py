@@ -22,13 +22,13 @@ from tests.cli.terminal import stays, talk
 from tests.cli.up_desk import IMAGE, Desk, desk, fleet_of, hub_of_all, without_keys
 from tests.processes import PATIENCE_S, started
 from tests.rows import each_row
-from winhost.cli import this_machine, up
+from winhost.cli import named_hosts, up
 from winhost.cli.show_up import LINES
 from winhost.cli.up_runs import is_planned, new_folder, typed_again
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.store import Store
 from winhost.lab.hostfile import find
-from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import USER, Lab
 from winhost.model.fleet import Host, Ssh
 from winhost.web.served import served
@@ -50,14 +50,14 @@ def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
 
 def _reach_distro(found: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated distro listens at another port than it says."""
-    real, port = this_machine.this_machine, found.lab.linuxes[found.name].port
+    real, port = named_hosts.this_machine, found.lab.linuxes[found.name].port
 
     def reached() -> Host:
         host = real()
         assert isinstance(host, Host)
         return replace(host, ssh=Ssh(address="127.0.0.1", port=port))
 
-    monkeypatch.setattr(this_machine, "this_machine", reached)
+    monkeypatch.setattr(named_hosts, "this_machine", reached)
 
 
 def standing(line: Line) -> list[str]:
@@ -238,7 +238,7 @@ def test_a_run_that_stops_goes_on_by_the_command_that_began_it(
     accept: tuple[str, ...], retry: str | None, going_back: bool, hint: str
 ) -> None:
     steps = next_steps_of("R", going_back, accept, retry)
-    here = this_machine.this_machine()
+    here = named_hosts.this_machine()
     with pytest.raises(EndOfRun) as stopped, typed_again(here):
         raise EndOfRun("Halted", "stopped", host=here.name, run="R", next_steps=steps)
     assert stopped.value.hint == hint
@@ -386,7 +386,7 @@ def test_what_cannot_work_is_said_before_anything_is_changed(
         (("win11-pro-1gpu", "--path", "wsl"), 2, "did you mean"),
         (("win11-pro-2xl20-mcdm",), 3, "Do it all the same: winhost up --hub"),
         (("win11-pro-1gpu", "--path", "dda"), 3, "[dda.client-sku]"),
-        (("win11-pro-1gpu", "--path", "gpu-p"), 2, f"winhost assess {this_machine.this_machine().name}"),
+        (("win11-pro-1gpu", "--path", "gpu-p"), 2, f"winhost assess {named_hosts.this_machine().name}"),
         (("win11-pro-1gpu", "--path", "linux"), 2, "is for a host with kind: linux"),
         (("win11-pro-1gpu", "Qwen/Qwen3.5-122B-A10B-FP8"), 3, "does not fit"),
     )
@@ -579,8 +579,8 @@ def test_what_this_machine_calls_itself_is_this_machine(
 
 
 def test_who_is_not_root_is_told_so_first(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_machine, "local_powershell", lambda: None)
-    monkeypatch.setattr(this_machine, "getuser", lambda: "somebody")
+    monkeypatch.setattr(named_hosts, "local_powershell", lambda: None)
+    monkeypatch.setattr(named_hosts, "getuser", lambda: "somebody")
     monkeypatch.setattr("shutil.which", lambda program: None)
     said = line("up")
     assert (said.code, "somebody is not root here" in said.err) == (2, True)

@@ -14,8 +14,8 @@ from tests.cli.up_desk import IMAGE, hub_of_all
 from tests.connect.local_linux import local_linux
 from tests.processes import PATIENCE_S
 from winhost.connect.ssh_logon import SshConnection
-from winhost.lab.linux.own_linux import OwnLinux
-from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import Lab
 
 LINUX = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -29,7 +29,7 @@ def no_ssh(*_: object) -> None:
 @pytest.fixture
 def here(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnLinux]:
     monkeypatch.setattr("socket.gethostname", lambda: "My-Box.example.com")
-    monkeypatch.setattr("winhost.cli.this_machine.getuser", lambda: "root")
+    monkeypatch.setattr("winhost.cli.named_hosts.getuser", lambda: "root")
     monkeypatch.setattr(SshConnection, "open", no_ssh)
     programs = tmp_path / "programs"
     programs.mkdir()

@@ -14,7 +14,7 @@ from tests.cases import read_cases
 from tests.cli.conftest import Line
 from tests.rows import each_row
 from winhost.lab.hostfile import find
-from winhost.lab.linux.serving_answers import STAND_IN
+from winhost.lab.linux.serving import STAND_IN
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.model.units import MiB

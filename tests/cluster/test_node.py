@@ -25,7 +25,7 @@ from winhost.cluster.node import (
 )
 from winhost.core.answers import Record
 from winhost.engine.failures import EndOfRun
-from winhost.lab.linux.simulated_cluster import SimulatedCluster
+from winhost.lab.linux.containers import SimulatedCluster
 from winhost.model.errors import RefusedError
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped

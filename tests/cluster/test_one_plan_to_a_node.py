@@ -11,11 +11,10 @@ import yaml
 from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import CONSENTS, KEY, MODEL, hub_of_model, inside, windows
 from tests.serving.stacks import IMAGE
-from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.planned_stack import PlannedStack
-from winhost.cli.stack_options import StackWords
+from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.images.k3s_release import ReleaseAsset
-from winhost.lab.linux.simulated_cluster import SimulatedCluster
+from winhost.lab.linux.containers import SimulatedCluster
 from winhost.model.errors import RefusedError, UsageError
 from winhost.resources.host import HostFacts
 
@@ -40,8 +39,8 @@ def join(here: Any, folder: Path, hub: StandInHub, models: Any = None, **words: 
     file.write_text(yaml.safe_dump({**document, "versions": {"vllm": "0.33.0"}}), encoding="utf-8")
     key.write_text(KEY, encoding="ascii")
     key.chmod(0o600)
-    said = StackWords(file, api_key=(f"alice=file:{key}",), engine_image=IMAGE.pinned, hub=hub.url)
-    planned = PlannedStack(said, ClusterWords(no_device_plugin=False, device_plugin=IMAGE.pinned, **words))
+    said = StackOptions(file, api_key=(f"alice=file:{key}",), engine_image=IMAGE.pinned, hub=hub.url)
+    planned = PlannedStack(said, ClusterOptions(no_device_plugin=False, device_plugin=IMAGE.pinned, **words))
     planned.check()
     asked = here.request if hasattr(here, "book") else here.request()
     joined, found = planned.joined(HostFacts(here.facts()), asked)

@@ -16,7 +16,7 @@ from winhost.core.answers import RemoteFault, Unknown
 from winhost.model.facts import Facts
 from winhost.render import verdict_text
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.read_only import OsFamily
 
 UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))
 H200 = DATA / "recorded" / "nvidia-smi-2xH200-linux.xml"

@@ -13,8 +13,8 @@ import pytest
 
 from winhost.connect import this_linux
 from winhost.connect.tunnel import NotJoined
-from winhost.lab.linux.own_linux import OwnLinux
-from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.physics.host_state import HostDown
 from winhost.resources.linux.linux_scripts import boot_text, probe_text, serving_text, session_text
 
 PROGRAM = """#!{python} -IS

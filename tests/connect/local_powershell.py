@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from winhost.lab.wire.served_host import PipelineError
-from winhost.lab.wire.winrs_shell import RemoteCommand
+from winhost.lab.wire.shells import RemoteCommand
 from winhost.web.served import served as running
 
 PROGRAM = """#!{python} -IS

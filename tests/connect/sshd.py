@@ -17,7 +17,7 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire
-from winhost.lab.linux.sshd_files import sshd_file
+from winhost.lab.linux.linux_machine import sshd_file
 from winhost.model.fleet import Login
 from winhost.model.secrets import SecretRef
 

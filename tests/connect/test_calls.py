@@ -17,9 +17,9 @@ from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError, SessionDropped, TimedOut
 from winhost.core.answers import Unavailable
 from winhost.engine.detect import read_facts
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
-from winhost.lab.wire.wire_troubles import Moment, When, drop, exceed_quota, refuse
+from winhost.lab.wire.served_host import Moment, When, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import OVER_NETWORKS, WireKind
 from winhost.resources.registry import WINDOWS

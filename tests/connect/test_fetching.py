@@ -17,7 +17,7 @@ from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
 from winhost.engine.uploads import beside
-from winhost.lab.physics.found.curl import Curl
+from winhost.lab.physics.windows_software import Curl
 
 CONTENT = os.urandom(1000) * 3 + b"its end"
 KEY = {"sha256": sha256(CONTENT).hexdigest(), "name": "disk.vhdx", "source": "./disk.vhdx"}

@@ -8,8 +8,8 @@ from tests.processes import PATIENCE_S
 from winhost.connect.wire_errors import Drifted, SessionDropped, TimedOut
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
-from winhost.lab.contract.injected_faults import InjectedFault
-from winhost.lab.wire.wire_troubles import When, drop, exceed_quota
+from winhost.lab.contract.agent_answers import InjectedFault
+from winhost.lab.wire.served_host import When, drop, exceed_quota
 from winhost.lab.wire.wsman import Action
 
 NOBODY = "00000000-0000-0000-0000-000000000000"

@@ -13,9 +13,9 @@ from tests.connect.served import VM, Served
 from tests.connect.test_sending import CONTENT, NAME, STEP
 from tests.errors import raises
 from winhost.connect.wire_errors import Drifted, RemoteError
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.wire.wire_troubles import When, drop, refuse
+from winhost.lab.wire.served_host import When, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import OVER_NETWORKS, WireKind
 

@@ -25,9 +25,9 @@ from winhost.connect.wire_errors import (
     certificate_refused,
 )
 from winhost.core.answers import RemoteFault
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
-from winhost.lab.wire.wire_troubles import When, drop, refuse
+from winhost.lab.wire.served_host import When, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.model.errors import Exit
 

@@ -20,8 +20,7 @@ from winhost.cli.output import error_text
 from winhost.connect import wire_errors
 from winhost.connect.libraries import failure_of
 from winhost.core.answers import RemoteFault
-from winhost.lab.wire.served_host import PipelineError
-from winhost.lab.wire.wire_troubles import drop, exceed_quota, refuse
+from winhost.lab.wire.served_host import PipelineError, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action, WSManFault
 from winhost.model.errors import WinhostError
 from winhost.model.fleet import OVER_NETWORKS, Auth, WireKind

@@ -19,9 +19,9 @@ from winhost.connect.windows import WindowsConnector
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.lab_host import LabHost
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.wire.wire_troubles import When, drop, refuse
+from winhost.lab.wire.served_host import When, drop, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.lab.wire.wsman_endpoint import Endpoint
 from winhost.model.errors import WinhostError

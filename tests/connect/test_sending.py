@@ -16,7 +16,7 @@ from winhost.connect.file_copy import NotWritten, copied
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
-from winhost.lab.wire.wire_troubles import When, drop
+from winhost.lab.wire.served_host import When, drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import OVER_NETWORKS
 from winhost.model.units import MiB

@@ -20,7 +20,7 @@ from winhost.connect.wire_errors import SessionDropped
 from winhost.engine.detect import read_facts
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
-from winhost.lab.wire.wire_troubles import drop
+from winhost.lab.wire.served_host import drop
 from winhost.lab.wire.wsman import Action
 from winhost.model.fleet import Host, Transport, WireKind
 from winhost.model.fleetfile import load_fleet

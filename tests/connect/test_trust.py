@@ -17,7 +17,7 @@ from tests.connect.slow import answering, listening
 from tests.connect.test_refusals import session
 from tests.errors import raises
 from winhost.cli.output import error_text
-from winhost.lab.wire import certificate
+from winhost.lab.wire import wsman_endpoint
 from winhost.model.fleet import OVER_NETWORKS, Auth, WireKind
 
 both = pytest.mark.parametrize("kind", OVER_NETWORKS)
@@ -163,7 +163,7 @@ def test_what_is_wrong_with_a_certificate_is_told(
     serve: Serve, kind: WireKind, changes: dict[str, Any], what: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in changes.items():
-        monkeypatch.setattr(certificate, name, value)
+        monkeypatch.setattr(wsman_endpoint, name, value)
     with raises("CertificateRefused") as caught:
         serve(tls=True).open(kind=kind)
     assert what in error_text(caught.value)
@@ -173,7 +173,7 @@ def test_what_is_wrong_with_a_certificate_is_told(
 @both
 def test_a_certificate_for_another_name_is_told(serve: Serve, kind: WireKind, monkeypatch: pytest.MonkeyPatch) -> None:
     other = SimpleNamespace(IPv4Address=lambda _: ipaddress.ip_address("192.0.2.1"))
-    monkeypatch.setattr(certificate, "ipaddress", other)
+    monkeypatch.setattr(wsman_endpoint, "ipaddress", other)
     served = serve(tls=True)
     assert served.endpoint.certificate_path is not None
     shown = x509.load_pem_x509_certificate(served.endpoint.certificate_path.read_bytes())

@@ -31,10 +31,10 @@ from winhost.core.answers import Json, Key, Record, RemoteFault, Unavailable, Un
 from winhost.core.steps import Step
 from winhost.engine.detect import read_facts
 from winhost.engine.host_session import HostSession
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.hostfile import find
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.physics.wsl_session import Distro
+from winhost.lab.physics.wsl_exe import Distro
 from winhost.lab.running_lab import Lab
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer

@@ -35,10 +35,10 @@ from winhost.engine import planning
 from winhost.engine.planning import make_plan
 from winhost.engine.run_context import Outcome
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.served_engines import ServedEngines
-from winhost.lab.physics.guest_disc import read_disc
+from winhost.lab.linux.serving import ServedEngines
+from winhost.lab.physics.vm_making import read_disc
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 INSTALLED = "server2025-role-installed"

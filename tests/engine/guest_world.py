@@ -20,11 +20,10 @@ from winhost.connect.wire_errors import SessionDropped
 from winhost.engine.store import Store
 from winhost.images.guest_disk import SourceImage, guest_disk
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.guests import GuestLinux, GuestsOfHost
 from winhost.lab.linux.linux_answers import Sshd
-from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.linux.linuxes import GuestLinux, GuestsOfHost
+from winhost.lab.physics.host_state import HostDown
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.model.fleet import Host, Ssh, Transport

@@ -9,14 +9,12 @@ from winhost.connect.agent import Agent
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand
-from winhost.lab.linux.own_linux import OwnLinux
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit

@@ -11,13 +11,12 @@ from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import PathRequest, parse_request
+from winhost.paths.playbook import PathRequest, parse_request
 from winhost.resources.host import HostFacts
 
 NAME = "llm-02"

@@ -18,11 +18,11 @@ from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.contract.agent_answers import MARKS_FILE
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 CONTENT = os.urandom(1000) * 3 + b"its end"

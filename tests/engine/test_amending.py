@@ -15,9 +15,9 @@ from winhost.engine.journal import read_journal
 from winhost.engine.planning import PlanRefused
 from winhost.engine.run import preview_amended, resume
 from winhost.engine.run_state import RunState, replay
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.paths.path_request import PathRequest, parse_request
+from winhost.paths.playbook import PathRequest, parse_request
 
 REFUSAL = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
 

@@ -10,15 +10,13 @@ from winhost.compat.assess import assess
 from winhost.engine.choosing import recommended
 from winhost.engine.planning import PLANNERS, PlanRefused, make_plan
 from winhost.lab.hostfile import expand, find, host_files
-from winhost.model.errors import RefusedError
-from winhost.model.not_on_host import NotOnHost
+from winhost.model.errors import NotOnHost, RefusedError
 from winhost.model.path import path_of
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.paths.dda_selection import VmNotNamed
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 
 HOSTS = [path.stem for path in host_files()]
@@ -86,7 +84,8 @@ def refusal(name: str, **request: Any) -> str:
 
 
 def test_a_refusal_names_the_gpus_that_would_go_and_they_go() -> None:
-    hint = refusal("server2025-8gpu", vm="infer-01")
+    every = tuple(gpu.location for gpu in host("server2025-8gpu").gpus)
+    hint = refusal("server2025-8gpu", vm="infer-01", gpus=every)
     words = hint.partition("--path dda ")[2].splitlines()[0].replace("'", "").split()
     assert words[::2] == ["--vm", "--gpu", "--gpu"]
     assert plan(host("server2025-8gpu"), "dda", words[1], tuple(words[3::2]))
@@ -122,3 +121,16 @@ def test_who_has_to_name_a_vm_hears_which_are_fit() -> None:
         plan(host("thunderbolt"), "dda")
     assert "llm-01 (supported)" in str(which.value.hint)
     assert "files-01 (unverified)" in str(which.value.hint)
+
+
+def test_a_plan_takes_as_many_gpus_as_assess_says_go_together() -> None:
+    """Two H100 need a larger window than anybody has seen, and assess says that one is supported."""
+    facts = host("server2025-2xh100")
+    (judged,) = (each for each in assess(facts).paths if each.path == "dda")
+    assert judged.verdict is Verdict.SUPPORTED
+    made = plan(facts, "dda", "llm-01")
+    assert len({step.key["location"] for step in made.steps if step.resource == "AssignableDevice"}) == 1
+    assert any("stays where it is" in note and "[dda.window-over-cap]" in note for note in made.notes)
+    every = tuple(gpu.location for gpu in facts.gpus if gpu.pci.state.displays in (None, 0))
+    with pytest.raises(PlanRefused):
+        plan(facts, "dda", "llm-01", every)

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.test_software import FILE, MSI, SOURCE, physics, plan
 from tests.engine.world import World, world
 from tests.errors import raises
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import own_error
 
 WHOLE = 98  # bytes of the lab's stand-in for a file

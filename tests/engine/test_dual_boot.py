@@ -13,16 +13,15 @@ from winhost.autoinstall.facts_manifest import manifest_of_facts, windows_esp_of
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import PlanRefused, make_plan
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.documents import plain
 from winhost.model.plan import Plan, PlanRequest
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.shipped import shipped
 from winhost.model.units import GiB, MiB
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 
 PLAYBOOK = read_playbook(shipped("playbooks") / "dual-boot.yaml").model_dump(by_alias=True, mode="json")

@@ -21,8 +21,8 @@ from winhost.connect.ways_in import GuestSilent
 from winhost.engine.failures import EndOfRun
 from winhost.engine.planning import PlanRefused, check_plan
 from winhost.engine.verify import verify_plan
-from winhost.lab.physics.guest_disc import read_disc
 from winhost.lab.physics.ssh_keys import public_line
+from winhost.lab.physics.vm_making import read_disc
 from winhost.model.documents import plain
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX

@@ -15,7 +15,7 @@ from winhost.core.answers import Record
 from winhost.engine import host_session
 from winhost.engine.journal import read_journal
 from winhost.lab.hostfile import expand
-from winhost.lab.linux.package_manager import Apt, LabPackage
+from winhost.lab.linux.software import Apt, LabPackage
 from winhost.model.facts import Facts
 
 BLACKLIST = {

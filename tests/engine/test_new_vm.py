@@ -16,7 +16,7 @@ from winhost.engine.planning import PlanRefused, check_plan
 from winhost.engine.run import apply
 from winhost.engine.verify import verify_plan
 from winhost.knowledge import catalogue
-from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.model.fleet import Host, Transport
 from winhost.model.units import GiB

@@ -10,7 +10,7 @@ from tests.serving.stacks import FILES, IMAGE, KEY, request, stack_on
 from winhost.cli import stack_parts
 from winhost.cli.plan_options import PlanOptions
 from winhost.cli.planned_stack import PlannedStack
-from winhost.cli.stack_options import StackWords
+from winhost.cli.stack_options import StackOptions
 from winhost.cli.stack_parts import StackParts
 from winhost.core.answers import identity
 from winhost.engine.detect import read_facts
@@ -49,7 +49,7 @@ def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 def planned(facts: Facts, workload: Path, path: str) -> Plan | WinhostError:
     """As `winhost plan FACTS --path PATH --workload FILE --allow-unverified`; or the error."""
     said = {"api_key": ("alice=env:ALICE",), "digest": IMAGE.pinned.partition("@")[2], "plain_http": True}
-    joining = PlannedStack(StackWords(workload, allow=("10.20.0.0/16",), **said))
+    joining = PlannedStack(StackOptions(workload, allow=("10.20.0.0/16",), **said))
     joining.check()
     asked = PlanOptions(path, None, (), None, None, None, None, SETTINGS[path], True).request(path)
     try:

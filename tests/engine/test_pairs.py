@@ -25,8 +25,7 @@ from tests.errors import raises, suppressed
 from winhost.engine.rollback import rollback
 from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store, me
-from winhost.lab.contract.agent_answers import MARKS_FILE
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import MARKS_FILE, InjectedFault
 from winhost.lab.physics.windows_errors import own_error
 from winhost.model.errors import WinhostError
 

@@ -16,7 +16,7 @@ from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import PlanRefused
 from winhost.engine.run_state import replay
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.plan import Plan

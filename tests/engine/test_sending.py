@@ -15,7 +15,7 @@ from tests.rows import each_row
 from winhost.connect.wire_errors import SessionDropped, TimedOut
 from winhost.core.steps import Step
 from winhost.engine import uploads
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import own_error
 
 

@@ -11,7 +11,7 @@ from winhost.engine.failures import ConsentNeeded
 from winhost.engine.planning import make_plan
 from winhost.lab.physics.lab_section import LabSection
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 MSI = "db084e536279a59e90a26ec598d8aa8a4dff8309f41d078fd06242953ac1ebcd"

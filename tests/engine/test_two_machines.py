@@ -18,7 +18,7 @@ from tests.engine.two_machines import (
     two_machines,
 )
 from tests.errors import raises
-from winhost.cli.foreign_errors import from_missing_fact
+from winhost.cli.errors import from_missing_fact
 from winhost.connect.wire_errors import NotAvailable, SessionDropped, TimedOut
 from winhost.core.answers import MissingFact, Unknown
 from winhost.engine import planning
@@ -27,9 +27,9 @@ from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.verify import verify_plan
 from winhost.model.errors import Exit
 from winhost.model.plan import PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 from winhost.resources.registry import LINUX, titled
 
 

@@ -11,10 +11,10 @@ from winhost.engine import installing
 from winhost.engine.failures import ConsentNeeded, EndOfRun
 from winhost.engine.planning import check_plan
 from winhost.engine.run import apply
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import FirmwarePart
-from winhost.lab.physics.found.installer import TICKET
-from winhost.model.refusal import Refusal
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import FirmwarePart
+from winhost.lab.physics.installer import TICKET
+from winhost.model.reason import Refusal
 from winhost.paths.new_ubuntu import NewUbuntu, UbuntuDecisions
 from winhost.resources.host import HostFacts
 

@@ -14,7 +14,7 @@ from winhost.engine.journal import Journal, read_journal
 from winhost.engine.rollback import rollback
 from winhost.engine.run_context import Outcome
 from winhost.engine.run_state import replay
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.resources.registry import RULES
 

@@ -16,7 +16,7 @@ from winhost.engine.failures import ConsentNeeded
 from winhost.engine.journal import SCHEMA, Journal, read_journal
 from winhost.engine.planning import PlanRefused
 from winhost.engine.store import Store
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError

@@ -13,7 +13,7 @@ from tests.errors import raises
 from winhost.connect.wire_errors import NotAvailable
 from winhost.lab.physics.lab_section import AdapterPhysics, ImagePhysics, WslPhysics
 from winhost.lab.physics.local_accounts import BATCH
-from winhost.lab.physics.wsl_session import Distro
+from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.errors import WinhostError
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts

@@ -13,8 +13,7 @@ from tests.errors import raises
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import PlanRefused
 from winhost.lab.physics.lab_section import AccountPhysics
-from winhost.lab.physics.local_accounts import BATCH, DENY_BATCH, Account
-from winhost.lab.physics.scheduled_tasks import script_path
+from winhost.lab.physics.local_accounts import BATCH, DENY_BATCH, Account, script_path
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_firewall import ANY
 

@@ -16,7 +16,7 @@ from tests.rows import each_row
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.planning import PlanRefused
 from winhost.knowledge import catalogue
-from winhost.lab.linux.package_manager import LabPackage
+from winhost.lab.linux.software import LabPackage
 from winhost.lab.physics.local_accounts import Account
 from winhost.model.plan import Plan
 

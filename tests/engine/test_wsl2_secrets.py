@@ -11,7 +11,7 @@ import pytest
 from tests.engine.wsl2_world import ACCOUNT, Wsl2World, wsl2_world
 from tests.errors import raises
 from tests.secrets_kept import shown_in, watched
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import own_error
 from winhost.model.documents import write_document
 

@@ -18,19 +18,18 @@ from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.linux.linux_answers import DistrosOfHost, LinuxAnswers, Sshd
-from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.host_state import HostDown
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.physics.wsl_session import Distro
+from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import Deferred, Plan, PlanRequest, Unchecked
-from winhost.model.reason import PathVerdict, Verdict
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, PathVerdict, Verdict
 from winhost.model.secrets import SecretRef
-from winhost.paths.path_request import PathRequest, parse_request
+from winhost.paths.playbook import PathRequest, parse_request
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit
 

@@ -26,11 +26,10 @@ from winhost.engine.run_context import RunContext
 from winhost.engine.store import Store
 from winhost.engine.two_systems import TwoSystems
 from winhost.lab.hostfile import expand, find
-from winhost.lab.linux.beside_windows import LinuxBeside
 from winhost.lab.linux.linux_answers import Sshd
-from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.linux.linuxes import LinuxBeside
+from winhost.lab.physics.host_state import HostDown
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.played_installer import play_installer
@@ -40,8 +39,7 @@ from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
-from winhost.paths.path_request import PathRequest, parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import PathRequest, parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit

@@ -22,7 +22,7 @@ from winhost.engine.keys import with_ssh_key
 from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.fleet import Host, Transport
 from winhost.resources.shape import misfit

@@ -16,14 +16,13 @@ from winhost.engine.planning import check_plan, make_plan
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.wsl_session import Distro
+from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths.path_request import PathRequest, parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import PathRequest, parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit

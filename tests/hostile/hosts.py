@@ -11,8 +11,7 @@ import yaml
 from tests.rows import each_row
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Answer, Facts
 

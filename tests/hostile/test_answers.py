@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.hostile.mutated import ERROR, Mutator
-from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.errors import as_winhost_error
 from winhost.cli.output import error_text
 from winhost.cli.show_facts import show_facts
 from winhost.compat.evaluation import Requirements as Wanted
@@ -25,7 +25,7 @@ from winhost.engine.detect import missing, read_facts
 from winhost.engine.planning import make_plan
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
@@ -33,8 +33,7 @@ from winhost.model.facts import Facts
 from winhost.model.fleet import Host, Transport
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX, WINDOWS
 from winhost.resources.shape import misfit

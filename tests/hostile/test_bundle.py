@@ -15,7 +15,7 @@ from winhost.engine.planning import make_plan
 from winhost.model.errors import visible
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.yamlfile import adapter
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 NAME = "a-name-without-harm"

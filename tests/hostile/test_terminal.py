@@ -22,11 +22,10 @@ from winhost.engine.run_context import Outcome
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import plain, read_document, write_document
-from winhost.model.errors import WinhostError, visible, visible_json
+from winhost.model.errors import NotOnHost, WinhostError, visible, visible_json
 from winhost.model.facts import Facts
-from winhost.model.not_on_host import NotOnHost
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 __all__ = ["line"]

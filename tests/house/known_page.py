@@ -149,7 +149,7 @@ def _lints() -> str:
 def _linter(rows: Rows) -> str:
     cells = (
         (f"`{row.code}`", f"{row.severity} ({row.severity.category})", row.says, _kinds(row.evidence))
-        for row in sorted(rows.all().values(), key=lambda row: -row.severity.rank)
+        for row in sorted(rows.values(), key=lambda row: -row.severity.rank)
     )
     return _table(("code", "severity", "what it says", "evidence"), cells)
 

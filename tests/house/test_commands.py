@@ -14,8 +14,9 @@ from click.testing import CliRunner
 
 from tests.rows import each_row
 from winhost.cli import COMMANDS, winhost
-from winhost.cli.exit_codes import OWN, codes_of
-from winhost.cli.options import RunOptions
+from winhost.cli.groups import OWN, codes_of
+from winhost.cli.options import HostsAndFacts, KeyRules, RunOptions
+from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.model.errors import Exit
 
 
@@ -79,6 +80,9 @@ def test_the_overview_of_a_group_cuts_no_sentence(group: str) -> None:
     )
 
 
+OBJECTS = (RunOptions, StackOptions, ClusterOptions, HostsAndFacts, KeyRules, NewVmOptions)  # of options
+
+
 def test_what_carries_a_command_out_takes_what_its_options_give() -> None:
     """The two stand in different modules, so that neither `--help` nor a tab loads what the command does."""
     for words, command in every_command():
@@ -89,6 +93,15 @@ def test_what_carries_a_command_out_takes_what_its_options_give() -> None:
         given = {parameter.name for parameter in command.params if parameter.expose_value}
         if "outputs" in given:
             given = given - {"outputs", "as_json"} | {"output"}
-        if "guest_deadline" in given:
-            given = given - {each.name for each in fields(RunOptions)} | {"options"}
-        assert {*inspect.signature(function).parameters} == given, words
+        parameters = inspect.signature(function).parameters
+        for name, parameter in parameters.items():
+            if parameter.annotation in (
+                RunOptions,
+                StackOptions,
+                ClusterOptions,
+                HostsAndFacts,
+                KeyRules,
+                NewVmOptions,
+            ):
+                given = given - {each.name for each in fields(parameter.annotation)} | {name}
+        assert {*parameters} == given, words

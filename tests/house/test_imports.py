@@ -26,8 +26,8 @@ MAY_IMPORT = {
     "resources": {"model", "agent"},
     "resources/linux": {"model", "agent", "gateway", "resources"},
     "imports": {"model", "resources"},
-    "knowledge": {"model"},
-    "findings": {"model", "knowledge"},
+    "findings": {"model"},
+    "knowledge": {"model", "findings"},
     "hardware": {"model", "resources"},
     "sizing": {"model"},
     "wslconfig": {"model", "findings", "resources"},
@@ -127,10 +127,8 @@ HELP_MAY_LOAD = {
     "winhost",
     "winhost.__main__",
     "winhost.cli",
-    "winhost.cli.exit_codes",
     "winhost.cli.groups",
-    "winhost.cli.line_breaks",
-    "winhost.cli.streams",
+    "winhost.cli.terminal",
 }
 
 

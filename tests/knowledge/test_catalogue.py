@@ -34,8 +34,8 @@ from winhost.model.reason import Confidence, Kind, Mender
 from winhost.model.workload import Model
 from winhost.recipes.recipe_rows import ROWS as RECIPES
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.partitionable_gpu import PartitionableGpu
-from winhost.serving import lost
+from winhost.resources.windows.read_only import PartitionableGpu
+from winhost.serving import choice
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms
 from winhost.wslconfig.rules import ROWS as WSL
@@ -182,9 +182,9 @@ def test_each_piece_of_evidence_is_used_and_each_used_one_exists() -> None:
     used |= {key for topic in catalogue.topics().values() for keys in topic.grounds.values() for key in keys}
     used |= read_cases(ARITHMETIC).keys()  # tests/sizing/test_budget.py holds these
     used |= {key for name in NAMES for row in (*profile(name).rows, *profile(name).chosen) for key in row.evidence}
-    used |= {*lost.EVIDENCE}
+    used |= {*choice.EVIDENCE}
     used |= {key for symptom in symptoms().values() for cause in symptom.causes for key in cause.evidence}
-    used |= {key for linter in (RECIPES, WSL, INSTALLER) for row in linter.all().values() for key in row.evidence}
+    used |= {key for linter in (RECIPES, WSL, INSTALLER) for row in linter.values() for key in row.evidence}
     used |= {row["evidence"] for rows in versions.table().values() for row in _rows(rows) if "evidence" in row}
     assert used == catalogue.evidence().keys()
 

@@ -13,7 +13,7 @@ from winhost.model.shipped import shipped
 from winhost.resources.host import HostFacts, typed
 from winhost.resources.registry import WINDOWS_STATES
 from winhost.resources.windows.pci_device import PciDevice
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 BASE = "server2025-3gpu"
 NAMES = [path.stem for path in host_files()]

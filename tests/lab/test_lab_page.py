@@ -7,13 +7,10 @@ import pytest
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.lab.physics.found.curl import Curl, CurlPhysics
-from winhost.lab.physics.found.disks import Disks, DisksPhysics
-from winhost.lab.physics.found.firmware import FirmwarePart, FirmwarePhysics
-from winhost.lab.physics.found.installer import InstallerPhysics
-from winhost.lab.physics.found.power_plans import PowerPlanPhysics, PowerPlans
-from winhost.lab.physics.found.sleep_states import SleepPhysics, SleepStates
+from winhost.lab.physics.disks import Disks, DisksPhysics
+from winhost.lab.physics.firmware import FirmwarePart, FirmwarePhysics
 from winhost.lab.physics.host_nats import HostNats
+from winhost.lab.physics.installer import InstallerPhysics
 from winhost.lab.physics.lab_section import (
     AccountPhysics,
     AdapterPhysics,
@@ -29,7 +26,8 @@ from winhost.lab.physics.lab_section import (
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_network import Network
-from winhost.lab.physics.windows_software import Software
+from winhost.lab.physics.windows_power import Power, PowerPlanPhysics, SleepPhysics
+from winhost.lab.physics.windows_software import Curl, CurlPhysics, Software
 from winhost.lab.physics.wsl_distros import Distros
 from winhost.lab.powershell.standins import cmdlets
 
@@ -50,8 +48,8 @@ NOT_WINDOWS = {
     "part",
     "settled_state",
 }
-PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, PowerPlans, Curl)
-PARTS += (Disks, FirmwarePart, SleepStates)
+PARTS = (Machine, Software, Accounts, Distros, Network, HostNats, Power, Curl)
+PARTS += (Disks, FirmwarePart)
 # Of a role or feature: the profiled hosts may not have had it.
 OPTIONAL_MODULES = {"BitLocker", "Hyper-V", "ServerManager"}
 

@@ -24,7 +24,7 @@ from winhost.model.documents import write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.yamlfile import adapter
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import LINUX
 

@@ -19,9 +19,9 @@ from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import START, SshConnector, SshTarget
 from winhost.connect.wire_errors import Unreachable
-from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
+from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.distro_network import StaticAddress, network_file
+from winhost.paths.wsl2_config_files import StaticAddress, network_file
 from winhost.resources.linux.linux_scripts import session_text
 
 ADAPTERS = "ve-wh-"

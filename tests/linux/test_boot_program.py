@@ -12,7 +12,7 @@ import pytest
 
 from tests.processes import PATIENCE_S
 from winhost.agent import linux_boot
-from winhost.lab.physics.found.firmware import load_option, numbers
+from winhost.lab.physics.firmware import load_option, numbers
 from winhost.resources.linux.linux_scripts import boot_text
 
 ESP = "5f1b7c02-0001-4a6b-8c9d-0e1f2a3b4c5d"

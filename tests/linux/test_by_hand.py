@@ -17,7 +17,7 @@ from winhost.bundle import linux_commands, linux_host, linux_run
 from winhost.bundle.bundle_files import bundle, linux_sources, sums
 from winhost.cli import run as main
 from winhost.core.marks import MarkedRun, mark_of
-from winhost.lab.linux.package_manager import LabPackage
+from winhost.lab.linux.software import LabPackage
 from winhost.model.documents import read_document, write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan

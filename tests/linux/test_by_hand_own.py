@@ -12,7 +12,7 @@ from tests.linux.unpacked import unpack_linux
 from winhost.bundle.bundle_files import bundle
 from winhost.engine.planning import make_plan
 from winhost.model.facts import Facts
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")

@@ -17,7 +17,7 @@ from tests.serving.stacks import request, stack_on
 from tests.serving.test_day_two import made as driver_and_stack
 from tests.serving.test_day_two import upgraded
 from winhost.bundle.bundle_files import bundle
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.model.workload import ModelState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="run.py wants root, and folders of root's")

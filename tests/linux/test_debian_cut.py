@@ -17,7 +17,7 @@ from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, Sessi
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.host_session import HostSession
 from winhost.engine.host_steps import steps_on
-from winhost.lab.linux.sshd_files import SSHD_FILE
+from winhost.lab.linux.linux_machine import SSHD_FILE
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
 

@@ -23,7 +23,7 @@ from tests.linux.serving_debian import (
 from tests.linux.test_debian_gateway import KEY
 from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
-from winhost.lab.linux.serving_answers import START_LOG
+from winhost.lab.linux.serving import START_LOG
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 

@@ -20,17 +20,15 @@ from tests.rows import each_row
 from winhost.connect.agent import Agent
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand
-from winhost.lab.linux.container_store import ContainerStore
-from winhost.lab.linux.first_disk import RESOLVER as RESOLVER_LINK
-from winhost.lab.linux.inner_python import interpreter
-from winhost.lab.linux.own_linux import OwnLinux
-from winhost.lab.linux.package_manager import LabPackage
-from winhost.lab.linux.programs import InnerLinux
-from winhost.lab.linux.simulated_cluster import CONFIG, PROGRAM, UNIT
-from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
-from winhost.lab.linux.systemd_units import CDI, Unit
-from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.linux.containers import CONFIG, PROGRAM, UNIT, ContainerStore
+from winhost.lab.linux.disk import RESOLVER as RESOLVER_LINK
+from winhost.lab.linux.inner_python import InnerLinux, interpreter
+from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
+from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.linux.programs import PROGRAMS
+from winhost.lab.linux.software import CDI, LabPackage, Unit
+from winhost.lab.physics.host_state import HostDown
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.resources.registry import LINUX, LINUX_STATES
 
@@ -125,7 +123,7 @@ def test_what_a_script_would_change_is_heard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", ["ctypes", "builtins", "asyncio", "multiprocessing", "posix", "_io", "os.nothing"])
 def test_a_script_imports_nothing_that_leads_out(here: TwoMachines, module: str) -> None:
-    with interpreter(InnerLinux(here.inside.linux, 1)) as inner:
+    with interpreter(InnerLinux(here.inside.linux, 1, PROGRAMS)) as inner:
         names = inner.load("winhost.agent.linux_agent")
         imports = names["__builtins__"]["__import__"]
         with pytest.raises((ImportError, AttributeError)):

@@ -22,8 +22,7 @@ from winhost.model.fleet import Sudo
 from winhost.model.secrets import SecretRef
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
-from winhost.resources.linux.linux_system import LinuxSystem
-from winhost.resources.linux.listening_port import ListeningPort
+from winhost.resources.linux.read_only import LinuxSystem, ListeningPort
 from winhost.resources.registry import is_linux
 from winhost.resources.shape import misfit
 

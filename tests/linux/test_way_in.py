@@ -17,9 +17,9 @@ from tests.linux.wsl import Wsl
 from tests.processes import PATIENCE_S
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import AuthenticationFailed
-from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
+from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.distro_network import StaticAddress, network_file
+from winhost.paths.wsl2_config_files import StaticAddress, network_file
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.windows.windows_scripts import inside_script
 

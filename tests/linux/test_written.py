@@ -12,10 +12,17 @@ from tests.linux.openpgp import fingerprint
 from tests.linux.sandbox import Sandbox
 from tests.linux.test_agent import CTK
 from tests.processes import PATIENCE_S
-from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, sshd_file
-from winhost.paths.distro_containers import CDI_PATH, CDI_PATH_FILE, CDI_SERVICE, CDI_SERVICE_FILE
-from winhost.paths.distro_network import StaticAddress
-from winhost.paths.distro_packages import TOOLKIT, Repository, docker
+from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, sshd_file
+from winhost.paths.distro_containers import (
+    CDI_PATH,
+    CDI_PATH_FILE,
+    CDI_SERVICE,
+    CDI_SERVICE_FILE,
+    TOOLKIT,
+    Repository,
+    docker,
+)
+from winhost.paths.wsl2_config_files import StaticAddress
 
 pytestmark = pytest.mark.real
 

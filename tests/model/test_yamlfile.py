@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -338,3 +338,20 @@ def test_many_files_of_a_kind_take_one_adapter(tmp_path: Path, monkeypatch: pyte
         (tmp_path / f"{size}.json").write_text(json.dumps({"size": size}), "utf-8")
         assert load_json(tmp_path / f"{size}.json", Kind).size == size
     assert made == [Kind]
+
+
+class Chosen(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    suspend: Literal["disk"] | bool = False
+    state: Literal["resident", "sleeping"] = "resident"
+
+
+def test_a_value_of_several_kinds_is_one_fault_with_the_word_that_was_meant(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("suspend: dsk\nstate: sleping\n", "utf-8")
+    with raises("FileFaults") as refused:
+        load(file, Chosen)
+    assert [told.partition(": ")[2] for told in errors.faults(refused.value)] == [
+        "suspend: should be 'disk', true or false, not 'dsk'; did you mean 'disk'?",
+        "state: should be 'resident' or 'sleeping', not 'sleping'; did you mean 'sleeping'?",
+    ]

@@ -14,14 +14,14 @@ from tests.rows import each_row
 from winhost.core.answers import Record
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import GiB, MiB
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, mac_address
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.network_adapter import NetworkAdapter
+from winhost.resources.windows.read_only import NetworkAdapter
 from winhost.sizing.host_memory import wsl_default_ram
 from winhost.wslconfig import WSLCONF, effective, lint
 

@@ -25,7 +25,7 @@ from winhost.lab.powershell import powershell_engine
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 INSTALLED = "server2025-role-installed"

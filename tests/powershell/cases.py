@@ -9,7 +9,7 @@ from typing import Any
 from tests.cases import read_cases
 from tests.powershell.twins import machine
 from winhost import resources
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 
 SHARED = Path(__file__).parents[1] / "data" / "powershell" / "differential.yaml"

@@ -10,7 +10,7 @@ from tests.engine.world import World
 from tests.powershell.bundles import ByHand, Person, a_person, twin, unpack
 from tests.powershell.twins import machine
 from winhost.engine.store import Store
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 
 HOST = "win11-pro-1gpu"

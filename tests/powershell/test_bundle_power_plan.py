@@ -11,11 +11,11 @@ from tests.powershell.bundles import ByHand, Person, a_person, twin, unpack
 from tests.powershell.twins import machine
 from winhost.engine.planning import make_plan
 from winhost.engine.store import Store
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.plan import PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 HOST = "server2025-role-installed"

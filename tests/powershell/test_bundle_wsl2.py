@@ -17,12 +17,12 @@ from tests.powershell.bundle_cases import as_compared, left_open
 from tests.powershell.bundles import ByHand, Done, Person, WatchedCmdlets, a_person, filmed, restart, unpack
 from tests.powershell.twins import machine
 from winhost.engine.planning import make_plan
-from winhost.lab.physics.scheduled_tasks import script_path
+from winhost.lab.physics.local_accounts import script_path
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_firewall import ANY
 from winhost.lab.powershell import powershell_engine
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 HOST = "win11-pro-1gpu"

@@ -27,7 +27,7 @@ from winhost.lab.powershell.calls.cmdlet_process import BoundParameters
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.host import HostFacts
 
 __all__ = ["case", "person"]

@@ -10,7 +10,7 @@ from tests.powershell.cases import CASES, WORLDS, read
 from tests.powershell.twins import Scripts, comparable, contract, hosts, machine, of, scripts, verdict
 from tests.rows import each_row
 from winhost.core.answers import Record, Unavailable
-from winhost.lab.physics.scheduled_tasks import script_path
+from winhost.lab.physics.local_accounts import script_path
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.windows.windows_scripts import job_script

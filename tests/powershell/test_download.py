@@ -11,8 +11,8 @@ import pytest
 
 from tests.powershell.twins import Scripts, scripts
 from tests.processes import PATIENCE_S
-from winhost.lab.wire.certificate import make_certificate
 from winhost.lab.wire.served_host import PipelineError
+from winhost.lab.wire.wsman_endpoint import make_certificate
 from winhost.resources.windows.windows_scripts import agent_text
 
 CONTENT = bytes(range(256)) * 8_000

@@ -11,7 +11,7 @@ import pytest
 from tests.cases import read_cases
 from tests.powershell.twins import NO_PIPELINE_STOPS, Scripts, machine, scripts
 from winhost.lab.lab_host import INVOKE
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.powershell.powershell_engine import EngineStopped
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell_host import EngineHost, EngineRunspace

@@ -11,6 +11,7 @@ from tests.rows import each_row
 from tests.serving.situations import ROOT, linux, shipped
 from winhost.compat.target import Target
 from winhost.findings.condition import fault_of
+from winhost.knowledge.lint_codes import lint_codes
 from winhost.model.reason import Category
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
@@ -22,7 +23,7 @@ KEYS = {"text", "path", "vllm", "host", "linux", "wsl", "finds", "notes", "mende
 CASES: dict[str, Any] = {
     f"{file.stem}: {name}": case for file in sorted(FOLDER.glob("*.yaml")) for name, case in read_cases(file).items()
 }
-CASES |= {f"row: {row.code}": row.case for row in ROWS.all().values() if row.case}
+CASES |= {f"row: {row.code}": row.case for row in ROWS.values() if row.case}
 
 
 def target_of(case: dict[str, Any]) -> RecipeTarget:
@@ -81,13 +82,19 @@ def test_there_are_as_many_as_were_promised() -> None:
 def test_every_code_has_its_case() -> None:
     cased = {said.split(" ")[1] for case in CASES.values() for said in case["finds"]}
     cased |= {note.partition(".")[2] for case in CASES.values() for note in case.get("notes", ())}
-    assert cased == ROWS.all().keys()
+    assert cased == ROWS.keys()
+
+
+def test_every_code_belongs_to_the_linter_that_prints_it() -> None:
+    for name, case in CASES.items():
+        for each in linted(name, case["text"].encode(case.get("encoding", "utf-8")), target_of(case)).findings:
+            assert each.code in lint_codes(), name
 
 
 def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
-    for row in ROWS.all().values():
+    for row in ROWS.values():
         assert row.do
-        assert row.evidence or row.code in ("unreadable", "a-template")
+        assert row.evidence or row.code in ("unreadable", "a-template", "template-values")
         assert {*row.find} <= {*SELECTORS}
         assert {*row.mend} <= {*MENDS}
         assert (

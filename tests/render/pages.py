@@ -8,7 +8,7 @@ from pathlib import Path
 from winhost.compat.evaluation import Requirements, evaluate
 from winhost.compat.needs import wanted
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.model.facts import Facts
 from winhost.model.workload import Workload

@@ -11,7 +11,7 @@ import pytest
 from winhost.core.answers import NOT_THERE, Missing, MissingFact, Record, RemoteFault, Unavailable, Unknown
 from winhost.resources.host import typed
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.disk import Disk
+from winhost.resources.windows.read_only import Disk
 
 UNREAD = Unknown(RemoteFault("NotImplemented"))
 TOLD = {"model": "a disk", "bus": "NVMe", "boot": False, "guid": None}

@@ -13,9 +13,9 @@ from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.hub.stand_in_hub import serving as serving_hub
 from tests.serving.stacks import IMAGE
 from winhost.cli.planned_stack import PlannedStack
-from winhost.cli.stack_options import StackWords
+from winhost.cli.stack_options import StackOptions
 from winhost.lab.linux.linux_machine import Linux
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
 from winhost.serving.stack import Stack
 
@@ -54,7 +54,7 @@ def joining(folder: Path, hub: StandInHub, **words: Any) -> PlannedStack:
     key.chmod(0o600)
     file = workload(folder, words.pop("exposure", "loopback"), words.pop("more", None))
     said = {"api_key": (f"alice=file:{key}",), "engine_image": IMAGE.pinned, "hub": hub.url, **words}
-    return PlannedStack(StackWords(file, **said))
+    return PlannedStack(StackOptions(file, **said))
 
 
 def join(here: Wsl2World | GuestWorld, folder: Path, hub: StandInHub, **words: Any) -> Stack:

@@ -18,8 +18,8 @@ from tests.serving.stacks import IMAGE, request, served_world, stack_on
 from winhost.engine.failures import EndOfRun
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
-from winhost.lab.linux.container_store import ContainerStore
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.containers import ContainerStore
+from winhost.lab.linux.serving import ServedEngines
 from winhost.model.plan import Plan
 from winhost.model.workload import ModelState
 from winhost.resources.host import HostFacts

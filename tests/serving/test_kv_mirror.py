@@ -17,7 +17,7 @@ from tests.processes import PATIENCE_S
 from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
 from tests.serving.situations import linux, model
 from tests.serving.stacks import request, served_world
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
 from winhost.model.workload import Availability, KvMirror, Mirror, ModelState

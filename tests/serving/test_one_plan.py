@@ -7,10 +7,10 @@ import pytest
 
 from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
-from winhost.cli.show_served import next_of_served
+from winhost.cli.served_hosts import next_of_served
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.resources.host import HostFacts
 
 PATHS = pytest.mark.parametrize("path", ["wsl2", "dda"])

@@ -11,9 +11,9 @@ from winhost.connect.wire_errors import Drifted
 from winhost.core.answers import Json
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
-from winhost.lab.linux.container_store import ContainerStore
+from winhost.lab.linux.containers import ContainerStore
 from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.served_engines import SERVING_FILE, ServedEngines
+from winhost.lab.linux.serving import SERVING_FILE, ServedEngines
 from winhost.resources.host import HostFacts
 
 ENGINE, GATEWAY = "winhost-engine-chat.service", "winhost-gateway.service"

@@ -11,7 +11,7 @@ from tests.engine.linux_world import LinuxWorld, linux_world
 from tests.rows import each_row
 from tests.serving.stacks import FILES, request, stack_on
 from winhost.engine.rollback import rollback
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.model.workload import LoadFormat, ModelState, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import serving

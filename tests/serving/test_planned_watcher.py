@@ -11,7 +11,7 @@ import pytest
 from tests.engine.wsl2_world import DATA, Wsl2World
 from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import CONSENTS, MODEL, hub_of_model, join, joining, windows
-from winhost.cli.foreign_errors import Faults
+from winhost.cli.errors import Faults
 from winhost.engine.rollback import rollback
 from winhost.model.errors import UsageError
 from winhost.resources.windows.windows_scripts import watcher_script

@@ -35,8 +35,7 @@ from winhost.model.workload import (
     Quantization,
     Workload,
 )
-from winhost.paths.path_request import parse_request
-from winhost.paths.playbook import read_playbook
+from winhost.paths.playbook import parse_request, read_playbook
 from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import slug

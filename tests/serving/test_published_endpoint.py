@@ -11,9 +11,9 @@ from tests.engine.wsl2_world import Wsl2World, playbook, wsl2_world
 from tests.errors import raises
 from tests.hub.stand_in_hub import StandInHub
 from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, joining
-from winhost.cli.show_served import next_of_served
+from winhost.cli.served_hosts import next_of_served
 from winhost.core.answers import Record
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.model.plan import Plan
 from winhost.resources.host import HostFacts
 

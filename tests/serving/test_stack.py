@@ -13,15 +13,15 @@ from tests.engine.linux_world import linux_world
 from tests.errors import raises
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
-from winhost.cli.show_served import next_of_served
+from winhost.cli.served_hosts import next_of_served
 from winhost.core.answers import Record
 from winhost.engine.failures import EndOfRun
 from winhost.gateway.gateway_settings import parse_settings
-from winhost.lab.linux.served_engines import ServedEngines
+from winhost.lab.linux.serving import ServedEngines
 from winhost.model.errors import RefusedError
 from winhost.model.units import GiB
 from winhost.model.workload import Availability, KeyLimit, ModelState, Needs, Parallel, PerKey, Video, Workload
-from winhost.paths.video_packages import video_packages
+from winhost.paths.stack_packages import video_packages
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed

@@ -8,8 +8,7 @@ import pytest
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.model.served import UnitState
-from winhost.serving.start_failure import start_failure, told_by
-from winhost.serving.start_progress import PHASES, StartProgress
+from winhost.serving.engine_start import PHASES, StartProgress, start_failure, told_by
 
 CASES: dict[str, Any] = read_cases(Path(__file__).parents[1] / "data/serving/starts.yaml")
 UNIT = UnitState("winhost-engine-a.service", True, "failed", "failed", "exit-code", "enabled", 0, 0, 1, "", 3)
@@ -39,10 +38,10 @@ def test_a_known_failure_is_told_with_its_remedy(case: dict[str, Any]) -> None:
     lines = case["log"].splitlines()
     found = told_by(lines)
     assert found is not None
-    assert found.symptom == case["symptom"]
+    assert found.code == case["symptom"]
     error = start_failure("gpu-01", "org/model", UNIT, lines)
-    assert found.says in error.what
-    assert found.causes[0].remedy.split("\n")[0] in str(error.hint)
+    assert found.sentence in error.what
+    assert str(found.causes[0].remedy).split("\n")[0] in str(error.hint)
 
 
 def test_where_the_table_knows_only_that_it_failed_the_first_error_is_shown() -> None:

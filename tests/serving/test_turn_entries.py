@@ -10,7 +10,7 @@ from tests.engine.linux_world import linux_world
 from winhost.cli.commands.serve import serve
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.serving.gateway_entries import gateway_entries
-from winhost.serving.turn_entries import SharingModel, turn_settings
+from winhost.serving.sharing import SharingModel, turn_settings
 
 KEY = f"alice sha256:{'0' * 64}"
 

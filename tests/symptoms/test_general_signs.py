@@ -93,7 +93,7 @@ def sure_of_one_cause(symptom: Symptom) -> bool:
 def test_a_general_word_leads_to_no_single_cause(word: str) -> None:
     for frame in FRAMES:
         told = diagnosis([frame.format(word)], "log").found
-        sure = [each.symptom for each in told if sure_of_one_cause(symptoms()[each.symptom])]
+        sure = [each.code for each in told if sure_of_one_cause(symptoms()[each.code])]
         assert sure == [], frame.format(word)
 
 
@@ -145,10 +145,10 @@ SAID_BY_THE_PROGRAM = {("efibootmgr", "Not found", "grub-install.no-efibootmgr")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_general_word_of_a_program_leads_to_no_single_cause(program: str) -> None:
     sure = {
-        (program, word, each.symptom)
+        (program, word, each.code)
         for word in WORDS
         for each in diagnosis([f"{program}: {word}"], "log").found
-        if sure_of_one_cause(symptoms()[each.symptom])
+        if sure_of_one_cause(symptoms()[each.code])
     }
     assert sure <= SAID_BY_THE_PROGRAM
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rows import each_row
 from winhost.knowledge import catalogue
-from winhost.symptoms.diagnosis import FoundSymptom, diagnosis
+from winhost.symptoms.diagnosis import SymptomFinding, diagnosis
 from winhost.symptoms.scan import scan
 from winhost.symptoms.table import PLACES, Symptom, marks, symptoms
 
@@ -41,7 +41,7 @@ def test_a_sentence_that_an_entry_quotes_is_one_of_its_signs(symptom: str, quote
     assert symptom in scan([f"{quote}\n{near}"]).hits
 
 
-def first(text: str) -> FoundSymptom:
+def first(text: str) -> SymptomFinding:
     return diagnosis([text], "text").found[0]
 
 
@@ -61,14 +61,14 @@ TRIED = "CUDA out of memory. Tried to allocate {} GPU 0 has a total capacity of 
     ],
 )
 def test_the_same_text_says_which_cause_it_is(text: str, cause: str) -> None:
-    assert cause in first(text).causes[0].cause
+    assert cause in first(text).causes[0].sentence
 
 
 def test_what_the_text_contradicts_comes_last_with_the_reason() -> None:
     causes = first(f"Linux 6.6.87.2-microsoft-standard-WSL2\n{SMI}").causes
     assert causes[0].standing == "possible"
     assert {cause.standing for cause in causes[1:]} == {"ruled-out"}
-    assert {(cause.because, cause.by) for cause in causes[1:]} == {("it is WSL", "text")}
+    assert {(cause.observed, cause.by) for cause in causes[1:]} == {("it is WSL", "text")}
 
 
 @pytest.mark.parametrize(("inside", "found"), [("535.309.01", True), ("610.40", False)])

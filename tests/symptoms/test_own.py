@@ -33,19 +33,19 @@ def test_an_error_as_it_is_printed_is_found_with_what_to_do() -> None:
     what = "gpu-01 has 12 GB free on the volume of Windows, and 40 GB are needed"
     text = error_text(UsageError("DiskTooSmall", what=what, meaning="Nothing was changed.", hint="Free some"))
     (found,) = diagnosis([f"$ winhost up gpu-01\n{text}\n"], "text").found
-    assert (found.symptom, found.line) == ("winhost.DiskTooSmall", 2)
-    assert "winhost models" in found.causes[0].remedy
+    assert (found.code, found.line) == ("winhost.DiskTooSmall", 2)
+    assert "winhost models" in str(found.causes[0].remedy)
 
 
 def test_an_error_that_a_terminal_broke_into_lines_is_the_same() -> None:
     text = "error: gpu-01 has 12 GB free on the\nvolume of Windows, and 40 GB are needed\n  Nothing was changed.\n"
-    assert [found.symptom for found in diagnosis([text], "text").found] == ["winhost.DiskTooSmall"]
+    assert [found.code for found in diagnosis([text], "text").found] == ["winhost.DiskTooSmall"]
 
 
 def test_an_error_is_explained_by_its_code() -> None:
     known = of_code("DiskTooSmall")
     assert known is not None
-    assert known.found[0].program == "winhost"
+    assert known.found[0].subject == "winhost"
     assert of_code("NoSuchErrorAtAll") is None
     assert of_code("disk.full") is None
 

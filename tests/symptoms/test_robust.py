@@ -25,7 +25,7 @@ LINE = (
 def test_any_bytes_get_an_answer(data: bytes) -> None:
     answer = diagnosis(pieces(BytesIO(data)), "log")
     assert len(answer.unknown_codes) <= MOST_CODES
-    assert all(len(found.text) <= LONGEST + 2 for found in answer.found)
+    assert all(len(found.observed) <= LONGEST + 2 for found in answer.found)
 
 
 @given(st.lists(st.integers(0, 2 * NEAR), max_size=4), st.sampled_from(["\n", " ", "x\n", "İ\n"]))

@@ -11,7 +11,7 @@ from winhost.findings.condition import meets
 from winhost.lab.hostfile import expand, find
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.symptoms.diagnosis import LikelyCause, diagnosis
+from winhost.symptoms.diagnosis import CauseFinding, diagnosis
 
 
 def of_host(name: str) -> HostFacts:
@@ -19,8 +19,8 @@ def of_host(name: str) -> HostFacts:
     return HostFacts(read_facts(ROOT / name) if name.endswith(".json") else expand(find(name))[0])
 
 
-def named(causes: list[LikelyCause]) -> list[str]:
-    return [f"@{cause.reason}" if cause.reason else cause.cause for cause in causes]
+def named(causes: list[CauseFinding]) -> list[str]:
+    return [f"@{cause.reason}" if cause.reason else cause.sentence for cause in causes]
 
 
 @each_row("case", read("ruled.yaml"), ids=lambda case: f"{case['host']}-{case['text'][-24:]}")
@@ -32,7 +32,7 @@ def test_facts_rule_causes_in_and_out(case: dict[str, Any]) -> None:
     assert (named(left) or [None])[0] == case["first"]
     assert named(standing["shown"]) == case.get("shown", [])
     assert named(standing["ruled-out"]) == case.get("out", [])
-    assert all(cause.because for each in standing.values() for cause in each)
+    assert all(cause.observed for each in standing.values() for cause in each)
     assert found.causes[-len(standing["ruled-out"]) :] == tuple(standing["ruled-out"]) or not standing["ruled-out"]
 
 

@@ -15,7 +15,7 @@ from winhost.knowledge import catalogue
 from winhost.model.masking import MASK, masked
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.symptoms.codes import alone, spellings
-from winhost.symptoms.diagnosis import Diagnosis, diagnosis, of_fault, of_symptom
+from winhost.symptoms.diagnosis import Diagnosed, diagnosis, of_fault, of_symptom
 from winhost.symptoms.scan import _expression, pieces
 from winhost.symptoms.table import Symptom, symptoms
 
@@ -24,16 +24,16 @@ SYMPTOMS = symptoms()
 HEALTHY = read("healthy.yaml")
 
 
-def of(data: bytes) -> Diagnosis:
+def of(data: bytes) -> Diagnosed:
     return diagnosis(pieces(BytesIO(data)), "log")
 
 
 @each_row("paste", PASTES, ids=lambda paste: paste.symptom)
 def test_what_is_pasted_is_known_with_its_likeliest_cause(paste: Paste) -> None:
     found = of(paste.data).found
-    assert [each.symptom for each in found] == [paste.symptom, *paste.also]
+    assert [each.code for each in found] == [paste.symptom, *paste.also]
     first = found[0].causes[0]
-    assert paste.cause in (first.cause, f"@{first.reason}")
+    assert paste.cause in (first.sentence, f"@{first.reason}")
     assert first.tell
     assert first.remedy
 
@@ -42,7 +42,7 @@ def test_what_is_pasted_is_known_with_its_likeliest_cause(paste: Paste) -> None:
 @pytest.mark.parametrize("saved", SAVED)
 def test_how_a_text_was_saved_changes_nothing(saved: str) -> None:
     for paste in PASTES:
-        told = [each.symptom for each in of(Paste(**{**vars(paste), "saved": saved}).data).found]
+        told = [each.code for each in of(Paste(**{**vars(paste), "saved": saved}).data).found]
         assert told == [paste.symptom, *paste.also]
 
 
@@ -96,8 +96,8 @@ def _codes(symptom: Symptom) -> list[int]:
 def test_a_code_is_known_however_it_is_written(symptom: str, code: int) -> None:
     hexadecimal, signed, unsigned = spellings(code)
     for text in (hexadecimal, hexadecimal.upper().replace("X", "x"), hexadecimal[2:].upper(), signed, unsigned):
-        assert [found.symptom for found in of(alone(text).encode()).found] == [symptom]
-    assert of(f"Ошибка: ({hexadecimal})。".encode()).found[0].symptom == symptom
+        assert [found.code for found in of(alone(text).encode()).found] == [symptom]
+    assert of(f"Ошибка: ({hexadecimal})。".encode()).found[0].code == symptom
 
 
 def test_a_line_of_a_cause_makes_its_consequence_superfluous() -> None:
@@ -125,13 +125,13 @@ def test_no_line_of_a_case_is_masked_but_for_its_secrets() -> None:
 )
 def test_what_a_host_reports_is_known_by_its_codes_before_its_words(fault: RemoteFault, symptom: str | None) -> None:
     found = of_fault(fault)
-    assert (found.symptom if found else None) == symptom
+    assert (found.code if found else None) == symptom
 
 
 @each_row("name", SYMPTOMS)
 def test_a_symptom_is_explained_by_its_name(name: str) -> None:
     (found,) = of_symptom(name).found
-    assert (found.symptom, found.line, found.count, found.text) == (name, 0, 0, "")
+    assert (found.code, found.line, found.count, found.observed) == (name, 0, 0, "")
     assert found.signs
     assert name not in catalogue.entries()
 
@@ -141,7 +141,7 @@ def test_a_sign_that_asks_for_nothing_else_is_enough(symptom: Symptom) -> None:
     for sign in symptom.signs:
         if not sign.like and not sign.near:
             text = sign.text or f"0x{sign.code:08X}"
-            assert [found.symptom for found in of(f"2026-11-20 {text}: x".encode()).found] == [symptom.id]
+            assert [found.code for found in of(f"2026-11-20 {text}: x".encode()).found] == [symptom.id]
 
 
 def test_logs_of_other_programs_are_not_claimed() -> None:

@@ -1,7 +1,7 @@
 """What a plan starts, started on real GPUs: the engine by its unit's own command and environment, behind the gateway.
 
     python -m tests.vllm.planned_units write FOLDER      on a computer with winhost: what plans would put there
-    python3 planned_units.py run FOLDER NUMBERS.json     on a throw-away machine with GPUs, as root
+    python3 planned_units.py run FOLDER NUMBERS.json [NVCOMP.whl]     on a throw-away machine with GPUs, as root
 
 The second needs vLLM for `python3` (PYTHONPATH), torch and transformers, and nothing of winhost. It takes the
 part of systemd, which such a machine may lack: user, private network, folders, limits and credentials of the units. Of
@@ -31,11 +31,13 @@ PROGRAM = "/opt/vllm/bin/vllm"
 ADDRESS = ("127.0.0.1", 8443)
 KEY = "wh-" + "k" * 40
 SHAPE = {"layers": 8, "kv_heads": 8, "head_dim": 128, "hidden": 4096, "vocabulary": 258}
-# GPUs of one model, by what leads to that Linux.
+# GPUs of one model, what leads to that Linux, and the format of the weights.
 SCENARIOS = {
-    "bare-metal, one GPU": (1, "none"),
-    "bare-metal, both GPUs": (2, "none"),
-    "DDA, both GPUs": (2, "microsoft"),
+    "bare-metal, one GPU": (1, "none", "auto"),
+    "bare-metal, both GPUs": (2, "none", "auto"),
+    "DDA, both GPUs": (2, "microsoft", "auto"),
+    "bare-metal, one GPU, packed": (1, "none", "packed"),
+    "bare-metal, both GPUs, packed": (2, "none", "packed"),
 }
 GATEWAY_UNIT = "winhost-gateway.service"
 
@@ -50,23 +52,27 @@ def write(folder: Path) -> None:
     from winhost.lab.hostfile import expand
     from winhost.model.workloadfile import load_workload
     from winhost.resources.host import HostFacts
+    from winhost.serving.python_entries import PythonWheels
     from winhost.serving.stack import StackRequest, stack
 
+    nvcomp = PythonWheels("3.12", "/srv/wheels", (f"sha256:{'0' * 64} 1 nvcomp-6.0.0-py3-none-any.whl",))
+
     folder.mkdir(parents=True, exist_ok=True)
-    for number, (name, (gpus, virtualization)) in enumerate(SCENARIOS.items(), 1):
+    for number, (name, (gpus, virtualization, form)) in enumerate(SCENARIOS.items(), 1):
         facts, _ = expand(Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json")
         facts.resources["LinuxSystem"][0].state["virtualization"] = virtualization  # type: ignore[index]
         model = {"id": "org/tiny", "parameters": 1_757_000_000, "dtype": "bfloat16", "context": 4096, "sequences": 64}
-        model |= {"shape": SHAPE, "parallel": {"tensor": gpus}}
+        model |= {"shape": SHAPE, "parallel": {"tensor": gpus}, "load_format": form}
         text = {"schema": "winhost.workload/1", "models": {"tiny": model}, "versions": {"vllm": VERSION}}
         (folder / "workload.yaml").write_text(yaml.safe_dump(text))
         request = StackRequest(
             workload=load_workload(folder / "workload.yaml"),
             by=PROGRAM,
             image=None,
-            files={"tiny": {"files": ["sha256:0 0 model.safetensors"]}},
+            files={"tiny": {"source": "Hugging Face", "files": [f"sha256:{'0' * 64} 0 model.safetensors"]}},
             keys=(f"alice sha256:{sha256(KEY.encode()).hexdigest()}",),
             listen=ADDRESS,
+            nvcomp=nvcomp if form == "packed" else None,
         )
         made = stack(HostFacts(facts), request)
         profile = next(note for note in made.notes if "profile" in note)
@@ -214,6 +220,24 @@ def put(entries: list[dict[str, Any]]) -> None:
                 (folder / name).write_text(text, "utf-8")
 
 
+def pack(entries: list[dict[str, Any]], wheel: Path) -> dict[str, Any]:
+    """As a plan packs a model: by its own command, but without the sandbox that systemd-run gives it."""
+    desired = next(each["desired"] for each in entries if each["resource"] == "PackedModel")
+    words, python = desired["command"], str(Path(PROGRAM).with_name("python3"))
+    settings = (word.removeprefix("--setenv=") for word in words if word.startswith("--setenv="))
+    environment = dict(each.split("=", 1) for each in settings)
+    subprocess.run(
+        [sys.executable, "-m", "zipfile", "-e", str(wheel), environment["PYTHONPATH"].split(":")[1]],
+        check=True, timeout=300,
+    )  # fmt: skip
+    began, source, folder = time.monotonic(), Path(words[-2]), Path(words[-1])
+    folder.mkdir(parents=True, exist_ok=True)
+    command = words[words.index(python) :]
+    subprocess.run(command, check=True, env={**os.environ, **environment}, timeout=600)
+    sizes = {str(each): sum(file.stat().st_size for file in each.iterdir()) for each in (source, folder)}
+    return {"seconds": round(time.monotonic() - began, 1), "bytes": sizes}
+
+
 def model_of_random_weights(folder: Path) -> None:
     """1.76 billion parameters in bf16, and a tokenizer of letters."""
     import torch
@@ -335,7 +359,18 @@ def running(entries: list[dict[str, Any]], logs: Path, name: str) -> Iterator[tu
         gateway.stop()
 
 
-def tried(given: dict[str, Any], logs: Path, name: str) -> dict[str, Any]:
+def said(number: int) -> str:
+    """What it says to a prompt, greedily: the same with any format of the same weights."""
+    body = {"model": "tiny", "prompt": f"{number} times", "max_tokens": 32, "temperature": 0}
+    return str(json.loads(asked("POST", "/v1/completions", body)[1])["choices"][0]["text"])
+
+
+def tried(given: dict[str, Any], logs: Path, name: str, wheel: Path | None) -> dict[str, Any]:
+    entries = given["entries"]
+    packed = any(each["resource"] == "PackedModel" for each in entries)
+    if packed:
+        put(entries)
+        made = pack(entries, wheel or Path())
     before, memory = listening(), used_mib()
     completion = {"model": "tiny", "prompt": "Once", "max_tokens": 8, "temperature": 0}
     with running(given["entries"], logs, name) as (engine, _, seconds):
@@ -344,6 +379,8 @@ def tried(given: dict[str, Any], logs: Path, name: str) -> dict[str, Any]:
             "profile": given["profile"],
             "command": " ".join(engine.unit.words("ExecStart")[0][1:]),
             "started_s": seconds,
+            "texts": sha256(json.dumps([said(number) for number in range(8)]).encode()).hexdigest()[:16],
+            **({"packed": made} if packed else {}),
             "ready": asked("GET", "/ready", key="")[0],
             "completion": asked("POST", "/v1/completions", completion)[0],
             "chat": asked(
@@ -368,11 +405,14 @@ def tried(given: dict[str, Any], logs: Path, name: str) -> dict[str, Any]:
     return {**found, "gpu_memory_left_mib": [now - then for now, then in zip(used_mib(), memory, strict=True)]}
 
 
-def run(folder: Path, numbers: Path) -> None:
+def run(folder: Path, numbers: Path, wheel: Path | None = None) -> None:
     program = Path(PROGRAM)
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vllm.entrypoints.cli.main "$@"\n')
-    program.chmod(0o755)
+    there = os.environ.get("PYTHONPATH", "")
+    python = f'PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{there}" exec {sys.executable}'
+    for file, words in ((program, " -m vllm.entrypoints.cli.main"), (program.with_name("python3"), "")):
+        file.write_text(f'#!/bin/sh\n{python}{words} "$@"\n')
+        file.chmod(0o755)
     began = time.monotonic()
     model = Path("/srv/winhost/models/tiny")
     # By another process, which leaves nothing on the GPU; engines are nobody who may read what only root may.
@@ -383,7 +423,7 @@ def run(folder: Path, numbers: Path) -> None:
     for file in sorted(folder.glob("*.json")):
         given = json.loads(file.read_text())
         try:
-            found[given["scenario"]] = tried(given, numbers.parent, file.stem)
+            found[given["scenario"]] = tried(given, numbers.parent, file.stem, wheel)
         except Exception as error:  # noqa: BLE001 - the other scenarios go on, and this one says why
             found[given["scenario"]] = {"failed": f"{type(error).__name__}: {error}"}
         numbers.write_text(json.dumps(found, indent=2) + "\n")
@@ -398,4 +438,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "in-own-network":
         in_own_network(sys.argv[2:])
     else:
-        run(Path(sys.argv[2]), Path(sys.argv[3]))
+        run(*map(Path, sys.argv[2:]))

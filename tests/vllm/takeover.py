@@ -38,7 +38,11 @@ TEMPLATE += "{% if add_generation_prompt %}[assistant]{% else %}[/]{% endif %}"
 
 
 class Twin(two.Engine):
-    """One of two engines of the model `m`."""
+    """One of two engines of the model `m`, which read the same files."""
+
+    @property
+    def model(self) -> Path:
+        return self.work / "model-a"
 
     @property
     def options(self) -> list[str]:
@@ -52,11 +56,14 @@ class Twin(two.Engine):
 
 
 class Trial:
+    twin = Twin
+
     def __init__(self, work: Path, numbers: two.Numbers, vllm: str | None) -> None:
-        shutil.copytree(two.ROOT / "winhost/gateway", work / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
+        source, ignore = two.ROOT / "winhost/gateway", shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, work / "gateway", ignore=ignore, dirs_exist_ok=True)
         self.work, self.numbers = work, numbers
-        self.engines = {name: Twin(name, work, vllm) for name in ("a", "b")}
-        self.gateway: subprocess.Popen[bytes] | None = None
+        self.engines = {name: self.twin(name, work, vllm) for name in ("a", "b")}
+        self.programs: list[subprocess.Popen[bytes]] = []
 
     async def up(self, name: str) -> float:
         began = time.monotonic()
@@ -74,15 +81,29 @@ class Trial:
     def start_gateway(self) -> None:
         first, second = ({"socket": str(each.socket)} for each in self.engines.values())
         model = {"name": "m", "engine": first, "standby": {"engine": second}}
-        settings = {"listen": {"socket": str(self.work / "door.sock")}, "models": [model]}
+        self.run_programs({"listen": {"socket": str(self.work / "door.sock")}, "models": [model]}, ("program",))
+
+    def run_programs(self, settings: dict[str, Any], names: tuple[str, ...], **environment: str) -> None:
         (self.work / "settings.json").write_text(json.dumps(settings))
         lines = [f"{name} sha256:{sha256(key.encode()).hexdigest()}{use}\n" for name, key, use in two.KEYS]
         (self.work / "keys").write_text("".join(lines))
-        with (self.work / "gateway.log").open("ab") as log:
-            self.gateway = subprocess.Popen(
-                [sys.executable, "-B", "-m", "gateway.program", str(self.work / "settings.json")],
-                cwd=self.work, stderr=log, env={**os.environ, "CREDENTIALS_DIRECTORY": str(self.work)},
-            )  # fmt: skip
+        for name in names:
+            with (self.work / f"{name}.log").open("ab") as log:
+                words = [sys.executable, "-B", "-m", f"gateway.{name}", str(self.work / "settings.json")]
+                there = {**os.environ, "CREDENTIALS_DIRECTORY": str(self.work), **environment}
+                self.programs.append(subprocess.Popen(words, cwd=self.work, stderr=log, env=there))
+
+    def end(self) -> None:
+        for engine in self.engines.values():
+            engine.kill()
+        for program in self.programs:
+            program.kill()
+            program.wait(300)
+        self.programs.clear()
+        (self.work / "door.sock").unlink(missing_ok=True)
+
+    def prompt(self, number: int) -> str:
+        return f"Say {number}"
 
     async def call(self, socket: Path, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         reader, writer = await asyncio.open_unix_connection(socket)
@@ -105,7 +126,8 @@ class Trial:
             "ignore_eos": True,
         }
         body |= {"stream_options": {"include_usage": True}}
-        body |= {"messages": [{"role": "user", "content": f"Say {number}"}]} if chat else {"prompt": f"Say {number}"}
+        prompt = self.prompt(number)
+        body |= {"messages": [{"role": "user", "content": prompt}]} if chat else {"prompt": prompt}
         reader, writer = await asyncio.open_unix_connection(self.work / "door.sock")
         path, data = "/v1/chat/completions" if chat else "/v1/completions", json.dumps(body).encode()
         head = f"POST {path} HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer {two.KEY}\r\n"
@@ -209,15 +231,11 @@ def main() -> None:
         (work / "template").write_text(TEMPLATE)
         two.model(work / "model-a", words.gib, 0, saved=True)
         say_letters(work / "model-a")
-        (work / "model-b").symlink_to("model-a")
         trial = Trial(work, numbers, words.vllm)
         try:
             asyncio.run(trial.run(words.faults))
         finally:
-            for engine in trial.engines.values():
-                engine.kill()
-            if trial.gateway:
-                trial.gateway.kill()
+            trial.end()
             for log in work.glob("*.log") if words.logs else ():
                 shutil.copy(log, words.logs)
 

@@ -25,8 +25,7 @@ from winhost.gateway.request_rules import FIELDS, RESERVED
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import serving
-from winhost.serving.start_failure import told_by
-from winhost.serving.start_progress import StartProgress
+from winhost.serving.engine_start import StartProgress, told_by
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # the first time, it is fetched
 

@@ -101,7 +101,7 @@ class Engine:
         if self.process is not None and self.process.poll() is None:
             return
         self.socket.unlink(missing_ok=True)
-        words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self.work / f"model-{self.name}")]
+        words = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(self.model)]
         words += self.options
         with (self.work / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -109,10 +109,14 @@ class Engine:
             )
 
     @property
+    def model(self) -> Path:
+        return self.work / f"model-{self.name}"
+
+    @property
     def options(self) -> list[str]:
         """As the plan has them, but for the place of the socket."""
         given = [f"--uds={self.socket}", f"--served-model-name={self.name}"]
-        if not list((self.work / f"model-{self.name}").glob("*.safetensors")):
+        if not list(self.model.glob("*.safetensors")):
             given.append("--load-format=dummy")
         given += ["--max-model-len=4096", f"--gpu-memory-utilization={SHARE}", "--enable-sleep-mode"]
         if self.planned is None:

@@ -14,10 +14,8 @@ from pathlib import Path
 from tests.connect.sshd import free_port
 from tests.gateway.running import KEY, gateway
 from tests.vllm.real_engine import NoVllm, RealEngine, installed, tiny_model
-from winhost.cli.demo_dda import DdaDemo
-from winhost.cli.demo_endpoint import MODEL
-from winhost.cli.demo_steps import RealEndpoint, say
-from winhost.cli.demo_wsl2 import Wsl2Demo
+from winhost.cli.demo import DdaDemo, Wsl2Demo
+from winhost.cli.demo_steps import MODEL, RealEndpoint, say
 
 
 @contextmanager

@@ -14,13 +14,13 @@ from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.engine.run import RunContext
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.plan import PlanRequest
 from winhost.model.secrets import SecretRef
-from winhost.paths.path_request import PathRequest, parse_request
+from winhost.paths.playbook import PathRequest, parse_request
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.registry import LINUX
 

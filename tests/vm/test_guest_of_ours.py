@@ -15,9 +15,9 @@ from tests.vm.hyperv_on_qemu import SLOW, QemuWorld
 from tests.vm.qemu_vm import GUEST
 from winhost.engine.failures import EndOfRun
 from winhost.images.guest_disk import GuestDisk
-from winhost.lab.physics.guest_disc import GuestDisc, read_disc
+from winhost.lab.physics.vm_making import GuestDisc, read_disc
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 

@@ -23,7 +23,7 @@ from winhost.wslconfig.rules import ROWS, HostLimits
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = read_cases(ROOT / "tests" / "data" / "wslconfig" / "lint.yaml")
-CASES |= {f"row: {row.code}": row.case for row in ROWS.all().values() if row.case}
+CASES |= {f"row: {row.code}": row.case for row in ROWS.values() if row.case}
 TABLE = read_cases(files("winhost.wslconfig").joinpath("known_keys.yaml"))["wslconfig"]
 DIALECTS = {dialect.name: dialect for dialect in (WSLCONFIG, WSLCONF)}
 
@@ -63,7 +63,7 @@ def test_the_file_is_judged_as_wsl_would_read_it(name: str) -> None:
 
 
 def test_every_code_has_its_case() -> None:
-    assert {said.split(" ")[1] for case in CASES.values() for said in case["says"]} == ROWS.all().keys()
+    assert {said.split(" ")[1] for case in CASES.values() for said in case["says"]} == ROWS.keys()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)

@@ -10,9 +10,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from winhost.agent.linux_agent import AgentFault, bad_request, warn, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, matching, warn, wrong_place
 from winhost.agent.linux_files import LARGEST, appended, remove, status
 
 if TYPE_CHECKING:
@@ -39,6 +39,22 @@ class Pace:
         rate = brought / seconds
         left = (self.whole - done) / rate
         return f"{text}, {rate / 1e6:,.1f} MB/s, {f'{left / 60:,.0f} min' if left >= 60 else f'{left:.0f} s'} left"
+
+
+class ListedFile(NamedTuple):
+    """A file of a plan. hash: with its kind, as sha256:HASH."""
+
+    hash: str
+    size: int
+    path: str
+
+
+def listed_file(line: str, form: str, says: str, but: str = "") -> ListedFile:
+    """but: a name that nothing on its path may have."""
+    hash_, size, path = matching(form, line, says).split(" ", 2)
+    if any(part in ("", ".", "..", but) for part in path.split("/")):
+        raise bad_request(f"{path} leads out of its folder.")
+    return ListedFile(hash_, int(size), path)
 
 
 def size_of(path: str) -> int:

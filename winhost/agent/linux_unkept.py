@@ -22,7 +22,8 @@ from winhost.agent.linux_agent import (
     systemd_runs,
     wrong_place,
 )
-from winhost.agent.linux_files import boot_id, content, put, remove, status
+from winhost.agent.linux_files import boot_id, content, put, remove
+from winhost.agent.linux_made import read_record
 
 LOCK = "/run/winhost.lock"
 UNDO = f"{KEPT}/undo"
@@ -141,7 +142,7 @@ def undo_by_timer() -> None:
 
 
 def unkept() -> State | None:
-    found: State | None = None if status(RECORD) is None else json.loads(content(RECORD))
+    found: State | None = read_record(RECORD)
     return found
 
 

@@ -17,7 +17,7 @@ from packaging.version import Version
 from winhost.autoinstall.manifest import SCHEMA, DiskManifest, read_manifest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, Found, Rows
+from winhost.findings.finding import Found, rows_of
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
@@ -82,8 +82,14 @@ def parsed_autoinstall(text: str) -> AutoinstallFile:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise Unreadable(str(error.problem or error.context), _at(mark)) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Unreadable(f"{type(error).__name__}: {error}"[:200], (1, 1)) from None
+    except yaml.reader.ReaderError:
+        odd = yaml.reader.Reader.NON_PRINTABLE.search(text)
+        before = text[: odd.start()].split("\n") if odd else [""]
+        raise Unreadable("it has a character that YAML does not allow", (len(before), len(before[-1]) + 1)) from None
+    except RecursionError:
+        raise Unreadable("it is nested too deeply", (1, 1)) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise Unreadable(f"it has a value that YAML cannot take ({error})"[:200], (1, 1)) from None
     return _with_section(whole, places, twice, text.startswith("#cloud-config"))
 
 
@@ -120,7 +126,7 @@ def _with_section(
     return AutoinstallFile(whole, section, at, delivery, places, twice)
 
 
-ROWS, PREFIX = Rows(__package__), "autoinstall"
+ROWS, PREFIX = rows_of(__package__), "autoinstall"
 
 
 @once
@@ -207,9 +213,9 @@ class AutoinstallContext:
     installer: Version | None = None
     disks: Sequence[KnownDisk] = field(default=())
 
-    def found(self, loc: Loc, code: str, **words: object) -> FileFinding:
+    def found(self, loc: Loc, code: str, **words: object) -> Found:
         """A finding at this place of the section."""
-        return ROWS.tell(PREFIX, Found(code, 0, words), self.file.place(loc), dotted(loc) or "the file")
+        return Found(code, self.file.place(loc), words, where=dotted(loc) or "the file")
 
     def get(self, *keys: str) -> Any:
         """A value of the section; None where there is none."""

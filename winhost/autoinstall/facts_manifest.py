@@ -24,11 +24,9 @@ from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker import BitLocker
-from winhost.resources.windows.disk import Disk
-from winhost.resources.windows.hardware_clock import HardwareClock
 from winhost.resources.windows.own_partition import LINUX_PARTITION, STAGING, OwnPartition
 from winhost.resources.windows.partition import Partition, starts_windows
-from winhost.resources.windows.secure_boot import SecureBoot
+from winhost.resources.windows.read_only import Disk, HardwareClock, SecureBoot
 
 _BY_TYPE = {ESP_TYPE: PartitionRole.ESP, MSR_TYPE: PartitionRole.MSR, RECOVERY_TYPE: PartitionRole.RECOVERY}
 _OPEN = "fully-decrypted"

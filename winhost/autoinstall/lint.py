@@ -27,10 +27,10 @@ from winhost.autoinstall.autoinstall_file import (
 )
 from winhost.autoinstall.installer_storage import UNRESOLVED
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
-from winhost.findings.finding import FileFinding, Found, run
+from winhost.findings.finding import FileFinding, Found, run, tell
 from winhost.model.errors import did_you_mean
 
-Findings = Iterator[FileFinding]
+Findings = Iterator[Found]
 
 
 def sections(context: AutoinstallContext) -> Findings:
@@ -398,5 +398,7 @@ def lint_autoinstall(
     try:
         file = parsed_autoinstall(text)
     except Unreadable as error:
-        return [ROWS.tell(PREFIX, Found("unreadable", 0, {"why": error.why}), error.place, "the file")]
-    return run(RULES, AutoinstallContext(file, installer, disks))
+        found = [Found("unreadable", error.place, {"why": error.why}, where="the file")]
+    else:
+        found = run(RULES, AutoinstallContext(file, installer, disks))
+    return tell(ROWS, PREFIX, found)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from winhost.autoinstall.autoinstall_file import AutoinstallContext, Loc, last_key
-from winhost.findings.finding import FileFinding
+from winhost.findings.finding import Found
 
 _HASH = re.compile(r"(?:\$(?:1|2[abxy]|5|6|7|y|gy)\$.+|[!*x]*)")
 _PLACEHOLDER = re.compile(r"<.*>|\{\{.*\}\}|\$\{.*\}|@\w+@")
@@ -36,7 +36,7 @@ _IN_TEXT = (
 _KEPT = "Use media that nobody else can read, and replace it after the first start."
 
 
-def secrets(context: AutoinstallContext) -> Iterator[FileFinding]:
+def secrets(context: AutoinstallContext) -> Iterator[Found]:
     """Values that only their owner should have; nothing of them is printed."""
     for loc, text in _texts(context.file.section, ()):
         found = _by_key(loc, text) or _by_text(text)

@@ -6,7 +6,7 @@ from typing import Any
 
 from winhost.autoinstall.autoinstall_file import AutoinstallContext, Loc, bare, last_key, schema, storage_bytes
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding
+from winhost.findings.finding import Found
 from winhost.model.errors import did_you_mean
 
 _KINDS: Mapping[str, tuple[str, Any]] = {
@@ -31,7 +31,7 @@ class _Fault:
     near: str = "."
 
 
-def shapes(context: AutoinstallContext) -> Iterator[FileFinding]:
+def shapes(context: AutoinstallContext) -> Iterator[Found]:
     """Shapes that stop the installer with `Malformed autoinstall`, or in its storage section."""
     if not context.file.section:
         return
@@ -49,7 +49,7 @@ def shapes(context: AutoinstallContext) -> Iterator[FileFinding]:
             yield context.found((*each.loc, "type"), "unknown-type", id=each.id, type=each.type, near=near)
 
 
-def _told(context: AutoinstallContext, fault: _Fault, at: str) -> FileFinding:
+def _told(context: AutoinstallContext, fault: _Fault, at: str) -> Found:
     return context.found(fault.loc, fault.code, key=last_key(fault.loc), word=fault.word, near=fault.near, at=at)
 
 
@@ -118,7 +118,7 @@ def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fau
             yield _Fault((*loc, str(other)), "key-refused", str(other), did_you_mean(str(other), known) or ".")
 
 
-def ids(context: AutoinstallContext) -> Iterator[FileFinding]:
+def ids(context: AutoinstallContext) -> Iterator[Found]:
     """Each entry has an id of its own, and names entries that stand before it."""
     every, seen = {each.data.get("id") for each in context.actions if isinstance(each.data.get("id"), str)}, set()
     for each in context.actions:

@@ -1,6 +1,6 @@
 """The command line: each command is imported only when it is called, so that `--help` is quick.
 
-`commands/` has the options and help of each, and the module of its name beside it does what it says.
+`commands/` has the options and help of each; they name the module beside it that does what they say.
 """
 
 import importlib
@@ -12,10 +12,17 @@ from typing import Any
 import click
 
 from winhost import __version__
-from winhost.cli.exit_codes import show_codes
-from winhost.cli.groups import WinhostGroup, log_options
-from winhost.cli.line_breaks import HelpFormatter, help_width
-from winhost.cli.streams import PIPE_CLOSED, PipeClosed, closed_pipes, colour, let_go_of_streams, prepare_streams
+from winhost.cli.groups import WinhostGroup, log_options, show_codes
+from winhost.cli.terminal import (
+    PIPE_CLOSED,
+    HelpFormatter,
+    PipeClosed,
+    closed_pipes,
+    colour,
+    help_width,
+    let_go_of_streams,
+    prepare_streams,
+)
 
 # Command → the first line of its help, which a test holds equal to the command's own.
 COMMANDS = {
@@ -55,7 +62,16 @@ COMMANDS = {
     "demo": "Show complete jobs on simulated hosts, in under a minute.",
 }
 
-_IN_PYTHON = {"yield": "yields"}  # a keyword there
+# Module of `commands` → those of its commands that are not called as it is.
+_MODULES = {
+    "look": ("detect", "probe", "assess", "report", "diff", "facts", "known"),
+    "plan": ("up",),
+    "change": ("apply", "resume", "rollback", "runs", "verify", "down", "boot", "bundle", "fetch"),
+    "endpoint": ("chat", "open", "status", "yield"),
+    "models": ("workload", "weights"),
+    "lab": ("demo",),
+}
+_MODULE_OF = {command: module for module, commands in _MODULES.items() for command in commands}
 
 click.Context.formatter_class = HelpFormatter  # of every command, in whatever group
 
@@ -69,8 +85,8 @@ class Commands(WinhostGroup):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        python = _IN_PYTHON.get(name, name)
-        command: click.Command = getattr(importlib.import_module(f"winhost.cli.commands.{python}"), python)
+        module = importlib.import_module(f"winhost.cli.commands.{_MODULE_OF.get(name, name)}")
+        command: click.Command = getattr(module, "yields" if name == "yield" else name)  # which is a keyword in Python
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -118,7 +134,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: objec
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run the command line and return its exit code: see `winhost.cli.exit_codes`."""
+    """Run the command line and return its exit code: see `winhost.cli.groups`."""
     prepare_streams()
     if os.name == "posix":
         os.umask(os.umask(0o077) | 0o022)  # nothing that winhost makes is written by others
@@ -136,7 +152,7 @@ def run(args: list[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except Exception as error:  # noqa: BLE001 - decided here and nowhere else
-        from winhost.cli.show_errors import show_failure  # what only a failure needs is not loaded before it
+        from winhost.cli.errors import show_failure  # what only a failure needs is not loaded before it
 
         return show_failure(error, words)
     return code if isinstance(code, int) else 0

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from winhost.cli.envelope import show_results
+from winhost.cli.errors import as_winhost_error
 from winhost.cli.first_completion import check_key
-from winhost.cli.foreign_errors import as_winhost_error
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach
 from winhost.cli.named_files import files_of
@@ -23,7 +23,6 @@ from winhost.cli.running import (
     asking_for,
     begin,
     consents,
-    outcome_code,
     run_context,
     show_outcome,
     shown_on,
@@ -40,7 +39,7 @@ from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.run import apply as run
 from winhost.engine.run import check
-from winhost.engine.run_context import Outcome, RunContext
+from winhost.engine.run_context import RunContext
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.plan import Plan, in_order
@@ -74,7 +73,6 @@ def apply(
     max_age: int | None,
     options: RunOptions,
 ) -> int:
-    """Apply PLANS. Each change is journalled and can be rolled back."""
     plans = tuple(files_of(plans, Plan))
     checked = [read_plan(path) for path in plans]
     read = [one.plan for one in checked]
@@ -120,12 +118,10 @@ def apply(
     ]
     if options.as_jsonl:
         for host, ended in shown:
-            print_end(
-                host, *((ended, ended.exit_code) if isinstance(ended, WinhostError) else _with_code(ended.outcome))
-            )
+            print_end(host, ended if isinstance(ended, WinhostError) else ended.outcome)
     else:
         show_results("outcome", options.output.shape, shown, lambda ended: show_outcome(ended.outcome))
-    codes = [outcome_code(result.value) for result in results if result.value]
+    codes = [int(result.value.exit_code) for result in results if result.value]
     code = worst(errors, max(codes, default=0))
     return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
 
@@ -146,11 +142,6 @@ def _not_begun(host: str, failed: str) -> WinhostError:
         hint=f"Apply its plan again once {failed} is repaired.",
         host=host,
     )
-
-
-def _with_code(outcome: Outcome) -> tuple[Outcome, int]:
-
-    return outcome, outcome_code(outcome)
 
 
 def _unseen(event: object) -> None:

@@ -1,23 +1,73 @@
-"""winhost assess: verdicts for every path."""
+"""winhost assess: verdicts for every path, and the command to type next: only one that works as printed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import click
+
 from winhost.cli.envelope import show_results
-from winhost.cli.evaluations import evaluate_each, requirements
-from winhost.cli.next_command import after_assess
+from winhost.cli.errors import as_winhost_error
+from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import show_next
 from winhost.cli.outputs import Output
 from winhost.cli.show_verdicts import possible, show_assessment, show_rows
-from winhost.cli.snapshots import read_each, several, watched, worst
-from winhost.compat.evaluation import Evaluation, Requirements
+from winhost.cli.snapshots import Snapshot, read_each, several, watched, worst
+from winhost.cli.watch import Watch
+from winhost.compat.evaluation import Evaluation, Requirements, evaluate
+from winhost.compat.needs import Fit, check, wanted
+from winhost.compat.remedy import named
+from winhost.compat.stated import Statement, parse
 from winhost.model.errors import Exit, WinhostError
-from winhost.model.path import check_path
+from winhost.model.path import ON_REQUEST, check_path, path_of
+from winhost.model.reason import PLAN, Finding, PathVerdict, Verdict
+from winhost.paths.vocabulary import VOCABULARIES
+
+
+def evaluate_each(
+    reads: Iterable[Snapshot], request: Requirements, watch: Watch
+) -> Iterator[tuple[Snapshot, Evaluation | None]]:
+    """Each reading with what is said of it, one by one; facts that cannot be evaluated are that reading's error."""
+    for read in reads:
+        if read.facts is None:
+            yield read, None
+            continue
+        try:
+            with watch.at(read.host, "evaluating"):
+                evaluation = evaluate(read.facts, request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
+            yield Snapshot(read.host, error=as_winhost_error(error)), None
+        else:
+            yield read, evaluation
+
+
+def requirements(
+    needed: tuple[str, ...],
+    path: str | None,
+    workload_file: Path | None,
+    remedies: tuple[str, ...],
+    assumed: tuple[str, ...],
+) -> Requirements:
+    """The requirements that hosts are evaluated for. Raises as reading the workload does, and for unknown words."""
+    check(needed)
+    workload = None
+    if workload_file:
+        from winhost.model.workloadfile import load_workload  # with the models of that file
+
+        workload = load_workload(workload_file)
+    needs = wanted(needed, workload)
+    return Requirements(needs, path, workload, tuple(map(named, remedies)), statements(assumed), needed)
+
+
+def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
+    """Parse the statements of `--assume`. Raises BadParameter."""
+    try:
+        return tuple(statement for text in texts for statement in parse(text))
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="'--assume'") from None
 
 
 def assess(
-    words: tuple[str, ...],
-    facts_files: tuple[Path, ...],
+    hosts: HostsAndFacts,
     path: str | None,
     needed: tuple[str, ...],
     workload_file: Path | None,
@@ -26,20 +76,15 @@ def assess(
     everything: bool,
     details: bool,
     in_full: bool,
-    fleet_file: Path | None,
-    at_once: int,
     output: Output,
 ) -> int:
-    """Show which options work on a host, which do not, and why."""
     check_path(path)
     asked = requirements(needed, path, workload_file, remedies, assumed)
-    many = several(words, facts_files, fleet_file)
+    many = several(hosts)
     codes, seen = [0], list[tuple[str, Evaluation]]()
 
     def results() -> Iterator[tuple[str, Evaluation | WinhostError]]:
-        for read, found in watched(
-            lambda watch: evaluate_each(read_each(words, facts_files, fleet_file, at_once, watch), asked, watch)
-        ):
+        for read, found in watched(lambda watch: evaluate_each(read_each(hosts, watch), asked, watch)):
             refused = found is not None and not possible(found.fits, path)
             codes.append(worst([read.error], int(Exit.REFUSED) if refused else 0))
             if found is not None and not (many and seen):
@@ -60,7 +105,7 @@ def assess(
     else:
         show_rows(results(), asked, output.wide)
     if seen and output.shape in ("table", "wide"):
-        _show_next(*seen[0], asked, words, facts_files, workload_file, fleet_file, many, details or everything)
+        _show_next(*seen[0], asked, hosts, workload_file, many, details or everything)
     return max(codes)
 
 
@@ -68,23 +113,19 @@ def _show_next(
     host: str,
     found: Evaluation,
     asked: Requirements,
-    words: tuple[str, ...],
-    facts_files: tuple[Path, ...],
+    hosts: HostsAndFacts,
     workload_file: Path | None,
-    fleet_file: Path | None,
     many: bool,
     in_full: bool,
 ) -> None:
     """Show the next command for the first of the hosts, if that can be read by its name alone."""
-    files = [word for file in facts_files for word in ("--facts", str(file))]
-    by_name = not files and not any(Path(word).exists() for word in words)
-    named = [host] if many and by_name else [*words, *files]
+    by_name = not hosts.facts_files and not any(Path(word).exists() for word in hosts.words)
+    named = [host] if many and by_name else hosts.typed
     if many and not in_full:
-        show_next(
-            ("assess", *named, *_asked_words(asked, workload_file), *([] if by_name else ["--details"])), fleet_file
-        )
+        details = () if by_name else ("--details",)
+        show_next(("assess", *named, *_asked_words(asked, workload_file), *details), hosts.fleet_file)
     elif (by_name or not many) and (command := after_assess(found, asked, named, by_name)):
-        show_next(command, None if command[0] == "explain" else fleet_file)
+        show_next(command, None if command[0] == "explain" else hosts.fleet_file)
 
 
 def _asked_words(asked: Requirements, workload_file: Path | None) -> tuple[str, ...]:
@@ -97,3 +138,50 @@ def _asked_words(asked: Requirements, workload_file: Path | None) -> tuple[str, 
         "--assume": [each.word for each in asked.assumed],
     }
     return tuple(word for option, values in options.items() for value in values for word in (option, value))
+
+
+NEEDS_SETTINGS = ("dual-boot.bitlocker",)
+"""Reasons for which a plan asks for settings that only the user knows."""
+
+
+def after_assess(answer: Evaluation, asked: Requirements, named: Sequence[str], live: bool) -> Sequence[str] | None:
+    """The command that leads on from a host: the plan of its best option, or why there is none. named: the words that
+    name the host or its facts. None after a hypothesis that the plan does not share: a live host is asked, and is told
+    nothing.
+    """
+    if asked.remedies or (asked.assumed and live):
+        return None
+    best = next((fit for fit in answer.fits if asked.path in (None, fit.variant, path_of(fit.variant))), None)
+    if best is None:
+        return None
+    variant = next(each for each in answer.assessment.every_variant if each.path == best.variant)
+    unknown = answer.assessment.recommended is None
+    if best.verdict is Verdict.UNSUPPORTED or unknown or path_of(best.variant) not in VOCABULARIES:
+        return _remedies_of(answer, best, variant, named)
+    if stopped := [each.code for each in variant.every_reason if _stops(each)]:
+        return ("explain", stopped[0])
+    return ("plan", *named, *_plan_options(asked, best, variant))
+
+
+def _stops(reason: Finding) -> bool:
+    return reason.code in NEEDS_SETTINGS or (reason.subject == PLAN and not reason.code.endswith(".later"))
+
+
+def _remedies_of(answer: Evaluation, best: Fit, variant: PathVerdict, named: Sequence[str]) -> Sequence[str] | None:
+    if answer.changes and answer.changes.remedies:
+        return ("assess", *named, *(word for each in answer.changes.remedies for word in ("--what-if", each.id)))
+    lacking = [reason for offered in best.lacking for reason in offered.reasons]
+    codes = (*variant.because, *(reason.code for reason in (*best.denied, *lacking)))
+    return ("explain", codes[0]) if codes else None
+
+
+def _plan_options(asked: Requirements, best: Fit, variant: PathVerdict) -> Sequence[str]:
+    vms = sorted(variant.vms, key=lambda vm: vm.verdict.rank)
+    return (
+        "--path",
+        best.variant,
+        *(("--vm", vms[0].name) if len(vms) > 1 else ()),
+        *ON_REQUEST.get(best.variant, ()),
+        *(word for each in asked.assumed for word in ("--assume", each.word)),
+        *(("--allow-unverified",) if best.verdict is Verdict.UNVERIFIED else ()),
+    )

@@ -35,7 +35,6 @@ def boot(
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    """Start SYSTEM once."""
     here, *others = hosts_named((host, other) if other else (host,), fleet_file)
     beside = target_of(here) if isinstance(here, LinuxHost) else linux_beside(here)
     linux = beside if isinstance(here, LinuxHost) or (beside and switching.runs(connector_for(here), LINUX)) else None

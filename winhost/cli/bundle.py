@@ -34,7 +34,6 @@ class Bundled:
 
 
 def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
-    """Write an offline package: a PLAN as scripts for a host where nothing may be installed."""
     checked = None if plan_file is None else read_plan(the_file(plan_file, Plan))
     if checked is not None:
         _refuse_installing(checked)

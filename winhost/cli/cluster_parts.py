@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from winhost.cli.cluster_options import ClusterWords
-from winhost.cli.foreign_errors import Faults
+from winhost.cli.errors import Faults
+from winhost.cli.stack_options import ClusterOptions
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, pinned_image
 from winhost.cluster.node import PROGRAM, Join, NodeFile, NodeRequest
 from winhost.cluster.render_request import KEYS, ClusterRequest
@@ -19,7 +19,7 @@ _IMAGES = "/var/lib/rancher/k3s/agent/images"
 _NOT_THERE = ("listen", "certificate", "certificate_key", "engine_program", "engine_archive", "engine_lock")
 
 
-def check_cluster_words(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
+def check_cluster_words(parts: StackParts, words: ClusterOptions, faults: Faults) -> None:
     """Find options that do not fit the workload."""
     workload = faults.of(lambda: parts.written)
     if workload is None:
@@ -40,7 +40,7 @@ def check_cluster_words(parts: StackParts, words: ClusterWords, faults: Faults) 
         faults.add("--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret")
 
 
-def cluster_request(parts: StackParts, words: ClusterWords, facts: HostFacts, path: str | None) -> ClusterRequest:
+def cluster_request(parts: StackParts, words: ClusterOptions, facts: HostFacts, path: str | None) -> ClusterRequest:
     """Asks the hub and the registries. Raises as they do."""
     workload = parts.workload
     keys = () if words.keys_secret and not parts.words.api_key else parts.keys
@@ -62,7 +62,7 @@ def cluster_request(parts: StackParts, words: ClusterWords, facts: HostFacts, pa
     )
 
 
-def check_images(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
+def check_images(parts: StackParts, words: ClusterOptions, faults: Faults) -> None:
     """Asks registries for the digests that nobody gave: what cannot be resolved is a fault of each."""
     faults.of(lambda: parts.image, BY_DIGEST)
     named = [words.ffmpeg_image] if words.ffmpeg_image else []
@@ -77,7 +77,7 @@ def _image(name: str) -> str:
     return pinned_image(ImageName.parse(name)).pinned
 
 
-def check_node_words(parts: StackParts, words: ClusterWords, faults: Faults) -> None:
+def check_node_words(parts: StackParts, words: ClusterOptions, faults: Faults) -> None:
     """Find faults of the options of a node, before anything is asked."""
     workload = faults.of(lambda: parts.written)
     if workload is None:
@@ -93,7 +93,7 @@ def check_node_words(parts: StackParts, words: ClusterWords, faults: Faults) -> 
     check_cluster_words(parts, words, faults)
 
 
-def _check_join(words: ClusterWords, faults: Faults) -> None:
+def _check_join(words: ClusterOptions, faults: Faults) -> None:
     if (words.join is None) is not (words.join_token is None):
         faults.add("--join and --join-token go together: --join https://10.0.0.5:6443 --join-token env:K3S_TOKEN")
     if words.join is not None and not words.join.startswith("https://"):
@@ -104,12 +104,12 @@ def _check_join(words: ClusterWords, faults: Faults) -> None:
         faults.add(f"--join-token: {wrong}")
 
 
-def with_cluster_key(parts: StackParts, words: ClusterWords, host: str) -> StackParts:
+def with_cluster_key(parts: StackParts, words: ClusterOptions, host: str) -> StackParts:
     """Like `with_key_of`, if no Secret of the cluster has the keys."""
     return parts if words.keys_secret else parts.with_key_of(host)
 
 
-def node_request(parts: StackParts, words: ClusterWords, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
+def node_request(parts: StackParts, words: ClusterOptions, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
     """wsl: the network mode of a distro. Asks where releases of k3s are, and as `cluster_request` does."""
     assets = parts.once(
         "k3s",

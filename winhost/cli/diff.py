@@ -1,22 +1,25 @@
 """winhost diff: two readings of a host, or of each of several."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import click
+
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.errors import as_winhost_error
 from winhost.cli.named_files import by_host, check_hosts, files_of
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.show_comparison import show_comparison
-from winhost.compat.compare import Comparison, Diff, difference
+from winhost.cli.tables import format_full_value, format_value, table
+from winhost.compat.compare import Comparison, Diff, Difference, VerdictChange, difference, is_missing
+from winhost.core.answers import Json, Key
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Facts
+from winhost.model.reason import Finding, Verdict
 from winhost.resources.factsfile import read_facts
 
 
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
-    """Compare two snapshots: what changed, and which verdicts changed with it."""
     many = before.is_dir() and after.is_dir()
     codes = [0]
     compared: Comparison | None = None
@@ -34,7 +37,7 @@ def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
 
     def show(found: Diff) -> None:
         assert compared is not None
-        _show(found, compared, everything, output.wide, many)
+        _show_diff(found, compared, everything, output.wide, many)
 
     show_results("diff", output.shape, results(), show)
     return max(codes)
@@ -44,7 +47,7 @@ def _counted(compared: Comparison, everything: bool) -> bool:
     return bool((compared.differences if everything else compared.lasting) or compared.verdicts)
 
 
-def _show(found: Diff, compared: Comparison, everything: bool, wide: bool, many: bool) -> None:
+def _show_diff(found: Diff, compared: Comparison, everything: bool, wide: bool, many: bool) -> None:
     """Show the differences; of many hosts one without any is a line."""
     if many and not _counted(compared, everything) and not compared.two_machines:
         say(f"{found.after.host}: nothing changed.")
@@ -98,3 +101,86 @@ def _pair(
         meaning="There is nothing to compare it with, which counts as a difference.",
         host=host,
     )
+
+
+def show_comparison(compared: Comparison, everything: bool, wide: bool = False, host: str = "") -> None:
+    """A table of differences, then what each path lost and gained; first of all, whether it is one machine at all.
+
+    wide: with whole texts; host: whose, of several.
+    """
+    if compared.two_machines:
+        ids = " and ".join(map(visible, compared.machines))
+        whose = f"{host}: " if host else ""
+        say(
+            f"warning: {whose}these are two machines, not two snapshots of one: their ids are {ids}",
+            err=True,
+            fg="yellow",
+        )
+    differences = compared.differences if everything else compared.lasting
+    rows = (_row(each, format_full_value if wide else _value) for each in differences)
+    table(("what", "property", "before", "after"), rows) if differences else say("No fact changed.")
+    for change in compared.verdicts:
+        _show_change(change)
+    if not compared.verdicts:
+        say("No verdict changed.")
+    before, after = compared.recommended
+    if before != after:
+        say(f"Recommended: {before or 'no path'} → {after or 'no path'}.")
+
+
+def _row(difference: Difference, format_: Callable[[Json], str]) -> tuple[str, str, str, str]:
+    name = difference.resource + (f" {_key(difference.key)}" if difference.key else "")
+    volatile = " (volatile)" if difference.volatile else ""
+    if difference.property is None and difference.key is not None:
+        return name, "", "", difference.what
+    return name, f"{difference.property or ''}{volatile}", format_(difference.before), format_(difference.after)
+
+
+def _key(key: Key) -> str:
+    """Whole: where two are told apart, the beginning alone may be the same."""
+    return " ".join(map(visible, key.values()))
+
+
+def _value(value: Json) -> str:
+    if is_missing(value):
+        return _missing(value)
+    if isinstance(value, list | dict):
+        return _listed(value)
+    one_line = isinstance(value, str) and "\n" not in value
+    return visible(str(value)) if one_line else format_value(value)
+
+
+def _missing(value: Mapping[str, Json]) -> str:
+    error = value.get("unknown")
+    if not isinstance(error, Mapping):
+        return f"needs {value.get('unavailable')}"
+    return f"unknown ({error.get('message') or error.get('category')})"
+
+
+def _listed(value: Json) -> str:
+    parts: Iterable[str] = (
+        (f"{name} {_value(each)}" for name, each in value.items())
+        if isinstance(value, dict)
+        else (_value(each) for each in value)
+    )
+    return ", ".join(parts) or "none"
+
+
+def _show_change(change: VerdictChange) -> None:
+    verdict = _format_change(change.before, change.after)
+    click.secho(f"{change.path}: {verdict}", bold=True)
+    for sign, reasons in (("-", change.gone), ("+", change.new)):
+        for reason in reasons:
+            say(f"  {sign} {_reason(reason)}")
+    for each in (*change.subjects, *change.capabilities):
+        say(f"  {each.name}: {_format_change(each.before, each.after)}")
+
+
+def _format_change(before: Verdict | None, after: Verdict | None) -> str:
+    if before is after:
+        return f"{after}, as before"
+    return f"{before or 'none'} → {after or 'none'}"
+
+
+def _reason(reason: Finding) -> str:
+    return f"{reason.severity} [{reason.code}] {reason.subject}: {reason.observed}"

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.named_hosts import check_rights, local_host
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
-from winhost.cli.running import asking_for_steps, consents, ended_run, not_asked, outcome_code, show_ends
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.running import asking_for_steps, consents, ended_run, not_asked, show_ends
+from winhost.cli.shells import command_line
 from winhost.cli.show_groups import grouped_titles, short
-from winhost.cli.this_machine import check_rights, local_host
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
 from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs, typed_again
@@ -38,7 +38,6 @@ _GOES_WITH_DATA = ("WslDistro", "OwnVm", "VmDisk", "OwnPartition", "Partition", 
 
 
 def down(word: str | None, options: RunOptions) -> int:
-    """Undo what `winhost up` did on a HOST."""
     store = Store()
     host = _host(word, store, options.fleet_file)
     with store.lock(host.name, "winhost down", command=True):
@@ -57,7 +56,7 @@ def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Ite
     for each in runs:
         outcome = ended_run(go_back, "Undo", each.state.run, options, _Down(each, options, word).ask, brief=True)
         yield outcome
-        if outcome_code(outcome):
+        if outcome.exit_code:
             return
 
 
@@ -102,15 +101,18 @@ class _Down:
         if "data" in lacking:
             asking = asking_for_steps(record.host, [step for step in steps if "data" in step.risks], run=record.run)
             given = consents(asking, given, True)
-        elif _exported(steps) and "data" not in given and not _keeps_export():
-            given = (*given, "data")
+        elif "data" not in given and any(
+            step.resource == "WslDistro" and step.desired.get("installed") is False for step in steps
+        ):
+            keep = f"Export the distro to {EXPORTS} first? Without that its data are deleted"
+            given = given if click.confirm(keep, True, err=True) else (*given, "data")
         return (*given, *(risk for risk in lacking if risk not in given))
 
     def _not_asked(self, host: str, needed: Sequence[str]) -> UsageError:
         accept = ("--accept", ",".join(needed)) if needed else ()
         fleet = ("--fleet", str(self._fleet)) if self._fleet else ()
         words = ("winhost", "down", *((self._word,) if self._word else ()), *fleet, "--yes", *accept)
-        return not_asked(f"To do it without questions: {command_line(words, own_shell())}", host=host)
+        return not_asked(f"To do it without questions: {command_line(words)}", host=host)
 
     def _show(self, record: RunState, steps: Sequence[Step], back: RollbackOutlook, host: HostFacts) -> None:
         say(f"Undo {record.run} on {record.host}: {len(steps)} steps", bold=True)
@@ -144,14 +146,6 @@ def _waiting_role(record: RunState, steps: Sequence[Step]) -> str | None:
         return None
     standing = (each for each in record.touched.values() if each.resource == _ROLE and not each.is_restored)
     return next((each.title for each in standing), None)
-
-
-def _exported(steps: Sequence[Step]) -> bool:
-    return any(step.resource == "WslDistro" and step.desired.get("installed") is False for step in steps)
-
-
-def _keeps_export() -> bool:
-    return click.confirm(f"Export the distro to {EXPORTS} first? Without that its data are deleted", True, err=True)
 
 
 def what_goes(record: RunState, steps: Sequence[Step], host: HostFacts) -> Iterator[str]:

@@ -1,18 +1,34 @@
-"""The way from this computer to what a host serves: its loopback, its address on the network, or SSH to its machine."""
+"""The way from this computer to what a host serves: its loopback, its address on the network, or SSH to its machine.
+
+`winhost open` opens a port of this computer that leads there.
+"""
 
 import http.client
+import os
+import select
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
-from winhost.cli.lan_completion import LanEndpoint, NotForUs, allowed_networks, socket_through_ssh
+import click
+
+from winhost.cli.first_completion import (
+    LanEndpoint,
+    NotForUs,
+    allowed_networks,
+    connection_through_ssh,
+    socket_through_ssh,
+)
 from winhost.cli.live_hosts import serving_wire
-from winhost.cli.served_hosts import Journals, ServingRun, is_this_linux, known_fleet, read_journals
+from winhost.cli.named_hosts import LOCALHOST, is_local, own_name
+from winhost.cli.output import say
+from winhost.cli.served_hosts import Journals, ServingRun, is_this_linux, known_fleet, paste_lines, read_journals
 from winhost.cli.serving_target import no_linux, parse_deployed
-from winhost.cli.this_machine import LOCALHOST, is_local, own_name
 from winhost.cli.watch import watching
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import AuthenticationFailed, NotAvailable, SessionDropped, Unreachable, WireError
@@ -21,7 +37,7 @@ from winhost.engine.serving_session import ServingSession
 from winhost.engine.store import Store
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.fleet import AnyHost, Fleet
-from winhost.serving.deployed import Deployed
+from winhost.serving.deployed import Deployed, DeployedGateway
 
 _TRIES, _PAUSE_S = 3, 2
 
@@ -193,13 +209,7 @@ def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
             except NotAvailable as lacking:
                 raise no_linux(name, lacking) from None
             deployed = run.deployed if run else _asked(name, tunnel)
-
-        def connected(within: float) -> http.client.HTTPConnection:
-            connection = http.client.HTTPConnection("localhost", timeout=within)
-            connection.sock = socket_through_ssh(tunnel.connect, deployed.gateway)
-            connection.sock.settimeout(within)
-            return connection
-
+        connected = partial(connection_through_ssh, tunnel.connect, deployed.gateway)
         yield Endpoint(name, deployed, None, run.told.key if run else None, connected, why, tunnel)
 
 
@@ -211,13 +221,11 @@ def _asked(name: str, tunnel: SshTunnel) -> Deployed:
 
 
 def _direct(run: ServingRun) -> LanEndpoint | None:
-    gateway, url = run.deployed.gateway, run.told.url
-    if url is None:
+    gateway, address = run.deployed.gateway, run.address
+    if address is None:
         return None
-    address, _, port = url.partition("://")[2].rpartition(":")
-    allowed = allowed_networks(run.record, port)
-    here = is_this_linux(run.host)
-    return LanEndpoint(address.strip("[]"), int(port), gateway.tls, allowed) if allowed or here else None
+    allowed = allowed_networks(run.record, gateway.port)
+    return LanEndpoint(address, gateway, allowed) if allowed or is_this_linux(run.host) else None
 
 
 def _at(name: str, direct: LanEndpoint, within: float) -> http.client.HTTPConnection:
@@ -241,3 +249,92 @@ def _at(name: str, direct: LanEndpoint, within: float) -> http.client.HTTPConnec
             meaning="Nothing was asked: the gateway does not run, its machine is off, or a firewall is between.",
             hint=f"See how it is: winhost status {name}",
         ) from None
+
+
+_HERE = "127.0.0.1"
+_PIECE, _LOOK_S = 65536, 1.0
+
+
+def open_(host: str | None, port: int | None, fleet_file: Path | None) -> int:
+    targets = Targets.read(fleet_file)
+    name = targets.named(host) if host else targets.only
+    with endpoint_of(name, targets) as endpoint:
+        if endpoint.tunnel is None:
+            assert endpoint.url
+            say(f"{name}: no tunnel is needed: this computer reaches it at {endpoint.url}")
+            _show(endpoint, endpoint.url)
+            return 0
+        if endpoint.not_direct:
+            say(f"{name}: not at its address: {endpoint.not_direct}")
+        with _listening(port, endpoint.deployed.gateway) as listener:
+            say(f"{name}: open until Ctrl-C")
+            _show(endpoint, f"http://{_HERE}:{listener.getsockname()[1]}")
+            sys.stdout.flush()
+            Forwarding(name, listener, endpoint.tunnel, endpoint.deployed.gateway).run()
+    return 0
+
+
+def _show(endpoint: Endpoint, url: str) -> None:
+    for line in paste_lines(url, endpoint.models[0], endpoint.key):
+        click.echo(f"  {line}")
+    if len(endpoint.models) > 1:
+        say(f"  Other models: {', '.join(endpoint.models[1:])}")
+
+
+def _listening(port: int | None, gateway: DeployedGateway) -> socket.socket:
+    """Listen at the port that was named, else at that of the gateway, else at any. Raises UsageError: PortTaken."""
+    for each in (port,) if port else (gateway.port, 0):
+        try:
+            return socket.create_server((_HERE, each or 0))
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)  # its own words repeat the address
+    raise UsageError("PortTaken", what=f"port {port} of {_HERE} cannot be used: {why}", hint="Leave --port out.")
+
+
+class Forwarding:
+    """Takes connections, each in a thread of its own, until SSH cannot be made again."""
+
+    def __init__(self, host: str, listener: socket.socket, tunnel: SshTunnel, gateway: DeployedGateway) -> None:
+        self._host, self._listener, self._tunnel, self._gateway = host, listener, tunnel, gateway
+        self._said: str | None = None
+
+    def run(self) -> None:
+        """Raises the WinhostError with which SSH ended for good."""
+        self._listener.settimeout(_LOOK_S)
+        while True:
+            with suppress(TimeoutError):
+                client, _ = self._listener.accept()
+                Thread(target=self._serve, args=(client,), daemon=True).start()
+            if self._tunnel.lost:
+                say(f"{self._host}: the SSH connection was lost; connecting again", err=True)
+                self._tunnel.again()
+                say(f"{self._host}: connected again", err=True)
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            try:
+                with socket_through_ssh(self._tunnel.connect, self._gateway) as there:
+                    _pump(client, there)
+            except WinhostError as error:
+                self._note(error)
+            except OSError:
+                pass  # one of the two has gone
+
+    def _note(self, error: WinhostError) -> None:
+        """Each thing once: a gateway that does not listen now may do so later."""
+        if error.what != self._said:
+            self._said = error.what
+            say(f"{error.what}. {error.hint or ''}", err=True)
+
+
+def _pump(client: socket.socket, there: socket.socket) -> None:
+    """Both ways in one thread: TLS takes no two at a time. Raises OSError."""
+    while True:
+        pending = getattr(there, "pending", lambda: 0)()
+        ready = [there] if pending else select.select([client, there], [], [])[0]
+        for source, sink in ((client, there), (there, client)):
+            if source in ready:
+                data = source.recv(_PIECE)
+                if not data:
+                    return
+                sink.sendall(data)

@@ -11,8 +11,8 @@ import yaml
 from winhost.cli.formats import schema_of
 from winhost.cli.output import failed, say, show_error_text
 from winhost.cli.outputs import Form
-from winhost.cli.streams import speaks_unicode, spelled_in_json
 from winhost.cli.tables import table
+from winhost.cli.terminal import speaks_unicode, spelled_in_json
 from winhost.model.documents import plain
 from winhost.model.errors import WinhostError, visible, visible_json
 
@@ -82,9 +82,13 @@ def show_list(
     if shape in ("json", "yaml", "name"):
         show_results(kind, shape, ((getattr(row, columns[0]), row) for row in rows), lambda _: None)
     elif rows or not none:
-        table(fields, ([getattr(row, field) or "" for field in fields] for row in rows))
+        table(fields, ([_cell(getattr(row, field)) for field in fields] for row in rows))
     else:
         say(none)
+
+
+def _cell(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else value or ""
 
 
 def print_json(document: object, indent: int | None = None) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +19,7 @@ from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain as story_of
+from winhost.knowledge.lint_codes import explain_lint, lint_codes
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.masking import masked
@@ -26,8 +27,9 @@ from winhost.model.path import EVERY_PATH
 from winhost.model.reason import Evidence, Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
+from winhost.symptoms.answer import Diagnosis
 from winhost.symptoms.codes import alone
-from winhost.symptoms.diagnosis import Diagnosis, FoundSymptom, LikelyCause, diagnosis, of_code, of_symptom
+from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
 from winhost.symptoms.scan import pieces
 from winhost.symptoms.table import said_of, symptoms
 
@@ -46,11 +48,12 @@ class Code:
 
 def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, output: Output) -> int:
     """Explain a reason by its CODE, or what is known of a text."""
+    if not words and not listed and _is_piped():
+        words = (STDIN,)
     if listed or not words:
         _list(words, output)
         return Exit.SUCCESS
-    if len(words) == 1 and (words[0] in catalogue.entries() or words[0] in catalogue.gaps()):
-        explanation = replace(story_of(words[0]), says=said_of(words[0]))
+    if len(words) == 1 and (explanation := _explanation(words[0])):
         show_results("explanation", output.shape, [(explanation.code, explanation)], show_explanation)
         return Exit.SUCCESS
     named = named_facts(None, facts_file, "--facts")
@@ -59,11 +62,31 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     own = of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not _is_file(words[0]) else None
     known = of_symptom(words[0], facts) if asked else own
     answers = [known] if known else list(_diagnoses(words, facts))
-    show_results("diagnosis", output.shape, [(each.source, each) for each in answers], show_diagnosis)
+    told, shown = [(each.source, Diagnosis.of(each)) for each in answers], iter(answers)
+    show_results("diagnosis", output.shape, told, lambda _: show_diagnosis(next(shown)))
     return Exit.SUCCESS if all(each.found for each in answers) else Exit.FAILURE
 
 
-def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosis]:
+def _explanation(code: str) -> Explanation | None:
+    """The story of a reason, or of a finding of lint."""
+    if code in catalogue.entries() or code in catalogue.gaps():
+        return replace(story_of(code), says=said_of(code))
+    return explain_lint(code) if code in lint_codes() else None
+
+
+def _is_piped() -> bool:
+    """Tell whether another program, or a file, gives us something to read."""
+    try:
+        return sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer)
+    except (OSError, ValueError):  # it is closed, or nobody may read it
+        return False
+
+
+def _begins(stream: BinaryIO) -> bool:
+    return not isinstance(stream, BufferedReader) or bool(stream.peek(1))
+
+
+def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
     """The diagnosis of each file, or of the words together: a shell makes many of one line that was not quoted. Raises
     UsageError: UnknownCode, NoSuchFile.
     """
@@ -121,7 +144,7 @@ def _refuse_misspelt(word: str) -> None:
             meaning="Taken as a message, nothing is known of it either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
-    raise catalogue.unknown_code(shown)
+    raise catalogue.unknown_code(shown, lint_codes())
 
 
 def _list(words: Sequence[str], output: Output) -> None:
@@ -130,7 +153,8 @@ def _list(words: Sequence[str], output: Output) -> None:
 
 
 def _listed(prefix: str) -> list[tuple[str, str]]:
-    """Reasons: of paths, then of capabilities, in the order in which winhost always names them. Then symptoms.
+    """Reasons: of paths, then of capabilities, in the order in which winhost always names them. Then symptoms, and what
+    lint finds.
 
     Raises UsageError: UnknownCode.
     """
@@ -139,9 +163,10 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
     ordered = sorted(reasons, key=lambda code: order.index(code.split(".")[0]))
     every = {code: reasons[code].sentence for code in ordered}
     every |= {name: symptom.says for name, symptom in symptoms().items()}
+    every |= {code: explain_lint(code).sentence for code in lint_codes()}
     found = [(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
     if not found:
-        raise catalogue.unknown_code(masked(prefix))
+        raise catalogue.unknown_code(masked(prefix), lint_codes())
     return found
 
 
@@ -164,7 +189,8 @@ def show_explanation(explanation: Explanation) -> None:
         click.echo()
         say("  Related:")
     for code in explanation.related:
-        say(f"    {code}: {catalogue.entry(code).sentence}", hang=2)
+        told = explain_lint(code) if code in lint_codes() else catalogue.entry(code)
+        say(f"    {code}: {told.sentence}", hang=2)
 
 
 def _show_evidence(evidence: Evidence) -> None:
@@ -182,7 +208,7 @@ _ADDS = {
 }
 
 
-def show_diagnosis(answer: Diagnosis) -> None:
+def show_diagnosis(answer: Diagnosed) -> None:
     """Show the diagnosis of one file, of stdin, or of a text."""
     whole = answer.lines > 0 and (answer.source != "text" or len(answer.found) > 1)
     lines = f"{answer.lines:,} {'line' if answer.lines == 1 else 'lines'}"
@@ -203,13 +229,13 @@ def show_diagnosis(answer: Diagnosis) -> None:
         say(f"{code.code}: nothing is known of it here. {code.says}.", hang=2)
 
 
-def _show_found(found: FoundSymptom, answer: Diagnosis) -> None:
+def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
     times = f", {found.count:,} times" if found.count > 1 else ""
     line = f" line {found.line:,}{times}" if answer.lines > 1 else ""
-    say(f"{found.symptom} ({found.program}){line}", bold=True)
-    if found.text:
-        say(f"  {found.text}", hang=2)
-    say(f"  {found.says}{_ADDS.get(found.severity, '')}")
+    say(f"{found.code} ({found.subject}){line}", bold=True)
+    if found.observed:
+        say(f"  {found.observed}", hang=2)
+    say(f"  {found.sentence}{_ADDS.get(found.severity, '')}")
     if not found.line:
         say(f"  In logs: {'; '.join(found.signs)}", hang=2)
     open_causes = [cause for cause in found.causes if cause.standing != "ruled-out"]
@@ -217,28 +243,28 @@ def _show_found(found: FoundSymptom, answer: Diagnosis) -> None:
         _show_cause(number, cause, answer.host)
     for cause in found.causes:
         if cause.standing == "ruled-out":
-            say(f"  Ruled out {_place(cause, answer.host)}: {cause.cause} There, {cause.because}.", hang=4)
+            say(f"  Ruled out {_place(cause, answer.host)}: {cause.sentence} There, {cause.observed}.", hang=4)
     if found.causes and not open_causes:
         against = f"The facts of {answer.host}" if answer.host else "The rest of the text"
         say(f"  {against} contradict every cause that is known. Read the host again, or report this.")
 
 
-def _show_cause(number: int, cause: LikelyCause, host: str | None) -> None:
-    say(f"  {number}. {cause.cause}", hang=3)
+def _show_cause(number: int, cause: CauseFinding, host: str | None) -> None:
+    say(f"  {number}. {cause.sentence}", hang=3)
     if cause.standing == "shown":
-        say(f"     Found {_place(cause, host)}: {cause.because}", hang=2)
-    elif cause.because:
-        say(f"     Possible {_place(cause, host)}: {cause.because}", hang=2)
+        say(f"     Found {_place(cause, host)}: {cause.observed}", hang=2)
+    elif cause.observed:
+        say(f"     Possible {_place(cause, host)}: {cause.observed}", hang=2)
     say(f"     To tell: {cause.tell}", hang=2)
     by = "" if cause.who == "admin" else f" ({cause.who})"
     say(f"     Remedy{by}: {cause.remedy}", hang=2)
     if cause.reason:
         say(f"     More: winhost explain {cause.reason}", hang=2)
     if cause.evidence:
-        say(f"     Evidence: {'; '.join(map(_cited, cause.evidence))}", hang=2)
+        say(f"     Evidence: {'; '.join(_cited(catalogue.evidence()[key]) for key in cause.evidence)}", hang=2)
 
 
-def _place(cause: LikelyCause, host: str | None) -> str:
+def _place(cause: CauseFinding, host: str | None) -> str:
     return "in this text" if cause.by == "text" else f"on {host}"
 
 

@@ -22,7 +22,6 @@ from winhost.model.fleetfile import host_name
 
 
 def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: bool, output: Output) -> int:
-    """Make facts of one machine from FILES."""
     made = _imported(files, _host(host), kind)
     if output.path is not None:
         write_file(output.path, write_document(made), "facts", force)

@@ -10,7 +10,7 @@ import click
 from filelock import FileLock, Timeout
 
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.errors import from_os_error
 from winhost.cli.named_files import the_file
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
@@ -50,7 +50,6 @@ class FetchedFolder:
 
 
 def fetch(plan_file: Path, there: str, platform: str, release: str | None, archive: str | None, output: Output) -> int:
-    """Collect what PLAN downloads, for a host without a network."""
     if re.fullmatch(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+/?", there) is None:
         raise click.BadParameter("should be a path such as /srv/winhost-offline", param_hint="'--there'")
     if archive and not release:

@@ -1,12 +1,19 @@
-"""The end of a plan to an endpoint: a completion of each model through it, from the computer that runs winhost."""
+"""The end of a plan to an endpoint: a completion of each model through it, from the computer that runs winhost.
+
+One more is asked for at the address by which other machines reach it, where this computer may do so.
+"""
 
 import http.client
 import json
+import socket
+import ssl
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from ipaddress import ip_address, ip_network
 from time import monotonic, sleep
 
-from winhost.cli.lan_completion import NotForUs, lan_endpoint, reached_address, socket_through_ssh
+from winhost.connect.tunnel import SshWay
+from winhost.connect.way_there import own_address
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -17,7 +24,129 @@ from winhost.model.errors import WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.plan import Plan
 from winhost.model.secrets import SecretRef
-from winhost.serving.deployed import PATH, Deployed, NotDeployed
+from winhost.serving.deployed import PATH, Deployed, DeployedGateway, NotDeployed
+
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+_CONNECT = 15  # seconds
+
+
+@contextmanager
+def closed_where_it_fails(connection: http.client.HTTPConnection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+class NotForUs(Exception):
+    """This computer cannot ask an endpoint that may serve others well; the text says why."""
+
+
+@dataclass(frozen=True)
+class LanEndpoint:
+    """address: of the machine that other machines connect to; allowed: networks that may."""
+
+    address: str
+    gateway: DeployedGateway
+    allowed: tuple[str, ...]
+
+    @property
+    def url(self) -> str:
+        return self.gateway.url(self.address)
+
+    @property
+    def not_from_here(self) -> str | None:
+        """Say in a sentence why this computer cannot ask there."""
+        try:
+            here = own_address(self.address)
+        except OSError:
+            return f"nothing leads from this computer to {self.address}"
+        if any(ip_address(here) in ip_network(each) for each in self.allowed):
+            return None
+        return f"this computer ({here}) is in none of the networks that may: {', '.join(self.allowed)}"
+
+    def connected(self, within: float) -> http.client.HTTPConnection:
+        """Its certificate is checked before any key is sent. Raises NotForUs, OSError."""
+        kind = http.client.HTTPSConnection if self.gateway.tls else http.client.HTTPConnection
+        connection = kind(self.address, self.gateway.port, timeout=_CONNECT)
+        try:
+            with closed_where_it_fails(connection):
+                connection.connect()
+        except ssl.SSLCertVerificationError as error:
+            raise NotForUs(f"its certificate is for other names, or not known here: {error.verify_message}") from None
+        connection.sock.settimeout(within)
+        return connection
+
+
+def lan_endpoint(
+    record: RunState, gateway: DeployedGateway, session: HostSession, host: str | None
+) -> LanEndpoint | None:
+    """None where the endpoint is for its own machine, or nobody knows its address. host: where the host of the plan is
+    reached. Raises WinhostError.
+    """
+    if gateway.address not in _ANY and ip_address(gateway.address).is_loopback:
+        return None
+    allowed = allowed_networks(record, gateway.port)
+    reached = reached_address(record, gateway, host, session.way)
+    return LanEndpoint(reached, gateway, allowed) if reached and allowed else None
+
+
+def allowed_networks(record: RunState, port: int) -> tuple[str, ...]:
+    """Whose machines may come to this port, by the plan."""
+    return tuple(_allowed(record, "PortForward", port)) or tuple(_allowed(record, "FirewallPort", port))
+
+
+def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway) -> socket.socket:
+    """Connect to a gateway on the machine that SSH leads to, wherever it listens. tunnel: of an open connection.
+
+    Its certificate is for the names of clients; which machine this is, SSH has shown. Raises WinhostError, OSError.
+    """
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(gateway.address, gateway.address)  # noqa: S104 - compared, not bound
+    made = tunnel(here, gateway.port)
+    if not gateway.tls:
+        return made
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+    try:
+        return unchecked.wrap_socket(made)
+    except BaseException:
+        made.close()
+        raise
+
+
+def connection_through_ssh(
+    tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway, within: float
+) -> http.client.HTTPConnection:
+    """Likewise. within: seconds that an answer may take."""
+    connection = http.client.HTTPConnection("localhost", timeout=within)
+    connection.sock = socket_through_ssh(tunnel, gateway)
+    connection.sock.settimeout(within)
+    return connection
+
+
+def reached_address(
+    record: RunState, gateway: DeployedGateway, host: str | None, way: Callable[[], SshWay | None]
+) -> str | None:
+    """The address at which this computer reaches an endpoint that listens beyond its own machine; None behind a jump
+    host. host: as in `lan_endpoint`; way: to the Linux that serves.
+    """
+    mirrored = any(each.resource == "HyperVFirewall" for stage in record.stages for each in stage.desired)
+    if mirrored or any(_allowed(record, "PortForward", gateway.port)):
+        return host
+    if gateway.address not in _ANY:
+        return gateway.address
+    found = way()
+    return found.address if found and not found.jump else None
+
+
+def _allowed(record: RunState, resource: str, port: int) -> Iterator[str]:
+    for stage in record.stages:
+        for each in stage.desired:
+            networks = each.desired.get("allowed")
+            if each.resource == resource and each.key.get("port") == str(port) and isinstance(networks, list | tuple):
+                yield from map(str, networks)
+
 
 ASKED, PLACE = "ServingReady", "place"
 _WITHIN = 180  # seconds for one answer: the gateway itself holds a request for 120
@@ -152,14 +281,7 @@ def deployed_by(record: RunState) -> Deployed | None:
 
 def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> ModelAnswer:
     """Through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
-
-    def connected() -> http.client.HTTPConnection:
-        connection = http.client.HTTPConnection("localhost", timeout=_WITHIN)
-        connection.sock = socket_through_ssh(session.tunnel, deployed.gateway)
-        connection.sock.settimeout(_WITHIN)
-        return connection
-
-    return _completion(connected, model, key)
+    return _completion(lambda: connection_through_ssh(session.tunnel, deployed.gateway, _WITHIN), model, key)
 
 
 def _completion(connect: Callable[[], http.client.HTTPConnection], model: str, key: str) -> ModelAnswer:

@@ -46,7 +46,6 @@ def add(
     host_key: str | None,
     fleet_file: Path | None,
 ) -> int:
-    """Try a host, and add it to fleet.yaml."""
     if not linux and (key or host_key):
         raise click.UsageError("--key and --host-key are for a Linux: add --linux")
     if linux and ca:
@@ -57,28 +56,11 @@ def add(
 
 
 def list_(fleet_file: Path | None, output: Output) -> int:
-    """List the hosts of fleet.yaml, and how each is reached."""
     rows = [_listed(each) for each in load_fleet(find_fleet(fleet_file)).hosts]
     columns = ("host", "kind", "address", "user", "groups")
-    if output.shape in ("table", "wide"):
-        shown = [_Row(**{**vars(each), "groups": ", ".join(each.groups)}) for each in rows]
-        show_list(
-            "hosts", output.shape, shown, columns, ("over", "secret"), none="No hosts yet. winhost host add adds one."
-        )
-    else:
-        show_list("hosts", output.shape, rows, columns)
+    none = "No hosts yet. winhost host add adds one."
+    show_list("hosts", output.shape, rows, columns, ("over", "secret"), none)
     return 0
-
-
-@dataclass(frozen=True)
-class _Row:
-    host: str
-    kind: str
-    address: str
-    user: str
-    groups: str
-    over: str
-    secret: str
 
 
 def _listed(host: AnyHost) -> ListedHost:
@@ -95,7 +77,6 @@ def _listed(host: AnyHost) -> ListedHost:
 
 
 def remove(name: str, yes: bool, fleet_file: Path | None) -> int:
-    """Take a host out of fleet.yaml."""
     file = find_fleet(fleet_file)
     chosen = load_fleet(file).select([name])
     if len(chosen) > 1 or name.startswith("@"):
@@ -108,7 +89,6 @@ def remove(name: str, yes: bool, fleet_file: Path | None) -> int:
 
 
 def test(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output: Output) -> int:
-    """Say step by step whether hosts can be managed, and what to do where not."""
     chosen = hosts_named(hosts or ("*",), fleet_file)
     codes = [0]
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import click
 
+from winhost.cli.errors import secret_reference
 from winhost.cli.fleet_edit import Entry, fleet_to_change, write_added
 from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.output import say
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.connect.guard import place
 from winhost.connect.host_keys import known_keys
 from winhost.connect.own_key import fingerprint, public_data
@@ -258,12 +259,7 @@ def _proofs(new: NewHost, user: str, address: str) -> Iterator[dict[str, Any]]:
 
 
 def _given(new: NewHost) -> SecretRef | None:
-    if new.password is None:
-        return None
-    try:
-        return SecretRef.parse(new.password)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--password'") from None
+    return secret_reference(new.password, "'--password'")
 
 
 def _typed(question: str, new: NewHost) -> SecretRef:
@@ -282,7 +278,7 @@ def _again(new: NewHost) -> str:
     """`winhost host add` with a reference to the password, also for who typed `winhost up`."""
     port = () if new.port is None or new.account.endswith(f":{new.port}") else ("--port", str(new.port))
     words = ("winhost", "host", "add", new.account, *(("--linux",) if new.linux else ()), *port)
-    return command_line((*words, "--password", "env:NAME"), own_shell())
+    return command_line((*words, "--password", "env:NAME"))
 
 
 def _with_reference(entry: Entry, host: AnyHost, name: str) -> Entry:

@@ -75,15 +75,15 @@ def print_event(event: ProgressEvent) -> None:
     )
 
 
-def print_end(host: str | None, end: Outcome | WinhostError, exit_code: int) -> None:
-    """The last line of a host. exit_code: that of this host alone."""
+def print_end(host: str | None, end: Outcome | WinhostError) -> None:
+    """The last line of a host."""
     if isinstance(end, WinhostError):
         run = getattr(end, "run", None)
         run = run if isinstance(run, str) else None
         result = failed(end, host)
-        print_json(EndLine("end", _now(), run, result.host, None, result.error, exit_code))
+        print_json(EndLine("end", _now(), run, result.host, None, result.error, int(end.exit_code)))
     else:
-        print_json(EndLine("end", _now(), end.run, end.host, end, None, exit_code))
+        print_json(EndLine("end", _now(), end.run, end.host, end, None, int(end.exit_code)))
 
 
 def _now() -> str:

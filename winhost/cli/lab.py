@@ -10,10 +10,9 @@ import click
 
 from winhost.cli.envelope import show_list
 from winhost.cli.named_files import files_of
-from winhost.cli.output import say
+from winhost.cli.output import refuse_other_kind, say
 from winhost.cli.outputs import Output
-from winhost.cli.overwrite import refuse_other_kind
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.core.dataclass import dataclass
 from winhost.lab.hostfile import HostFile, find, host_files
 from winhost.model.errors import visible
@@ -33,7 +32,6 @@ class ListedLabHost:
 
 
 def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
-    """Serve hosts until Ctrl-C, and write the fleet.yaml that leads to them."""
     from winhost.lab.running_lab import ALL, Lab  # with all servers, which a list of hosts does without
 
     if output:
@@ -48,7 +46,7 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
         say(f"Simulated hosts running: {names}. In another terminal:", err=True)
         # Typed as it stands, from whatever folder the other terminal is in.
         words = ("winhost", "detect", "*", "--fleet", str(running.fleet_file.absolute()))
-        click.echo(f"  {visible(command_line(words, own_shell()))}", err=True)
+        click.echo(f"  {visible(command_line(words))}", err=True)
         try:
             click.echo("Press Ctrl-C to stop them.", err=True)
             while True:
@@ -64,7 +62,6 @@ def _files(word: str) -> list[Path]:
 
 
 def list_hosts(output: Output) -> None:
-    """List the example hosts and situations that winhost ships."""
     files = ((path.stem, load(path, HostFile)) for path in host_files())
     rows = [ListedLabHost(name, file.about, file.base, file.origin) for name, file in files]
     show_list("lab", output.shape, rows, ("name", "about"), ("base", "origin"))

@@ -15,15 +15,14 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import facts_file as named_facts
-from winhost.cli.output import say
+from winhost.cli.output import refuse_other_kind, say
 from winhost.cli.outputs import Output
-from winhost.cli.overwrite import refuse_other_kind
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import FileFinding, hidden
 from winhost.knowledge import catalogue
 from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
-from winhost.model.files import TooLarge, read_within, write_whole
+from winhost.model.files import TooLarge, is_binary, read_within, write_whole
 from winhost.model.reason import Category, Evidence, Severity
 from winhost.model.units import Bytes, KiB
 from winhost.resources.factsfile import read_facts
@@ -141,7 +140,8 @@ def wslconfig(
         if known.is_linux:
             raise of_other_system(known, ".wslconfig")
         host = wslconfig_limits(known)
-    return _show_settings(file, lint(_content(file, _MOST_SETTINGS), WSLCONFIG, version=wsl, host=host), strict, output)
+    found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONFIG, version=wsl, host=host)
+    return _show_settings(file, found, strict, output)
 
 
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
@@ -149,7 +149,7 @@ def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> in
     from winhost.wslconfig import WSLCONF, lint  # other lints do without
 
     wsl = _version(version, "2.7.14", "--wsl")
-    return _show_settings(file, lint(_content(file, _MOST_SETTINGS), WSLCONF, version=wsl), strict, output)
+    return _show_settings(file, lint(_given_file(file, _MOST_SETTINGS).data, WSLCONF, version=wsl), strict, output)
 
 
 def autoinstall(
@@ -162,7 +162,8 @@ def autoinstall(
     named = named_facts(facts, facts_file, "--facts")
     disks = read_known_disks(named) if named else ()
     known = _version(installer, "24.04.4", "--installer")
-    return _show_settings(file, lint_autoinstall(_content(file, _MOST), installer=known, disks=disks), strict, output)
+    found = lint_autoinstall(_given_file(file, _MOST).data, installer=known, disks=disks)
+    return _show_settings(file, found, strict, output)
 
 
 def _show_settings(file: Path, findings: Sequence[FileFinding], strict: bool, output: Output) -> int:
@@ -219,8 +220,8 @@ def docker_daemon(
     """Check the settings of Docker."""
     from winhost.recipes.lint_recipe import lint_docker_daemon  # other lints do without
 
-    target, mending = _target(facts_file, path), _mending(fix, in_place, force, output, file)
-    given = Given(str(file), file, _content(file, _MOST))
+    target, given = _target(facts_file, path), _given_file(file, _MOST)
+    mending = _mending(fix, in_place, force, output, given.file)
     linted = lint_docker_daemon(given.data, target, mend=mending.wanted)
     return _show_recipe(given, linted, target, mending, Telling(strict, everything, mending.wanted), output)
 
@@ -229,7 +230,7 @@ def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool,
     """Check a specification of CDI."""
     from winhost.recipes.lint_recipe import lint_cdi  # other lints do without
 
-    target, given = _target(facts_file, path), Given(str(file), file, _content(file, _MOST))
+    target, given = _target(facts_file, path), _given_file(file, _MOST)
     linted = lint_cdi(given.data, target)
     return _show_recipe(given, linted, target, Mending(wanted=False), Telling(strict, everything), output)
 
@@ -237,8 +238,8 @@ def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool,
 def _target(facts_file: Path | None, path: str | None, vllm: Version | None = None) -> "RecipeTarget":
     from winhost.compat.target import Target  # other lints do without
     from winhost.recipes.recipe_case import RecipeTarget  # likewise
-    from winhost.resources.linux.linux_system import LinuxSystem  # likewise
-    from winhost.resources.windows.operating_system import OsFamily  # likewise
+    from winhost.resources.linux.read_only import LinuxSystem  # likewise
+    from winhost.resources.windows.read_only import OsFamily  # likewise
 
     named = named_facts(None, facts_file, "--facts")
     if named is None:
@@ -265,12 +266,8 @@ def _known(read: Callable[[], T]) -> T | None:
 
 def _given(words: Sequence[str]) -> Given:
     """A file, what comes in, or what stands on the command line."""
-    if len(words) == 1 and _is_file(words[0]):
-        return Given(words[0], Path(words[0]), _content(Path(words[0]), _MOST))
-    if tuple(words) == (STDIN,):
-        if sys.stdin.isatty():
-            say("Paste it, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
-        return Given(STDIN, None, sys.stdin.buffer.read(_MOST))
+    if tuple(words) == (STDIN,) or (len(words) == 1 and _is_file(words[0])):
+        return _given_file(Path(words[0]), _MOST)
     text = words[0] if len(words) == 1 else shlex.join(words)
     return Given(COMMAND, None, text.encode("utf-8", "surrogateescape"))
 
@@ -300,7 +297,9 @@ def _mending(fix: bool, in_place: bool, force: bool, output: Output, file: Path 
         raise click.UsageError("--in-place and -o are two places: choose one")
     if in_place and file is None:
         raise click.UsageError("--in-place needs a file; --fix shows the mended text of what is none")
-    return Mending(fix or in_place or output.path is not None, in_place, output.path, force)
+    if output.path and not fix:
+        raise click.UsageError("-o names the file that --fix writes: add --fix, or leave -o out")
+    return Mending(fix or in_place, in_place, output.path, force)
 
 
 def _show_recipe(
@@ -321,6 +320,11 @@ def _show_recipe(
             say(f"Written: {visible(place)}")
         if text is not None:
             click.echo("\n".join(map(visible, text.splitlines())))
+        if mending.wanted and place is None and text is None:
+            click.echo()
+            say(
+                f"Nothing is written: {'none of this can be mended by itself' if told else 'there is nothing to mend'}."
+            )
         _show_count(told, telling)
 
     show_results("recipe", output.shape, [(given.name, result)], show)
@@ -346,13 +350,20 @@ def _write(given: Given, linted: "LintedRecipe", mending: Mending) -> Path | Non
 # --- Shared by all lints: options, what is shown, and the exit code ------------------------------------------------
 
 
-def _content(file: Path, most: Bytes) -> bytes:
-    """Raises UsageError (FileFaults)."""
-    try:
-        return read_within(file, most)
-    except TooLarge as large:
-        fault = Fault(str(file), None, None, "", str(large))
-    raise file_faults([fault])
+def _given_file(file: Path, most: Bytes) -> Given:
+    """A file, or standard input. Raises UsageError (FileFaults)."""
+    if str(file) == STDIN:
+        if sys.stdin.isatty():
+            say("Paste it, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
+        given = Given(STDIN, None, sys.stdin.buffer.read(most))
+    else:
+        try:
+            given = Given(str(file), file, read_within(file, most))
+        except TooLarge as large:
+            raise file_faults([Fault(str(file), None, None, "", str(large))]) from None
+    if is_binary(given.data):
+        raise file_faults([Fault(given.name, None, None, "", "this is a binary file, and no text")])
+    return given
 
 
 def _version(text: str | None, example: str, option: str) -> Version | None:

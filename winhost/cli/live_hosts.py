@@ -29,7 +29,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.model.plan import Plan
 from winhost.model.served import Version
-from winhost.paths.path_request import parse_request
+from winhost.paths.playbook import parse_request
 from winhost.resources.linux import linux_scripts
 from winhost.resources.registry import LINUX
 from winhost.resources.shape import misfit

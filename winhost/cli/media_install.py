@@ -1,12 +1,15 @@
-"""winhost install media: an image or a folder of files that installs what was planned, on that machine alone."""
+"""winhost install media and winhost install bmc: media that install what was planned, on that machine alone."""
 
 import os
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import click
 
+from winhost.autoinstall.facts_manifest import machine_of
 from winhost.autoinstall.install_plan import (
     ON_MEDIUM,
     InstallPlan,
@@ -15,6 +18,7 @@ from winhost.autoinstall.install_plan import (
     read_install_plan,
     settings_to_fetch,
 )
+from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
 from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
@@ -28,19 +32,25 @@ from winhost.autoinstall.medium_files import (
 )
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
-from winhost.cli.disk_consent import consented
+from winhost.autoinstall.virtual_media import Bmc, BmcSession, BmcSystem, bmc_session
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.errors import from_os_error, secret_reference
+from winhost.cli.live_hosts import read_live
+from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.wait_install import Waiting
+from winhost.cli.plan_install import consented
+from winhost.cli.watch import watching
+from winhost.connect.shown_key import shown_host_key
 from winhost.core.dataclass import dataclass
 from winhost.images.guest_disk import image_cache
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.documents import write_document
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.files import write_whole
+from winhost.model.fleet import LinuxHost
 from winhost.model.units import size
+from winhost.resources.host import HostFacts, of_other_system
 
 _LIST = "files.json"
 
@@ -69,7 +79,6 @@ def media(
     force: bool,
     output: Output,
 ) -> int:
-    """Make installation media of a plan."""
     plan, out = read_install_plan(plan_file), output.required_path
     _check_place(out, output.folder, force)
     wiped = consented(plan.host, plan.whole, consent_file)
@@ -170,3 +179,98 @@ class StagedMedia:
     partition: int
     files: tuple[MediumFile, ...]
     ours: tuple[str, ...]
+
+
+_PAUSE_S = 5.0
+
+
+class Waiting:
+    """minutes: how long at most."""
+
+    def __init__(self, minutes: float) -> None:
+        self._until = time.monotonic() + minutes * 60
+        self._progress, self._lock = InstallProgress(), threading.Lock()
+
+    def hear(self, event: InstallEvent) -> None:
+        """Hear an event from the installer, in threads of the listener."""
+        with self._lock:
+            if self._progress.hear(event):
+                click.echo(f"installer: {self._progress.failure or self._progress.phase}", err=True)
+
+    @property
+    def said(self) -> str:
+        """The last words of the installer, for the end."""
+        with self._lock:
+            progress = self._progress
+        if progress.failure:
+            return f"The installer said: {progress.failure}"
+        heard = f"got as far as {progress.phase}" if progress.heard else "was not heard of; did the machine start it?"
+        return f"The installer {heard}"
+
+    def until_it_shows(self, key: str, address: str, port: int = 22, pause: float = _PAUSE_S) -> bool:
+        """Wait until the machine there shows this host key. Another key there is another system, for now."""
+        while True:
+            if shown_host_key(address, port) == key:
+                return True
+            if time.monotonic() + pause > self._until:
+                return False
+            time.sleep(pause)
+
+
+RESTART = "restart"
+
+
+@dataclass(frozen=True)
+class InsertedMedia:
+    """image: what is in the drive, null where it was taken out; restarted: by force, now."""
+
+    host: str
+    bmc: str
+    image: str | None
+    restarted: bool
+
+
+def bmc(
+    host: str,
+    url: str,
+    user: str,
+    password: str,
+    ca: Path | None,
+    image: str | None,
+    take_back: bool,
+    accepted: tuple[str, ...],
+    fleet_file: Path | None,
+    output: Output,
+) -> int:
+    if (image is None) != take_back:
+        raise click.UsageError("Either --image names the media, or --take-back takes them out")
+    reference = secret_reference(password, "--bmc-password")
+    assert reference is not None
+    (here,) = hosts_named((host,), fleet_file)
+    with watching() as watch:
+        facts = HostFacts(read_live(here, watch))
+        if isinstance(here, LinuxHost):
+            raise of_other_system(facts, "a BMC's identity")
+        identity = machine_of(facts)
+        known = Bmc(url, user, reference.resolve(), str(ca) if ca else None)
+        with watch.at(here.name, "asking its BMC"), bmc_session(known) as session:
+            done = _done(session, session.system(identity, free=not take_back), image, RESTART in accepted)
+    result = InsertedMedia(here.name, url, image, done)
+
+    def show(_: InsertedMedia) -> None:
+        say(f"{here.name} starts from {image} once." if image else f"No media are in {here.name}; it starts as usual.")
+        say("It restarts now." if done else "Restart it, or add --accept restart.") if image else None
+
+    show_results("install-bmc", output.shape, [(here.name, result)], show)
+    return 0
+
+
+def _done(session: BmcSession, system: BmcSystem, image: str | None, restart: bool) -> bool:
+    if image is None:
+        session.take_back(system)
+        return False
+    session.insert(system, image)
+    session.start_once(system)
+    if restart:
+        session.restart(system)
+    return restart

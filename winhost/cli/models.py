@@ -1,22 +1,29 @@
-"""winhost models: what of the catalogue fits a host, best first, or the catalogue itself."""
+"""winhost models: what of the catalogue fits a host, best first, or the catalogue itself; and as the hub has it now."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-import click
+import yaml
 
 from winhost.cli.envelope import show_results
+from winhost.cli.errors import as_winhost_error, from_os_error, secret_reference
 from winhost.cli.fitting import Candidate, fitting, weight_bytes
-from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
 from winhost.cli.tables import table
+from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
-from winhost.hub.catalogue import Catalogue, Entry, catalogue, named
+from winhost.engine.progress import ProgressEvent
+from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
+from winhost.hub.refreshed import Refreshed, refreshed
+from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import WinhostError
+from winhost.model.files import write_whole
 from winhost.model.path import check_path
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
@@ -70,23 +77,19 @@ class OfferedModels:
 
 
 def show(
-    words: tuple[str, ...],
-    facts_files: tuple[Path, ...],
+    hosts: HostsAndFacts,
     path: str | None,
     everything: bool,
     model: str | None,
     token: str | None,
     hub: str,
-    fleet_file: Path | None,
-    at_once: int,
     output: Output,
 ) -> int:
-    """Show which models of the catalogue fit a host, best first."""
     check_path(path)
-    known, reference = catalogue(), reference_of(token)
+    known, reference = catalogue(), secret_reference(token, "'--token'")
     if model is not None:
         known = replace(known, entries=_meant(model, known, hub, reference))
-    if not words and not facts_files:
+    if not hosts.words and not hosts.facts_files:
         listed = OfferedModels(None, None, known.read, _file(known), tuple(map(_listed, known.entries)))
         show_results("models", output.shape, [("catalogue", listed)], lambda found: _show_catalogue(found, output.wide))
         return 0
@@ -108,11 +111,10 @@ def show(
         way = found[0].variant if found else None
         return OfferedModels(read.host, way, known.read, _file(known), tuple(map(_offered, found)))
 
-    reads = watched(lambda watch: read_each(words, facts_files, fleet_file, at_once, watch))
+    reads = watched(lambda watch: read_each(hosts, watch))
     results = ((read.host, offers(read)) for read in reads)
     whole = everything or output.wide
-    again = [*words, *(word for file in facts_files for word in ("--facts", str(file)))]
-    show_results("models", output.shape, results, lambda found: _show(found, whole, again, fleet_file))
+    show_results("models", output.shape, results, lambda found: _show(found, whole, hosts.typed, hosts.fleet_file))
     return max(codes)
 
 
@@ -127,14 +129,6 @@ def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> t
     if is_folder(model):
         return (entry_of(ModelFolder.at_path(model)),)
     return (entry_of(HubRepository(model, "main", hub.rstrip("/"), token.resolve() if token else None)),)
-
-
-def reference_of(token: str | None) -> SecretRef | None:
-    """Raises BadParameter."""
-    try:
-        return SecretRef.parse(token) if token is not None else None
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--token'") from None
 
 
 def _file(known: Catalogue) -> str | None:
@@ -190,7 +184,7 @@ def _show_catalogue(found: OfferedModels, wide: bool) -> None:
     )
     # The longest name leaves no more room on a terminal of 80 columns.
     table(("model", "weights", "GiB", *(("context", "parameters", "released") if wide else ())), rows)
-    say(_read(found))
+    say(_catalogue_line(found))
     say("Which of them fit a host: winhost models show HOST")
 
 
@@ -205,11 +199,11 @@ def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: P
     columns = ("repository" if whole else "model", "weights", "context", "download", "memory", "verdict")
     table(columns, (_row(each, whole) for each in shown))
     if rest := len(found.models) - len(shown):
-        say(f"{rest} more repositories fit: {command_line(('winhost', 'models', *named, '-o', 'wide'), own_shell())}")
+        say(f"{rest} more repositories fit: {command_line(('winhost', 'models', *named, '-o', 'wide'))}")
     say("Context: of each of so many sequences. Download in GiB; memory estimated, in GiB on each of so many GPUs.")
     if any(each.gated for each in shown):
         say("Gated: accept the licence on the hub first; then winhost workload init takes --token env:HF_TOKEN")
-    say(_read(found))
+    say(_catalogue_line(found))
     best = shown[0]
     if not best.lacks and found.host and tuple(named) == (found.host,):
         show_next(("up", best.model, "--on", found.host), fleet_file)
@@ -243,7 +237,48 @@ def _stored(each: OfferedModel) -> str:
     return (each.quantization or each.dtype) + (", gated" if each.gated else "")
 
 
-def _read(found: OfferedModels) -> str:
+def _catalogue_line(found: OfferedModels) -> str:
     if found.catalogue:
         return f"Catalogue of {found.read}, from the hub: {found.catalogue}"
     return f"Catalogue of {found.read}, as it came with winhost; what the hub has now: winhost models refresh"
+
+
+def refresh(hub: str, token: str | None, output: Output) -> int:
+    reference = secret_reference(token, "'--token'")
+    secret = reference.resolve() if reference else None
+    file, today = refreshed_file(), f"{datetime.now(UTC):%Y-%m-%d}"
+    with watching() as watch, watch.at("the catalogue", "asking the hub"):
+        document, outcomes = refreshed(
+            hub.rstrip("/"),
+            secret,
+            today,
+            _earlier(file),
+            lambda model: watch(ProgressEvent("the catalogue", "preparing", model)),
+        )
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(file, [yaml.safe_dump(document, sort_keys=False, width=120)])
+    except OSError as error:
+        raise from_os_error(error) from error
+    show_results("models-refreshed", output.shape, ((each.model, each) for each in outcomes), lambda _: None)
+    if output.shape == "table":
+        _show_refreshed(outcomes, file)
+    return 0
+
+
+def _earlier(file: Path) -> dict[str, object] | None:
+    """The result of an earlier refresh; a file that cannot be used is overwritten."""
+    try:
+        document = load_catalogue(file)
+    except Exception:  # noqa: BLE001 - it is not there, or no YAML
+        return None
+    return document if isinstance(document, dict) and document.get("schema") == SCHEMA else None
+
+
+def _show_refreshed(outcomes: Sequence[Refreshed], file: Path) -> None:
+    changed, kept = [each for each in outcomes if each.changed], [each for each in outcomes if each.kept]
+    if changed:
+        table(("model", "not as it was"), ((each.model, ", ".join(each.changed)) for each in changed))
+    for each in kept:
+        say(f"Kept as it was: {each.kept}", hang=2)
+    say(f"{len(outcomes) - len(kept)} of {len(outcomes)} repositories asked; the catalogue is now {file}")

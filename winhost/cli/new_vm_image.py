@@ -12,7 +12,7 @@ from winhost.engine.disk_images import open_image, open_system
 from winhost.images.cloud_images import NAME, release_named
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
 from winhost.model.errors import visible
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.vm_image import Pinned, VmImage, is_file
 
 

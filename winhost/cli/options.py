@@ -1,8 +1,8 @@
 """Arguments and options that several commands share, each spelled once."""
 
 import re
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Collection
+from dataclasses import field, fields
 from functools import wraps
 from ipaddress import ip_address
 from pathlib import Path
@@ -209,19 +209,109 @@ class AddressPort(click.ParamType[tuple[str, int]]):
             self.fail(f"{value!r:.80} is not ADDRESS:PORT, such as 10.20.0.4:8443", param, ctx)
 
 
+# ---- options that go together, as one object
+
+
+def declared(option: Callable[..., Any], default: Any = None) -> Any:
+    """A field of an options object, with the option that fills it."""
+    return field(default=default, metadata={"option": option})
+
+
+def option(*names: str, **more: Any) -> Any:
+    """The same of an option that only this object has. Takes what `click.option` takes."""
+    usual = () if more.get("multiple") else False if more.get("is_flag") else more.get("default")
+    return declared(click.option(*names, **more), usual)
+
+
+def options_object(kind: type[Any], name: str, leave_out: Collection[str] = ()) -> Callable[[F], F]:
+    """Hand the arguments of a command that are fields of a dataclass to it as one argument `name`, after adding the
+    options that the fields declare. leave_out: fields whose options are not added.
+    """
+    known = fields(kind)
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def with_object(*args: Any, **given: Any) -> Any:
+            made = kind(**{each.name: given.pop(each.name) for each in known if each.name in given})
+            return command(*args, **{name: made}, **given)
+
+        wrapped: Any = with_object
+        for each in reversed(known):
+            if "option" in each.metadata and each.name not in leave_out:
+                wrapped = each.metadata["option"](wrapped)
+        return cast(F, wrapped)
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class HostsAndFacts:
+    """The hosts that are named: words for them and for facts files, and facts files of the option."""
+
+    words: tuple[str, ...]
+    facts_files: tuple[Path, ...] = ()
+    fleet_file: Path | None = None
+    at_once: int = 16
+
+    @property
+    def typed(self) -> list[str]:
+        """The words and options that name them, for another command."""
+        return [*self.words, *(word for file in self.facts_files for word in ("--facts", str(file)))]
+
+
+hosts_and_facts = options_object(HostsAndFacts, "hosts")
+
+
+@dataclass(frozen=True)
+class KeyRules:
+    """What an API key may use, and until when. None: not named."""
+
+    models: tuple[str, ...] = ()
+    all_models: bool = False
+    expires: str | None = option(
+        "--expires",
+        metavar="WHEN",
+        help="From when on it counts no more: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
+    )
+    concurrent: int | str | None = option(
+        "--concurrent", type=KeyLimit(), help="Requests at a time: a number, none, or default."
+    )
+    requests_per_minute: int | str | None = option(
+        "--requests-per-minute", type=KeyLimit(), help="Likewise, requests per minute."
+    )
+    tokens_per_minute: int | str | None = option(
+        "--tokens-per-minute", type=KeyLimit(), help="Likewise, tokens of prompts and answers."
+    )
+
+
+key_rules = options_object(KeyRules, "rules")
+
+
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of `run_options`, for every command that changes hosts. guest_deadline, restart_deadline: seconds to
-    wait for a guest to shut down and for a host to be back.
-    """
+    """The options of every command that changes hosts. guest_deadline, restart_deadline: in seconds."""
 
-    accepted: tuple[str, ...]
-    yes: bool
-    guest_deadline: float
-    restart_deadline: float
-    fleet_file: Path | None
-    output: Output
-    as_jsonl: bool
+    fleet_file: Path | None = declared(fleet_option)
+    output: Output = declared(answers(), Output())
+    accepted: tuple[str, ...] = declared(accept_option, ())
+    yes: bool = declared(yes_option, False)
+    restart_deadline: float = option(
+        "--restart-deadline",
+        type=Duration(),
+        default="30m",
+        show_default=True,
+        help="How long a host may take to come back after a restart.",
+    )
+    guest_deadline: float = option(
+        "--guest-deadline",
+        type=Duration(),
+        default="5m",
+        show_default=True,
+        help="How long a guest may take to shut down.",
+    )
+    as_jsonl: bool = option(
+        "--jsonl", "as_jsonl", is_flag=True, help="Print one JSON line per event, the outcome last."
+    )
 
     @property
     def document(self) -> bool:
@@ -229,40 +319,4 @@ class RunOptions:
         return self.output.shape != "table" or self.as_jsonl
 
 
-def run_options(command: F) -> F:
-    """Options of everything that changes hosts, as one argument `options` of the command."""
-
-    @wraps(command)
-    def with_options(*args: Any, **words: Any) -> Any:
-        options = RunOptions(**{each.name: words.pop(each.name) for each in fields(RunOptions)})
-        return inner(*args, options=options, **words)
-
-    inner, command = command, cast(F, with_options)
-    for option in (
-        click.option(
-            "--jsonl",
-            "as_jsonl",
-            is_flag=True,
-            help="Print one JSON line per event, the outcome last.",
-        ),
-        click.option(
-            "--guest-deadline",
-            type=Duration(),
-            default="5m",
-            show_default=True,
-            help="How long a guest may take to shut down.",
-        ),
-        click.option(
-            "--restart-deadline",
-            type=Duration(),
-            default="30m",
-            show_default=True,
-            help="How long a host may take to come back after a restart.",
-        ),
-        yes_option,
-        accept_option,
-        answers(),
-        fleet_option,
-    ):
-        command = option(command)
-    return command
+run_options = options_object(RunOptions, "options")

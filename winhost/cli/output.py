@@ -1,19 +1,35 @@
-"""Paragraphs and errors for people, and files that they named."""
+"""Paragraphs and errors for people, and files that they named, which -o overwrites if they are of the same kind."""
 
+import json
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import click
 
-from winhost.cli.line_breaks import wrapped
-from winhost.cli.overwrite import Kind, refuse_other_kind
-from winhost.cli.shells import command_line, own_shell
-from winhost.model.errors import ErrorDocument, ErrorResult, WinhostError, visible
-from winhost.model.files import write_whole
+from winhost.cli.shells import command_line
+from winhost.cli.terminal import wrapped
+from winhost.model.errors import ErrorDocument, ErrorResult, UsageError, WinhostError, visible
+from winhost.model.files import TooLarge, read_within, write_whole
+from winhost.model.units import Bytes, MiB
 
+Kind: TypeAlias = Literal[
+    "facts", "plan", "report", "lab's fleet", "workload", "rendered", "mended file", "install-plan"
+]
+
+_WORDS = {"facts": "a facts file", "plan": "a plan", "report": "a report", "lab's fleet": "the fleet file of a lab"}
+_WORDS |= {"mended file": "a mended file", "install-plan": "a plan of winhost install"}
+_WORDS |= {"fleet": "a fleet file", "playbook": "a playbook", "workload": "a workload", "host": "a host file"}
+_WORDS |= {"rendered": "a file of winhost render"}
+_FOREIGN = "a file that winhost did not write"
+_MOST: Bytes = 16 * MiB  # of a file of ours; a larger one is another's
+_HEAD = 4096
+_REPORT = b'<meta name="generator" content="winhost '
+_LAB = b"# Simulated hosts: "
+_RENDERED = (b"# Written by winhost ", b'{\n  "description": "Written by winhost ')
+_SCHEMA = re.compile(rb"^schema: *[\"']?winhost\.([a-z-]+)/", re.MULTILINE)
 _OF_HOSTS = re.compile(
     r"\bwinhost (?:detect|assess|plan|apply|resume|rollback|verify|up|down|open|chat|status|boot|probe|serve \w+"
     r"|host \w+)(?![\w-])"
@@ -35,7 +51,7 @@ def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
     """words: after `winhost`. The command has a line of its own, which no terminal breaks when it is copied."""
     fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
     click.echo("Next:")
-    click.echo(visible(f"  {command_line(('winhost', *words, *fleet), own_shell())}"))
+    click.echo(visible(f"  {command_line(('winhost', *words, *fleet))}"))
 
 
 def show_error_text(error: WinhostError, host: str = "", fleet: str | None = None) -> None:
@@ -54,7 +70,7 @@ def with_fleet(text: str, fleet: str | None = None) -> str:
         fleet = str(file) if (file := running.params.get("fleet_file")) else fleet
     if fleet is None or "--fleet" in text:
         return text
-    words = visible(command_line(("--fleet", fleet), own_shell()))
+    words = visible(command_line(("--fleet", fleet)))
     return _OF_HOSTS.sub(lambda found: f"{found[0]} {words}", text)
 
 
@@ -90,3 +106,46 @@ def write_file(path: Path, text: str | Iterable[str], kind: Kind, force: bool) -
     """
     refuse_other_kind(path, kind, force)
     write_whole(path, [text] if isinstance(text, str) else text)
+
+
+def refuse_other_kind(path: Path, kind: Kind, force: bool = False) -> None:
+    """Raises UsageError (OtherKind) for a file that holds something else; an empty one may be written over."""
+    if force or not path.is_file():
+        return
+    found = _kind_of(path)
+    if found not in (None, kind):
+        raise UsageError(
+            "OtherKind",
+            what=f"{visible(str(path))} is {_WORDS.get(found or '', found)}, not {_WORDS[kind]}",
+            meaning="Nothing was written.",
+            hint="Name another file with -o, or write over this one with --force.",
+        )
+
+
+def _kind_of(path: Path) -> str | None:
+    try:
+        data = read_within(path, _MOST)
+    except (TooLarge, OSError):
+        return _FOREIGN
+    if not data:
+        return None
+    head = data[:_HEAD]
+    if _REPORT in head:
+        return "report"
+    if head.startswith(_LAB):
+        return "lab's fleet"
+    if head.startswith(_RENDERED):
+        return "rendered"
+    return _schema(data) or _FOREIGN
+
+
+def _schema(data: bytes) -> str | None:
+    """`facts` of `winhost.facts/2`, in JSON or YAML."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        found = _SCHEMA.search(data)
+        return found[1].decode() if found else None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    found = re.match(rb"winhost\.([a-z-]+)/", schema.encode()) if isinstance(schema, str) else None
+    return found[1].decode() if found else None

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.cluster_options import cluster_words
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import Faults, from_missing_fact, from_os_error
+from winhost.cli.errors import Faults, from_missing_fact, from_os_error
+from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys, PlanOptions, Power, given_keys, read_settings
-from winhost.cli.planned_host import PlannedHost
-from winhost.cli.shells import command_line, own_shell
-from winhost.cli.show_plan import show_planned, show_plans
+from winhost.cli.shells import command_line
+from winhost.cli.show_plan import PlannedHost, show_planned, show_plans
 from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
-from winhost.cli.stack_options import stack_words
+from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.cli.watch import Watch
 from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
@@ -30,9 +29,9 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import path_of
 from winhost.model.plan import Plan
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import Bytes
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.setting_values import refuse_for_several
 from winhost.resources.host import HostFacts
 
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    words: tuple[str, ...],
-    facts_files: tuple[Path, ...],
+    hosts: HostsAndFacts,
     path: str | None,
     vm: str | None,
     gpus: tuple[str, ...],
@@ -59,28 +57,29 @@ def plan(
     allow_unverified: bool,
     force: bool,
     details: bool,
-    fleet_file: Path | None,
-    at_once: int,
+    new_vm: NewVmOptions,
+    stack: StackOptions,
+    cluster: ClusterOptions,
     output: Output,
 ) -> int:
-    """Plan what would change on a host, and how each change is undone."""
-    stated_facts = _stated(assumed, words, facts_files)
-    host = _only(words, facts_files)
-    asked = PlanOptions(path, vm, gpus, high, low, power, playbook, read_settings(settings), allow_unverified, host)
-    joining, at_least = _checked(asked)
-    keys, codes = FleetKeys(fleet_file), [0]
+    stated_facts = _stated(assumed, hosts)
+    host = _only(hosts)
+    settings = (*new_vm.settings, *settings)
+    asked = PlanOptions(
+        path, vm, gpus, high, low, power, playbook, read_settings(settings), allow_unverified, host, new_vm
+    )
+    joining, at_least = _checked(asked, stack, cluster)
+    keys, codes = FleetKeys(hosts.fleet_file), [0]
     named = partial(named_with, asked, joining, keys) if joining else at_least
-    many = several(words, facts_files, fleet_file)
+    many = several(hosts)
     if many:
         refuse_for_several(asked.of_one_host(joining.words.listen if joining else None))
     into = _into(output.path, many, force)
     if into and into.many:
-        check_each_once(words, facts_files, fleet_file)
+        check_each_once(hosts)
 
     def results() -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for host, made in watched(
-            lambda watch: planned(read_each(words, facts_files, fleet_file, at_once, watch, named), watch)
-        ):
+        for host, made in watched(lambda watch: planned(read_each(hosts, watch, named), watch)):
             codes.append(worst([made if isinstance(made, WinhostError) else None]))
             yield host, made
 
@@ -96,33 +95,35 @@ def plan(
     return max(codes)
 
 
-def _only(words: tuple[str, ...], facts_files: tuple[Path, ...]) -> str:
+def _only(hosts: HostsAndFacts) -> str:
     """The one host or facts file, as it is typed in another command."""
-    named = (*words, *map(str, facts_files))
-    return command_line(named, own_shell()) if len(named) == 1 else "HOST"
+    named = (*hosts.words, *map(str, hosts.facts_files))
+    return command_line(named) if len(named) == 1 else "HOST"
 
 
-def _stated(assumed: tuple[str, ...], words: tuple[str, ...], facts_files: tuple[Path, ...]) -> "tuple[Statement, ...]":
+def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":
     """The assumptions about facts files. Raises BadParameter where a host is asked, which knows better."""
     if not assumed:
         return ()
-    from winhost.cli.evaluations import statements  # with all rules, which a plan of one path does without
+    from winhost.cli.assess import statements  # with all rules, which a plan of one path does without
 
     stated_facts = statements(assumed)
-    if any_host(words, facts_files):
+    if any_host(hosts):
         raise click.BadParameter(
             "goes with --facts or facts files: a host is asked, and is not told", param_hint="--assume"
         )
     return stated_facts
 
 
-def _checked(asked: PlanOptions) -> "tuple[PlannedStack | None, frozenset[Id]]":
+def _checked(
+    asked: PlanOptions, stack: StackOptions, cluster: ClusterOptions
+) -> "tuple[PlannedStack | None, frozenset[Id]]":
     """The workload that is to be served, and what a host is asked for by name.
 
     All that is wrong with the words themselves is told at once, before any host is asked. Raises UsageError, click's.
     """
     faults = Faults()
-    path, joining = faults.of(lambda: asked.path), faults.of(_joining)
+    path, joining = faults.of(lambda: asked.path), faults.of(lambda: _joining(stack, cluster))
     if joining:
         joining.check_with(path, faults)
     named = faults.of(lambda: asked.request(path).playbook.named) if path else None
@@ -130,10 +131,9 @@ def _checked(asked: PlanOptions) -> "tuple[PlannedStack | None, frozenset[Id]]":
     return joining, named or frozenset()
 
 
-def _joining() -> "PlannedStack | None":
+def _joining(stack: StackOptions, cluster: ClusterOptions) -> "PlannedStack | None":
     """The workload that is to be served; None where none is named. Raises UsageError for options that are for one."""
-    words, cluster = stack_words(), cluster_words()
-    if words:
+    if words := stack.meant():
         from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
 
         return PlannedStack(words, cluster)

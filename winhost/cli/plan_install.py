@@ -1,5 +1,7 @@
-"""winhost install plan: which disks, what the system becomes, what is lost and what is done afterwards."""
+"""winhost install plan: which disks, what the system becomes and what is lost, with the consent to that."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +15,12 @@ from winhost.autoinstall.facts_manifest import (
     whole_disks_of,
     windows_esp_of,
 )
-from winhost.autoinstall.guard_order import Scheme
+from winhost.autoinstall.guard_order import Scheme, WholeDisk
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem, afterwards, written_install_plan
-from winhost.cli.disk_consent import lost_on
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import the_file
-from winhost.cli.output import say
+from winhost.cli.output import refuse_other_kind, say
 from winhost.cli.outputs import Output
-from winhost.cli.overwrite import refuse_other_kind
 from winhost.cli.plan_options import FleetKeys
 from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
@@ -29,9 +29,9 @@ from winhost.engine.planning import format_reason
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.facts import Facts
-from winhost.model.files import heed_writers, write_whole
+from winhost.model.files import TooLarge, heed_writers, read_within, write_whole
 from winhost.model.reason import Severity, Verdict
-from winhost.model.units import size
+from winhost.model.units import KiB, size
 from winhost.paths.public_key import public_key
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
@@ -74,7 +74,6 @@ def plan(
     force: bool,
     output: Output,
 ) -> int:
-    """Plan the installation of Ubuntu on one host."""
     known = HostFacts(read_facts(the_file(facts, Facts)))
     refuse_other_kind(output.required_path, "install-plan", force)
     if (raid is not None or lvm) and not disks:
@@ -110,7 +109,7 @@ def plan(
     if keys and not disks:
         heeded = (*heeded, *FleetKeys(None).check(known.host, dict.fromkeys(new.keys, "--ssh-key")))
     write_whole(output.required_path, [written_install_plan(made)])
-    _show(made, heeded, own, output)
+    _show_planned(made, heeded, own, output)
     return 0
 
 
@@ -151,7 +150,7 @@ def written_to(plan: InstallPlan) -> tuple[str, ...]:
     return tuple(each.line for each in plan.whole)
 
 
-def _show(made: InstallPlan, heeded: tuple[str, ...], own: "SshKey | None", output: Output) -> None:
+def _show_planned(made: InstallPlan, heeded: tuple[str, ...], own: "SshKey | None", output: Output) -> None:
     """own: the key that nobody named."""
     lost = tuple(each for disk in made.whole for each in lost_on(disk))
     heed = (*heeded, *(f"{disk.model}: {each}" for disk in made.whole for each in disk.heed))
@@ -171,3 +170,71 @@ def _show(made: InstallPlan, heeded: tuple[str, ...], own: "SshKey | None", outp
         say(f"Media: winhost install media {planned.file} -o ubuntu.iso")
 
     show_results("install-plan", output.shape, [(made.host, planned)], show)
+
+
+_LARGEST = 64 * KiB
+
+
+def consented(host: str, disks: Sequence[WholeDisk], file: Path | None) -> list[str]:
+    """Names of the disks, each of which somebody consented to lose. Raises RefusedError (NotTyped)."""
+    for disk in disks:
+        _show_disk(host, disk)
+        if file is None and sys.stdin.isatty():
+            _ask(disk)
+    if file is not None:
+        _compare(_lines(file), disks, file)
+    elif disks and not sys.stdin.isatty():
+        lines = "\n".join(visible(disk.line) for disk in disks)
+        hint = f"Start this command at a terminal, or name a file with these lines: --consent-file FILE\n{lines}"
+        raise _not_typed("nobody is at a terminal to consent to the loss of each disk", hint)
+    return [disk.name for disk in disks]
+
+
+def lost_on(disk: WholeDisk) -> tuple[str, ...]:
+    """The content of a disk that Ubuntu gets, in words."""
+    return tuple(f"{each.role} partition {each.guid}, {size(each.size)}" for each in disk.partitions)
+
+
+def _show_disk(host: str, disk: WholeDisk) -> None:
+    click.echo(f"Everything on this disk of {visible(host)} will be lost:", err=True)
+    click.echo(f"  {visible(disk.line)}", err=True)
+    for each in (*lost_on(disk), *disk.heed):
+        click.echo(f"  - {visible(each)}", err=True)
+
+
+def _ask(disk: WholeDisk) -> None:
+    """Raises click.Abort for Ctrl-C."""
+    kind = "GUID" if disk.choice.guid else "serial number"
+    typed = str(click.prompt(f"To go on, type its {kind}", err=True, default="", show_default=False))
+    if not _quotes(typed, disk):
+        raise _not_typed("that is not the disk", f"Type its {kind} as it is shown: {visible(disk.name)}")
+
+
+def _quotes(text: str, disk: WholeDisk) -> bool:
+    """Tell whether a text names the disk as it is shown."""
+    return text.strip() in (visible(disk.name), visible(disk.line))
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        text = read_within(file, _LARGEST).decode("utf-8-sig")
+    except (OSError, TooLarge, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text, or too long"
+        raise click.BadParameter(f"{visible(str(file))} cannot be read: {why}", param_hint="--consent-file") from None
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _compare(lines: Sequence[str], disks: Sequence[WholeDisk], file: Path) -> None:
+    """Each disk is quoted, and nothing else: a file for other disks is not for these."""
+    for disk in disks:
+        if not any(_quotes(line, disk) for line in lines):
+            what = f"{visible(str(file))} does not quote the disk {visible(disk.name)}"
+            raise _not_typed(what, f"Once you know that it may be lost, add this line: {visible(disk.line)}")
+    for line in lines:
+        if not any(_quotes(line, disk) for disk in disks):
+            what = f"{visible(str(file))} names something else: {visible(line)[:120]}"
+            raise _not_typed(what, "Take out what is no disk of this plan")
+
+
+def _not_typed(what: str, hint: str) -> RefusedError:
+    return RefusedError("NotTyped", what=f"{what}; no media were made", hint=hint)

@@ -1,7 +1,7 @@
 """Turn the options of `winhost plan` into a request: the path, its playbook and its settings."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from hashlib import file_digest
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from winhost.cli.new_vm_options import KEY_SETTINGS, fault_of_options, with_public_key
+from winhost.cli.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
+from winhost.model.files import heed_writers
 from winhost.model.fleet import AnyHost, Host, find_fleet
 from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.model.yamlfile import kinds_at, value_of
-from winhost.paths.path_request import PathRequest
-from winhost.paths.playbook import Playbook, WrongPlaybook, read_playbook, spelled_out
+from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, value_of
+from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, read_playbook, spelled_out
 from winhost.paths.public_key import refuse_private
 from winhost.paths.setting_values import OwnValue, own_values
 from winhost.paths.vocabulary import VOCABULARIES
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 # What of a Request each option fills in.
 OPTIONS = {"vm": "--vm", "cards": "--gpu", "high": "--high", "low": "--low", "power": "--power"}
+
+# Each setting that is a public key, with the option that gives it.
+KEY_SETTINGS: Mapping[str, str] = {
+    "new_vm.guest.key": "--ssh-key",
+    "access.key": "--set access.key",
+    "system.key": "--set system.key",
+}
 
 Power = Literal["as-found", "running", "off"]
 
@@ -51,6 +58,7 @@ class PlanOptions:
     settings: tuple[str, ...]
     allow_unverified: bool
     host: str = "HOST"
+    new_vm: NewVmOptions = NewVmOptions()
     _parsed: dict[str, PathRequest] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
@@ -81,7 +89,7 @@ class PlanOptions:
         playbook, settings = self._playbook(path), (*self._of_variant(path), *self.settings)
         if self.vm and _chosen(playbook, settings).get("new_vm"):
             raise click.BadParameter("names a VM that is there; --new-vm makes one", param_hint="--vm")
-        playbook = decided(playbook, settings)
+        playbook = decided(playbook, settings, self.new_vm)
         power = self.power or "as-found"
         document = PlanRequest(
             path, playbook.content, self.vm, self.cards, self.low, self.high, power, self.allow_unverified
@@ -174,7 +182,29 @@ def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> Us
 
 def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
     """Those of `--set`, with what the files say that they name. Raises BadParameter."""
-    return _pinned(with_public_key(settings))
+    return _pinned(tuple(map(_with_key, settings)))
+
+
+def _with_key(setting: str) -> str:
+    """Replace the file of a public key by the key itself. Raises BadParameter, which shows nothing of the file."""
+    name, _, value = setting.partition("=")
+    if name in KEY_SETTINGS and value.startswith("@"):
+        return f"{name}={_public_key(value[1:], KEY_SETTINGS[name])}"
+    return setting
+
+
+def _public_key(file: str, option: str) -> str:
+    try:
+        path = Path(file).expanduser()
+        text = path.read_text("utf-8").strip()
+        heed_writers(path)
+        refuse_private(text)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise click.BadParameter(f"{visible(file)} cannot be read: {why}", param_hint=option) from None
+    except ValueError as refused:
+        raise click.BadParameter(str(refused), param_hint=option) from None
+    return text
 
 
 def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
@@ -191,14 +221,29 @@ def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
         raise click.BadParameter(why, param_hint="--vhdx, or --set new_vm.vhdx.source") from None
 
 
-def decided(playbook: Playbook, settings: tuple[str, ...]) -> Playbook:
-    """A playbook with settings of `--set`. Raises BadParameter, and UsageError where options stand for them."""
-
+def decided(playbook: Playbook, settings: tuple[str, ...], new_vm: NewVmOptions | None = None) -> Playbook:
+    """A playbook with settings of `--set`. new_vm: the options that gave some of them. Raises click's UsageError."""
     chosen = _chosen(playbook, settings)
     try:
         return playbook.with_settings(chosen) if settings else playbook
     except WrongPlaybook as wrong:
-        raise fault_of_options(wrong.findings) or click.BadParameter(visible(str(wrong)), param_hint="--set") from None
+        if new_vm and new_vm.given:
+            raise _fault_of_options(wrong.mistakes, new_vm) from None
+        raise click.BadParameter(visible(str(wrong)), param_hint="--set") from None
+
+
+def _fault_of_options(mistakes: Iterable[Mistake], new_vm: NewVmOptions) -> click.UsageError:
+    options = {f"settings.new_vm.{place}": option for place, option in NEW_VM_OPTIONS.items()}
+    missing: list[str] = []
+    wrong: list[str] = []
+    for place, message in ((dotted(loc), message) for loc, message in mistakes):
+        if message == MISSING and place in options:
+            missing.append(options[place])
+        else:
+            wrong.append(f"{options.get(place, place)}: {message}")
+    given = next(option for place, option in NEW_VM_OPTIONS.items() if place in new_vm.given)
+    needs = [f"{given} also needs {', '.join(missing)}"] if missing else []
+    return click.UsageError(visible("; ".join((*needs, *wrong))))
 
 
 def _chosen(playbook: Playbook, settings: tuple[str, ...]) -> dict[str, Json]:

@@ -1,31 +1,33 @@
 """Join the stack that serves a workload to the playbook of a host's path."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import cast
+from typing import Any, cast
 
 import click
 
-from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.cluster_parts import check_images, check_node_words, node_request, with_cluster_key
-from winhost.cli.foreign_errors import Faults
-from winhost.cli.stack_options import StackWords
-from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, show_made_keys
+from winhost.cli.errors import Faults, from_os_error
+from winhost.cli.stack_options import ClusterOptions, StackOptions
+from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, show_made_keys, yield_key_of
 from winhost.cli.stack_target import StackTarget, node_target, stack_target
-from winhost.cli.stack_watchers import desktop_watchers
-from winhost.cli.stack_wheels import engine_wheels, lock_text, nvcomp_wheels
 from winhost.cluster.node import ClusterStack, cluster_stack
 from winhost.compat.target import Target
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.gateway.key_lines import parse_key
+from winhost.hub.wheel_index import PYPI, PythonPlace, locked_packages, wheels_of
+from winhost.model.errors import UsageError, visible
 from winhost.model.plan import Offline
-from winhost.model.workload import Deploy
-from winhost.paths.path_request import PathRequest
-from winhost.paths.playbook import Playbook, PlaybookResource
+from winhost.model.workload import Deploy, LoadFormat, Workload, YieldTo
+from winhost.paths.linux_engine import python_of
+from winhost.paths.playbook import PathRequest, Playbook, PlaybookResource
 from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.windows.yield_watcher import watcher_settings
+from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK
 from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 
@@ -34,8 +36,8 @@ from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 class PlannedStack:
     """One workload for all hosts of a command: the hub and the registry are asked once. pending: as of `StackParts`."""
 
-    words: StackWords
-    cluster: ClusterWords = field(default_factory=ClusterWords)
+    words: StackOptions
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
     pending: Path | None = None
     _made: dict[str, tuple[PathRequest, Stack | ClusterStack]] = field(default_factory=dict)
     _targets: dict[str, StackTarget] = field(default_factory=dict)
@@ -176,3 +178,91 @@ def _with_entries(target: StackTarget, entries: Sequence[Json]) -> Playbook:
         for each in entries
     ]
     return Playbook(schema=book.schema_, path=book.path, settings=book.settings, resources=[*book.resources, *more])
+
+
+Once = Callable[[str, Callable[[], Any]], Any]
+"""Asks for what has this name no second time."""
+
+
+def engine_wheels(words: StackOptions, facts: HostFacts, once: Once) -> PythonWheels | None:
+    """None where vLLM comes otherwise. Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel)."""
+    if words.engine_lock is None:
+        return None
+    return _wheels(lock_text(words.engine_lock), str(words.engine_lock), words, facts, once)
+
+
+def nvcomp_wheels(words: StackOptions, facts: HostFacts, workload: Workload, once: Once) -> PythonWheels | None:
+    """None where no model is packed. Raises as `engine_wheels` does."""
+    if all(each.load_format is not LoadFormat.PACKED for each in workload.models):
+        return None
+    return _wheels(NVCOMP_LOCK, NVCOMP, words, facts, once)
+
+
+def _wheels(text: str, where: str, words: StackOptions, facts: HostFacts, once: Once) -> PythonWheels:
+    found = python_of(facts, words.python)
+    if found is None:
+        raise UsageError(
+            "WhichPython",
+            what=f"which Python the Linux of {visible(facts.host)} has is not known, so no wheel can be chosen for it",
+            hint="Say it, as python3 --version does there: --python 3.12",
+            host=facts.host,
+        )
+    place = PythonPlace(*found)
+    packages = locked_packages(text, where, place.version, place.machine)
+    index = words.index or PYPI
+    wheels = once(f"wheels {where} {place}", lambda: wheels_of(packages, place, index))
+    return PythonWheels(place.version, wheels[0].server, tuple(each.line for each in wheels))
+
+
+def lock_text(file: Path) -> str:
+    """Raises UsageError."""
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise from_os_error(error) from error
+    except ValueError:
+        raise UsageError("LockUnreadable", what=f"{visible(str(file))} is no text in UTF-8", hint="") from None
+
+
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - where the gateway listens, compared
+
+
+def desktop_watchers(parts: StackParts, target: StackTarget) -> list[dict[str, Json]]:
+    """The setting `watchers` of path wsl2. Raises click's UsageError, UsageError (SecretUnreadable), MissingFact."""
+    wanted = parts.workload.availability.yield_to
+    if wanted is None or not wanted.accounts:
+        return []
+    mode = target.networking_mode
+    if mode is None:
+        raise click.UsageError(
+            "availability.yield_to.accounts names people at the desktop of a Windows that shares its GPUs with WSL, "
+            f"and path {target.request.path} has none: leave it out there"
+        )
+    url = wanted.url or _own_address(parts, mode)
+    found = []
+    for account in wanted.accounts:
+        name, reference = yield_key_of(account, parts.words.yield_key)
+        digest = parse_key(parts.yield_line(name, reference)).sha256
+        found.append({"account": account, "settings": settings_text(wanted, url), "key": reference, "digest": digest})
+    return found
+
+
+def settings_text(wanted: YieldTo, url: str) -> str:
+    return watcher_settings(
+        url=url,
+        programs=wanted.programs,
+        full_screen=wanted.full_screen,
+        unlocked=wanted.unlocked,
+        gpu_memory=wanted.gpu_memory,
+    )
+
+
+def _own_address(parts: StackParts, mode: str) -> str:
+    """The gateway on Windows's own loopback, where WSL brings it. Raises click's UsageError."""
+    address, port = parts.listen
+    if mode == "bridged" or parts.tls or address not in (*LOOPBACK, *_ANYWHERE):
+        raise click.UsageError(
+            "at which address does Windows reach the gateway? Add it to availability.yield_to of the workload: "
+            f"url: https://NAME:{port}, by the name in its certificate"
+        )
+    return f"http://127.0.0.1:{port}"

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from winhost.cli.assess import evaluate_each, requirements
 from winhost.cli.envelope import answer
-from winhost.cli.evaluations import evaluate_each, requirements
-from winhost.cli.output import failed, say, show_error_text, what_happened, write_file
+from winhost.cli.options import HostsAndFacts
+from winhost.cli.output import failed, refuse_other_kind, say, show_error_text, what_happened, write_file
 from winhost.cli.outputs import Output
-from winhost.cli.overwrite import refuse_other_kind
 from winhost.cli.plan_options import default_request
 from winhost.cli.snapshots import read_each, watched, worst
 from winhost.compat.evaluation import Evaluation
@@ -31,18 +31,15 @@ class Reported:
 
 
 def report(
-    words: tuple[str, ...],
+    hosts: HostsAndFacts,
     force: bool,
     needed: tuple[str, ...],
     remedies: tuple[str, ...],
     brief: bool,
     workload_file: Path | None,
     assumed: tuple[str, ...],
-    fleet_file: Path | None,
-    at_once: int,
     output: Output,
 ) -> int:
-    """Write the verdicts on hosts to one HTML file, to read and share."""
     file = output.required_path
     refuse_other_kind(file, "report", force)
     asked = requirements(needed, None, workload_file, remedies, assumed)
@@ -50,9 +47,7 @@ def report(
     errors: list[WinhostError] = []
 
     def verdicts() -> Iterator[ReadHost | UnreadHost]:
-        for read, evaluation in watched(
-            lambda watch: evaluate_each(read_each(words, (), fleet_file, at_once, watch), asked, watch)
-        ):
+        for read, evaluation in watched(lambda watch: evaluate_each(read_each(hosts, watch), asked, watch)):
             if error := read.error:
                 errors.append(error)
                 results.append(failed(error, read.host))

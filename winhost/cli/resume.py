@@ -1,7 +1,8 @@
-"""winhost resume: go on after a crash, a stop or a missing consent, if need be with another value of the request."""
+"""winhost resume and winhost rollback: go on after a crash, a stop or a missing consent, or give back."""
 
 import copy
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
@@ -12,18 +13,22 @@ import click
 from winhost.cli.options import RunOptions, Size
 from winhost.cli.output import say
 from winhost.cli.plan_options import FleetKeys, decided, given_keys, read_settings
-from winhost.cli.running import asking_for, consents, resume_or_roll_back
-from winhost.cli.show_plan import show_stage
-from winhost.cli.values import format_two
+from winhost.cli.running import asking_for, asking_for_steps, consents, resume_or_roll_back
+from winhost.cli.show_plan import show_stage, show_steps
+from winhost.cli.tables import format_two
 from winhost.engine import disk_images
 from winhost.engine.amending import Amendment, changes
+from winhost.engine.journal import read_journal
 from winhost.engine.planning import request_of
+from winhost.engine.rollback import look, waiting_for
+from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run import preview_amended
 from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import RunContext
-from winhost.engine.run_state import RunState
+from winhost.engine.run_state import RunState, replay
+from winhost.engine.store import Store
 from winhost.model.errors import visible
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 
 
 def resume(
@@ -33,7 +38,6 @@ def resume(
     settings: tuple[str, ...],
     options: RunOptions,
 ) -> int:
-    """Continue a RUN that was interrupted."""
     amendment: Amendment | None = None
 
     def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -81,7 +85,7 @@ def requested(request: PathRequest, vm: str | None, gpus: tuple[str, ...], setti
     others = tuple(setting for setting in settings if setting not in named)
     if others:
         request = _with_settings(request, read_settings(others))
-    return _with_options(request, [*named, *([f"vm={vm}"] if vm else []), *(f"card={gpu}" for gpu in gpus)], options)
+    return _with_options(request, [*named, *([f"vm={vm}"] if vm else []), *(f"gpu={gpu}" for gpu in gpus)], options)
 
 
 def _with_settings(request: PathRequest, settings: tuple[str, ...]) -> PathRequest:
@@ -107,9 +111,9 @@ def _with_options(
         if not value.strip():
             raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
         chosen.setdefault(name, []).append(options[name](value))
-    values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "card"}
-    if "card" in chosen:
-        values["cards"] = tuple(chosen["card"])
+    values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "gpu"}
+    if "gpu" in chosen:
+        values["cards"] = tuple(chosen["gpu"])
     return request.with_options(**values) if values else request
 
 
@@ -130,5 +134,36 @@ _PINS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 # What --set names besides the settings of a path: what `plan` has options for.
 _OPTIONS: Mapping[str, Mapping[str, Callable[[str], object]]] = {
-    "dda": {"vm": str, "card": str, "high": _size, "low": _size, "power": _power}
+    "dda": {"vm": str, "gpu": str, "high": _size, "low": _size, "power": _power}
 }
+
+
+def rollback(run_name: str, options: RunOptions) -> int:
+
+    def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:
+        if options.yes or not sys.stdin.isatty():
+            return given
+        steps, back, _ = look(run_name, context)
+        show_steps(steps, f"Undo {run_name} on {record.host}")
+        for sentence in (
+            *back.kept,
+            *back.along,
+            *(f"{unchecked.title}: cannot be checked: {unchecked.why}" for unchecked in back.missing),
+        ):
+            say(f"  {sentence}", hang=2)
+        vm, changed = record.plan.request.vm, record.going_back
+        asking = asking_for_steps(record.host, steps, vm=vm, run=run_name, going_back=True, changed=changed)
+        return consents(asking, given, False)
+
+    code = resume_or_roll_back(go_back, "Roll back", run_name, options, ask)
+    if code or options.yes or options.document or not sys.stdin.isatty():
+        return code
+    others = replace(options, accepted=())  # those for this run are not for another one
+    store = Store()
+    host = replay(run_name, read_journal(store.existing(run_name))).host
+    codes = (
+        rollback(other, others)
+        for other in waiting_for(run_name, host, store)
+        if click.confirm(f"Look at what the rollback of {other} kept for {run_name}, to undo it now?", err=True)
+    )
+    return max(codes, default=code)

@@ -16,14 +16,13 @@ from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import completions
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
-from winhost.cli.named_hosts import hosts_named
+from winhost.cli.named_hosts import hosts_named, is_local
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
+from winhost.cli.served_hosts import next_of_served
 from winhost.cli.serving_target import remember_versions
-from winhost.cli.show_served import next_of_served
-from winhost.cli.streams import lasting_streams
-from winhost.cli.this_machine import is_local
-from winhost.cli.values import format_two
+from winhost.cli.tables import format_two
+from winhost.cli.terminal import lasting_streams
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
 from winhost.core.dataclass import dataclass
@@ -33,7 +32,7 @@ from winhost.engine.journal import read_journal
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
-from winhost.model.errors import Exit, UsageError, visible
+from winhost.model.errors import UsageError, visible
 from winhost.model.fleet import AnyHost, Host
 from winhost.model.plan import RISKS, Plan, Stage, in_order
 
@@ -293,8 +292,8 @@ def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
 
 def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
     """One host's end, for people. brief: whoever calls says how to go on from there."""
-    good = outcome.holds
-    say(f"{outcome.host}: {outcome.outcome}, {_changes(outcome.changed)}", fg="green" if good else "red", bold=True)
+    good, changes = outcome.holds, "1 change" if outcome.changed == 1 else f"{outcome.changed} changes"
+    say(f"{outcome.host}: {outcome.outcome}, {changes}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
         if not check.holds:
             desired, found = format_two(check.desired, check.found)
@@ -309,17 +308,6 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
         say(f"  {len(outcome.checks)} properties verified. To undo this at any time: winhost rollback {outcome.run}")
         for line in next_of_served(outcome.host, outcome.checks) if good else ():
             say(line)
-
-
-def _changes(count: int) -> str:
-    return "1 change" if count == 1 else f"{count} changes"
-
-
-def outcome_code(outcome: Outcome) -> int:
-    """4 where the final verify found a difference, 1 where going back could not judge all or keeps some for later."""
-    if outcome.missing or outcome.outcome == "partly rolled back":
-        return int(Exit.FAILURE)
-    return int(Exit.SUCCESS if outcome.holds else Exit.DRIFT)
 
 
 def carried_through(
@@ -368,12 +356,12 @@ def show_ends(outcomes: Iterable[Outcome], options: RunOptions, *, brief: bool =
 
     def ends() -> Iterator[tuple[str, EndedHost]]:
         for outcome in outcomes:
-            codes.append(outcome_code(outcome))
+            codes.append(int(outcome.exit_code))
             yield outcome.host, EndedHost(outcome.host, outcome)
 
     if options.as_jsonl:
         for host, end in ends():
-            print_end(host, end.outcome, codes[-1])
+            print_end(host, end.outcome)
     else:
         show_results("outcome", options.output.shape, ends(), lambda end: show_outcome(end.outcome, brief=brief))
     return max(codes)

@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.tables import table
+from winhost.cli.tables import format_full_value, format_value, moment, table
 from winhost.cli.up_runs import forget_killed
-from winhost.cli.values import format_full_value, format_value, moment
 from winhost.core.answers import Id, Json, identity
 from winhost.core.dataclass import dataclass
 from winhost.core.journal_lines import RawEvent
@@ -53,7 +52,6 @@ _WIDE = ("path", "changed", "last", "folder", "journal")
 
 
 def runs(run_name: str | None, output: Output) -> int:
-    """List runs, or show one."""
     store = Store()
     forget_killed(store)
     held = cache(store.held)  # a look at a host that is held takes a second

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from winhost.cli.apply import Checked
-from winhost.cli.bmc_install import InsertedMedia
 from winhost.cli.bundle import Bundled
 from winhost.cli.chat import Chatted
-from winhost.cli.detect import Detected
+from winhost.cli.detect import Detected, Probed
 from winhost.cli.envelope import print_json
 from winhost.cli.explain import Code
 from winhost.cli.fetch import FetchedFolder
@@ -18,24 +17,22 @@ from winhost.cli.jsonl import EndLine, EventLine
 from winhost.cli.known import KnownSubject
 from winhost.cli.lab import ListedLabHost
 from winhost.cli.lint import Linted, LintedFile
-from winhost.cli.media_install import MadeMedia
+from winhost.cli.media_install import InsertedMedia, MadeMedia
 from winhost.cli.models import OfferedModels
 from winhost.cli.plan_install import PlannedInstall
-from winhost.cli.planned_host import PlannedHost
-from winhost.cli.probe import Probed
-from winhost.cli.render_compose import Rendered
+from winhost.cli.render import Rendered
 from winhost.cli.report import Reported
 from winhost.cli.running import EndedHost
 from winhost.cli.runs import ListedRun, ShownRun
 from winhost.cli.serve import Profiled
-from winhost.cli.serve_change import ServingChange
+from winhost.cli.serve_change import ServingChange, Yielding
 from winhost.cli.serve_keys import KeysOfHost
-from winhost.cli.serve_logs import ServingLine
+from winhost.cli.serve_status import ServingLine
 from winhost.cli.serve_test import TestedServing
+from winhost.cli.show_plan import PlannedHost
 from winhost.cli.status import HostNow
 from winhost.cli.verify import Verified
 from winhost.cli.workload import Drafted
-from winhost.cli.yields import Yielding
 from winhost.compat.assess_answer import Brief, Full
 from winhost.compat.compare import Diff
 from winhost.engine.boot import LinuxFirmware, Switched
@@ -52,7 +49,7 @@ from winhost.model.workload import WorkloadFile
 from winhost.paths.playbook import Playbook
 from winhost.serving.packed_weights import WeightsFile
 from winhost.serving.serving_status import ServingStatus
-from winhost.symptoms.diagnosis import Diagnosis
+from winhost.symptoms.answer import Diagnosis
 
 FILES: Mapping[str, Any] = {
     "facts": Facts,

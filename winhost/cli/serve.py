@@ -1,5 +1,7 @@
-"""winhost serve: how models are served on a target."""
+"""winhost serve profile, files, gateway and explain: how models are served, as settings to copy."""
 
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,25 +9,43 @@ import click
 import yaml
 
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import Faults
+from winhost.cli.errors import Faults, secret_reference
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.outputs import Output
-from winhost.cli.show_profile import show_serving
+from winhost.cli.tables import table
+from winhost.cli.terminal import wrapped
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.gateway.gateway_settings import Limits
 from winhost.hub.hub_repository import model_files
+from winhost.knowledge import catalogue
+from winhost.model.errors import visible
 from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Verdict
-from winhost.model.secrets import SecretRef
+from winhost.model.units import gib
+from winhost.model.workload import LoadFormat
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.serving.choice import Served, Serving, serving
-from winhost.serving.command import command
+from winhost.serving.choice import Lost, Served, Serving, serving
+from winhost.serving.command import DEV_MODE, command
 from winhost.serving.compose_words import readable_yaml
+from winhost.serving.engine_names import model_folder, packed_folder
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
+from winhost.serving.levels import (
+    LADDER,
+    MEASURED,
+    ON_DISK,
+    STOPPED,
+    ChosenRung,
+    choose,
+    format_rest,
+    format_wait,
+    preferred,
+)
 from winhost.serving.profile import base_of
-from winhost.serving.turn_entries import SharingModel, turn_settings
+from winhost.serving.profile_lines import UNKNOWN_WORD, ProfileLine
+from winhost.serving.sharing import SharingModel, turn_settings
 from winhost.serving.vllm_options import seen_versions
 
 
@@ -69,7 +89,6 @@ def profile(
     everything: bool,
     output: Output,
 ) -> int:
-    """Print the settings of vLLM for each model, ready to copy, with the reason of each line."""
     faults = Faults()
     known = faults.of(lambda: _named_target(facts, facts_file))
     workload = faults.of(lambda: load_workload(workload_file))
@@ -96,12 +115,7 @@ def _named_target(facts: Path | None, facts_file: Path | None) -> HostFacts:
 
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:
-    """Print the files of a model at one revision, as an entry of a playbook."""
-    try:
-        if token is not None:
-            SecretRef.parse(token)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--token'") from None
+    secret_reference(token, "'--token'")
     entry = {
         "resource": "ModelFiles",
         "title": f"Files of {model}",
@@ -130,7 +144,6 @@ def gateway(
     trusted_proxies: tuple[str, ...],
     proxy_protocol: bool,
 ) -> int:
-    """Print the gateway before vLLM as entries of a playbook."""
     if (certificate is None) is not (certificate_key is None):
         raise click.UsageError("--certificate and --certificate-key go together")
     tls = (certificate, certificate_key) if certificate and certificate_key else None
@@ -191,3 +204,155 @@ def _place(text: str) -> dict[str, Json]:
         return {"socket": text}
     address, _, port = text.rpartition(":")
     return {"address": address.strip("[]"), "port": int(port) if port.isdecimal() else port}
+
+
+def explain(
+    weights: float | None, host_memory: float | None, swap_within: float | None, pinned: bool, reloads: bool
+) -> int:
+    if (weights is None) is not (host_memory is None):
+        raise click.UsageError("--weights and --host-memory go together")
+    if swap_within is not None and weights is None:
+        raise click.UsageError("--swap-within needs --weights and --host-memory")
+    table(
+        ("between its turns", "back in", "away in", "host memory", "stays on the GPU", "needs"),
+        [
+            (
+                r.name,
+                _seconds(r.back),
+                r.away,
+                f"{r.of_weights:g} x weights" if r.of_weights else "none",
+                r.gpu,
+                r.needs,
+            )
+            for r in LADDER
+        ],
+        title="From the fastest to the slowest",
+    )
+    click.echo(f"Measured: {MEASURED}. Nobody has measured WSL.")
+    if weights is not None and host_memory is not None:
+        rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
+        click.echo(_sentence(choose(rungs, weights, swap_within), weights, swap_within))
+        image, cold = (rung.start(weights) for rung in (ON_DISK, STOPPED))
+        said = (
+            f"A standby that does not fit beside its model is the same engine, started anew: after about {image:.0f} s"
+        )
+        click.echo(f"{said} from its image on disk, {cold:.0f} s cold (estimates). Requests wait for {Limits.hold} s.")
+    return 0
+
+
+def _sentence(chosen: ChosenRung, weights: float, within: float | None) -> str:
+    said = f"Take: {chosen.rung.name}. It answers, once another one like it has left, after about "
+    said += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
+    if within is None:
+        return said + "."
+    return said + (f", within {within:g} s." if chosen.kept else f", which is later than {within:g} s.")
+
+
+def _seconds(back: tuple[float, float]) -> str:
+    if not any(back):
+        return "at once"
+    return f"{back[0]:g} s" if back[0] == back[1] else f"{back[0]:g} to {back[1]:g} s"
+
+
+def show_serving(found: Serving, everything: bool) -> None:
+    """One block for each model. Everything that is no command is a comment, so that the whole can be run."""
+    simulated = " (simulated)" if found.origin == "synthetic" else ""
+    _comment(f"{found.host}{simulated} by {found.variant}: {found.verdict}", bold=True)
+    _comment(f"  {found.variant}: {found.chosen}")
+    for served in found.models:
+        click.echo()
+        _show(served, found.vllm, everything)
+    if not everything:
+        click.echo()
+        _comment("The reason, versions and evidence of each line: --explain")
+
+
+def _show(served: Served, vllm: str | None, everything: bool) -> None:
+    _comment(f"{served.model}: profile {served.profile}", bold=True)
+    for sentence in (_files_of(served), *_notes(served)):
+        _comment(f"  {sentence}")
+    # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
+    click.echo(" \\\n  ".join(command(served, vllm)))
+    if everything:
+        for line in (*served.lines, *served.left_out):
+            _explain(line, left_out=line in served.left_out)
+
+
+def _files_of(served: Served) -> str:
+    packed = any(line.text == f"--load-format={LoadFormat.PACKED}" for line in served.lines)
+    folder = (packed_folder if packed else model_folder)(served.served_name)
+    how = ", packed, with winhost's loader beside vLLM" if packed else ""
+    return (
+        f"The files of {served.id} are expected in {folder}{how}, and the gateway at {served.socket}, "
+        "in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
+    )
+
+
+def _notes(served: Served) -> Iterator[str]:
+    for cause in served.because:
+        if cause.unverified:
+            yield f"Sleep mode may be unsafe: {cause.why} Unverified: {cause.unverified}."
+        else:
+            yield f"Sleep mode is unsafe: {cause.why}"
+    yield from _between_turns(served)
+    for line in served.lines:
+        if line.kind == "note":
+            yield f"{line.name}. {line.why}"
+        elif line.kind == "wslconfig":
+            yield f".wslconfig, [wsl2]: {line.name}={line.value}. {line.why}"
+            yield f"  {line.how}"
+        elif line.unverified:
+            yield f"{_setting(line)} is unverified: {line.unverified}"
+    for line in served.left_out:
+        undecided = "" if line.unverified == UNKNOWN_WORD else "undecided: "
+        yield f"{_setting(line)} is left out, {undecided}{line.unverified}. {line.why}"
+
+
+def _between_turns(served: Served) -> Iterator[str]:
+    if any(line.name == DEV_MODE for line in served.lines):
+        yield "Not in development mode, which sleep takes: everybody who reaches the engine could run code in it"
+        yield f"  A plan turns it on behind the gateway; by hand: --env={DEV_MODE}=1, if nobody else reaches the socket"
+    if served.rest:
+        yield f"Between its turns {format_rest(served.rest)}"
+    if served.anew:
+        yield f"Its standby is the same engine, started anew {format_wait(served.anew, Limits.hold)}"
+    if served.lost:
+        yield from _lost(served.lost)
+
+
+def _lost(lost: Lost) -> Iterator[str]:
+    if lost.waking and lost.weights and lost.reading:
+        quick, slow = lost.waking
+        yield f"What that costs: waking takes {quick:.1f} to {slow:.1f} s, as measured elsewhere"
+        yield f"  Reading {gib(lost.weights)} of weights takes {lost.reading:.1f} s at {lost.read_speed} MB/s"
+    else:
+        yield "What that costs: the time to wake and to read is unknown, because the size of the weights is"
+    quick, slow = lost.starting
+    yield f"  A full start was measured at {quick:g} s with warm caches and {slow:g} s with cold ones"
+    if lost.kept is False:
+        yield f"  swap_within: {lost.within} s cannot be met: a start takes at least {lost.least:.0f} s"
+
+
+def _explain(line: ProfileLine, *, left_out: bool) -> None:
+    _comment(f"  {'left out: ' if left_out else ''}{_setting(line)}")
+    _comment(f"      why: {line.why}")
+    _comment(f"      for: {line.when}")
+    if line.how:
+        _comment(f"      computed: {line.how}")
+    if line.default:
+        _comment(f"      default: {line.default}")
+    if line.unverified:
+        _comment(f"      unverified: {line.unverified}")
+    for key in line.evidence:
+        evidence = catalogue.evidence()[key]
+        _comment(f"      {key} ({evidence.kind}): {evidence.source}")
+
+
+def _setting(line: ProfileLine) -> str:
+    return line.name if line.value is None else f"{line.name}={line.value}"
+
+
+def _comment(text: str, *, bold: bool = False) -> None:
+    """Print a text with each of its lines as a comment: else what follows a line break would be a command."""
+    lines = wrapped(visible(text), 2, sys.stdout, lead="# ")
+    click.echo(click.style(lines, bold=True) if bold else lines)

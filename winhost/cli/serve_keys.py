@@ -13,11 +13,12 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.options import KeyRules
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.running import begin
 from winhost.cli.serving_target import ServingTarget, no_such_model, serving_target
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.stack_parts import show_new_key
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch, watching
@@ -33,7 +34,6 @@ from winhost.model.served import ServedKey, ServedKeys
 _READ_WITHIN_S, _PAUSE_S = 10.0, 0.5
 _STOPS = "Ctrl-C stops watching; a change that was asked for may be made there."
 NONE, AS_EVERY = "none", "default"
-Limit = int | str  # a number, `none` or `default`
 
 
 @dataclass(frozen=True)
@@ -50,33 +50,22 @@ class KeysOfHost:
     keys: tuple[ServedKey, ...]
 
 
-@dataclass(frozen=True)
-class KeyRules:
-    """The rules for a key that options give; None: nothing. expires: as it was typed; all_models: that none is named
-    any more; limits: in the order of KEY_LIMITS.
-    """
-
-    models: tuple[str, ...]
-    all_models: bool
-    expires: str | None
-    limits: tuple[Limit | None, ...]
-
-    def change(self) -> dict[str, Json]:
-        """The change in the form that the program there takes. Raises BadParameter, UsageError."""
-        found: dict[str, Json] = {}
-        if self.models and self.all_models:
-            raise click.UsageError("--model and --all-models contradict each other: choose one")
-        if self.models or self.all_models:
-            found["models"] = list(dict.fromkeys(self.models)) or None
-        if self.expires is not None:
-            found.update(parse_expiry(self.expires))
-        given = {name: limit for name, limit in zip(KEY_LIMITS, self.limits, strict=True) if limit is not None}
-        limits: dict[str, Json] = {name: limit for name, limit in given.items() if limit != AS_EVERY}
-        if limits:
-            found["limits"] = {name: None if limit == NONE else limit for name, limit in limits.items()}
-        if default := [name for name, limit in given.items() if limit == AS_EVERY]:
-            found["default"] = list[Json](default)
-        return found
+def key_change(rules: KeyRules) -> dict[str, Json]:
+    """The change in the form that the program there takes. Raises BadParameter, UsageError."""
+    found: dict[str, Json] = {}
+    if rules.models and rules.all_models:
+        raise click.UsageError("--model and --all-models contradict each other: choose one")
+    if rules.models or rules.all_models:
+        found["models"] = list(dict.fromkeys(rules.models)) or None
+    if rules.expires is not None:
+        found.update(parse_expiry(rules.expires))
+    given = {name: limit for name in KEY_LIMITS if (limit := getattr(rules, name)) is not None}
+    limits: dict[str, Json] = {name: limit for name, limit in given.items() if limit != AS_EVERY}
+    if limits:
+        found["limits"] = {name: None if limit == NONE else limit for name, limit in limits.items()}
+    if default := [name for name, limit in given.items() if limit == AS_EVERY]:
+        found["default"] = list[Json](default)
+    return found
 
 
 def parse_expiry(text: str) -> dict[str, Json]:
@@ -115,7 +104,6 @@ def _wrong_expiry(text: str, why: str) -> click.BadParameter:
 
 
 def list_(target: str, fleet_file: Path | None, output: Output) -> int:
-    """List the API keys of TARGET and what they used. Changes nothing."""
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
         found = served.session.keys()
     _show(output, _of_host(served.host, found), show_keys)
@@ -127,18 +115,12 @@ def add(
     name: str,
     key: str | None,
     save: Path | None,
-    models: tuple[str, ...],
     metrics: bool,
-    expires: str | None,
-    concurrent: Limit | None,
-    requests_per_minute: Limit | None,
-    tokens_per_minute: Limit | None,
+    rules: KeyRules,
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    """Add an API key to the gateway of TARGET, without a restart."""
-    rules = KeyRules(models, False, expires, (concurrent, requests_per_minute, tokens_per_minute))
-    change = {**_named("add", name), "metrics": metrics, **rules.change()}
+    change = {**_named("add", name), "metrics": metrics, **key_change(rules)}
     if metrics and (change.keys() & {"limits", "default"}):
         raise click.UsageError("limits are for keys of models, and --metrics makes one that reads metrics alone")
     secret, made = _key(key, save, output)
@@ -165,27 +147,13 @@ def add(
     return 0
 
 
-def limit(
-    target: str,
-    name: str,
-    models: tuple[str, ...],
-    all_models: bool,
-    expires: str | None,
-    concurrent: Limit | None,
-    requests_per_minute: Limit | None,
-    tokens_per_minute: Limit | None,
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
-    """Change what an API key of TARGET may use, without a restart."""
-    rules = KeyRules(models, all_models, expires, (concurrent, requests_per_minute, tokens_per_minute))
-    if not (asked := rules.change()):
+def limit(target: str, name: str, rules: KeyRules, fleet_file: Path | None, output: Output) -> int:
+    if not (asked := key_change(rules)):
         raise click.UsageError("say what is to change: --expires, --model, --all-models or a limit")
     return _changed("limit", target, name, asked, fleet_file, output)
 
 
 def revoke(target: str, name: str, yes: bool, fleet_file: Path | None, output: Output) -> int:
-    """End an API key of TARGET now, and for ever."""
     _named("revoke", name)
     begin(f"Revoke {name} on {visible(target)}? Its open requests are broken off, and it never counts again.", yes)
     return _changed("revoke", target, name, {}, fleet_file, output)
@@ -393,7 +361,7 @@ def _show_changed(done: str) -> Callable[[KeysOfHost], None]:
         say(f"{found.host}: {each.name} {done}{rules}", fg="green", hang=2)
         if found.saved:
             say(f"Its key is in {found.saved}. To see it:")
-            click.echo(f"  {visible(command_line(('cat', found.saved), own_shell()))}")
+            click.echo(f"  {visible(command_line(('cat', found.saved)))}")
         _show_state(found)
 
     return show

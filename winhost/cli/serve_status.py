@@ -1,25 +1,30 @@
-"""winhost serve status: what is served on a target, and how it is."""
+"""winhost serve status and logs: what is served on a target, how it is, and what it wrote to the journal."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+
+import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.serving_target import secret_key, serving_target
+from winhost.cli.serving_target import ServingTarget, secret_key, serving_target
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
+from winhost.core.dataclass import dataclass
 from winhost.engine.verified import BOOT, SinceVerified, since_verified
 from winhost.model.durations import render_age
-from winhost.model.errors import Exit, WinhostError
-from winhost.model.served import BootTest
+from winhost.model.errors import Exit, WinhostError, visible
+from winhost.model.masking import masked
+from winhost.model.served import BootTest, UnitLine
 from winhost.model.units import about
 from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, ServedGpu, ServingStatus
+from winhost.symptoms.scan import plain
 
 
 def status(target: str, metrics_key: str | None, fleet_file: Path | None, output: Output) -> int:
-    """Show what is served on TARGET. Changes nothing."""
     secret = secret_key(metrics_key, "--metrics-key")
     with (
         watching(reads=True) as watch,
@@ -95,7 +100,15 @@ def _row(each: ModelStatus) -> tuple[object, ...]:
     version = each.version or each.planned
     other = f" ({each.planned} was planned)" if each.version and not _same(each.version, each.planned) else ""
     cache = "" if each.kv_cache is None else f"{each.kv_cache:.0%}"
-    return each.model, state, _time(each.seconds), _gpus(each.cards), requests, cache, version + other
+    return (
+        each.model,
+        state,
+        "" if each.seconds is None else render_age(each.seconds),
+        ", ".join(map(str, each.cards)) or "none",
+        requests,
+        cache,
+        version + other,
+    )
 
 
 def _turn(each: ModelStatus) -> tuple[object, ...]:
@@ -110,14 +123,6 @@ def _turn(each: ModelStatus) -> tuple[object, ...]:
 def _same(found: str, planned: str) -> bool:
     """Local parts of a version, such as +cpu, do not count."""
     return found.partition("+")[0] == planned.lstrip("v").partition("+")[0]
-
-
-def _gpus(gpus: tuple[int, ...]) -> str:
-    return ", ".join(map(str, gpus)) or "none"
-
-
-def _time(seconds: int | None) -> str:
-    return "" if seconds is None else render_age(seconds)
 
 
 def _show_gateway(host: str, found: GatewayStatus) -> None:
@@ -136,3 +141,69 @@ def _show_gateway(host: str, found: GatewayStatus) -> None:
 def _gpu_row(each: ServedGpu) -> tuple[object, ...]:
     memory = "" if each.total is None or each.used is None else f"{about(each.used)} of {about(each.total)}"
     return each.index, each.name, memory, "" if each.busy is None else f"{each.busy} %", ", ".join(each.models)
+
+
+_PAUSE_S = 1.0
+_STOPPED = 130
+
+
+@dataclass(frozen=True)
+class ServingLine:
+    """A line of the journal, without secrets. source: a model, or `gateway`; time: ISO 8601 in UTC."""
+
+    host: str
+    source: str
+    unit: str
+    time: str
+    text: str
+
+
+def logs(
+    target: str,
+    models: tuple[str, ...],
+    gateway: bool,
+    follow: bool,
+    lines: int,
+    fleet_file: Path | None,
+    output: Output,
+) -> int:
+    codes = [0]
+    with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
+        sources = _sources(served, models, gateway)
+
+        def results() -> Iterator[tuple[str, ServingLine | WinhostError]]:
+            try:
+                for each in _lines(served, list(sources), lines, follow):
+                    time_ = datetime.fromtimestamp(each.at, UTC).isoformat(timespec="seconds")
+                    said = masked(plain(each.text))
+                    yield served.host, ServingLine(served.host, sources[each.unit], each.unit, time_, said)
+            except KeyboardInterrupt:  # the document is ended, and nothing is left to be undone
+                codes.append(_STOPPED)
+
+        width = max(map(len, sources.values()))
+        with watch.paused():
+            show_results("serving-log", output.shape, results(), lambda line: _show_line(line, width))
+    return max(codes)
+
+
+def _sources(served: ServingTarget, models: Sequence[str], gateway: bool) -> dict[str, str]:
+    """The titles of units: of all, or of those that were named."""
+    engines = served.chosen(models) if models or not gateway else ()
+    found = {each.unit: each.model for each in engines}
+    return found if models and not gateway else {**found, served.deployed.gateway.unit: "gateway"}
+
+
+def _lines(served: ServingTarget, units: Sequence[str], lines: int, follow: bool) -> Iterator[UnitLine]:
+    page = served.session.log(units, lines=lines)
+    while True:
+        yield from page.lines
+        cursor = page.cursor
+        if not page.more:
+            if not follow:
+                return
+            time.sleep(_PAUSE_S)
+        page = served.session.log(units, lines=lines, cursor=cursor)
+
+
+def _show_line(line: ServingLine, width: int) -> None:
+    click.echo(f"{line.time[:19]} {line.source:{width}} {visible(line.text)}")

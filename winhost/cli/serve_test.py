@@ -20,7 +20,7 @@ from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.served import TimedAnswer, Version
 from winhost.serving.deployed import DeployedEngine
-from winhost.serving.start_failure import LINES_OF_A_START, start_failure
+from winhost.serving.engine_start import LINES_OF_A_START, start_failure
 
 _COMPLETIONS = "/v1/completions"
 _NO_MODEL = "winhost/no-such-model"
@@ -59,7 +59,6 @@ class TestedServing:
 
 
 def test(target: str, key: str | None, models: tuple[str, ...], fleet_file: Path | None, output: Output) -> int:
-    """Ask what TARGET serves, as a client would."""
     secret = secret_key(key) or _own_key(target)
     with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
         found = _tested(served, watch, secret, models)

@@ -2,27 +2,28 @@
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from winhost.cli import this_machine
-from winhost.cli.first_completion import deployed_by
-from winhost.cli.lan_completion import reached_address
+from winhost.cli import named_hosts
+from winhost.cli.first_completion import PLACE, deployed_by, reached_address
 from winhost.cli.shells import Shell, command_line, line_to_see, own_shell, post_with_key
 from winhost.connect.ssh import target_of
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import identity
+from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, has_ended, replay
 from winhost.engine.store import Store
-from winhost.model.errors import UsageError, WinhostError
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost, Fleet, LinuxHost, find_fleet
 from winhost.model.fleetfile import load_fleet
 from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
-from winhost.serving.deployed import PATH, Deployed
+from winhost.serving.deployed import PATH, Deployed, NotDeployed
 
 _SSH = 22
 _ANSWERS_WITHIN_S = 2  # on the same machine
@@ -57,35 +58,30 @@ class ServingRun:
 
     @property
     def told(self) -> ServedHost:
-        gateway, record = self.deployed.gateway, self.record
+        gateway, record, address = self.deployed.gateway, self.record, self.address
+        url = gateway.url(address) if address else None
         models = tuple(each.model for each in self.deployed.published)
         asks_with = record.plan.request.asks_with
-        return ServedHost(
-            record.host, record.run, record.last, models, gateway.listen, gateway.tls, self._url(), asks_with
-        )
+        return ServedHost(record.host, record.run, record.last, models, gateway.listen, gateway.tls, url, asks_with)
 
-    def _url(self) -> str | None:
-        """The URL, as far as it is known without logging on: a distro or a guest with an address of its own is asked
-        for it elsewhere.
+    @property
+    def address(self) -> str | None:
+        """The address of the endpoint for this computer, as far as it is known without logging on: a distro or a guest
+        with an address of its own is asked for it elsewhere.
         """
-        listens, _, port = self.deployed.gateway.listen.rpartition(":")
-        bare = listens.strip("[]")
-        if bare in LOOPBACK:
-            address = bare if is_this_linux(self.host) or self._is_passed_on(bare, int(port)) else None
-        else:
-            reached = self.host.address if self.host else None
-            address = reached_address(self.record, self.deployed.gateway, reached, lambda: _way(self.host))
-        if address is None:
-            return None
-        shown = f"[{address}]" if ":" in address else address
-        return f"{'https' if self.deployed.gateway.tls else 'http'}://{shown}:{port}"
+        gateway = self.deployed.gateway
+        if gateway.address in LOOPBACK:
+            here = is_this_linux(self.host) or self._is_passed_on(gateway.address, gateway.port)
+            return gateway.address if here else None
+        reached = self.host.address if self.host else None
+        return reached_address(self.record, gateway, reached, lambda: _way(self.host))
 
     def _is_passed_on(self, address: str, port: int) -> bool:
         """Tell whether the loopback of the Windows below us leads to its distro. .wslconfig decides that, with
         exceptions for ports, so the gateway is asked there, without a key.
         """
         wsl = path_of(self.record.plan.request.path) == "wsl2" and not self.deployed.gateway.tls
-        if not wsl or self.host is None or not this_machine.is_local(self.host):
+        if not wsl or self.host is None or not named_hosts.is_local(self.host):
             return False
         try:
             with closing(http.client.HTTPConnection(address, port, timeout=_ANSWERS_WITHIN_S)) as connection:
@@ -134,7 +130,7 @@ class Journals:
 
 def read_journals(store: Store, fleet: Fleet | None) -> Journals:
     hosts = {each.name: each for each in fleet.hosts} if fleet else {}
-    hosts.setdefault(this_machine.own_name(), this_machine.this_machine())
+    hosts.setdefault(named_hosts.own_name(), named_hosts.this_machine())
     serving: dict[str, ServingRun] = {}
     unfinished: list[RunState] = []
     unreadable: list[WinhostError] = []
@@ -195,3 +191,53 @@ def lines_of_served(served: ServedHost) -> Iterator[str]:
         yield "  " + command_line(("winhost", "open", served.host), shell)
     yield "Or talk to it here:"
     yield "  " + command_line(("winhost", "chat", served.host, "Say hello"), shell)
+
+
+_HERE = ("127.0.0.1", "::1")
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+
+
+def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = None) -> Iterator[str]:
+    """Lines for people; none where nothing is served."""
+    checks, shell = tuple(checks), shell or own_shell()
+    deployed = next(filter(None, map(_deployed, checks)), None)
+    if deployed is None:
+        return
+    place = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
+    gateway = deployed.gateway
+    bare = gateway.address
+    reached = bare if bare in _HERE else _of_this_computer(str(place.get("address") or ""))
+    if not reached:
+        reached = "ADDRESS" if bare in _ANY else bare
+    url = gateway.url(reached)
+    models = ", ".join(engine.model for engine in deployed.published)
+    yield f"Served: {models} at {url}/v1, each after a completion of its own"
+    ssh = place.get("ssh")
+    if bare in _HERE and isinstance(ssh, list | tuple):
+        forward = command_line(("ssh", "-N", "-L", f"{gateway.port}:{gateway.listen}", *map(str, ssh)), shell)
+        yield f"  It listens on its own machine alone, within {visible(host)}. From elsewhere, leave this running:"
+        yield f"  {forward}"
+    elif bare in _HERE:
+        yield f"  It listens on its own machine alone, within {visible(host)}: run the request below there."
+    elif reached == "ADDRESS":
+        yield f"  ADDRESS is that of the Linux of {visible(host)} in its own network: no address of it is known here."
+    yield "  The key is that of --api-key, or the one that winhost plan made; the machine has its hash alone."
+    body = json.dumps({"model": deployed.engines[0].model, "messages": [{"role": "user", "content": "Hello"}]})
+    yield f"  {post_with_key(f'{url}/v1/chat/completions', body, shell)}"
+    yield f"  {command_line(('winhost', 'chat', host, 'Say hello'), shell)}"
+    yield f"  {command_line(('winhost', 'serve', 'status', host), shell)}"
+
+
+def _of_this_computer(address: str) -> str:
+    """Its name, where the host is this computer itself: other machines need more than `localhost`."""
+    return socket.gethostname() if address in ("localhost", *_HERE) else address
+
+
+def _deployed(check: Check) -> Deployed | None:
+    """The deployment in the serving file, by its own form."""
+    if check.resource != "LinuxFile" or check.property != "text" or not check.holds:
+        return None
+    try:
+        return Deployed.parse(str(check.found))
+    except NotDeployed:
+        return None

@@ -5,8 +5,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
+from winhost.cli.errors import secret_reference
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.watch import Watch
@@ -17,7 +16,6 @@ from winhost.engine.serving_session import ServingSession
 from winhost.engine.verified import keep_verified
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.fleet import AnyHost
-from winhost.model.secrets import SecretRef
 from winhost.model.served import ServingState, UnitState, Version
 from winhost.resources.registry import titled
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, NotDeployed
@@ -45,8 +43,7 @@ class ServingTarget:
     def gateway(self) -> Mapping[str, Json]:
         """The gateway in the form that the program there takes."""
         planned = self.deployed.gateway
-        address, _, port = planned.listen.rpartition(":")
-        return {"unit": planned.unit, "address": address.strip("[]"), "port": int(port), "tls": planned.tls}
+        return {"unit": planned.unit, "address": planned.address, "port": planned.port, "tls": planned.tls}
 
     @property
     def units(self) -> list[str]:
@@ -146,10 +143,5 @@ def parse_deployed(host: str, text: str | None) -> Deployed:
 
 def secret_key(reference: str | None, option: str = "--api-key") -> str | None:
     """Resolve a reference. Raises BadParameter, UsageError: SecretUnreadable."""
-    if reference is None:
-        return None
-    try:
-        secret = SecretRef.parse(reference)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint=f"'{option}'") from None
-    return secret.resolve().reveal()
+    secret = secret_reference(reference, f"'{option}'")
+    return secret.resolve().reveal() if secret else None

@@ -34,9 +34,9 @@ def own_shell(system: str = os.name, environment: Mapping[str, str] = os.environ
     return Shell.CMD
 
 
-def command_line(words: Iterable[str], shell: Shell) -> str:
-    """Words as one line, each quoted only where it has to be."""
-    return " ".join(_quoted(word, shell) for word in words)
+def command_line(words: Iterable[str], shell: Shell | None = None) -> str:
+    """Words as one line, each quoted only where it has to be. shell: None for the user's own."""
+    return " ".join(_quoted(word, shell or own_shell()) for word in words)
 
 
 def _quoted(word: str, shell: Shell) -> str:

@@ -15,8 +15,8 @@ from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS, titled
-from winhost.resources.windows.vm import Vm
-from winhost.resources.windows.vm_mmio import VmMmio
+from winhost.resources.windows.read_only import Vm
+from winhost.resources.windows.vm_settings import VmMmio
 from winhost.resources.windows.wsl_access import WslAccess
 from winhost.resources.windows.wsl_distro import WslDistro
 from winhost.resources.windows.wsl_vm import WslVm
@@ -54,7 +54,11 @@ def _show_windows(host: HostFacts, wide: bool) -> None:
     _show_gpus(windows_text, host, wide)
     vms = ("VM", "state", "generation", "MMIO low / high", *(_VM_WIDE if wide else ()))
     _show_listed("VMs", vms, lambda: _vms(host, wide))
-    _show_listed("Distros", ("distro", "account", "state", "network", "SSH access"), lambda: _distros(host))
+    _show_listed(
+        "Distros",
+        ("distro", "account", "state", "network", "SSH access"),
+        lambda: [_distro(host, each) for each in host.all(WslDistro)],
+    )
     if wide:
         _show_listed("Disks", windows_text.DISK_COLUMNS, lambda: windows_text.disk_rows(host))
 
@@ -101,10 +105,6 @@ def _vms(host: HostFacts, wide: bool) -> list[tuple[str, ...]]:
 def _vm_wide(vm: Vm) -> tuple[str, ...]:
     assigned = format_fact(lambda: ", ".join(vm.devices) or "none")
     return (format_fact(lambda: vm.version), format_fact(lambda: vm.checkpoints), assigned)
-
-
-def _distros(host: HostFacts) -> list[tuple[str, ...]]:
-    return [_distro(host, distro) for distro in host.all(WslDistro)]
 
 
 def _distro(host: HostFacts, distro: Instance[WslDistro]) -> tuple[str, ...]:

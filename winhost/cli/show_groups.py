@@ -5,10 +5,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from winhost.cli.line_breaks import columns
 from winhost.cli.output import say
-from winhost.cli.tables import WIDE, table
-from winhost.cli.values import format_value
+from winhost.cli.tables import WIDE, format_value, table
+from winhost.cli.terminal import columns
 from winhost.core.steps import Step
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, visible

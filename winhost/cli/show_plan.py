@@ -8,18 +8,34 @@ import click
 
 from winhost.cli.groups import is_verbose
 from winhost.cli.output import say, show_error_text
-from winhost.cli.planned_host import PlannedHost
 from winhost.cli.show_groups import show_groups, show_notes
-from winhost.cli.tables import table
-from winhost.cli.values import format_full_value, format_two, format_value
+from winhost.cli.tables import format_full_value, format_two, format_value, table
+from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.disk_images import pinned_image, upload_of
 from winhost.engine.planning import request_of
 from winhost.engine.uploads import attachment_of
 from winhost.model.errors import WinhostError, visible
 from winhost.model.plan import RISKS, Deferred, Plan, Stage
+from winhost.model.reason import Verdict
 from winhost.paths.vm_image import Pinned
 from winhost.resources.registry import titled
+
+
+@dataclass(frozen=True)
+class PlannedHost:
+    """A plan, and the file that it was written to, if it was. The file holds the plan alone.
+
+    recommended: the verdict for which the path was taken, where nobody named one.
+    """
+
+    host: str
+    path: str
+    variant: str | None
+    recommended: Verdict | None
+    file: str | None
+    plan: Plan
+
 
 _MANY = 4  # deferred steps of one reason, of which only the first is named
 _WIRE_RATES = (5e6, 1e6)  # bytes a second that PowerShell remoting brings, as users report
@@ -91,7 +107,8 @@ def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide
 
 
 def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
-    row = (made.host, _marked(made), _steps(made.plan), _consents(made.plan), made.file or "")
+    approvals = ", ".join((*made.plan.risks, *(f"possibly {risk}" for risk in made.plan.possible_risks)))
+    row = (made.host, _marked(made), _steps(made.plan), approvals, made.file or "")
     if not wide:
         return row
     steps = tuple(made.plan.steps)
@@ -108,10 +125,6 @@ def _marked(made: PlannedHost) -> str:
 def _steps(plan: Plan) -> str:
     later = f", {len(plan.deferred)} later" if plan.deferred else ""
     return f"{sum(1 for _ in plan.steps)}{later}"
-
-
-def _consents(plan: Plan) -> str:
-    return ", ".join((*plan.risks, *(f"possibly {risk}" for risk in plan.possible_risks)))
 
 
 def show_stage(stage: Stage, wide: bool = False) -> None:

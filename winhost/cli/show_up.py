@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from winhost.cli.line_breaks import columns
 from winhost.cli.running import asking_for
 from winhost.cli.show_groups import GROUPS, NOTE, group_changes, grouped_titles, short
+from winhost.cli.terminal import columns
 from winhost.cli.up_choice import Choice, gb
 from winhost.compat.target import named
 from winhost.core.dataclass import dataclass

@@ -1,4 +1,6 @@
-"""Verdicts for people: a line per path, what is recommended and what it costs, why not the others, what to do."""
+"""Verdicts for people: a line per path, what is recommended and what it costs, why not the others, what to do, and the
+memory of a workload.
+"""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -6,16 +8,20 @@ from collections.abc import Iterable, Sequence
 import click
 from rich.text import Text
 
-from winhost.cli.line_breaks import wrapped
 from winhost.cli.output import say, show_error_text
 from winhost.cli.tables import table
+from winhost.cli.terminal import wrapped
 from winhost.compat.evaluation import Evaluation, Requirements, mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.model.errors import WinhostError, visible
 from winhost.model.path import is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, Finding, PathVerdict, Severity, Verdict
+from winhost.model.units import gib, gib_range
 from winhost.render import verdict_text
+from winhost.sizing.budget import Budget
+from winhost.sizing.fit import WhatWouldFit
+from winhost.sizing.memory_places import MemoryPlace
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
 
@@ -46,7 +52,12 @@ def _row(host: str, found: Evaluation, path: str | None, wide: bool) -> tuple[ob
     variants = {variant.path: variant for variant in found.assessment.every_variant}
     reason = verdict_text.decisive(variants[best.variant], best)
     none = best.verdict is Verdict.UNSUPPORTED
-    row = (host, "none" if none else _best_variant(found), _coloured(best.verdict), reason.code if reason else "")
+    row = (
+        host,
+        found.fits[0].variant if found.assessment.recommended and not none else "none",
+        _coloured(best.verdict),
+        reason.code if reason else "",
+    )
     if not wide:
         return row
     also = [f"{fit.variant} ({fit.verdict})" for fit in others if fit.verdict is not Verdict.UNSUPPORTED]
@@ -57,10 +68,6 @@ def _row(host: str, found: Evaluation, path: str | None, wide: bool) -> tuple[ob
 def _show_supposed(asked: Requirements) -> None:
     if asked.supposed:
         say(verdict_text.supposed(asked.supposed), bold=True)
-
-
-def _best_variant(answer: Evaluation) -> str:
-    return answer.fits[0].variant if answer.assessment.recommended else "none"
 
 
 def show_assessment(answer: Evaluation, asked: Requirements, everything: bool) -> None:
@@ -77,8 +84,6 @@ def show_assessment(answer: Evaluation, asked: Requirements, everything: bool) -
     for line in verdict_text.nearest(answer.nearest) if answer.nearest else ():
         say(line if line.startswith("With ") else f"  {line}", hang=2)
     if found[0].budget:
-        from winhost.cli.show_budget import show_budget  # with all that sizes a workload
-
         show_budget(found[0].budget, found[0].short)
     for fit in found:
         if everything or path or fit is found[0]:
@@ -161,3 +166,50 @@ def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = " 
         mend = verdict_text.remedy(reason)
         if mend:
             say(f"{indent}  → {mend}", hang=2)
+
+
+def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
+    """Show the budget of the path that fits best."""
+    click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
+    rows = ((place.where, gib_range(place.least, place.used), _given(place), _left(place)) for place in budget.places)
+    table(("memory", "used", "available", "free"), rows)
+    table(
+        ("memory", "model", "what", "size", "how"),
+        (
+            (
+                line.where,
+                line.model or "",
+                line.what,
+                gib_range(line.least, line.bytes),
+                f"{line.how}{' (estimate)' if line.estimate else ''}",
+            )
+            for line in budget.lines
+        ),
+    )
+    if short:
+        _show_shortage(short)
+
+
+def _given(place: MemoryPlace) -> str:
+    return "unknown" if place.capacity is None else gib_range(place.capacity, place.most or 0)
+
+
+def _left(place: MemoryPlace) -> str:
+    match place.fits:
+        case True:
+            return gib(place.margin or 0)
+        case False if place.may_fit is not False:
+            return f"may fit: {gib(place.used - (place.capacity or 0))} short at most"
+        case False:
+            return f"does not fit: {gib(place.used - (place.capacity or 0))} short"
+        case _:
+            return "unknown"
+
+
+def _show_shortage(short: WhatWouldFit) -> None:
+    for lack in short.missing:
+        say(f"  Please state: {lack.model}: {lack.what}: {lack.why}")
+    if short.fixes:
+        click.echo("  Changes that would make it fit, each on its own, smallest first:")
+        for fix in short.fixes:
+            say(f"    - {fix.text}")

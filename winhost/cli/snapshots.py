@@ -6,8 +6,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from winhost.cli.foreign_errors import as_winhost_error
+from winhost.cli.errors import as_winhost_error
 from winhost.cli.named_files import check_hosts, files_of, hosts_and_files
+from winhost.cli.options import HostsAndFacts
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError
@@ -74,14 +75,7 @@ def watched(results: Callable[[Watch], Iterable[T]]) -> Iterator[T]:
         yield from watch.results(results(watch))
 
 
-def read_each(
-    words: Sequence[str],
-    facts_files: Sequence[Path],
-    fleet_file: Path | None,
-    at_once: int,
-    watch: Watch,
-    named: "Named" = (),
-) -> Iterator[Snapshot]:
+def read_each(asked: HostsAndFacts, watch: Watch, named: "Named" = ()) -> Iterator[Snapshot]:
     """Facts from files first, then from hosts, one by one: nothing is kept of those before.
 
     named: what a live host is asked for even where it does not list it.
@@ -89,40 +83,40 @@ def read_each(
     Words are hosts, facts files and folders of them. A file that cannot be used is that reading's error. Raises, before
     anything is read, UsageError (NothingNamed) when there are neither, and what `hosts_named` and `files_of` raise.
     """
-    hosts, files = _sorted(words, facts_files)
+    hosts, files = _sorted(asked)
     watch.hosts += len(files)
-    live = read_hosts(hosts, fleet_file, at_once, watch, named) if hosts else ()
+    live = read_hosts(hosts, asked.fleet_file, asked.at_once, watch, named) if hosts else ()
     return chain((_read_file(file, watch) for file in files), live)
 
 
-def several(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> bool:
+def several(asked: HostsAndFacts) -> bool:
     """Tell whether more than one host is meant. Raises what `read_each` does."""
-    hosts, files = _sorted(words, facts_files)
-    return len(files) + (len(_named(hosts, fleet_file)) if hosts else 0) > 1
+    hosts, files = _sorted(asked)
+    return len(files) + (len(_named(hosts, asked.fleet_file)) if hosts else 0) > 1
 
 
-def check_each_once(words: Sequence[str], facts_files: Sequence[Path], fleet_file: Path | None) -> None:
+def check_each_once(asked: HostsAndFacts) -> None:
     """That no two of them are one host, where each gets a file of its name.
 
     Raises UsageError: SameHost, else as `read_each`.
     """
-    hosts, files = _sorted(words, facts_files)
-    check_hosts(files, (host.name for host in _named(hosts, fleet_file)) if hosts else ())
+    hosts, files = _sorted(asked)
+    check_hosts(files, (host.name for host in _named(hosts, asked.fleet_file)) if hosts else ())
 
 
-def any_host(words: Sequence[str], facts_files: Sequence[Path]) -> bool:
+def any_host(asked: HostsAndFacts) -> bool:
     """Tell whether a host is to be asked. Raises what `read_each` does."""
-    return bool(_sorted(words, facts_files)[0])
+    return bool(_sorted(asked)[0])
 
 
-def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[str], list[Path]]:
+def _sorted(asked: HostsAndFacts) -> tuple[list[str], list[Path]]:
     """Hosts, and the facts files that are meant."""
-    if not words and not facts_files:
+    if not asked.words and not asked.facts_files:
         from winhost.cli.named_hosts import nothing_named  # as above
 
         raise nothing_named(offline=True)
-    hosts, files = hosts_and_files(words, Facts)
-    return hosts, [*files_of(facts_files, Facts), *files]
+    hosts, files = hosts_and_files(asked.words, Facts)
+    return hosts, [*files_of(asked.facts_files, Facts), *files]
 
 
 def _read_file(path: Path, watch: Watch) -> Snapshot:

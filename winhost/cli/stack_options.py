@@ -1,168 +1,324 @@
-"""Options of `winhost plan` for what a workload is served by."""
+"""Options of `winhost plan`, `up` and `render` for what a workload is served by, and for what it is in a cluster."""
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from winhost.cli.options import option
 from winhost.core.dataclass import dataclass
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_ASKED = "winhost.stack"  # in the context, until the plan takes it along
-_SET = "winhost.stack.environment"
-
-_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "--workload": {
-        "metavar": "FILE",
-        "type": click.Path(path_type=Path),
-        "help": "Serve this workload as well: engines, models, the gateway, and as the last step a completion of "
-        "each model.",
-    },
-    "--api-key": {
-        "metavar": "NAME=REF",
-        "multiple": True,
-        "help": "Workload: an API key of the gateway: whose, and a secret reference, for example alice=env:ALICE_KEY.",
-    },
-    "--metrics-key": {
-        "metavar": "NAME=REF",
-        "multiple": True,
-        "help": "Workload: a key for the gateway's /metrics, which no other key reads. NAME:MODEL,…=REF: of these "
-        "models alone.",
-    },
-    "--yield-key": {
-        "metavar": "NAME=REF",
-        "multiple": True,
-        "help": "Workload: a key that may ask all models to leave their GPUs for a while, and nothing else.",
-    },
-    "--engine-image": {
-        "metavar": "IMAGE",
-        "envvar": "WINHOST_ENGINE_IMAGE",
-        "help": "Workload: the image of vLLM. Default: $WINHOST_ENGINE_IMAGE, "
-        "or docker.io/vllm/vllm-openai, of the version that the workload "
-        "states, else the newest that winhost knows. The registry is asked for the digest of its tag.",
-    },
-    "--digest": {
-        "metavar": "SHA256",
-        "help": "Workload: the digest of that image for this platform, sha256:…, instead of asking the registry.",
-    },
-    "--engine-archive": {
-        "metavar": "FILE",
-        "type": click.Path(path_type=Path),
-        "help": "Workload: a file with that image, of docker save or winhost fetch, instead of a registry. Before "
-        "the plan is applied, put it into /srv/winhost-offline/containers on the Linux that serves.",
-    },
-    "--engine-program": {
-        "metavar": "PATH",
-        "help": "Workload: no containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
-    },
-    "--engine-version": {
-        "metavar": "VERSION",
-        "help": "Workload: the version of vLLM in that image or program, where neither the workload nor the image's "
-        "tag says it.",
-    },
-    "--engine-lock": {
-        "metavar": "FILE",
-        "type": click.Path(path_type=Path),
-        "help": "Workload: no containers: vLLM in a Python environment of its own, made of wheels by this file, a "
-        "requirements file with hashes as uv pip compile --generate-hashes writes it.",
-    },
-    "--python": {
-        "metavar": "VERSION",
-        "help": "Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
-    },
-    "--index": {"metavar": "URL", "help": "Workload: another index of Python packages than https://pypi.org/simple."},
-    "--listen": {
-        "metavar": "ADDRESS:PORT",
-        "help": "Workload: where the gateway listens. Default: 127.0.0.1:8443; with exposure: lan 0.0.0.0:8443.",
-    },
-    "--allow": {
-        "metavar": "NETWORK",
-        "multiple": True,
-        "help": "Workload: a network that reaches an endpoint beyond the machine itself, for example 10.20.0.0/16.",
-    },
-    "--certificate": {"metavar": "PATH", "help": "Workload: a certificate on the Linux that serves, for TLS."},
-    "--certificate-key": {"metavar": "PATH", "help": "Workload: the key of the certificate, likewise."},
-    "--plain-http": {
-        "is_flag": True,
-        "help": "Workload: beyond the machine without TLS: others can read keys and prompts. A plan asks for: network.",
-    },
-    "--hub": {
-        "metavar": "URL",
-        "envvar": "WINHOST_HUB",
-        "help": "Workload: another hub with the API of huggingface.co. Default: $WINHOST_HUB.",
-    },
-}
 
 
 @dataclass(frozen=True)
-class StackWords:
-    """The options of a workload as they were given."""
+class StackOptions:
+    """What a workload is served by. given: fields that were typed, in that order."""
 
-    workload: Path
-    api_key: tuple[str, ...] = ()
-    metrics_key: tuple[str, ...] = ()
-    yield_key: tuple[str, ...] = ()
-    engine_image: str | None = None
-    digest: str | None = None
-    engine_archive: Path | None = None
-    engine_program: str | None = None
-    engine_version: str | None = None
-    engine_lock: Path | None = None
-    python: str | None = None
-    index: str | None = None
-    listen: str | None = None
-    allow: tuple[str, ...] = ()
-    certificate: str | None = None
-    certificate_key: str | None = None
-    plain_http: bool = False
-    hub: str | None = None
+    workload: Path | None = option(
+        "--workload",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Serve this workload as well: engines, models, the gateway, and as the last step a completion of "
+        "each model.",
+    )
+    api_key: tuple[str, ...] = option(
+        "--api-key",
+        metavar="NAME=REF",
+        multiple=True,
+        help="Workload: an API key of the gateway: whose, and a secret reference, for example alice=env:ALICE_KEY.",
+    )
+    metrics_key: tuple[str, ...] = option(
+        "--metrics-key",
+        metavar="NAME=REF",
+        multiple=True,
+        help="Workload: a key for the gateway's /metrics, which no other key reads. NAME:MODEL,…=REF: of these "
+        "models alone.",
+    )
+    yield_key: tuple[str, ...] = option(
+        "--yield-key",
+        metavar="NAME=REF",
+        multiple=True,
+        help="Workload: a key that may ask all models to leave their GPUs for a while, and nothing else.",
+    )
+    engine_image: str | None = option(
+        "--engine-image",
+        metavar="IMAGE",
+        envvar="WINHOST_ENGINE_IMAGE",
+        help="Workload: the image of vLLM. Default: $WINHOST_ENGINE_IMAGE, "
+        "or docker.io/vllm/vllm-openai, of the version that the workload "
+        "states, else the newest that winhost knows. The registry is asked for the digest of its tag.",
+    )
+    digest: str | None = option(
+        "--digest",
+        metavar="SHA256",
+        help="Workload: the digest of that image for this platform, sha256:…, instead of asking the registry.",
+    )
+    engine_archive: Path | None = option(
+        "--engine-archive",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Workload: a file with that image, of docker save or winhost fetch, instead of a registry. Before "
+        "the plan is applied, put it into /srv/winhost-offline/containers on the Linux that serves.",
+    )
+    engine_program: str | None = option(
+        "--engine-program",
+        metavar="PATH",
+        help="Workload: no containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
+    )
+    engine_version: str | None = option(
+        "--engine-version",
+        metavar="VERSION",
+        help="Workload: the version of vLLM in that image or program, where neither the workload nor the image's "
+        "tag says it.",
+    )
+    engine_lock: Path | None = option(
+        "--engine-lock",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Workload: no containers: vLLM in a Python environment of its own, made of wheels by this file, a "
+        "requirements file with hashes as uv pip compile --generate-hashes writes it.",
+    )
+    python: str | None = option(
+        "--python",
+        metavar="VERSION",
+        help="Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
+    )
+    index: str | None = option(
+        "--index", metavar="URL", help="Workload: another index of Python packages than https://pypi.org/simple."
+    )
+    listen: str | None = option(
+        "--listen",
+        metavar="ADDRESS:PORT",
+        help="Workload: where the gateway listens. Default: 127.0.0.1:8443; with exposure: lan 0.0.0.0:8443.",
+    )
+    allow: tuple[str, ...] = option(
+        "--allow",
+        metavar="NETWORK",
+        multiple=True,
+        help="Workload: a network that reaches an endpoint beyond the machine itself, for example 10.20.0.0/16.",
+    )
+    certificate: str | None = option(
+        "--certificate", metavar="PATH", help="Workload: a certificate on the Linux that serves, for TLS."
+    )
+    certificate_key: str | None = option(
+        "--certificate-key", metavar="PATH", help="Workload: the key of the certificate, likewise."
+    )
+    plain_http: bool = option(
+        "--plain-http",
+        is_flag=True,
+        help="Workload: beyond the machine without TLS: others can read keys and prompts. A plan asks for: network.",
+    )
+    hub: str | None = option(
+        "--hub",
+        metavar="URL",
+        envvar="WINHOST_HUB",
+        help="Workload: another hub with the API of huggingface.co. Default: $WINHOST_HUB.",
+    )
+
+    def meant(self) -> "StackOptions | None":
+        """None where no workload is to be served. Raises UsageError for options without one."""
+        if self.workload is None and (typed := self._typed()):
+            option = typed[0].replace("_", "-")
+            raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
+        return self if self.workload else None
+
+    def command(self, but: Collection[str] = ()) -> tuple[str, ...]:
+        """The options as they were typed, for a command that is typed again. but: those that stand there already."""
+        words: list[str] = []
+        for name in self._typed():
+            option, value = f"--{name.replace('_', '-')}", getattr(self, name)
+            for each in () if option in but else value if isinstance(value, tuple) else (value,):
+                words += [option] if each is True else [option, str(each)]
+        return tuple(words)
+
+    def _typed(self) -> list[str]:
+        """Fields that were typed, in that order: not those that the environment says."""
+        context = click.get_current_context()
+        known = {each.name for each in fields(self)}
+        return [
+            name
+            for name, value in context.params.items()
+            if name in known
+            and value not in (None, (), False)
+            and context.get_parameter_source(name) is not ParameterSource.ENVIRONMENT
+        ]
 
 
-def stack_options(*, leave_out: Collection[str] = ()) -> Callable[[F], F]:
-    """Adds them; `stack_words` hands on what they say."""
-
-    def keep(context: click.Context, option: click.Parameter, value: Any) -> None:
-        if value not in (None, (), False):
-            source = context.get_parameter_source(str(option.name))
-            place = _SET if source is ParameterSource.ENVIRONMENT else _ASKED
-            context.meta.setdefault(place, {})[str(option.name)] = value
-
-    def decorate(command: F) -> F:
-        for name, more in reversed([*_OPTIONS.items()]):
-            if name not in leave_out:
-                command = click.option(name, **more, callback=keep, expose_value=False)(command)
-        return command
-
-    return decorate
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+# Said twice, here and in winhost.cluster and winhost.images, so that --help need not load it.
+NAMESPACE, KEYS, PLUGIN = "winhost", "gateway-keys", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
+K3S = "v1.35.5+k3s1"
 
 
-def stack_words(workload: Path | None = None) -> StackWords | None:
-    """workload: of a command that names it otherwise. None where no workload is to be served. Raises UsageError for
-    options without one.
-    """
-    context = click.get_current_context(silent=True)
-    said: dict[str, Any] = dict(context.meta.get(_ASKED, {}) if context else {})
-    if workload is not None:
-        said["workload"] = workload
-    if said and "workload" not in said:
-        option = next(iter(said)).replace("_", "-")
-        raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
-    set_: dict[str, Any] = context.meta.get(_SET, {}) if context else {}
-    return StackWords(**{**set_, **said}) if said else None
+def _name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and _LABEL.fullmatch(value) is None:
+        raise click.BadParameter("small letters, digits and dashes are expected", context, option)
+    return value
 
 
-def stack_command(but: Collection[str] = ()) -> tuple[str, ...]:
-    """The options as they were given, for a command that is typed again."""
-    context = click.get_current_context(silent=True)
-    said: dict[str, Any] = dict(context.meta.get(_ASKED, {}) if context else {})
-    words: list[str] = []
-    for name, value in said.items():
-        option = f"--{name.replace('_', '-')}"
-        if option in but:
-            continue
-        for each in value if isinstance(value, tuple) else (value,):
-            words += [option] if each is True else [option, str(each)]
-    return tuple(words)
+@dataclass(frozen=True)
+class ClusterOptions:
+    """What a workload is in a cluster, and how a Linux becomes a node of it."""
+
+    join: str | None = option(
+        "--join",
+        metavar="URL",
+        help="deploy: kubernetes: join this cluster of k3s, https://…:6443, instead of starting one.",
+    )
+    join_token: str | None = option(
+        "--join-token",
+        metavar="REF",
+        help="deploy: kubernetes: a secret reference to the token of that cluster, for example env:K3S_TOKEN.",
+    )
+    k3s_version: str = option(
+        "--k3s-version",
+        metavar="VERSION",
+        default=K3S,
+        show_default=True,
+        help="deploy: kubernetes: the release of k3s. Its hashes are asked for, and stand in the plan.",
+    )
+    k3s_mirror: str | None = option(
+        "--k3s-mirror",
+        metavar="URL",
+        help="deploy: kubernetes: where releases of k3s are, instead of GitHub: a folder for each version.",
+    )
+    k3s_images: bool = option(
+        "--k3s-images",
+        is_flag=True,
+        help="deploy: kubernetes: bring the images of k3s itself, for a Linux that reaches no registry.",
+    )
+    namespace: str = option(
+        "--namespace", metavar="NAME", default=NAMESPACE, show_default=True, help="Where it all is.", callback=_name
+    )
+    keys_secret: str | None = option(
+        "--keys-secret",
+        metavar="NAME",
+        help="A Secret in that namespace which has the gateway's keys already, instead of --api-key: its lines of "
+        f"hashes under the name keys. Default: {KEYS}, made of --api-key.",
+        callback=_name,
+    )
+    tls_secret: str | None = option(
+        "--tls-secret",
+        metavar="NAME",
+        help="A Secret of type kubernetes.io/tls, for TLS of the gateway.",
+        callback=_name,
+    )
+    storage_class: str | None = option(
+        "--storage-class",
+        metavar="NAME",
+        help="For the volumes of models. Default: that of the cluster.",
+        callback=_name,
+    )
+    device_plugin: str = option(
+        "--device-plugin",
+        metavar="IMAGE",
+        default=PLUGIN,
+        help="NVIDIA's device plugin, with its digest or a tag, whose digest its registry is asked for. "
+        f"Default: version {PLUGIN.rpartition(':v')[2]}, from NVIDIA's registry.",
+    )
+    no_device_plugin: bool = option(
+        "--no-device-plugin", is_flag=True, help="The cluster has one already, such as that of NVIDIA's operator."
+    )
+    ray: bool = option(
+        "--ray",
+        is_flag=True,
+        help="A model over several nodes: tie them together by Ray, which the image has to have. Default: by vLLM "
+        "itself, from 0.19 on.",
+    )
+    ffmpeg_image: str | None = option(
+        "--ffmpeg-image",
+        metavar="IMAGE",
+        help="Needed for a workload with video: an image with FFmpeg and NVENC, likewise.",
+    )
+
+    @property
+    def said(self) -> list[str]:
+        """Fields whose value is not the default."""
+        plain = ClusterOptions()
+        return [each.name for each in fields(self) if getattr(self, each.name) != getattr(plain, each.name)]
+
+
+OF_NODES = ("join", "join_token", "k3s_version", "k3s_mirror", "k3s_images")
+
+
+def _setting(place: str, name: str, metavar: str, text: str) -> Any:
+    """place: of the setting within `new_vm`."""
+    made = click.option(name, metavar=metavar, help=text)
+    return field(default=None, metadata={"option": made, "place": place, "name": name})
+
+
+@dataclass(frozen=True)
+class NewVmOptions:
+    """A VM of winhost's own for the GPUs: each option is a setting of path dda."""
+
+    new_vm: str | None = _setting(
+        "name", "--new-vm", "NAME", "dda: make a VM of this name for the GPUs, instead of --vm."
+    )
+    cpus: str | None = _setting("cpus", "--cpus", "NUMBER", "New VM: virtual processors.")
+    memory: str | None = _setting("memory", "--memory", "SIZE", "New VM: memory, for example 64GiB.")
+    disk: str | None = _setting("disk", "--disk", "SIZE", "New VM: its disk as the guest sees it, for example 200GiB.")
+    image: str | None = _setting(
+        "image.name",
+        "--image",
+        "IMAGE",
+        "New VM: what its disk is made of: ubuntu-24.04 (default) or ubuntu-26.04, of a day as ubuntu-24.04@20260814; "
+        "or a qcow2 or raw image, ./FILE or https://….",
+    )
+    image_sha256: str | None = _setting(
+        "image.sha256", "--image-sha256", "SHA256", "New VM: SHA-256 of the image. Default: as Canonical signed it."
+    )
+    image_mirror: str | None = _setting(
+        "image.mirror", "--image-mirror", "PLACE", "New VM: another place of Ubuntu's releases, or a folder."
+    )
+    vhdx: str | None = _setting(
+        "vhdx.source", "--vhdx", "SOURCE", "New VM: a prepared VHDX instead: a path on the host, https://…, or ./FILE."
+    )
+    vhdx_sha256: str | None = _setting(
+        "vhdx.sha256", "--vhdx-sha256", "SHA256", "New VM: SHA-256 of that file. Default for ./FILE: as it is now."
+    )
+    upload: str | None = _setting(
+        "upload",
+        "--upload",
+        "HOW",
+        "New VM: how its disk gets to the host: wire (default), http (the host fetches it), sftp or smb.",
+    )
+    switch: str | None = _setting(
+        "switch",
+        "--switch",
+        "NAME",
+        "New VM: its virtual switch. Default: the only external one, else a network with NAT.",
+    )
+    ssh_key: str | None = _setting(
+        "guest.key", "--ssh-key", "FILE.pub", "New VM: set up its Linux, with cloud-init, for this public key."
+    )
+    user: str | None = _setting(
+        "guest.user", "--user", "NAME", "New VM: who logs on to its Linux with that key. Default: winhost."
+    )
+    vlan: str | None = _setting("vlan", "--vlan", "NUMBER", "New VM: its VLAN on that switch.")
+    address: str | None = _setting(
+        "address",
+        "--address",
+        "ADDRESS",
+        "New VM: as 192.0.2.10/24. Default: dhcp; behind NAT one that winhost chooses.",
+    )
+    gateway: str | None = _setting("gateway", "--gateway", "ADDRESS", "New VM: the gateway of its network.")
+    dns: str | None = _setting("dns", "--dns", "ADDRESSES", "New VM: its name servers, with commas between them.")
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The settings that are given, by their places."""
+        values = {each.metadata["place"]: getattr(self, each.name) for each in fields(self)}
+        found = {place: value for place, value in values.items() if value is not None}
+        return found | ({"guest.key": f"@{self.ssh_key}"} if self.ssh_key is not None else {})
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The same as `--set` has them."""
+        return tuple(f"new_vm.{place}={value}" for place, value in self.given.items())
+
+
+NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["place"]: each.metadata["name"] for each in fields(NewVmOptions)}
+"""The option of each place within `new_vm`."""

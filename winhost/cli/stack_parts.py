@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from packaging.version import InvalidVersion, Version
 
-from winhost.cli.foreign_errors import Faults
+from winhost.cli.errors import Faults
 from winhost.cli.output import say
 from winhost.cli.shells import line_to_see, own_shell
-from winhost.cli.stack_options import StackWords
+from winhost.cli.stack_options import StackOptions
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import HUB, NotListed, model_files
@@ -47,7 +47,7 @@ class StackParts:
     pending: where a new API key lies until the plan is agreed to, None to keep it at once.
     """
 
-    words: StackWords
+    words: StackOptions
     in_cluster: bool = False
     pending: Path | None = None
     _asked: dict[str, Any] = field(default_factory=dict)
@@ -61,7 +61,9 @@ class StackParts:
     @property
     def written(self) -> Workload:
         """The workload of the file. Raises UsageError: FileFaults."""
-        found: Workload = self.once("workload", lambda: load_workload(self.words.workload, in_cluster=self.in_cluster))
+        file = self.words.workload
+        assert file is not None
+        found: Workload = self.once("workload", lambda: load_workload(file, in_cluster=self.in_cluster))
         return found
 
     @property

@@ -16,14 +16,14 @@ from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
 from winhost.paths.linux_settings import NO_TOOLKIT, LinuxSettings
 from winhost.paths.new_vm import NewVm
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.windows.memory import Memory
+from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.pci_device import PciDevice, pci_id
+from winhost.resources.windows.read_only import Memory
 from winhost.sizing.host_memory import WINDOWS
 
 _GUESTS, _SYSTEMS = "serving_guests", "serving_systems"

@@ -13,16 +13,16 @@ import click
 
 from winhost.cli.endpoint import Targets
 from winhost.cli.envelope import show_results
+from winhost.cli.named_hosts import is_local, is_own_name
 from winhost.cli.output import say, show_error_text, what_happened, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.runs import Held, state_of
 from winhost.cli.serve_status import boot_test_text, since_text
 from winhost.cli.serving_target import nothing_served, served_by
-from winhost.cli.shells import command_line, own_shell
-from winhost.cli.streams import is_dumb
-from winhost.cli.this_machine import is_local, is_own_name
+from winhost.cli.shells import command_line
+from winhost.cli.tables import moment
+from winhost.cli.terminal import is_dumb
 from winhost.cli.up_runs import forget_killed, is_ours
-from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
@@ -98,7 +98,6 @@ def status(
     fleet_file: Path | None,
     output: Output,
 ) -> int:
-    """Show what is served where, and how it is."""
     forget_killed(Store())
     if every is not None and not watch:
         raise click.UsageError("--every is for --watch: add that, or leave --every out")
@@ -323,7 +322,7 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
         trouble[:_SAID] if trouble else None,
         since,
         found.boot_test if found else None,
-        command_line(("winhost", *words), own_shell()),
+        command_line(("winhost", *words)),
     )
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 
-from winhost.cli.cluster_options import ClusterWords
 from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import check_key
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
-from winhost.cli.named_hosts import host_at, hosts_named
+from winhost.cli.named_hosts import check_rights, check_rights_told, host_at, hosts_named, is_local, local_host
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet, write_file
 from winhost.cli.plan import named_with, planned_host
@@ -27,22 +26,21 @@ from winhost.cli.running import (
     carried_through,
     consents,
     not_asked,
-    outcome_code,
     resume_or_roll_back,
     run_context,
-    show_outcome,
+    show_ends,
     shown_on,
     under_way,
 )
 from winhost.cli.served_hosts import lines_of_served, read_journals
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.cli.show_plan import show_whole
 from winhost.cli.show_up import Screen, likely_risks, resources_of, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
-from winhost.cli.stack_options import stack_command, stack_words
+from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import show_new_key
-from winhost.cli.this_machine import check_rights, check_rights_told, is_local, local_host
-from winhost.cli.up_choice import Choice, choose, gb
+from winhost.cli.tables import moment
+from winhost.cli.up_choice import Choice, Sources, choose, gb, new_vm_settings
 from winhost.cli.up_runs import (
     PENDING,
     PLAN,
@@ -56,9 +54,6 @@ from winhost.cli.up_runs import (
     standing_runs,
     typed_again,
 )
-from winhost.cli.up_sources import Sources
-from winhost.cli.up_vm import new_vm_settings
-from winhost.cli.values import moment
 from winhost.cli.watch import watching
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
@@ -90,7 +85,7 @@ from winhost.model.units import Bytes
 from winhost.model.workload import is_folder
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.partition import Partition
-from winhost.resources.windows.resize_limit import ResizeLimit
+from winhost.resources.windows.read_only import ResizeLimit
 
 
 @dataclass(frozen=True)
@@ -103,6 +98,7 @@ class Asked:
     settings: tuple[str, ...]
     allow_unverified: bool
     details: bool
+    stack: StackOptions
     options: RunOptions
 
     @property
@@ -121,10 +117,10 @@ class Asked:
             *(("--path", self.path) if self.path else ()),
             *(word for each in settings for word in ("--set", each)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
-            *stack_command(more),
+            *self.stack.command(more),
             *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
         ]
-        return command_line((*words, *more), own_shell())
+        return command_line((*words, *more))
 
 
 def up(
@@ -134,10 +130,10 @@ def up(
     settings: tuple[str, ...],
     allow_unverified: bool,
     details: bool,
+    stack: StackOptions,
     options: RunOptions,
 ) -> int:
-    """Serve a MODEL on this machine, or on another."""
-    asked = Asked(model, on, path, settings, allow_unverified, details, options)
+    asked = Asked(model, on, path, settings, allow_unverified, details, stack, options)
     check_path(path)
     if model is not None and is_folder(model):
         ModelFolder.at_path(model)  # before a host is asked
@@ -266,7 +262,7 @@ def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
         return None
     outcome = Outcome(name, host.name, "applied", 0, checks)
     if asked.options.as_jsonl:
-        print_end(host.name, outcome, 0)
+        print_end(host.name, outcome)
         return 0
     ended = [(host.name, EndedHost(host.name, outcome))]
     show_results("outcome", asked.options.output.shape, ended, lambda end: _show_nothing_to_do(host, served, checks))
@@ -294,7 +290,7 @@ def _show_end(host: AnyHost, folder: Path) -> None:
         else:
             say(text)
     click.echo("To undo all of it:")
-    click.echo(f"  {with_fleet(visible(command_line(('winhost', 'down', *here), own_shell())))}")
+    click.echo(f"  {with_fleet(visible(command_line(('winhost', 'down', *here))))}")
 
 
 # ---- a new plan
@@ -315,9 +311,8 @@ def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
     folder = new_folder(store, host.name)
     try:
         with shown_on(asked.options.document):
-            said = stack_words(folder / WORKLOAD)
-            assert said is not None
-            joining = PlannedStack(said, ClusterWords(), folder / PENDING)
+            said = replace(asked.stack, workload=folder / WORKLOAD)
+            joining = PlannedStack(said, ClusterOptions(), folder / PENDING)
             try:
                 choice = choose(facts, variant, asked.model, said.hub, folder / WORKLOAD, asks=asked.asks)
                 joining.check(path_of(variant))
@@ -483,12 +478,7 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) ->
     vm = checked.plan.request.vm
     with typed_again(host):
         outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
-    code = outcome_code(outcome)
-    if asked.options.as_jsonl:
-        print_end(host.name, outcome, code)
-        return code
-    ended = [(host.name, EndedHost(host.name, outcome))]
-    show_results("outcome", asked.options.output.shape, ended, lambda end: show_outcome(end.outcome, brief=True))
+    code = show_ends([outcome], asked.options, brief=True)
     if code == 0 and not asked.options.document:
         _show_end(host, file.parent)
     return code

@@ -1,31 +1,43 @@
-"""Choose the model that `winhost up` serves: the one that fits a host best, one that the user names, or one in a
-folder.
+"""What `winhost up` chooses: a model, and the VM that GPUs go to.
+
+If servers on the internet cannot be reached, it says all that has to be named instead.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from winhost.cli.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
-from winhost.cli.line_breaks import columns
 from winhost.cli.output import say
+from winhost.cli.planned_stack import PlannedStack
+from winhost.cli.stack_options import StackOptions
+from winhost.cli.stack_parts import IMAGE, pinned_image
+from winhost.cli.terminal import columns
 from winhost.cli.watch import Watch, watching
+from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
 from winhost.hub.draft import Planned, draft
-from winhost.hub.hub_repository import HUB, HubRepository, is_model_name
+from winhost.hub.hub_repository import HUB, HubRepository, NotListed, is_model_name
 from winhost.hub.model_folder import ModelFolder
+from winhost.images.cloud_images import NAME, release_named
+from winhost.images.image_registry import ImageName
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
+from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, is_folder
 from winhost.model.workloadfile import load_workload
+from winhost.paths.vm_image import VmImage
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.read_only import Processor
+from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 
 TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
@@ -113,10 +125,6 @@ def _in_short(each: Candidate) -> str:
     return f"{each.entry.stored}, {each.context // 1024}k x {each.sequences}, {gb(each.download)}, {memory}"
 
 
-def _stored(each: Candidate) -> str:
-    return f"{each.entry.stored}, {each.context:,} tokens x {each.sequences}"
-
-
 def gb(size: Bytes) -> str:
     """A size in the units of hubs: `5.2 GB`."""
     return f"{size / 1e9:,.1f} GB" if size >= 5e7 else f"{size / 1e6:,.1f} MB" if size >= 5e4 else f"{size:,} bytes"
@@ -141,7 +149,8 @@ def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, toke
         revision = HubRepository(taken.entry.id, "main", hub, needed.resolve() if needed else None).about()["sha"]
     others = tuple(each.entry.id for each in found if each is not taken)
     text = taken.workload_text(str(revision), needed)
-    return Choice(taken.entry.id, text, _stored(taken), taken.memory, others)
+    about = f"{taken.entry.stored}, {taken.context:,} tokens x {taken.sequences}"
+    return Choice(taken.entry.id, text, about, taken.memory, others)
 
 
 def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
@@ -189,3 +198,140 @@ def _that_fits(way: Way | None, model: Model) -> Planned | None:
 def _tell(watch: Watch, model: str, done: int, of: int) -> None:
     text = f"headers of its weights: {done} of {of}"
     watch(ProgressEvent(model, "preparing", text, percent=100 * done // of))
+
+
+_OF_SERVERS = ("NotListed", "NotResolved", "DownloadFailed")
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """what: cannot be had; instead: how it is named otherwise; words: the options for that."""
+
+    what: str
+    instead: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """settings: of the path, as --set has them; model: its id or folder."""
+
+    host: str
+    path: str
+    model: str | None
+    words: StackOptions
+    settings: Sequence[str]
+
+    def told(self, error: WinhostError, command: Callable[[Sequence[str]], str]) -> WinhostError:
+        """The error, or, where it is of a server that cannot be reached, one that lists all such servers. command: as
+        it is typed with further options.
+        """
+        away = error.code in _OF_SERVERS and not (isinstance(error, NotListed) and error.reached)
+        lacking = [*self.lacking()] if away else []
+        if not lacking:
+            return error
+        listed = [f"{number}. {each.what}. {each.instead}" for number, each in enumerate(lacking, 1)]
+        servers = "a server" if len(lacking) == 1 else f"{len(lacking)} servers"
+        proxy = "Nothing was changed. Where a proxy leads to the internet, set HTTPS_PROXY. Otherwise:"
+        return WinhostError(
+            "NoInternet",
+            what=f"this computer does not reach {servers} that winhost up needs",
+            meaning="\n".join((proxy, *listed)),
+            hint=f"All of it: {command([word for each in lacking for word in each.words])}",
+            host=self.host,
+        )
+
+    def lacking(self) -> Iterator[Lacking]:
+        yield from self._hub()
+        yield from self._registry()
+        yield from self._disk()
+
+    def _hub(self) -> Iterator[Lacking]:
+        if self.model is not None and is_folder(self.model):
+            return
+        hub = (self.words.hub or HUB).rstrip("/")
+        try:
+            HubRepository(self.model or catalogue().entries[0].id, "main", hub, None).about()
+        except NotListed as error:
+            if error.reached:
+                return
+            folder = "" if path_of(self.path) == "dda" else ", or a folder with the model in place of its name"
+            what = f"{visible(self.model or 'A model')}: {visible(hub)} cannot be reached"
+            yield Lacking(what, f"Name another hub that has it: --hub URL{folder}", ("--hub", "URL"))
+
+    def _registry(self) -> Iterator[Lacking]:
+        words = self.words
+        if words.engine_archive or words.engine_program or words.engine_lock or words.digest:
+            return
+        name = ImageName.parse(words.engine_image or f"{IMAGE}:v{seen_versions()[-1]}")
+        try:
+            pinned_image(name)
+        except WinhostError as error:
+            instead = (
+                "Name an image by its digest, in a registry that the Linux reaches: --engine-image and --digest, or a "
+                "file of docker save: --engine-archive FILE"
+            )
+            yield Lacking(error.what, instead, ("--engine-image", str(name), "--digest", "sha256:DIGEST"))
+
+    def _disk(self) -> Iterator[Lacking]:
+        said = dict(each.partition("=")[::2] for each in self.settings)
+        image = VmImage(
+            name=said.get("new_vm.image.name", VmImage().name), mirror=said.get("new_vm.image.mirror", VmImage().mirror)
+        )
+        if path_of(self.path) != "dda" or "new_vm.vhdx.source" in said or not NAME.fullmatch(image.name):
+            return
+        try:
+            release_named(image.name, image.mirror)
+        except WinhostError as error:
+            instead = "Name a VHDX with a Linux that starts as a Generation 2 VM: --set new_vm.vhdx.source=./FILE.vhdx"
+            yield Lacking(error.what, instead, ("--set", "new_vm.vhdx.source=./FILE.vhdx"))
+
+
+_VM_NAME = "winhost"
+_LEAST_MEMORY, _ENOUGH_MEMORY = 8 * GiB, 48 * GiB
+_SYSTEM_DISK = 40 * GiB  # Ubuntu, the driver and Docker
+
+
+def new_vm_settings(facts: HostFacts, path: str, joining: PlannedStack, said: Sequence[str]) -> tuple[str, ...]:
+    """Those of the new VM that the user did not name. Only what this host has free goes to it."""
+    if path_of(path) != "dda":
+        return ()
+    named = {setting.partition("=")[0] for setting in said}
+    chosen = {
+        "new_vm.name": _name(facts),
+        "new_vm.cpus": str(_cpus(facts)),
+        "new_vm.memory": f"{_memory(facts) // GiB}GiB",
+        "new_vm.disk": f"{_disk(joining) // GiB}GiB",
+        "new_vm.guest.user": "winhost",
+    }
+    return tuple(f"{name}={value}" for name, value in chosen.items() if name not in named)
+
+
+def _name(facts: HostFacts) -> str:
+    try:
+        taken = {str(vm.state.name).lower() for vm in facts.vms}
+    except MissingFact:  # without the Hyper-V role there are none
+        taken = set()
+    return next(name for name in (_VM_NAME, *(f"{_VM_NAME}-{number}" for number in range(2, 100))) if name not in taken)
+
+
+def _cpus(facts: HostFacts) -> int:
+    """Half of the threads; the host keeps the others."""
+    try:
+        threads = sum(each.state.threads for each in facts.all(Processor))
+    except MissingFact:
+        threads = 8
+    return max(2, min(threads // 2, 64))
+
+
+def _memory(facts: HostFacts) -> int:
+    """Half of what is free at most: VMs that start by themselves need theirs. Weights go to the GPUs file by file."""
+    return max(_LEAST_MEMORY, min(_ENOUGH_MEMORY, facts.memory.free // 2 // GiB * GiB))
+
+
+def _disk(joining: PlannedStack) -> int:
+    """The models, the image unpacked at three times what is sent, and the system."""
+    parts = joining.parts
+    models = sum(int(line.split(" ")[1]) for files in parts.files.values() for line in files["files"])
+    image = 0 if parts.own_program else 3 * (parts.image.bytes or 10 * GiB)
+    return -(-(_SYSTEM_DISK + models * 5 // 4 + image) // GiB) * GiB

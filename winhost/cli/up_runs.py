@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from winhost.cli.shells import command_line, own_shell
-from winhost.cli.this_machine import is_local
+from winhost.cli.named_hosts import is_local
+from winhost.cli.shells import command_line
 from winhost.core.dataclass import dataclass
 from winhost.engine.failures import EndOfRun
 from winhost.engine.journal import read_journal
@@ -125,8 +125,8 @@ def typed_again(host: AnyHost) -> Iterator[None]:
     except EndOfRun as error:
         if error.run is not None and error.hint is not None:
             here = is_local(host)
-            up = command_line(("winhost", "up", *(() if here else ("--on", host.name))), own_shell())
-            down = command_line(("winhost", "down", *(() if here else (host.name,))), own_shell())
+            up = command_line(("winhost", "up", *(() if here else ("--on", host.name))))
+            down = command_line(("winhost", "down", *(() if here else (host.name,))))
             same = rf"winhost resume {re.escape(error.run)}(?=[^=\n]*$)"  # `resume` alone takes other settings
             hint = re.sub(same, up, error.hint, flags=re.MULTILINE)
             error.hint = hint.replace(f"winhost rollback {error.run}", down)

@@ -1,15 +1,16 @@
 """winhost verify: is it still so?"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import check_hosts, files_of, holds
+from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.snapshots import Snapshot, read_each, watched
-from winhost.cli.tables import table
-from winhost.cli.values import format_full_value, format_two, format_value
+from winhost.cli.tables import format_full_value, format_two, format_value, table
 from winhost.core.answers import Id
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
@@ -32,25 +33,21 @@ class Verified:
     holds: bool
     checks: tuple[Check, ...]
 
+    @property
+    def exit_code(self) -> Exit:
+        return Exit.SUCCESS if self.holds else Exit.DRIFT
 
-def verify(
-    words: tuple[str, ...],
-    facts_files: tuple[Path, ...],
-    details: bool,
-    fleet_file: Path | None,
-    at_once: int,
-    output: Output,
-) -> int:
-    """Check that hosts are still as PLANS left them."""
-    plans, facts = _sorted(words, facts_files)
+
+def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
+    plans, facts = _sorted(hosts)
     codes = [Exit.SUCCESS]
 
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
-        for file, checked, read in _paired(plans, facts, fleet_file, at_once):
+        for file, checked, read in _paired(plans, replace(hosts, words=(), facts_files=tuple(facts))):
             found = _verified(file, checked, read)
-            codes.append(found.exit_code if isinstance(found, WinhostError) else _code(found))
+            codes.append(found.exit_code)
             if not facts and isinstance(found, Verified) and found.holds:
-                _remember(found, fleet_file)
+                _remember(found, hosts.fleet_file)
             yield checked.host, found
 
     show_results("verification", output.shape, results(), lambda found: _show(found, details, output.wide))
@@ -67,13 +64,9 @@ def _remember(found: Verified, fleet_file: Path | None) -> None:
         remember_versions(host)
 
 
-def _code(found: Verified) -> Exit:
-    return Exit.SUCCESS if found.holds else Exit.DRIFT
-
-
-def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+def _sorted(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:
     """Plans and facts among what was named."""
-    places = [Path(word) for word in words]
+    places = [Path(word) for word in hosts.words]
     facts = [place for place in places if holds(place, Facts) and not holds(place, Plan)]
     plans = files_of([place for place in places if place not in facts], Plan)
     if not plans:
@@ -82,27 +75,25 @@ def _sorted(words: Sequence[str], facts_files: Sequence[Path]) -> tuple[list[Pat
             what=f"no plan is named, only facts: {visible(', '.join(map(str, facts)))}",
             hint="Name the plan first: winhost verify PLAN FACTS",
         )
-    files = files_of([*facts_files, *facts], Facts)
+    files = files_of([*hosts.facts_files, *facts], Facts)
     check_hosts(files)
     return plans, files
 
 
-def _paired(
-    plans: Sequence[Path], facts: Sequence[Path], fleet_file: Path | None, at_once: int
-) -> Iterator[tuple[Path, CheckedPlan, Snapshot]]:
+def _paired(plans: Sequence[Path], facts: HostsAndFacts) -> Iterator[tuple[Path, CheckedPlan, Snapshot]]:
     """Each plan with what is known of its host. Facts are of the host of their name; one file is of the one plan."""
     read_plans = [(file, read_plan(file)) for file in plans]
-    known = _read((), facts, fleet_file, at_once) if facts else {}
+    known = _read(facts) if facts.facts_files else {}
     if len(read_plans) == len(known) == 1:
         (file, checked), (read,) = read_plans[0], known.values()
         yield file, checked, read
         return
-    hosts = list(dict.fromkeys(host for _, checked in read_plans if (host := checked.host) not in known))
-    if facts and hosts:
+    hosts = tuple(dict.fromkeys(host for _, checked in read_plans if (host := checked.host) not in known))
+    if facts.facts_files and hosts:
         known |= {host: Snapshot(host, error=_no_facts_of(host)) for host in hosts}
     elif hosts:
         named = frozenset(id_ for _, checked in read_plans for id_ in checked.named)
-        known = _read(hosts, (), fleet_file, at_once, named)
+        known = _read(replace(facts, words=hosts), named)
     for file, checked in read_plans:
         yield file, checked, known[checked.host]
 
@@ -116,14 +107,8 @@ def _no_facts_of(host: str) -> UsageError:
     )
 
 
-def _read(
-    hosts: Sequence[str],
-    facts: Sequence[Path],
-    fleet_file: Path | None,
-    at_once: int,
-    named: frozenset[Id] = frozenset(),
-) -> dict[str, Snapshot]:
-    reads = watched(lambda watch: read_each(hosts, facts, fleet_file, at_once, watch, named))
+def _read(hosts: HostsAndFacts, named: frozenset[Id] = frozenset()) -> dict[str, Snapshot]:
+    reads = watched(lambda watch: read_each(hosts, watch, named))
     return {read.host: read for read in reads}
 
 

@@ -14,10 +14,9 @@ import click
 from rich.console import Console, Group
 from rich.text import Text
 
-from winhost.cli.line_breaks import wrapped
 from winhost.cli.log_lines import is_log_shown
-from winhost.cli.streams import is_dumb
-from winhost.cli.values import format_two
+from winhost.cli.tables import format_two
+from winhost.cli.terminal import is_dumb, wrapped
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent

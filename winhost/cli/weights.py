@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.errors import from_os_error
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
-from winhost.cli.shells import command_line, own_shell
+from winhost.cli.shells import command_line
 from winhost.model.errors import WinhostError, visible
 from winhost.model.files import near_name
 from winhost.model.units import about
@@ -27,7 +27,6 @@ from winhost_weights.container import BadContainer, weights
 
 
 def pack(model: Path, python: str, output: Output) -> int:
-    """Pack the weights of MODEL."""
     folder = output.required_path
     _refuse_none(model)
     _run(python, output, "pack", model, folder)
@@ -36,28 +35,24 @@ def pack(model: Path, python: str, output: Output) -> int:
     except OSError as error:
         raise from_os_error(error) from error
     if output.shape == "table":
-        shell = own_shell()
         say("To serve it, in the engine's Python:")
-        click.echo(f"  {visible(command_line(('pip', 'install', str(folder / WHEEL), NVCOMP), shell))}")
+        click.echo(f"  {visible(command_line(('pip', 'install', str(folder / WHEEL), NVCOMP)))}")
         say("Then start vLLM with:")
-        click.echo(f"  {visible(command_line(('vllm', 'serve', str(folder), '--load-format', 'packed'), shell))}")
+        click.echo(f"  {visible(command_line(('vllm', 'serve', str(folder), '--load-format', 'packed')))}")
     return 0
 
 
 def unpack(model: Path, python: str, output: Output) -> int:
-    """Write the original files of MODEL."""
     _refuse_none(model)
     return _run(python, output, "unpack", model, output.required_path)
 
 
 def verify(model: Path, python: str, output: Output) -> int:
-    """Decode and compare."""
     _refuse_none(model)
     return _run(python, output, "verify", model)
 
 
 def listed(model: Path, output: Output) -> int:
-    """List packed files."""
     _show(packed_files(model), model, output)
     return 0
 
@@ -74,9 +69,8 @@ def _with_next(error: WinhostError, model: Path) -> WinhostError:
     """Add what to do about it, by what is wrong."""
     if error.code == "NotPacked":
         advice = next((text for part, text in _NEXT.items() if part in error.what), _AGAIN)
-        shell = own_shell()
         commands = {
-            name: command_line(("winhost", "weights", name, str(model), *more), shell)
+            name: command_line(("winhost", "weights", name, str(model), *more))
             for name, more in (("pack", ("-o", "FOLDER")), ("verify", ()))
         }
         error.hint = advice.format(near=near_name(model), **commands)

@@ -3,7 +3,7 @@
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.foreign_errors import from_os_error
+from winhost.cli.errors import from_os_error, secret_reference
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
@@ -13,7 +13,6 @@ from winhost.hub.draft import SEQUENCES, Draft, Planned, draft
 from winhost.hub.hub_repository import HubRepository
 from winhost.hub.model_folder import ModelFolder
 from winhost.model.errors import UsageError, visible
-from winhost.model.secrets import SecretRef
 from winhost.model.workload import is_folder
 
 
@@ -43,13 +42,9 @@ def init(
     force: bool,
     output: Output,
 ) -> int:
-    """Draft a workload file for MODEL."""
     if context is None and (sequences or gpus):
         raise click.UsageError("--sequences and --gpus go with --context: winhost models show HOST names all three")
-    try:
-        reference = SecretRef.parse(token) if token is not None else None
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--token'") from None
+    reference = secret_reference(token, "'--token'")
     if output.path and output.path.exists() and not force:
         what = f"{visible(str(output.path))} is there already"
         raise UsageError("KeptAsItIs", what=what, hint="Name another file with -o, or write over it with --force")

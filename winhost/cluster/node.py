@@ -11,7 +11,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.listening_port import ListeningPort
+from winhost.resources.linux.read_only import ListeningPort
 from winhost.resources.linux.release_file import ReleaseFile
 
 

@@ -43,7 +43,7 @@ from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.registry import WINDOWS
 from winhost.resources.windows.assignable_device import owner
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 if TYPE_CHECKING:
     from winhost.paths.wsl2_settings import Wsl2Settings
@@ -205,6 +205,8 @@ def _together(selection: Selection) -> str:
     return f"{gpus} for {_name(lambda: vm.state.name, vm.key['vm'])}"
 
 
+_DOUBTFUL = Severity.UNVERIFIED.rank
+
 # --- What a plan selects when nothing is named, and why it would be refused: assess says so before plan does ----------
 
 
@@ -217,6 +219,21 @@ def default_gpus(facts: HostFacts, judged: Sequence[SubjectVerdict], vm: str | N
     go = sure or [each.key for each in able]
     gpus = tuple(gpu for gpu in facts.gpus if gpu.location in go)
     return tuple(gpu for gpu in gpus if _owner(facts, gpu) in (None, vm)) or gpus
+
+
+def spoiling(facts: HostFacts, gpus: Sequence[Gpu]) -> tuple[Finding, ...]:
+    """Why these GPUs do not go to one VM together, beyond what keeps the first of them from going alone."""
+    alone = {reason.code for reason in reasons("dda", ASSIGNMENT, PLAN, facts, Selection(tuple(gpus[:1])))}
+    together = reasons("dda", ASSIGNMENT, PLAN, facts, Selection(tuple(gpus))) if len(gpus) > 1 else ()
+    return tuple(each for each in together if each.severity.rank >= _DOUBTFUL and each.code not in alone)
+
+
+def going_together(facts: HostFacts, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """As many of them as go to one VM without a doubt that none of them has alone: `assess` judges each by itself."""
+    going: tuple[Gpu, ...] = ()
+    for gpu in gpus:
+        going = (*going, gpu) if not spoiling(facts, (*going, gpu)) else going
+    return going
 
 
 def _blinds(gpu: SubjectVerdict) -> bool:
@@ -239,7 +256,7 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
         lacking = f"a plan needs {', '.join(unread)}, which could not be read"
         return (finding(f"{path}.unknown", lacking, Severity.NOTE, PLAN),)
     try:
-        return tuple(_dda(facts, judged) if path == "dda" else _wsl2(facts))
+        return tuple(_dda(facts, judged)) if path == "dda" else facts.keep("refusals of wsl2", _wsl2, facts)
     except MissingFact as missing:
         return (gap(path, Severity.NOTE, missing, PLAN),)
 
@@ -263,18 +280,16 @@ def _dda(facts: HostFacts, judged: Sequence[SubjectVerdict]) -> Iterator[Finding
     gpus = default_gpus(facts, judged, None)
     if len(gpus) < 2:
         return
-    known = {reason.code for each in judged for reason in each.reasons}
-    for reason in reasons("dda", ASSIGNMENT, PLAN, facts, Selection(gpus)):
-        if reason.severity.rank >= Severity.UNVERIFIED.rank and reason.code not in known:
-            observed = f"not all {len(gpus)} GPUs in one VM: {reason.observed}"
-            yield replace(reason, severity=Severity.NOTE, observed=observed)
+    for reason in spoiling(facts, gpus):
+        observed = f"not all {len(gpus)} GPUs in one VM: {reason.observed}"
+        yield replace(reason, subject=THE_HOST, severity=Severity.NOTE, observed=observed)
 
 
-def _wsl2(facts: HostFacts) -> Iterator[Finding]:
+def _wsl2(facts: HostFacts) -> tuple[Finding, ...]:
     from winhost.paths.wsl2_refusals import refusals  # with what this path decides, which the others do without
 
-    for refusal in refusals(facts, _wsl2_settings(), ()):
-        yield finding(refusal.code, f"{refusal.sentence} {refusal.remedy}", Severity.NOTE, PLAN)
+    refused = refusals(facts, _wsl2_settings(), ())
+    return tuple(finding(each.code, f"{each.sentence} {each.remedy}", Severity.NOTE, PLAN) for each in refused)
 
 
 @once

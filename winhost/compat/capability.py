@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
-
-from packaging.version import Version
 
 from winhost.compat.rule import (
     NEWER,
@@ -16,10 +14,11 @@ from winhost.compat.rule import (
     Rule,
     about_subject,
     finding,
+    parsed,
     rules_of,
     within_reach,
 )
-from winhost.compat.target import Target
+from winhost.compat.target import Target, Versions
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
@@ -31,7 +30,6 @@ from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, Severity, Verdict
 
 Measure = Callable[[Target], str | None]
-Versions = tuple[tuple[str, Version | None], ...]
 Settle = Callable[[Measurement], Finding | None]
 
 MEASURES: dict[str, Measure] = {}
@@ -113,14 +111,14 @@ def _outcome_on(judge: Judge, target: Target) -> Outcome:
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """The verdict of each capability on the target."""
     variant, measured_here = target.variant, target.facts.measured
-    keep, places, versions = target.facts.keep_for, target.places, target.versions
+    keep, places, verdict = target.facts.keep_for, target.places, _verdicts(variant, target.versions)
     offered = []
     for name, rules, always, measure in _questions(variant):
         findings = (*always, *keep(places, rules, found_on, rules, target))
         measured = keep(places, measure, _measured, measure, target) if measure else None
         if measured_here:
             findings = _settled(name, target, findings)
-        offered.append(_verdict(name, variant, findings, measured, versions))
+        offered.append(verdict(name, findings, measured))
     return tuple(offered)
 
 
@@ -147,16 +145,18 @@ def _measured(measure: Any, target: Target) -> str | None:
     return found
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
+def _verdicts(variant: str, versions: Versions) -> Callable[[str, tuple[Finding, ...], str | None], CapabilityVerdict]:
+    """Return what makes the verdicts of a variant. Kept: most are the same on most hosts, and comparing versions takes
+    longer than all else.
+    """
+    return lru_cache(maxsize=512)(partial(_verdict, variant, versions))
+
+
 def _verdict(
-    name: str,
-    variant: str,
-    findings: tuple[Finding, ...],
-    measured: str | None,
-    versions: Versions,
+    variant: str, versions: Versions, name: str, findings: tuple[Finding, ...], measured: str | None
 ) -> CapabilityVerdict:
-    """Cached: most results are the same on most hosts."""
-    found = tuple(about_subject(within_reach(each, dict(versions)), variant) for each in findings)
+    found = tuple(about_subject(within_reach(each, versions), variant) for each in findings)
     measured_here = any(each.measured_here for each in findings)
     grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
@@ -189,7 +189,7 @@ def _doubt(
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
         return (finding(f"{name}.inferred", ", ".join(grounds), Severity.UNVERIFIED, variant),)
     older = bounded() if shown else ()
-    if short := beyond((catalogue.evidence()[key] for key in grounds), dict(versions), older):
+    if short := beyond((catalogue.evidence()[key] for key in grounds), parsed(versions), older):
         remedy = NEWER.get(short.subject) if short.older else None
         return (finding(f"{name}.outdated", short.said, Severity.UNVERIFIED, variant, remedy=remedy),)
     return ()

@@ -1,6 +1,7 @@
 """What rows and judges ask of a host, a GPU or a VM, besides properties of resources. docs/conditions.md lists it."""
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -13,21 +14,20 @@ from winhost.hardware.host_gpus import gpu_label, paravirtual, partitions, runs_
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import checked, windows_build, windows_builds
 from winhost.model.facts import Instance
-from winhost.paths.disk_space import PLAIN_BUSES
+from winhost.paths.disks import PLAIN_BUSES
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.assignable_device import owner
-from winhost.resources.windows.cluster_service import ClusterService
-from winhost.resources.windows.disk import Disk
-from winhost.resources.windows.firmware import Firmware
-from winhost.resources.windows.hyperv_role import INSTALLED
-from winhost.resources.windows.operating_system import OsFamily
-from winhost.resources.windows.pending_reboot import PendingReboot
 from winhost.resources.windows.power_plan import PowerPlan
-from winhost.resources.windows.session import UNSIGNED_REFUSED
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import (
+    Disk,
+    Firmware,
+    OsFamily,
+    PendingReboot,
+    Vm,
+    WslPolicy,
+)
 from winhost.resources.windows.wsl import Wsl
-from winhost.resources.windows.wsl_policy import WslPolicy
 
 # Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
 SERVER_2016 = 14393
@@ -37,7 +37,6 @@ SERVER_2025 = 26100
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
-DOMAIN_CONTROLLER = 2  # Win32_OperatingSystem.ProductType
 
 # How makers and models of virtual machines begin. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
 HYPERVISORS = (
@@ -55,11 +54,6 @@ FORGETFUL = ("hp", "hewlett-packard", "lenovo", "shuttle")
 
 
 # --- Questions -----------------------------------------------------------------------------------------------------
-
-
-def role_missing(facts: HostFacts) -> str | None:
-    """The Hyper-V role is not installed, or its installation waits for a restart."""
-    return None if facts.role.role == INSTALLED else f"the Hyper-V role is {facts.role.role}"
 
 
 def sriov_refused(facts: HostFacts) -> str | None:
@@ -82,12 +76,6 @@ def host_sleeps(facts: HostFacts) -> str | None:
     return None
 
 
-def modern_standby(facts: HostFacts) -> str | None:
-    """The computer has Modern Standby (S0 low power idle), which sleep timeouts of 0 may not keep awake."""
-    modern = any(plan.state.modern_standby for plan in facts.all(PowerPlan))
-    return "powercfg lists S0 low power idle among its sleep states" if modern else None
-
-
 def virtualization_off(facts: HostFacts) -> str | None:
     """VT-x or AMD-V is switched off in firmware, so no VM starts."""
     return made_by(facts.firmware) if cannot_run_vms(facts.firmware) else None
@@ -96,39 +84,6 @@ def virtualization_off(facts: HostFacts) -> str | None:
 def virtual_machine(facts: HostFacts) -> str | None:
     """This Windows runs in a VM: its devices are the ones that another hypervisor presents."""
     return made_by(facts.firmware) if is_virtual(facts.firmware) else None
-
-
-def domain_controller(facts: HostFacts) -> str | None:
-    """The host is a domain controller, which has no local accounts and whose administrators are the domain's."""
-    return facts.os.named if is_domain_controller(facts) else None
-
-
-def cluster_node(facts: HostFacts) -> str | None:
-    """The cluster service runs: the host has a vote in a failover cluster."""
-    state = facts.the(ClusterService).state
-    return f"the cluster service is {state}" if state == "running" else None
-
-
-def not_administrator(facts: HostFacts) -> str | None:
-    """The session is not an administrator's: some facts can be read, and nothing can be changed."""
-    return None if facts.session.administrator else f"logged on as {facts.session.user}"
-
-
-def language_mode(facts: HostFacts) -> str | None:
-    """PowerShell runs in a restricted language mode, which blocks method calls and types that the agent uses."""
-    mode = facts.session.language_mode
-    return None if mode == "FullLanguage" else f"PowerShell runs in {mode}"
-
-
-def powershell_32bit(facts: HostFacts) -> str | None:
-    """PowerShell is a 32-bit process, which sees another registry view and another System32."""
-    return None if facts.session.is_64bit else f"PowerShell {facts.session.powershell}, 32-bit"
-
-
-def unsigned_scripts(facts: HostFacts) -> str | None:
-    """Group policy lets Windows PowerShell run signed scripts only, or none; those of winhost are not signed."""
-    policy = facts.session.execution_policy
-    return f"the execution policy of group policy is {policy}" if policy in UNSIGNED_REFUSED else None
 
 
 def not_x64(facts: HostFacts) -> str | None:
@@ -205,10 +160,6 @@ def cannot_run_vms(firmware: Firmware) -> bool:
     return not firmware.hypervisor_present and not firmware.virtualization_enabled
 
 
-def is_domain_controller(facts: HostFacts) -> bool:
-    return facts.os.product_type == DOMAIN_CONTROLLER
-
-
 def gpus(facts: HostFacts) -> list[Gpu]:
     """The display devices that can compute: without those of management controllers and hypervisors."""
     return list(filter(serves, facts.gpus))
@@ -280,6 +231,22 @@ OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {"vm": lambda fa
 _ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
 
 
+@lru_cache(maxsize=1024)
+def _answering(each: str, question: str) -> Callable[[HostFacts, Any], tuple[Any, ...]]:
+    """What answers a question, so that it is taken apart once for all hosts."""
+    name, _, attribute = question.partition(".")
+    if name in RESOURCE_TYPES:
+        return lambda facts, _: facts.ask(question)
+    about = _ABOUT[each].get(name)
+    ask = about or (lambda facts, _: OF_HOST[name](facts))
+
+    def answered(facts: HostFacts, subject: Any) -> tuple[Any, ...]:
+        answer = ask(facts, subject)
+        return (getattr(answer, attribute) if attribute and answer is not None else answer,)
+
+    return answered
+
+
 class OneOf:
     """Answers of one of several: by its key, else by its properties."""
 
@@ -301,11 +268,7 @@ class Asked:
 
     def ask(self, question: str) -> tuple[Any, ...]:
         """Raises MissingFact. `listed.name` of a GPU that is not listed is None."""
-        name, _, attribute = question.partition(".")
-        if name in RESOURCE_TYPES:
-            return self._facts.ask(question)
-        answer = self[name]
-        return (getattr(answer, attribute) if attribute and answer is not None else answer,)
+        return _answering(self._each, question)(self._facts, self._subject)
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""

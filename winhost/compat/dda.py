@@ -17,13 +17,11 @@ from winhost.model.units import Bytes, GiB, about, size
 from winhost.paths.dda_mmio import address_width, width_by_model, windows
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.linux.linux_gpu import LinuxGpu
+from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.assignable_device import AssignableDevice, owner
-from winhost.resources.windows.firmware import DMA_PROTECTION
 from winhost.resources.windows.pci_device import PciDevice, pci_id
-from winhost.resources.windows.processor import Processor
-from winhost.resources.windows.vm import Vm
-from winhost.resources.windows.vm_memory import VmMemory
+from winhost.resources.windows.read_only import DMA_PROTECTION, Processor, Vm
+from winhost.resources.windows.vm_settings import VmMemory
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a GPU's BARs come to lie above
 

@@ -8,11 +8,8 @@ from winhost.knowledge.versions import feature, revision
 from winhost.model.facts import Instance
 from winhost.model.units import size
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.cluster_service import ClusterService
-from winhost.resources.windows.operating_system import OsFamily
-from winhost.resources.windows.partitionable_gpu import PartitionableGpu
-from winhost.resources.windows.vm import Vm
-from winhost.resources.windows.vm_mmio import VmMmio
+from winhost.resources.windows.read_only import ClusterService, OsFamily, PartitionableGpu, Vm
+from winhost.resources.windows.vm_settings import VmMmio
 
 OF_PARTITIONS, LEAK_MENDED = feature("GPU partitions"), revision("LEAK_MENDED")
 NO_PROBLEM = 0

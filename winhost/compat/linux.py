@@ -8,16 +8,12 @@ from winhost.compat.rule import finding
 from winhost.hardware.gpus import known
 from winhost.knowledge.versions import checked, subjects
 from winhost.model.errors import UsageError
-from winhost.model.reason import Finding, Severity
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Finding, Refusal, Severity
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
 from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, major
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import MODULES, AptPackages
-from winhost.resources.linux.container_engine import ContainerEngine
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGpuDriver, LinuxSystem
 
 WITH_APT = ("debian", "ubuntu")
 

@@ -17,13 +17,13 @@ from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.common import Asked
-from winhost.compat.target import Target
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.compat.target import Target, Versions
+from winhost.core.answers import Missing, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
-from winhost.knowledge.versions import beyond
+from winhost.knowledge.versions import OutOfReach, beyond
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
@@ -31,7 +31,7 @@ from winhost.model.reason import Finding, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import titled
 from winhost.resources.windows.pci_device import PciDevice
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 
 class Each(Enum):
@@ -118,11 +118,13 @@ class Rule:
 
     @cached_property
     def judge(self) -> Judge:
-        if self.row.asks is None:
-            return InRow(self.row)
+        row = self.row
+        if row.asks is None:
+            says = repr((self.each, row.when, row.which, row.among, row.named, row.observed))
+            return _IN_ROWS.setdefault(says, InRow(row))  # several paths ask the same, and it is answered once
         own = "workload_rules" if self.each is WORKLOAD else _JUDGES[self.topic]
         judges = import_module(f"{__package__}.{own}")
-        found: Judge = getattr(judges, self.row.asks, None) or getattr(common, self.row.asks)
+        found: Judge = getattr(judges, row.asks, None) or getattr(common, row.asks)
         return found
 
     @cached_property
@@ -185,6 +187,9 @@ class InRow:
         return row.observed.format_map(_WithChosen(asked, chosen))
 
 
+_IN_ROWS: dict[str, InRow] = {}
+
+
 class _WithChosen:
     """Lets sentences name the GPUs that a row chose by `which`."""
 
@@ -210,7 +215,7 @@ def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: An
         known = heaviest.setdefault((found.code, found.observed), found)
         if found.severity.rank > known.severity.rank:
             heaviest[found.code, found.observed] = found
-    host = dict(Target(facts, variant).versions)
+    host = Target(facts, variant).versions
     return tuple([about_subject(within_reach(found, host), subject) for found in heaviest.values()])
 
 
@@ -261,24 +266,39 @@ def asks(variant: str, each: Each) -> bool:
 
 def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "") -> Finding:
     """What a missing fact causes for a path or capability."""
-    if isinstance(missing.missing, Unavailable):
-        observed = f"{titled(missing.missing.unavailable)} has to be set up first"
+    return _gap(topic, severity, missing.fact, missing.missing, subject)
+
+
+@lru_cache(maxsize=4096)
+def _gap(topic: str, severity: Severity, fact: str, missing: Missing, subject: str) -> Finding:
+    if isinstance(missing, Unavailable):
+        observed = f"{titled(missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)
-    remedy = STATING.get(missing.fact)
-    return finding(f"{topic}.unknown", str(missing), severity, subject, remedy=remedy, lacks=missing.fact)
+    return finding(f"{topic}.unknown", f"{fact} {missing}", severity, subject, remedy=STATING.get(fact), lacks=fact)
 
 
-def within_reach(found: Finding, host: Mapping[str, Version | None]) -> Finding:
+def within_reach(found: Finding, host: Versions) -> Finding:
     """The finding; unverified where it would decide and its evidence holds for other versions than the host's. A
     version that could not be read makes nothing better than what is known of all others.
     """
     decides = found.severity in (Severity.UNSUPPORTED, Severity.DEGRADED)
     if not decides or found.lacks or found.measured_here:
         return found
-    older = catalogue.entry(found.code).older
-    short = beyond((catalogue.evidence()[key] for key in found.evidence), host, older)
+    short = _out_of_reach(found.code, host)
     if short is None or (short.unread and found.severity is Severity.UNSUPPORTED):
         return found
     remedy = NEWER.get(short.subject) if short.older else None
     observed = f"{found.observed}; {short}"
     return replace(found, severity=Severity.UNVERIFIED, observed=observed, remedy=remedy or found.remedy)
+
+
+@lru_cache(maxsize=4096)
+def _out_of_reach(code: str, host: Versions) -> OutOfReach | None:
+    """The first version of a host for which the evidence of a reason does not hold."""
+    entry = catalogue.entry(code)
+    return beyond((catalogue.evidence()[key] for key in entry.evidence), parsed(host), entry.older)
+
+
+def parsed(host: Versions) -> Mapping[str, Version | None]:
+    """Versions of a host, to be compared."""
+    return {name: Version(text) if text else None for name, text in host}

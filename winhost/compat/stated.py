@@ -16,8 +16,7 @@ from winhost.model.reason import Remedy
 from winhost.model.units import Bytes, parse_size
 from winhost.resources.base import ResourceType
 from winhost.resources.host import HostFacts, WrongState, of_other_system, typed
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
 from winhost.resources.registry import WINDOWS, is_linux
 from winhost.resources.windows.wsl import Wsl
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,12 +20,10 @@ from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, AvailableMemory, path_of
 from winhost.model.units import Bytes
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver, LinuxSystem
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.operating_system import OsFamily
 from winhost.resources.windows.pci_device import DISPLAY, PciDevice
+from winhost.resources.windows.read_only import OsFamily
 from winhost.resources.windows.wsl import Wsl
 from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
 
@@ -47,13 +45,20 @@ _NOT_STATED = Unknown(RemoteFault("NotStated", message="nobody states it"))
 
 _RELEASE = re.compile(r"\d+(\.\d+)*")  # of a kernel, as `6.8.0-87-generic`
 Reading: TypeAlias = Callable[[], Version | None]
+Versions: TypeAlias = tuple[tuple[str, str | None], ...]
+"""Versions of a host by name, as they are written: equal ones may be written differently. None: could not be read."""
 
 T = TypeVar("T")
 
 
 def named(gpus: Iterable[Gpu]) -> str:
     """`2x NVIDIA L20, NVIDIA L4`."""
-    counted = Counter(map(gpu_name, gpus))
+    return _counted(tuple(map(gpu_name, gpus)))
+
+
+@lru_cache(maxsize=1024)
+def _counted(names: tuple[str, ...]) -> str:
+    counted = Counter(names)
     return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in sorted(counted.items()))
 
 
@@ -167,12 +172,12 @@ class Target:
         return self._version("driver", self._reading(self._windows_driver, self._own_driver))
 
     @property
-    def versions(self) -> tuple[tuple[str, Version | None], ...]:
-        """Those that evidence may not hold for, as far as they are told; None for one that could not be read."""
+    def versions(self) -> Versions:
+        """Those that evidence may not hold for, as far as they are told."""
         return self.facts.keep_for(self.places, "versions", self._versions)
 
-    def _versions(self) -> tuple[tuple[str, Version | None], ...]:
-        found: list[tuple[str, Version | None]] = []
+    def _versions(self) -> Versions:
+        found: list[tuple[str, str | None]] = []
         for name in bounded():
             if name not in _BOUNDED or (name == "wsl" and self.path not in _SHARED_WITH_WINDOWS):
                 continue
@@ -183,7 +188,7 @@ class Target:
                     found.append((name, None))
                 continue
             if version is not None and not (name == "wsl" and self.path == "wslc" and version < FIRST_WITH_CONTAINERS):
-                found.append((name, version))
+                found.append((name, str(version)))
         return tuple(found)
 
     def _windows(self, name: str) -> Version | None:
@@ -273,6 +278,7 @@ def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:
     return tuple(filter(runs_cuda, facts.keep(_all_gpus, _all_gpus, facts)))
 
 
+@lru_cache(maxsize=512)
 def driver_branch(windows: str | None) -> Version | None:
     """`591.59` of Windows' `32.0.15.9159`: NVIDIA's own number is its last five digits."""
     found = _WINDOWS_DRIVER.search(windows or "")

@@ -8,39 +8,34 @@ from winhost.compat.rule import finding
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding
 from winhost.model.units import Bytes, MiB, about
-from winhost.paths import windows_disk as refusals
-from winhost.paths.chosen_disk import gets_own_disk
-from winhost.paths.disk_space import (
+from winhost.paths import disks
+from winhost.paths.disks import (
     LEAST_FOR_LINUX,
     NOT_PLAIN,
     PLAIN_BUSES,
+    Question,
     can_give,
     empty_disks,
+    free_on_esp,
+    gets_own_disk,
+    has_room_on_esp,
     held_back,
     largest_gap,
+    of_windows,
     on_disk,
     place_of,
     windows_disk,
     windows_partition,
 )
-from winhost.paths.windows_disk import (
-    Question,
-    free_on_esp,
-    has_room_on_esp,
-    of_windows,
-)
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker import RECOVERY_PASSWORD, BitLocker
-from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.efi_backup import EfiBackup
 from winhost.resources.windows.fast_startup import FastStartup
 from winhost.resources.windows.firmware_boot import FirmwareBoot
 from winhost.resources.windows.key_escrow import NONE, KeyEscrow
 from winhost.resources.windows.own_partition import LINUX_PARTITION
 from winhost.resources.windows.partition import RECOVERY
-from winhost.resources.windows.resize_limit import ResizeLimit
-from winhost.resources.windows.secure_boot import SecureBoot
-from winhost.resources.windows.storage_controller import StorageController
+from winhost.resources.windows.read_only import Disk, ResizeLimit, SecureBoot, StorageController
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
@@ -119,15 +114,15 @@ def behind_software(facts: HostFacts) -> str | None:
 
 
 def dynamic_disk(facts: HostFacts) -> str | None:
-    return _of_windows_alone(facts, refusals.dynamic_disk)
+    return _of_windows_alone(facts, disks.dynamic_disk)
 
 
 def several_efi_partitions(facts: HostFacts) -> str | None:
-    return _of_windows_alone(facts, refusals.several_efi_partitions)
+    return _of_windows_alone(facts, disks.several_efi_partitions)
 
 
 def efi_partition_full(facts: HostFacts) -> str | None:
-    return _of_windows_alone(facts, refusals.efi_partition_full)
+    return _of_windows_alone(facts, disks.efi_partition_full)
 
 
 def _of_windows_alone(facts: HostFacts, question: Question) -> str | None:

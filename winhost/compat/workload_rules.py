@@ -126,7 +126,7 @@ def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[
     case = WorkloadOnVariant(workload, variant, budget)
     outcomes = ((each, each.judge(case)) for each in rules() if each.each is WORKLOAD and each.is_about(variant))
     found = (each.found(outcome, path_of(variant)) for each, outcome in outcomes if outcome is not None)
-    host = {name: version for name, version in workload.versions.items() if name in bounded()}
+    host = tuple((name, str(version)) for name, version in workload.versions.items() if name in bounded())
     return tuple(about_subject(within_reach(each, host), variant) for each in found if each)
 
 

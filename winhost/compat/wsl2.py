@@ -27,19 +27,16 @@ from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
 from winhost.resources.windows.account_right import AccountRight
 from winhost.resources.windows.assignable_device import DISMOUNTED
 from winhost.resources.windows.external_switch import ExternalSwitch
 from winhost.resources.windows.gpu_driver_model import GpuDriverModel
 from winhost.resources.windows.hyperv_role import INSTALLED
-from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter
+from winhost.resources.windows.read_only import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter, VmSwitch, WslPolicy
 from winhost.resources.windows.virtual_machine_platform import VirtualMachinePlatform
-from winhost.resources.windows.vm_switch import VmSwitch
 from winhost.resources.windows.wsl import Wsl
 from winhost.resources.windows.wsl_config import WslConfig
-from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.resources.windows.wsl_vm import WslVm
 
 VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in every language

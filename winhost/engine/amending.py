@@ -10,11 +10,10 @@ from winhost.engine.events import AmendedValue
 from winhost.engine.failures import EndOfRun
 from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
-from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.errors import NotOnHost, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.not_on_host import NotOnHost
 from winhost.model.plan import Plan, PlanRequest, Stage
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 
 
 @dataclass(frozen=True)

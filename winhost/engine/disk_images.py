@@ -7,7 +7,7 @@ from winhost.engine.progress import ProgressEvent
 from winhost.engine.uploads import Find, beside
 from winhost.images.cloud_images import is_address
 from winhost.model.units import Bytes
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.vm_image import Pinned, VmImage
 from winhost.resources.base import Attachment
 

@@ -183,8 +183,8 @@ def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str
     known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
     cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
     if known and cause:
-        yield f"Likely cause: {cause.cause} To tell: {cause.tell}"
-        yield f"Remedy: {cause.remedy} Other causes and sources: winhost explain {known.symptom}"
+        yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"
+        yield f"Remedy: {cause.remedy} Other causes and sources: winhost explain {known.code}"
 
 
 def not_taken(host: str, run: str, step: Step, lacking: Mapping[str, tuple[Json, Json]], going_back: bool) -> EndOfRun:

@@ -1,20 +1,26 @@
-"""A planner of a path on which there is nothing to weigh: its settings decide, and its rules say what is in the way."""
+"""Planners of paths on which there is nothing to weigh: settings decide, and rules say what is in the way."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 from winhost.compat.assess import judge
-from winhost.core.answers import Id
+from winhost.core.answers import Id, MissingFact, identity
 from winhost.core.steps import DesiredResource
 from winhost.model.plan import Deferred, Unchecked
-from winhost.model.reason import PathVerdict
-from winhost.model.refusal import Caution
-from winhost.paths.path_request import PathRequest
+from winhost.model.reason import Caution, PathVerdict
+from winhost.paths.dual_boot_decisions import DualBootDecisions
+from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.paths.linux_decisions import LinuxDecisions
+from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
+from winhost.resources.shared import RUNNING
+from winhost.resources.windows.running_system import RunningSystem
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
 
 S = TypeVar("S", bound="BaseModel")
 
@@ -51,3 +57,43 @@ class PlainPlanner(Generic[S]):
 
     def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
         return ()
+
+
+class LinuxPlanner(PlainPlanner[LinuxSettings]):
+    """One request for one Linux."""
+
+    settings_type = LinuxSettings
+
+    @cached_property
+    def decisions(self) -> LinuxDecisions:
+        return LinuxDecisions(self._facts, self._settings)
+
+    def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
+        """The version of the toolkit: only apt can tell whether it is available, once it knows the source."""
+        waits = next((each for each in deferred if each.resource == "DebianPackage"), None)
+        return (Unchecked("toolkit", self._settings.toolkit, waits.until, (waits.resource,)),) if waits else ()
+
+
+class DualBootPlanner(PlainPlanner[DualBootSettings]):
+    """One request for one host."""
+
+    settings_type = DualBootSettings
+
+    @cached_property
+    def decisions(self) -> DualBootDecisions:
+        return DualBootDecisions(self._facts, self._settings)
+
+    def risks(self) -> Mapping[Id, tuple[str, ...]]:
+        """The risks of the start that installs: a partition is formatted, and this computer opens a port for its
+        settings.
+        """
+        if self._settings.system is None or self._is_installed:
+            return {}
+        return {identity(RUNNING, {}): ("network", "data")}
+
+    @property
+    def _is_installed(self) -> bool:
+        try:
+            return self._facts.the(RunningSystem).linux is not None
+        except MissingFact:
+            return False

@@ -1,16 +1,15 @@
 """Planning a path where GPUs leave the host: which go, what is said of them, and which consents they take."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from shlex import quote
 
-from winhost.compat.assess import default_gpus, judge
+from winhost.compat.assess import default_gpus, going_together, judge, spoiling
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.steps import DesiredResource
 from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, Unchecked, in_order
-from winhost.model.reason import PathVerdict, Severity, SubjectVerdict, Verdict
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, Finding, PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.units import parse_size
 from winhost.paths.dda_decisions import DdaDecisions
 from winhost.paths.dda_mmio import cautions_of_high, with_width
@@ -18,11 +17,11 @@ from winhost.paths.dda_selection import Selection, VmNotNamed, choose_gpus, choo
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
 from winhost.paths.new_vm import FETCHED, made_vm, staged
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.vm_numa import numa_cautions
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.pci_device import PciDevice
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 
@@ -59,8 +58,9 @@ class DdaPlanner:
         if self._request.cards:
             return general
         going = {gpu.location for gpu in self.gpus}
+        because = spoiling(self._facts, self._default)
         judged = judge(self._facts, self._request.path).cards
-        return general + tuple(map(_staying, (gpu for gpu in judged if gpu.key not in going and _could_go(gpu))))
+        return general + tuple(_staying(gpu, because) for gpu in judged if gpu.key not in going and _could_go(gpu))
 
     @property
     def choices(self) -> str | None:
@@ -130,10 +130,14 @@ class DdaPlanner:
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that go to the VM: those asked for; else every GPU that can go without taking a display from the
-        host.
+        host, as many as go together.
         """
         if self._request.cards:
             return choose_gpus(self._facts, self._request.cards)
+        return self._default if self._request.allow_unverified else going_together(self._facts, self._default)
+
+    @cached_property
+    def _default(self) -> tuple[Gpu, ...]:
         judged = judge(self._facts, self._request.path).cards
         return default_gpus(self._facts, judged, self._vm.key["vm"] if self._vm else None)
 
@@ -161,10 +165,10 @@ def _could_go(gpu: SubjectVerdict) -> bool:
     return gpu.verdict is not Verdict.UNSUPPORTED
 
 
-def _staying(gpu: SubjectVerdict) -> Caution:
+def _staying(gpu: SubjectVerdict, together: Sequence[Finding]) -> Caution:
+    """together: why it does not go with the others, if it could go alone."""
     heaviest = max(gpu.reasons, key=lambda reason: reason.severity.rank, default=None)
-    return Caution(
-        heaviest.code if heaviest else "dda.assigned-elsewhere",
-        Severity.NOTE,
-        f"{gpu.name} ({gpu.verdict}) stays where it is; to have it in the plan, name the GPUs with --gpu.",
-    )
+    stays = f"{gpu.name} ({gpu.verdict}) stays where it is; to have it in the plan, name the GPUs with --gpu."
+    if together and gpu.verdict.rank < _DOUBTFUL:
+        return Caution(together[0].code, Severity.DEGRADED, f"{stays} Beside the others it is doubtful.")
+    return Caution(heaviest.code if heaviest else "dda.assigned-elsewhere", Severity.NOTE, stays)

@@ -9,10 +9,9 @@ from winhost.core.answers import Id, Json, Record, identity
 from winhost.core.steps import DesiredResource
 from winhost.model.facts import Answer, Facts
 from winhost.model.plan import Deferred, Unchecked, in_order
-from winhost.model.reason import PathVerdict
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, PathVerdict
 from winhost.paths.never_sleep import kept_awake
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_network import UNBRIDGED, Mode, adapter

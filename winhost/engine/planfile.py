@@ -13,9 +13,9 @@ from winhost.engine.planning import CheckedPlan, check_plan
 from winhost.model.documents import read_document
 from winhost.model.plan import RISKS, Deferred, Plan
 from winhost.model.secrets import SecretRef
-from winhost.model.yamlfile import Finding, Loc, refuse_findings
+from winhost.model.yamlfile import Loc, Mistake, refuse_mistakes
 from winhost.resources.base import ResourceType
-from winhost.resources.factsfile import origin_findings
+from winhost.resources.factsfile import origin_mistakes
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.shape import property_validator
 from winhost.resources.shared import READING
@@ -24,13 +24,13 @@ from winhost.resources.shared import READING
 def read_plan(path: Path) -> CheckedPlan:
     """A plan from a file. Raises UsageError: WrongDocument, FileFaults, and NotAPlan for what no host can be."""
     plan = read_document(path, Plan)
-    refuse_findings(path, plan_findings(plan))
+    refuse_mistakes(path, plan_mistakes(plan))
     return check_plan(plan)
 
 
-def plan_findings(plan: Plan) -> Iterator[Finding]:
+def plan_mistakes(plan: Plan) -> Iterator[Mistake]:
     """Find faults of single fields, each with its position; `check_plan` finds those of all fields together."""
-    yield from origin_findings(plan.host, plan.origin, plan.facts_read_at, "facts_read_at")
+    yield from origin_mistakes(plan.host, plan.origin, plan.facts_read_at, "facts_read_at")
     if not plan.machine_id:
         yield ("machine_id",), "is empty"
     if not _is_version(plan.winhost):
@@ -43,10 +43,10 @@ def plan_findings(plan: Plan) -> Iterator[Finding]:
             SecretRef.parse(plan.request.asks_with)
         except ValueError as wrong:
             yield ("request", "asks_with"), str(wrong)
-    yield from _stage_findings(plan)
+    yield from _stage_mistakes(plan)
 
 
-def _stage_findings(plan: Plan) -> Iterator[Finding]:
+def _stage_mistakes(plan: Plan) -> Iterator[Mistake]:
     ids = Counter(step.id for step in plan.steps)
     for number, stage in enumerate(plan.stages):
         here: Loc = ("stages", number)
@@ -55,12 +55,12 @@ def _stage_findings(plan: Plan) -> Iterator[Finding]:
         for at, step in enumerate(stage.steps):
             if ids[step.id] > 1 or not step.id:
                 yield (*here, "steps", at, "id"), "should be there, and in no other step"
-            yield from step_findings((*here, "steps", at), step)
+            yield from step_mistakes((*here, "steps", at), step)
         for at, deferred in enumerate(stage.deferred):
             yield from _wrong_deferred((*here, "deferred", at), deferred)
 
 
-def step_findings(here: Loc, step: Step) -> Iterator[Finding]:
+def step_mistakes(here: Loc, step: Step) -> Iterator[Mistake]:
     """Find faults of a step alone, wherever it is written down."""
     yield from _unknown_risks((*here, "risks"), step.risks)
     yield from _unknown_risks((*here, "may_need"), step.may_need)
@@ -73,14 +73,14 @@ def step_findings(here: Loc, step: Step) -> Iterator[Finding]:
                 yield (*here, part, name), wrong
 
 
-def _wrong_deferred(here: Loc, deferred: Deferred) -> Iterator[Finding]:
+def _wrong_deferred(here: Loc, deferred: Deferred) -> Iterator[Mistake]:
     yield from _unknown_risks((*here, "asks"), deferred.asks)
     for name, value in (("resource", deferred.resource), ("until", deferred.until)):
         if value not in RESOURCE_TYPES and (name, value) != ("until", READING):
             yield (*here, name), "is no resource of this winhost"
 
 
-def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Finding]:
+def _unknown_risks(here: Loc, risks: Iterable[str]) -> Iterator[Mistake]:
     for at, risk in enumerate(risks):
         if risk not in RISKS:
             yield (*here, at), f"is no consent; there are: {', '.join(RISKS)}"

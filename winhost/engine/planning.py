@@ -21,12 +21,10 @@ from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import EVERY_VARIANT, ON_REQUEST, PATHS_OF_LINUX, is_meant, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage, Unchecked
-from winhost.model.reason import PLAN, Finding, PathVerdict, Severity, Verdict
-from winhost.model.refusal import Caution, Refusal
+from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
 from winhost.paths.expansion import expand
 from winhost.paths.full_disks import refuse_full
-from winhost.paths.path_request import PathRequest, parse_request
-from winhost.paths.playbook import WrongPlaybook
+from winhost.paths.playbook import PathRequest, WrongPlaybook, parse_request
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, unread
 from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
@@ -73,13 +71,13 @@ def _dda() -> type[PathPlanner]:
 
 
 def _dual_boot() -> type[PathPlanner]:
-    from winhost.engine.plan_dual_boot import DualBootPlanner
+    from winhost.engine.plain_planner import DualBootPlanner
 
     return DualBootPlanner
 
 
 def _linux() -> type[PathPlanner]:
-    from winhost.engine.plan_linux import LinuxPlanner
+    from winhost.engine.plain_planner import LinuxPlanner
 
     return LinuxPlanner
 

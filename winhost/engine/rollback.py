@@ -1,26 +1,66 @@
-"""Going back: undo exactly what a run changed, in reverse, and keep what others now use."""
+"""Going back: undo exactly what a run changed, in reverse, and keep what others and later runs use."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.checks import check
 from winhost.core.dataclass import dataclass
-from winhost.core.marks import read_marks
+from winhost.core.marks import Mark, MarkedRun, read_marks
 from winhost.core.rollback import LaterRuns, Turn, in_turns, outlook, turn_of
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.endings import reaching
 from winhost.engine.events import Waiting
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.host_steps import steps_on
-from winhost.engine.later_runs import later_runs, waiting_for
+from winhost.engine.journal import read_journal
 from winhost.engine.run_context import NotJudged, Outcome, RunContext
-from winhost.engine.run_state import RunState
+from winhost.engine.run_state import RunState, id_of, replay
 from winhost.engine.run_steps import WorkingRun
+from winhost.engine.store import Store
 from winhost.model.documents import plain
+from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.resources.registry import LINUX, RULES, answer, host_answers, titled, unread
 from winhost.resources.shared import RUNNING, WITHIN_PARTITION, WITHIN_VM
+
+
+def later_runs(record: RunState, store: Store, marks: Sequence[Mark] = ()) -> LaterRuns:
+    """Later runs on the same machine that are not rolled back."""
+    names = store.runs_of(record.host)
+    runs = tuple(
+        later
+        for name in names[names.index(record.run) + 1 if record.run in names else 0 :]
+        if (later := _replayed(name, store)) and later.plan.machine_id == record.plan.machine_id
+        if later.outcome != "rolled back" and not later.unchanged
+    )
+    standing = {record.id, *(run.id for run in runs)}
+    passed = {run for run in {mark.run for mark in marks} if run.id not in standing and _is_of_here(run, store)}
+    return LaterRuns(runs, tuple(mark for mark in marks if mark.run not in passed))
+
+
+def waiting_for(run: str, host: str, store: Store) -> tuple[str, ...]:
+    """Partly rolled back runs that keep something for this one, newest first: the order in which they can go on."""
+    others = [name for name in store.runs_of(host) if name != run]
+    partly = [record for name in others if (record := _replayed(name, store)) and record.waiting]
+    return tuple(record.run for record in reversed(partly) if any(run in each.runs for each in record.waiting))
+
+
+def _is_of_here(run: MarkedRun, store: Store) -> bool:
+    """Its journal is on this computer."""
+    with suppress(WinhostError):
+        lines = read_journal(store.existing(run.run))
+        return bool(lines) and id_of(lines) == run.id
+    return False
+
+
+def _replayed(run: str, store: Store) -> RunState | None:
+    try:
+        return replay(run, read_journal(store.existing(run)))
+    except WinhostError:
+        return None  # nobody can go on with it, either
+
 
 _MOST_ALONG = 6  # titles in one sentence
 _HOLD_LINUX = (WITHIN_VM.resource, WITHIN_PARTITION.resource)

@@ -30,7 +30,7 @@ from winhost.model.documents import plain
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Stage, in_order
-from winhost.paths.path_request import PathRequest
+from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RULES, host_answers
 from winhost.resources.shared import SEED

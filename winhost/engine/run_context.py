@@ -16,6 +16,7 @@ from winhost.engine.host_session import HostSession
 from winhost.engine.progress import ProgressEvent
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
+from winhost.model.errors import Exit
 from winhost.model.fleet import Host
 
 
@@ -76,3 +77,12 @@ class Outcome:
     def holds(self) -> bool:
         """Everything that was wanted is so."""
         return not self.missing and not self.waiting and all(check.holds for check in self.checks)
+
+    @property
+    def exit_code(self) -> Exit:
+        """Drift where the final verify found a difference, failure where going back could not judge all or keeps some
+        for later.
+        """
+        if self.missing or self.outcome == "partly rolled back":
+            return Exit.FAILURE
+        return Exit.SUCCESS if self.holds else Exit.DRIFT

@@ -15,10 +15,10 @@ from winhost.core.journal_lines import RawEvent
 from winhost.engine import events
 from winhost.engine.events import parse_event
 from winhost.engine.journal import damaged
-from winhost.engine.planfile import plan_findings, step_findings
+from winhost.engine.planfile import plan_mistakes, step_mistakes
 from winhost.model.errors import UsageError
 from winhost.model.plan import Plan, Stage
-from winhost.model.yamlfile import Finding, dotted
+from winhost.model.yamlfile import Mistake, dotted
 from winhost.resources.registry import RESOURCE_TYPES
 
 
@@ -136,7 +136,7 @@ def _begun(run: str, entry: events.JournalEvent) -> RunState:
         raise Unfitting("it does not begin with the plan")
     if not entry.plan.stages:
         raise Unfitting("its plan has no stage")
-    _refuse_findings(plan_findings(entry.plan))
+    _refuse_mistakes(plan_mistakes(entry.plan))
     _refuse_misfits(*entry.plan.stages)
     return RunState(
         run=run,
@@ -151,8 +151,8 @@ def _begun(run: str, entry: events.JournalEvent) -> RunState:
     )
 
 
-def _refuse_findings(findings: Iterable[Finding]) -> None:
-    for loc, message in findings:
+def _refuse_mistakes(mistakes: Iterable[Mistake]) -> None:
+    for loc, message in mistakes:
         raise Unfitting(f"{dotted(loc)}: {message}")
 
 
@@ -171,10 +171,14 @@ def _refuse_misfit(resource: str, key: Key, desired: Mapping[str, Json]) -> None
         raise Unfitting(misfit)
 
 
+def _refuse_stage(stage: Stage) -> None:
+    _refuse_misfits(stage)
+    for step in stage.steps:
+        _refuse_mistakes(step_mistakes(("stage",), step))
+
+
 def _planned(record: RunState, entry: events.StagePlanned) -> RunState:
-    _refuse_misfits(entry.stage)
-    for step in entry.stage.steps:
-        _refuse_findings(step_findings(("stage",), step))
+    _refuse_stage(entry.stage)
     return replace(record, stages=(*record.stages, entry.stage))
 
 
@@ -182,83 +186,38 @@ def _begin(record: RunState, entry: events.StepStarted) -> RunState:
     step = entry.step
     _refuse_misfit(step.resource, step.key, step.desired)
     record = changes.begun(record, step, entry.found, entry.users)
-    _refuse_findings(step_findings(("step",), step))
-    return record
-
-
-def _dependents_noted(record: RunState, entry: events.DependentsNoted) -> RunState:
-    return changes.noted(record, {_id(each): each.users for each in entry.resting})
-
-
-def _end(record: RunState, entry: events.StepEnded) -> RunState:
-    return changes.ended(record, _id(entry), entry.after, entry.restart)
-
-
-def _failed(record: RunState, entry: events.StepRefused) -> RunState:
-    return changes.ended(record, _id(entry), entry.after)
-
-
-def _restarting(record: RunState, entry: events.RestartStarted) -> RunState:
-    return changes.restarting(record, entry.boot_id)
-
-
-def _restarted(record: RunState, entry: events.RestartEnded) -> RunState:
-    return changes.restarted(record, ((_id(each), each.after) for each in entry.left))
-
-
-def _stage(record: RunState, entry: events.StageEnded) -> RunState:
-    return replace(record, finished_stages=record.finished_stages | {entry.number})
-
-
-def _accept(record: RunState, entry: events.ConsentsGiven) -> RunState:
-    return replace(record, accepted=record.accepted | set(entry.accepted), outcome=None)
-
-
-def _back(record: RunState, entry: events.RollbackStarted) -> RunState:
-    """Consents given for going there are not consents for going back."""
-    return replace(changes.turned_back(record), accepted=frozenset(entry.accepted))
-
-
-def _nothing(record: RunState, entry: events.RunStopped) -> RunState:
+    _refuse_mistakes(step_mistakes(("step",), step))
     return record
 
 
 def _amend(record: RunState, entry: events.RequestAmended) -> RunState:
     """Consents given for the request before are not consents for this one."""
-    _refuse_misfits(entry.stage)
-    for step in entry.stage.steps:
-        _refuse_findings(step_findings(("stage",), step))
+    _refuse_stage(entry.stage)
     finished = tuple(stage for stage in record.stages if stage.number in record.finished_stages)
     plan = replace(record.plan, request=entry.request)
     stages = (*finished, entry.stage)
     return replace(record, plan=plan, stages=stages, accepted=frozenset(entry.accepted), outcome=None)
 
 
-def _outcome(record: RunState, entry: events.RunEnded) -> RunState:
-    return replace(record, outcome=entry.outcome, waiting=entry.waiting)
-
-
-def _restored(record: RunState, entry: events.ResourcesRestored) -> RunState:
-    return changes.restored(record, map(_id, entry.resources))
-
-
 def _id(each: Any) -> Id:
     return identity(each.resource, each.key)
 
 
+# bundle/linux_journal folds the lines of an offline package likewise.
 _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] = {
     events.StagePlanned: _planned,
     events.StepStarted: _begin,
-    events.StepEnded: _end,
-    events.StepRefused: _failed,
-    events.RestartStarted: _restarting,
-    events.RestartEnded: _restarted,
-    events.DependentsNoted: _dependents_noted,
-    events.ResourcesRestored: _restored,
-    events.StageEnded: _stage,
-    events.ConsentsGiven: _accept,
-    events.RollbackStarted: _back,
-    events.RunStopped: _nothing,
+    events.StepEnded: lambda run, told: changes.ended(run, _id(told), told.after, told.restart),
+    events.StepRefused: lambda run, told: changes.ended(run, _id(told), told.after),
+    events.RestartStarted: lambda run, told: changes.restarting(run, told.boot_id),
+    events.RestartEnded: lambda run, told: changes.restarted(run, ((_id(each), each.after) for each in told.left)),
+    events.DependentsNoted: lambda run, told: changes.noted(run, {_id(each): each.users for each in told.resting}),
+    events.ResourcesRestored: lambda run, told: changes.restored(run, map(_id, told.resources)),
+    events.StageEnded: lambda run, told: replace(run, finished_stages=run.finished_stages | {told.number}),
+    events.ConsentsGiven: lambda run, told: replace(run, accepted=run.accepted | set(told.accepted), outcome=None),
+    # Consents given for going there are not consents for going back.
+    events.RollbackStarted: lambda run, told: replace(changes.turned_back(run), accepted=frozenset(told.accepted)),
+    events.RunStopped: lambda run, told: run,
     events.RequestAmended: _amend,
-    events.RunEnded: _outcome,
+    events.RunEnded: lambda run, told: replace(run, outcome=told.outcome, waiting=told.waiting),
 }

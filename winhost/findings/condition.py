@@ -3,21 +3,25 @@
 import operator
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any, TypeAlias
-
-from packaging.version import InvalidVersion, Version
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 When: TypeAlias = Mapping[str, Any]
 """Answers that are wanted, by question. All of them have to hold; an empty one always holds."""
 Ask: TypeAlias = Callable[[str], tuple[Any, ...]]
 """The answers to a question, of which one that fits is enough. Raises MissingFact, KeyError for an unknown question."""
+Matcher: TypeAlias = Callable[[Any], bool]
+"""Tells whether an answer is the wanted one."""
 
 _BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*(\S+)")
-_COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
+_RANGES = ("<", ">", "=", "!")
+_COMPARE: Mapping[str, Callable[["Version", "Version"], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "==": operator.eq,
@@ -25,6 +29,16 @@ _COMPARE: Mapping[str, Callable[[Version, Version], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
+
+
+class Condition(dict[str, Any]):
+    """A condition of a catalogue, compiled when it is first evaluated. Rows of catalogues are asked thousands of
+    times.
+    """
+
+    @cached_property
+    def checks(self) -> tuple[tuple[str, Matcher], ...]:
+        return tuple((question, matcher(wanted)) for question, wanted in self.items())
 
 
 @dataclass(frozen=True)
@@ -47,13 +61,13 @@ def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
     unknown: dict[str, MissingFact] = {}
     seen: dict[str, tuple[Any, ...]] = {}
     wrong: dict[str, tuple[Any, ...]] = {}
-    for question, wanted in when.items():
+    for question, fits in (when if isinstance(when, Condition) else Condition(when)).checks:
         try:
             answers = ask(question)
         except MissingFact as missing:
             unknown[question] = missing
             continue
-        if any(meets(answer, wanted) for answer in answers):
+        if any(map(fits, answers)):
             seen[question] = answers
             continue
         wrong[question] = answers
@@ -64,16 +78,16 @@ def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
     return ConditionResult(None if unknown else True, unknown, seen)
 
 
-def holds(when: When, ask: Ask) -> bool:
+def holds(when: Condition, ask: Ask) -> bool:
     """Raises MissingFact where unknown values decide."""
     unknown = None
-    for question, wanted in when.items():
+    for question, fits in when.checks:
         try:
             answers = ask(question)
         except MissingFact as missing:
             unknown = unknown or missing
             continue
-        if not (meets(answers[0], wanted) if len(answers) == 1 else any(meets(answer, wanted) for answer in answers)):
+        if not (fits(answers[0]) if len(answers) == 1 else any(map(fits, answers))):
             return False
     if unknown:
         raise unknown
@@ -82,37 +96,70 @@ def holds(when: When, ask: Ask) -> bool:
 
 def meets(answer: Any, wanted: Any) -> bool:
     """wanted: a value, a list of which one fits, a range such as `>=2.0, <2.5`, or `like`, `unlike` or `not`."""
-    kind = type(wanted)
-    if kind is list:
-        return any(meets(answer, each) for each in wanted)
-    if kind is dict:
-        return all(_MEETS[how](answer, what) for how, what in wanted.items())
-    if kind is str and wanted[:1] in "<>=!" and wanted:
-        return in_range(answer, wanted)
-    return bool(answer == wanted) and (type(answer) is bool) is (kind is bool)
+    return matcher(wanted)(answer)
 
 
-_MEETS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "not": lambda answer, wanted: not meets(answer, wanted),
-    "like": lambda answer, pattern: re.search(pattern, str(answer)) is not None,
-    "unlike": lambda answer, pattern: bool(answer) and re.search(pattern, str(answer)) is None,
-}
+def matcher(wanted: Any) -> Matcher:
+    """Compile what is wanted. Raises ValueError, KeyError, re.error for what the language does not have."""
+    if isinstance(wanted, list):
+        if all(isinstance(each, str) and each[:1] not in _RANGES for each in wanted):
+            return lambda answer: answer in wanted
+        some = [matcher(each) for each in wanted]
+        return lambda answer: any(fits(answer) for fits in some)
+    if isinstance(wanted, dict):
+        every = [_MATCHERS[how](what) for how, what in wanted.items()]
+        return lambda answer: all(fits(answer) for fits in every)
+    if isinstance(wanted, str) and wanted[:1] in _RANGES:
+        limits = bounds(wanted)
+        return lambda answer: _within(answer, limits)
+    flag = isinstance(wanted, bool)
+    return lambda answer: bool(answer == wanted) and isinstance(answer, bool) is flag
+
+
+def _without(wanted: Any) -> Matcher:
+    fits = matcher(wanted)
+    return lambda answer: not fits(answer)
+
+
+def _like(pattern: str) -> Matcher:
+    search = re.compile(pattern).search
+    return lambda answer: search(str(answer)) is not None
+
+
+def _unlike(pattern: str) -> Matcher:
+    search = re.compile(pattern).search
+    return lambda answer: bool(answer) and search(str(answer)) is None
+
+
+_MATCHERS: Mapping[str, Callable[[Any], Matcher]] = {"not": _without, "like": _like, "unlike": _unlike}
 
 
 def in_range(answer: Any, wanted: str) -> bool:
     """A number or version within the bounds; nothing else is."""
+    return _within(answer, bounds(wanted))
+
+
+def _within(answer: Any, limits: "tuple[tuple[str, Version], ...]") -> bool:
     if answer is None or isinstance(answer, bool):
         return False
-    try:
-        version = answer if isinstance(answer, Version) else Version(str(answer))
-    except InvalidVersion:
-        return False
-    return all(_COMPARE[sign](version, bound) for sign, bound in bounds(wanted))
+    version = answer if hasattr(answer, "release") else _version(str(answer))
+    return version is not None and all(_COMPARE[sign](version, bound) for sign, bound in limits)
 
 
 @lru_cache(maxsize=1024)
-def bounds(wanted: str) -> tuple[tuple[str, Version], ...]:
+def _version(text: str) -> "Version | None":
+    from packaging.version import InvalidVersion, Version  # a tab reads codes, and no condition
+
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def bounds(wanted: str) -> "tuple[tuple[str, Version], ...]":
     """`>=0.24, <0.30`. Raises ValueError."""
+    from packaging.version import Version  # as above
+
     matches = [_BOUND.fullmatch(part.strip()) for part in wanted.split(",")]
     if not all(matches):
         raise ValueError(f"{wanted!r} is no range")
@@ -142,19 +189,7 @@ def fault_of(when: When, questions: Callable[[str], bool]) -> str | None:
         if not questions(question):
             return f"nothing answers the question {question}"
         try:
-            _check(wanted)
+            matcher(wanted)
         except (ValueError, KeyError, re.error) as error:
             return f"{question}: {error}"
     return None
-
-
-def _check(wanted: Any) -> None:
-    if isinstance(wanted, list):
-        for each in wanted:
-            _check(each)
-    elif isinstance(wanted, dict):
-        for how, what in wanted.items():
-            _MEETS[how]
-            re.compile(what) if how in ("like", "unlike") else _check(what)
-    elif isinstance(wanted, str) and wanted[:1] in "<>=!" and wanted:
-        bounds(wanted)

@@ -1,19 +1,23 @@
-"""What a rule finds in a file, and the rows that say it: sentence, severity, what to do and evidence in one place."""
+"""Findings in a file: what its rules observe, the rows of the catalogue that say it, and the one runner of all linters.
+
+A rule takes what it is about (a file, an engine) and yields what it observed. Sentence, severity, remedy and evidence
+stand in the row of its code.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import When
-from winhost.knowledge import catalogue
-from winhost.model.catalogue_file import load_catalogue
+from winhost.findings.catalogue import Catalogue, typed
+from winhost.findings.condition import Condition, When
 from winhost.model.errors import visible
 from winhost.model.masking import masked
 from winhost.model.reason import Finding, Severity
 
+Position: TypeAlias = tuple[int, int]
+"""Line and column, counted from 1."""
 OWN = "instead"  # the word of a finding that is a sentence of ours, and is neither escaped nor cut
 _LONGEST = 200
 C = TypeVar("C")
@@ -30,15 +34,17 @@ class TextEdit:
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule found, before it is told. place: an offset in the text; words: what its sentence names; edits: what
-    --fix writes; doubt: what is not known and could make it untrue here.
+    """What a rule observed, before it is told. place: an offset in the text, or a position; words: what its sentence
+    names; edits: what --fix writes; doubt: what is not known and could make it untrue here; where: the engine, or the
+    path of the key.
     """
 
     code: str
-    place: int
+    place: int | Position
     words: Mapping[str, object] = field(default_factory=dict)
     edits: Sequence[TextEdit] = ()
     doubt: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,69 +72,56 @@ class Row:
     do: str = ""
     evidence: tuple[str, ...] = ()
     find: Mapping[str, Any] = field(default_factory=dict)
-    when: When = field(default_factory=dict)
+    when: When = field(default_factory=Condition)
     mend: Mapping[str, Any] = field(default_factory=dict)
     case: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a linter: `findings.yaml` in its package. `_all` is there what a row has unless it says otherwise,
-    `_basis` the same of evidence that is written within a row.
-    """
-
-    package: str
-
-    @cached_property
-    def _read(self) -> Mapping[str, Row]:
-        read: dict[str, dict[str, Any]] = load_catalogue(files(self.package).joinpath("findings.yaml"))
-        shared, basis = read.pop("_all", {}), read.pop("_basis", {})
-        return {code: _row(code, {**shared, **row}, basis) for code, row in read.items()}
-
-    def __getitem__(self, code: str) -> Row:
-        return self._read[code]
-
-    def all(self) -> Mapping[str, Row]:
-        """By code, in their order."""
-        return self._read
-
-    def tell(
-        self,
-        prefix: str,
-        found: Found,
-        position: tuple[int, int],
-        where: str = "",
-        secrets: Sequence[str] = (),
-    ) -> FileFinding:
-        """For people and programs: secrets are masked, and nothing in it moves a cursor."""
-        row = self[found.code]
-        words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
-        return FileFinding(
-            code=f"{prefix}.{found.code}",
-            severity=row.severity,
-            observed="",
-            subject=hidden(visible(where)[:_LONGEST], secrets),
-            remedy=row.do.format(**words) or None,
-            evidence=row.evidence,
-            sentence=row.says.format(**words),
-            lacks=found.doubt or None,
-            line=position[0],
-            column=position[1],
-            fixed=bool(found.edits),
-        )
+Rows: TypeAlias = Catalogue[Row]
 
 
-def run(
-    rules: Iterable[Callable[[C], Iterable[FileFinding]]], context: C, before: Iterable[FileFinding] = ()
+def rows_of(package: str) -> Rows:
+    """The rows of a linter: `findings.yaml` in its package."""
+    return Catalogue(files(package) / "findings.yaml", lambda code, row: Row(code, **typed(code, row)))
+
+
+def run(rules: Iterable[Callable[[C], Iterable[Found]]], about: C) -> list[Found]:
+    """All that rules observe in what they are about, rule by rule."""
+    return [each for rule in rules for each in rule(about)]
+
+
+def tell(
+    rows: Rows,
+    prefix: str,
+    found: Iterable[Found],
+    position: Callable[[int], Position] = lambda offset: (1, offset + 1),
+    secrets: Sequence[str] = (),
 ) -> list[FileFinding]:
-    """All that rules find in a file, with what was found before it could be read as one, by line and column."""
-    found = [*before, *(each for rule in rules for each in rule(context))]
-    return sorted(found, key=lambda each: (each.line, each.column))
+    """For people and programs, by line and column: secrets are masked, and nothing in it moves a cursor. position: of
+    an offset in the text.
+    """
+    told = [_told(rows[each.code], f"{prefix}.{each.code}", each, position, secrets) for each in found]
+    return sorted(told, key=lambda each: (each.line, each.column))
 
 
-def _row(code: str, written: Mapping[str, Any], basis: Mapping[str, Any]) -> Row:
-    cited = [each if isinstance(each, str) else {**basis, **each} for each in written.get("evidence", ())]
-    return Row(code, **catalogue.typed(code, {**written, "evidence": cited}))
+def _told(
+    row: Row, code: str, found: Found, position: Callable[[int], Position], secrets: Sequence[str]
+) -> FileFinding:
+    words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
+    line, column = position(found.place) if isinstance(found.place, int) else found.place
+    return FileFinding(
+        code=code,
+        severity=row.severity,
+        observed="",
+        subject=hidden(visible(found.where)[:_LONGEST], secrets),
+        remedy=row.do.format(**words) or None,
+        evidence=row.evidence,
+        sentence=row.says.format(**words),
+        lacks=found.doubt or None,
+        line=line,
+        column=column,
+        fixed=bool(found.edits),
+    )
 
 
 def _shown(word: object, secrets: Sequence[str]) -> object:

@@ -30,6 +30,8 @@ from .turns import Busy, Turn, Turns
 _BETWEEN_TRIES_S = 0.25
 _MOST_KEPT = 67_108_864  # bytes of requests and texts of all streams that can be continued
 _PATIENCE = 10  # times the longest pause, and `within`: so long no stream of an engine goes on before it is stuck
+_MOST_PATIENCE_S = 120  # longer only for an engine that was as silent before and went on, or with a long `within`
+_DOUBLED = 2  # times a pause: of one that ended by itself at least, of one for which an engine was left at most
 _LOOKS = 1000  # of those that found that something had come: its pauses are remembered
 _FEW_LOOKS = 20  # before these, nothing is known of it
 _MOST_FAULTS = 2  # of engines with one request, without a token between them: the request itself may be what ends them
@@ -63,7 +65,10 @@ class _Side:
         self.name, self.model, self.failures, self._turns = name, model, 0, turns
         self.open: set[EngineConnection] = set()
         self.waited_for: set[EngineConnection] = set()  # for the next token of a stream that it has begun
-        self._pauses: deque[float] = deque(maxlen=_LOOKS)
+        self._pauses: deque[float] = deque(maxlen=_LOOKS)  # which ended by themselves
+        self._left_after: deque[float] = deque(
+            maxlen=_LOOKS
+        )  # pauses that nobody saw the end of, 0 for each other look
         self._engines, self._control, self._within = engines, engines.control(model), within
         self._requests = 0
         self._watch: asyncio.Task[None] | None = None
@@ -91,11 +96,14 @@ class _Side:
             passed, at = min(loop.time() - at, 2 * step), loop.time()
             if _grown(before, now):
                 self._pauses.append(pause)
+                self._left_after.append(0.0)
                 pause = 0.0
                 continue
             pause = pause + passed if self.waited_for else 0.0
-            if pause > self._patience or not await self.lives():
-                self._pauses.append(pause)  # where it was only slow, it may be so again
+            stuck = pause > self._patience
+            if stuck or not await self.lives():
+                if stuck:  # or only slow, and then it may be so again
+                    self._left_after.append(pause)
                 pause = 0.0
                 self._engines.hang_up(self.model.engine)
                 if self._turns:
@@ -105,8 +113,17 @@ class _Side:
 
     @property
     def _patience(self) -> float:
-        """Seconds without a token of any stream; an engine that works gives each of them one with every step."""
-        return _PATIENCE * max(self._within, *self._pauses) if len(self._pauses) >= _FEW_LOOKS else math.inf
+        """Seconds without a token of any stream; an engine that works gives each of them one with every step.
+
+        A pause for which it was left says little: it was stuck, or would have gone on some time. The next one gets
+        twice as long and never more than the most, so that an engine that is stuck once a week is not waited for ever
+        longer.
+        """
+        if len(self._pauses) < _FEW_LOOKS:
+            return math.inf
+        longest, left_after = max(self._pauses), max(self._left_after)
+        known = min(_PATIENCE * longest, max(_MOST_PATIENCE_S, _DOUBLED * longest))
+        return max(_PATIENCE * self._within, known, min(_DOUBLED * left_after, _MOST_PATIENCE_S))
 
     def _received(self) -> "dict[EngineConnection, int]":
         return {each: each.received for each in self.open}

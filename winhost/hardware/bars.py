@@ -7,7 +7,7 @@ from typing import Protocol
 
 from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import known
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, size
 
 FOUR_GIB = 4 * GiB

@@ -7,8 +7,8 @@ from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.partitionable_gpu import PartitionableGpu, is_paravirtual
 from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.read_only import PartitionableGpu, is_paravirtual
 
 NVIDIA = "VEN_10DE"
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers

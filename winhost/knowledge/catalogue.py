@@ -10,27 +10,20 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.catalogue import CITED, Catalogue, proof, typed
+from winhost.findings.condition import Condition
 from winhost.model.capabilities import CAPABILITIES
-from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, GROUPS, path_of
-from winhost.model.reason import Confidence, Evidence, Explanation, Kind, Remedy, Severity
+from winhost.model.reason import Evidence, Explanation, Remedy, Severity
 
 ANY = "*"  # stands for every path and capability
 
-# How sure a piece of evidence makes, unless it says so itself: one person's report alone is `low`.
-CONFIDENCE: Mapping[Kind, Confidence] = {
-    "vendor-doc": "high",
-    "source": "high",
-    "measured": "high",
-    "issue": "medium",
-    "inferred": "low",
-}
+_HERE = files(__package__)
 
 
 @dataclass(frozen=True)
@@ -57,8 +50,8 @@ class CatalogueEntry:
     asks: str | None = None
     older: tuple[str, ...] = ()
     each: Literal["host", "gpu", "vm", "assignment", "workload"] = "host"
-    when: Mapping[str, Any] = field(default_factory=dict)
-    which: Mapping[str, Any] = field(default_factory=dict)
+    when: Condition = field(default_factory=Condition)
+    which: Condition = field(default_factory=Condition)
     among: str = ""
     named: str = ""
     observed: str = ""
@@ -83,12 +76,13 @@ class Topic:
         return self.grounds.get(variant, self.grounds.get(path_of(variant), ()))
 
 
-def unknown_code(code: str) -> UsageError:
-    """The error for a code that no reason has."""
-    begun = any(known.startswith(f"{code}.") for known in entries())
+def unknown_code(code: str, others: Iterable[str] = ()) -> UsageError:
+    """The error for a code that no reason has. others: further codes that can be explained."""
+    every = [*entries(), *others]
+    begun = any(known.startswith(f"{code}.") for known in every)
     return UsageError(
         "UnknownCode",
-        what=f"no reason has the code '{visible(code)}'{did_you_mean(code, entries())}",
+        what=f"no reason has the code '{visible(code)}'{did_you_mean(code, every)}",
         hint=f"All codes that begin with it: winhost explain --list {code}"
         if begun
         else "winhost assess shows the codes that apply to a host; winhost explain --list shows all of them",
@@ -114,10 +108,9 @@ def entries() -> Mapping[str, CatalogueEntry]:
     return {**own_entries(), **lacking}
 
 
-@once
 def own_entries() -> Mapping[str, CatalogueEntry]:
     """Those with a condition of their own, by code."""
-    return {code: _entry(code, row) for code, row in _read_all("reasons").items()}
+    return _REASONS
 
 
 def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
@@ -127,19 +120,6 @@ def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
     return CatalogueEntry(**told)
 
 
-def typed(owner: str, row: Mapping[str, Any], texts: Iterable[str] = ()) -> dict[str, Any]:
-    """A row of any catalogue with its severity, its evidence (see `cite`) and tuples for its lists. texts: lists that a
-    single text may stand for.
-    """
-    told = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
-    told |= {name: (row[name],) for name in texts if isinstance(row.get(name), str)}
-    if "evidence" in row:
-        told["evidence"] = cite(owner, row["evidence"])
-    if "severity" in row:
-        told["severity"] = Severity(row["severity"])
-    return told
-
-
 def _below(when: Mapping[str, Any]) -> Iterator[str]:
     """What a condition wants to be older than some version."""
     for question, wanted in when.items():
@@ -147,71 +127,36 @@ def _below(when: Mapping[str, Any]) -> Iterator[str]:
             yield from ("windows", "server") if question == "OperatingSystem.build" else (question,)
 
 
+_REASONS = Catalogue(_HERE / "reasons", _entry)
+_GAPS = Catalogue(_HERE / "gaps.yaml", lambda _, row: CatalogueEntry(**row))
+_REMEDIES = Catalogue(_HERE / "remedies.yaml", lambda key, row: Remedy(key, **row))
+
+
 @once
 def gaps() -> Mapping[str, CatalogueEntry]:
     """What is said of any path or capability where something lacks, by `*.unknown`."""
-    return {f"{ANY}.{name}": CatalogueEntry(**row) for name, row in _read("gaps.yaml").items()}
+    return {f"{ANY}.{name}": entry for name, entry in _GAPS.items()}
 
 
-@once
 def remedies() -> Mapping[str, Remedy]:
     """By id."""
-    return {key: Remedy(key, **row) for key, row in _read("remedies.yaml").items()}
+    return _REMEDIES
 
 
 @once
 def evidence() -> Mapping[str, Evidence]:
-    """By id: what several rows share, and what `cite` was given."""
-    return ChainMap(_CITED, {key: Evidence(key, **_complete(row)) for key, row in _read_all("evidence").items()})
+    """By id: what several rows share, and what is written within rows that were read."""
+    return ChainMap(CITED, dict(Catalogue(_HERE / "evidence", proof)))
 
 
-_CITED: dict[str, Evidence] = {}
-
-
-def cite(owner: str, written: Iterable[str | Mapping[str, Any]]) -> tuple[str, ...]:
-    """The ids of evidence as a row names it: an id of shared evidence, or the evidence itself, which belongs to this
-    row alone and is called after its owner.
-    """
-    ids = []
-    for number, each in enumerate(written, start=1):
-        if isinstance(each, str):
-            ids.append(each)
-            continue
-        row = dict(each)
-        key = row.pop("id", f"{owner}#{number}")
-        _CITED[key] = Evidence(key, **_complete(row))
-        ids.append(key)
-    return tuple(ids)
-
-
-def _complete(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"confidence": CONFIDENCE[row["kind"]], **row, "seen": str(row["seen"])}
+def _topic(name: str, row: Mapping[str, Any]) -> Topic:
+    return Topic(**{**row, "grounds": typed(name, row.get("grounds", {}))})
 
 
 @once
 def topics() -> Mapping[str, Topic]:
     """Paths and capabilities, by name."""
-    rows = {**_read("paths.yaml"), **_read_all("capabilities")}
-    return {name: Topic(**row | {"grounds": typed(name, row.get("grounds", {}))}) for name, row in rows.items()}
-
-
-def _read_all(folder: str) -> dict[str, dict[str, Any]]:
-    return read_folder(files(__package__).joinpath(folder))
-
-
-def read_folder(folder: Traversable) -> dict[str, dict[str, Any]]:
-    """The rows of all its files, file by file."""
-    found = sorted(folder.iterdir(), key=lambda file: file.name)
-    every = [load_catalogue(file) for file in found if file.name.endswith(".yaml")]
-    together = {key: row for rows in every for key, row in rows.items()}
-    if len(together) < sum(map(len, every)):
-        raise ValueError(f"a key of {folder.name}/ stands in two of its files")
-    return together
-
-
-def _read(name: str) -> dict[str, dict[str, Any]]:
-    read: dict[str, dict[str, Any]] = load_catalogue(files(__package__).joinpath(name))
-    return read
+    return {**Catalogue(_HERE / "paths.yaml", _topic), **Catalogue(_HERE / "capabilities", _topic)}
 
 
 # --- What explain says of a code, with reasons about the same thing, found by what they have in common ----------------

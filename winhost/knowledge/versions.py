@@ -56,9 +56,7 @@ class Generation:
     cuda: Version | None = None
     cuda_most: Version | None = None
     driver: int | None = None
-    driver_most: int | None = None
     vllm: Version | None = None
-    vllm_most: str | None = None
     nccl: Version | None = None
 
 

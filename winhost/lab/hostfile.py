@@ -39,7 +39,7 @@ from winhost.model.once import once
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
 from winhost.model.written import Closed
-from winhost.model.yamlfile import Finding, Loaded, Loc, dotted, load_json, load_placed
+from winhost.model.yamlfile import Loaded, Loc, Mistake, dotted, load_json, load_placed
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
@@ -201,7 +201,7 @@ class _Whole:
 
     def __init__(self, path: Path, above: tuple[Path, ...] = ()) -> None:
         self.path = path
-        self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _findings(file, path, above))
+        self.loaded: Loaded[HostFile] = load_placed(path, HostFile, lambda file: _mistakes(file, path, above))
         file = self.loaded.value
         self.base = _base(_base_of(path, file.base), (*above, path)) if file.base else None
         self.host: str = file.host or (self.base.host if self.base else "")
@@ -218,7 +218,7 @@ class _Whole:
         mine = self.loaded.value.lab.model_dump(exclude_unset=True)
         return _merged(self.base._lab(), mine) if self.base else mine
 
-    def _change(self, change: Mapping[str, Any]) -> Iterator[Finding]:
+    def _change(self, change: Mapping[str, Any]) -> Iterator[Mistake]:
         for resource, edits in change.items():
             if isinstance(edits, list):
                 yield from _edit(self.resources, resource, edits)
@@ -229,10 +229,10 @@ class _Whole:
                 usual[0]["state"] |= _in_bytes(edits)
         for resource in ("resources", "change"):
             for name in getattr(self.loaded.value, resource):
-                yield from _state_findings((resource, name), name, self.resources[name])
+                yield from _state_mistakes((resource, name), name, self.resources[name])
 
-    def _check(self, findings: Iterable[Finding]) -> None:
-        faults = tuple(self._fault(loc, message) for loc, message in findings)
+    def _check(self, mistakes: Iterable[Mistake]) -> None:
+        faults = tuple(self._fault(loc, message) for loc, message in mistakes)
         if faults:
             raise file_faults(faults)
 
@@ -261,10 +261,10 @@ def _base_of(path: Path, name: str) -> Path:
     return beside if beside.is_file() else example_hosts().get(name, beside)
 
 
-def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
+def _mistakes(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[Mistake]:
     """Check what the model alone cannot express."""
     if file.base:
-        yield from _base_findings(_base_of(path, file.base), (*above, path))
+        yield from _base_mistakes(_base_of(path, file.base), (*above, path))
     if file.resources:
         once = {name for name, type_ in WINDOWS.items() if not type_.key} - _USUAL
         for resource in sorted(once - set(file.resources)):
@@ -275,7 +275,7 @@ def _findings(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[F
                 yield (section, resource), problem
 
 
-def _base_findings(base: Path, above: tuple[Path, ...]) -> Iterator[Finding]:
+def _base_mistakes(base: Path, above: tuple[Path, ...]) -> Iterator[Mistake]:
     if base in above:
         yield ("base",), "is based on itself"
     elif not base.is_file():
@@ -325,7 +325,7 @@ def _place(instance: Mapping[str, Any]) -> dict[str, Any]:
     return {"key": instance["key"], "state": {"place": place, "present": True}}
 
 
-def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterator[Finding]:
+def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterator[Mistake]:
     instances: list[dict[str, Any]] = resources.setdefault(resource, [])
     for position, edit in enumerate(edits):
         if edit.add is not None:
@@ -355,7 +355,7 @@ def _matches(desired: Mapping[str, Json], instance: Mapping[str, Any]) -> bool:
     return all(name in both and both[name] == value for name, value in desired.items())
 
 
-def _state_findings(loc: Loc, resource: str, found: Any) -> Iterator[Finding]:
+def _state_mistakes(loc: Loc, resource: str, found: Any) -> Iterator[Mistake]:
     """Report values that the typed state of the resource refuses."""
     if isinstance(found, Mapping):
         return

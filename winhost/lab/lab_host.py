@@ -6,10 +6,9 @@ from functools import partial
 from typing import Self
 
 from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
-from winhost.lab.linux.beside_windows import LinuxBeside
-from winhost.lab.linux.guests import GuestsOfHost
 from winhost.lab.linux.linux_answers import DistrosOfHost
-from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.linux.linuxes import GuestsOfHost, LinuxBeside
+from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.played_installer import play_installer
 from winhost.lab.wire.served_host import PipelineError, RemoteCommand

@@ -9,9 +9,9 @@ from typing import Any
 from winhost.autoinstall.fetch_settings import NotHandedOut, fetched
 from winhost.autoinstall.install_plan import FETCHED
 from winhost.autoinstall.installer_storage import GuardStop, check_commands, check_storage, section_of
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import WINDOWS_LOADER, FirmwarePart
-from winhost.lab.physics.found.installer import MARK, TICKET
+from winhost.lab.physics.disks import Disks, stands_for
+from winhost.lab.physics.firmware import WINDOWS_LOADER, FirmwarePart
+from winhost.lab.physics.installer import MARK, TICKET
 from winhost.lab.physics.simulated_machine import InstalledLinux, Machine
 
 SHIM = "EFI\\ubuntu\\shimx64.efi"
@@ -80,11 +80,9 @@ def _install(machine: Machine, order: _Order) -> None:
     target = next(each["guid"] for each in wanted["partitions"] if each["role"] == "target")
     disks.labels[target] = ("ext4", "")
     for path in _LOADERS:
-        disks.put_efi_file(
-            order["linux_esp"], path, {"size": 1, "sha256": sha256(f"{target}{path}".encode()).hexdigest()}
-        )
+        disks.put_file(order["linux_esp"], path, stands_for(sha256(f"{target}{path}".encode()).hexdigest(), 1))
     mark = f"{wanted['label']}\n".encode()
-    disks.put_efi_file(order["linux_esp"], MARK, {"size": len(mark), "sha256": sha256(mark).hexdigest()})
+    disks.put_file(order["linux_esp"], MARK, stands_for(sha256(mark).hexdigest(), len(mark)))
     path = f"\\{SHIM}"
     known = [e["entry"] for e in boot["entries"] if (e["path"], e["partition"]) == (path, order["linux_esp"])]
     number = known[0] if known else next(n for each in range(1, 256) if (n := f"{each:04X}") not in boot["order"])

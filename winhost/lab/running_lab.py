@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from winhost.lab.hostfile import expand
 from winhost.lab.lab_host import LabHost
-from winhost.lab.linux.own_linux import OwnLinux
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.linux.linuxes import OwnLinux
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import private_text, public_line
 from winhost.lab.wire.wsman_endpoint import Endpoint

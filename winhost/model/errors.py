@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from winhost.core.dataclass import dataclass
@@ -147,3 +147,24 @@ def _nearest(word: str, known: Sequence[str], cutoff: float) -> str | None:
 
     near = sorted(get_close_matches(word, known, 5, cutoff), key=known.index)
     return max(near, key=lambda name: SequenceMatcher(None, name, word).ratio(), default=None)
+
+
+def listed(known: Mapping[str, str]) -> str:
+    """Key and name of each, one a line."""
+    return "\n".join(f"  {key}  {visible(name)}" for key, name in known.items())
+
+
+class NotOnHost(UsageError):
+    """A GPU, VM or network adapter that the host does not have, or a name that several of them share."""
+
+    def __init__(self, host: str, kind: str, asked: str, known: Mapping[str, str], several: bool = False) -> None:
+        name = visible(asked)
+        super().__init__(
+            "NoSuchThing",
+            what=f"{host} has several {kind}s called '{name}'"
+            if several
+            else f"{host} has no {kind} '{name}'{did_you_mean(asked, known.values())}",
+            hint=f"Name one of these, by its first column where names repeat:\n{listed(known)}" if known else None,
+            host=host,
+        )
+        self.kind = kind

@@ -296,3 +296,19 @@ def _without_modes(place: Path, mounts: Path = Path("/proc/self/mountinfo")) -> 
     _, point, system_type, options = found
     told = "metadata" in re.split("[,;]", options)
     return f"{point} ({system_type})" if system_type in _NO_MODES and not told else None
+
+
+_OF_TEXT = frozenset(b"\t\n\r\f\b\x1b")
+_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def is_binary(data: bytes) -> bool:
+    """Tell whether this is no text in whatever encoding, UTF-16 without its mark among them."""
+    begun = data[:8192]
+    if begun.startswith(_MARKS):
+        return False
+    zeros = (begun[::2].count(0), begun[1::2].count(0))
+    if min(zeros) * 20 <= max(zeros) and max(zeros) * 4 > len(begun):
+        return False
+    odd = sum(byte < 32 and byte not in _OF_TEXT for byte in begun)
+    return odd * 50 > len(begun)

@@ -15,7 +15,7 @@ from winhost.model.files import heed_writers
 from winhost.model.fleet import AnyHost, Auth, Fleet, Host, LinuxHost, Login, Ssh, Sudo, Transport, WireKind
 from winhost.model.secrets import SecretRef
 from winhost.model.written import Duration, Omittable, Text, Written, text_schema
-from winhost.model.yamlfile import Finding, Loaded, Loc, load_placed
+from winhost.model.yamlfile import Loaded, Loc, Mistake, load_placed
 
 Part = Literal["transport", "ssh"]
 UNVERIFIED = "insecure-skip-verification"
@@ -84,64 +84,37 @@ _VerifyOfHost = Annotated[
 class TransportOptions(Written):
     """The connection to hosts. A key that is omitted here comes from the next layer: host, groups, defaults."""
 
-    kind: Annotated[
-        Omittable[WireKind],
-        Field(
-            description=(
-                "What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the "
-                "remote shell is open. Or local: the Windows that winhost runs on, or in whose WSL it runs; "
-                "the default for address: localhost where no option of a network is given."
-            )
-        ),
-    ] = None
-    tls: Annotated[Omittable[bool], Field(description="Whether HTTPS is spoken. Default: true.")] = None
-    port: Annotated[Omittable[_Port], Field(description="TCP port. Default: 5986 with TLS, 5985 without.")] = None
-    auth: Annotated[
-        Omittable[Auth],
-        Field(description="How to log on. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback."),
-    ] = None
-    user: Annotated[
-        Omittable[Text],
-        Field(
-            description="Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."
-        ),
-    ] = None
-    password: Annotated[
-        Omittable[SecretRef],
-        Field(
-            description=(
-                "Where the password is, never the password: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS, "
-                "keyring:SERVICE/USER."
-            )
-        ),
-    ] = None
-    verify: Annotated[
-        Omittable[_Verify], Field(description="true (default), or the path of a CA bundle, relative to this file.")
-    ] = None
-    connect_timeout: Annotated[
-        Omittable[Duration], Field(description="How long reaching the host may take. Default: 10s.")
-    ] = None
-    operation_timeout: Annotated[
-        Omittable[Duration],
-        Field(description="How long the host may be silent before it must give a sign of life. Default: 20s."),
-    ] = None
-    call_timeout: Annotated[
-        Omittable[Duration], Field(description="How long one whole call may take. Default: 10m.")
-    ] = None
+    kind: Omittable[WireKind] = None
+    """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open. Or
+    local: the Windows that winhost runs on, or in whose WSL it runs; the default for address: localhost where no option
+    of a network is given.
+    """
+    tls: Omittable[bool] = None
+    """Whether HTTPS is spoken. Default: true."""
+    port: Omittable[_Port] = None
+    """TCP port. Default: 5986 with TLS, 5985 without."""
+    auth: Omittable[Auth] = None
+    """How to log on. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback."""
+    user: Omittable[Text] = None
+    """Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."""
+    password: Omittable[SecretRef] = None
+    """Where the password is, never the password: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS, keyring:SERVICE/USER."""
+    verify: Omittable[_Verify] = None
+    """true (default), or the path of a CA bundle, relative to this file."""
+    connect_timeout: Omittable[Duration] = None
+    """How long reaching the host may take. Default: 10s."""
+    operation_timeout: Omittable[Duration] = None
+    """How long the host may be silent before it must give a sign of life. Default: 20s."""
+    call_timeout: Omittable[Duration] = None
+    """How long one whole call may take. Default: 10m."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostTransportOptions(TransportOptions):
     """The connection to this host."""
 
-    verify: Annotated[
-        Omittable[_VerifyOfHost],
-        Field(
-            description=(
-                "true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."
-            )
-        ),
-    ] = None
+    verify: Omittable[_VerifyOfHost] = None
+    """true (default), or the path of a CA bundle, relative to this file, or insecure-skip-verification."""
 
 
 def _key(value: object) -> SecretRef:
@@ -168,51 +141,32 @@ _HostKey = Annotated[Text, AfterValidator(_host_key)]
 class LogonOptions(Written):
     """The logon to an sshd, and the keys by which it is known."""
 
-    key: Annotated[
-        Omittable[_Key],
-        Field(
-            description=(
-                "Where the private key is whose public key is let in: file:/PATH, env:NAME, "
-                "keyring:SERVICE/USER. Default for the Linux of a Windows host: one that winhost makes and "
-                "keeps in its private state."
-            )
-        ),
-    ] = None
-    passphrase: Annotated[Omittable[SecretRef], Field(description="Where the key's passphrase is, if it has one.")] = (
-        None
-    )
-    user: Annotated[
-        Omittable[Text],
-        Field(description="Account in Linux. Default for a WSL distro: the one that the host tells, which is root."),
-    ] = None
-    agent: Annotated[
-        Omittable[bool],
-        Field(
-            description=(
-                "Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux."
-            )
-        ),
-    ] = None
-    password: Annotated[
-        Omittable[SecretRef],
-        Field(description="Where the account's password is, for an sshd that takes no key. For kind: linux."),
-    ] = None
-    known_hosts: Annotated[
-        Omittable[Text],
-        Field(description="A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. For kind: linux."),
-    ] = None
+    key: Omittable[_Key] = None
+    """Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER. Default for the
+    Linux of a Windows host: one that winhost makes and keeps in its private state.
+    """
+    passphrase: Omittable[SecretRef] = None
+    """Where the key's passphrase is, if it has one."""
+    user: Omittable[Text] = None
+    """Account in Linux. Default for a WSL distro: the one that the host tells, which is root."""
+    agent: Omittable[bool] = None
+    """Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux."""
+    password: Omittable[SecretRef] = None
+    """Where the account's password is, for an sshd that takes no key. For kind: linux."""
+    known_hosts: Omittable[Text] = None
+    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. For kind: linux."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JumpOptions(LogonOptions):
     """The machine through which a host is reached. user, key, agent and known_hosts: where it says none, the host's."""
 
-    address: Annotated[_Address, Field(description="DNS name or IP address.")]
-    port: Annotated[Omittable[_Port], Field(description="TCP port. Default: 22.")] = None
-    host_key: Annotated[
-        Omittable[_HostKey],
-        Field(description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."),
-    ] = None
+    address: _Address
+    """DNS name or IP address."""
+    port: Omittable[_Port] = None
+    """TCP port. Default: 22."""
+    host_key: Omittable[_HostKey] = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,140 +175,92 @@ class SshOptions(LogonOptions):
     it shows, or a host with kind: linux.
     """
 
-    jump: Annotated[
-        Omittable[JumpOptions], Field(description="The machine through which it is reached. For kind: linux.")
-    ] = None
-    sudo: Annotated[
-        Omittable[bool],
-        Field(
-            description=(
-                "Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux."
-            )
-        ),
-    ] = None
-    sudo_password: Annotated[
-        Omittable[SecretRef],
-        Field(description="Where the password is that sudo asks for, if it asks for one. For kind: linux."),
-    ] = None
-    connect_timeout: Annotated[
-        Omittable[Duration],
-        Field(description="How long reaching it may take. Default: 10s. For kind: linux; else see transport."),
-    ] = None
-    operation_timeout: Annotated[
-        Omittable[Duration],
-        Field(
-            description="How long it may be silent while it works. Default: 20s. For kind: linux; else see transport."
-        ),
-    ] = None
-    call_timeout: Annotated[
-        Omittable[Duration],
-        Field(description="How long one whole call may take. Default: 10m. For kind: linux; else see transport."),
-    ] = None
+    jump: Omittable[JumpOptions] = None
+    """The machine through which it is reached. For kind: linux."""
+    sudo: Omittable[bool] = None
+    """Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux."""
+    sudo_password: Omittable[SecretRef] = None
+    """Where the password is that sudo asks for, if it asks for one. For kind: linux."""
+    connect_timeout: Omittable[Duration] = None
+    """How long reaching it may take. Default: 10s. For kind: linux; else see transport."""
+    operation_timeout: Omittable[Duration] = None
+    """How long it may be silent while it works. Default: 20s. For kind: linux; else see transport."""
+    call_timeout: Omittable[Duration] = None
+    """How long one whole call may take. Default: 10m. For kind: linux; else see transport."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostSshOptions(SshOptions):
     """The connection to the Linux of this host."""
 
-    address: Annotated[
-        Omittable[_Address],
-        Field(
-            description=(
-                "Where a WSL distro is reached from here. Default: where the host says that it listens, or "
-                "what it forwards."
-            )
-        ),
-    ] = None
-    port: Annotated[Omittable[_Port], Field(description="TCP port. Default: likewise; with kind: linux, 22.")] = None
-    host_key: Annotated[
-        Omittable[_HostKey],
-        Field(
-            description=(
-                "The key that it must show: its fingerprint (SHA256:…), or as in a .pub file. For kind: linux."
-            )
-        ),
-    ] = None
+    address: Omittable[_Address] = None
+    """Where a WSL distro is reached from here. Default: where the host says that it listens, or what it forwards."""
+    port: Omittable[_Port] = None
+    """TCP port. Default: likewise; with kind: linux, 22."""
+    host_key: Omittable[_HostKey] = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file. For kind: linux."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SftpOptions(LogonOptions):
     """The logon to the OpenSSH server of a Windows host, through which large files may be sent."""
 
-    user: Annotated[Omittable[Text], Field(description="Account in Windows. Default: transport.user.")] = None
-    agent: Annotated[
-        Omittable[bool],
-        Field(description="Whether the keys of the ssh-agent of this computer may be used. Default: false."),
-    ] = None
-    password: Annotated[
-        Omittable[SecretRef],
-        Field(
-            description=(
-                "Where the account's password is. Default: transport.password, where neither a key nor the "
-                "agent is given."
-            )
-        ),
-    ] = None
-    known_hosts: Annotated[
-        Omittable[Text], Field(description="A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts.")
-    ] = None
-    port: Annotated[Omittable[_Port], Field(description="TCP port. Default: 22.")] = None
-    host_key: Annotated[
-        Omittable[_HostKey],
-        Field(description="The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."),
-    ] = None
+    user: Omittable[Text] = None
+    """Account in Windows. Default: transport.user."""
+    agent: Omittable[bool] = None
+    """Whether the keys of the ssh-agent of this computer may be used. Default: false."""
+    password: Omittable[SecretRef] = None
+    """Where the account's password is. Default: transport.password, where neither a key nor the agent is given."""
+    known_hosts: Omittable[Text] = None
+    """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts."""
+    port: Omittable[_Port] = None
+    """TCP port. Default: 22."""
+    host_key: Omittable[_HostKey] = None
+    """The key that it must show: its fingerprint (SHA256:…), or as in a .pub file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerOptions(Written):
     """The options of several hosts."""
 
-    transport: Annotated[Omittable[TransportOptions], Field(description="How these hosts are reached.")] = None
-    ssh: Annotated[Omittable[SshOptions], Field(description="How their Linux is reached.")] = None
+    transport: Omittable[TransportOptions] = None
+    """How these hosts are reached."""
+    ssh: Omittable[SshOptions] = None
+    """How their Linux is reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions(Written):
     """One host."""
 
-    kind: Annotated[
-        Omittable[Literal["windows", "linux"]],
-        Field(
-            description=(
-                "windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by "
-                "SSH alone, or without it where winhost runs on it (address: localhost, and no option of ssh "
-                "but sudo)."
-            )
-        ),
-    ] = None
-    address: Annotated[
-        Omittable[_Address], Field(description="DNS name or IP address. Default: the host's own name.")
-    ] = None
-    groups: Annotated[
-        tuple[_GroupName, ...],
-        Field(description="Groups it belongs to; where two say different things, the first one listed wins."),
-    ] = ()
-    transport: Annotated[Omittable[HostTransportOptions], Field(description="How this host is reached.")] = None
-    ssh: Annotated[Omittable[HostSshOptions], Field(description="How its Linux is reached.")] = None
-    sftp: Annotated[
-        Omittable[SftpOptions],
-        Field(description="How the OpenSSH server of this Windows is entered, for files that are large."),
-    ] = None
+    kind: Omittable[Literal["windows", "linux"]] = None
+    """windows (default), or linux: a Linux of its own, on metal or in a VM, which is reached by SSH alone, or without
+    it where winhost runs on it (address: localhost, and no option of ssh but sudo).
+    """
+    address: Omittable[_Address] = None
+    """DNS name or IP address. Default: the host's own name."""
+    groups: tuple[_GroupName, ...] = ()
+    """Groups it belongs to; where two say different things, the first one listed wins."""
+    transport: Omittable[HostTransportOptions] = None
+    """How this host is reached."""
+    ssh: Omittable[HostSshOptions] = None
+    """How its Linux is reached."""
+    sftp: Omittable[SftpOptions] = None
+    """How the OpenSSH server of this Windows is entered, for files that are large."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetFile(Written):
     """fleet.yaml: the hosts that winhost manages, and how each is reached."""
 
-    schema: Annotated[Literal["winhost.fleet/1"], Field(description="The version of this format.")]
-    defaults: Annotated[
-        Omittable[LayerOptions],
-        Field(description="What holds for all hosts, unless a group or the host says otherwise."),
-    ] = None
-    groups: Annotated[
-        dict[_GroupName, LayerOptions | None],
-        Field(description="What holds for the hosts of a group. A group that says nothing need not be listed."),
-    ] = field(default_factory=dict)
-    hosts: Annotated[dict[_HostName, HostOptions | None], Field(description="The hosts by name.")]
+    schema: Literal["winhost.fleet/1"]
+    """The version of this format."""
+    defaults: Omittable[LayerOptions] = None
+    """What holds for all hosts, unless a group or the host says otherwise."""
+    groups: dict[_GroupName, LayerOptions | None] = field(default_factory=dict)
+    """What holds for the hosts of a group. A group that says nothing need not be listed."""
+    hosts: dict[_HostName, HostOptions | None]
+    """The hosts by name."""
 
 
 # ---- from what is written to what it means
@@ -499,7 +405,7 @@ def _layers(file: FleetFile, name: str, part: Part) -> Iterator[tuple[Loc, Trans
             yield (*loc, part), options
 
 
-def _disagreements(file: FleetFile) -> Iterator[Finding]:
+def _disagreements(file: FleetFile) -> Iterator[Mistake]:
     """Find faults that show only when parts of the file are seen together."""
     yield from _same_names(file)
     for name in file.hosts:
@@ -515,14 +421,14 @@ def _disagreements(file: FleetFile) -> Iterator[Finding]:
         yield from _sftp_logon(file, name, options)
 
 
-def _same_names(file: FleetFile) -> Iterator[Finding]:
+def _same_names(file: FleetFile) -> Iterator[Mistake]:
     first: dict[str, str] = {}
     for name in file.hosts:
         if (known := first.setdefault(name.lower(), name)) != name:
             yield ("hosts", name), f"is the same name as '{known}': Windows names know no case"
 
 
-def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
+def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Mistake]:
     given = {key: value for key, (_, value) in _given(file, name).items()}
     if given.get("auth") is not Auth.BASIC:
         return
@@ -533,7 +439,7 @@ def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Finding]:
     yield from _nameless(given, name, "basic")
 
 
-def _remote_shell(file: FleetFile, name: str) -> Iterator[Finding]:
+def _remote_shell(file: FleetFile, name: str) -> Iterator[Mistake]:
     """pywinrm has no Negotiate, and takes nobody's session of this computer."""
     given = {key: value for key, (_, value) in _given(file, name).items()}
     if given.get("kind") is not WireKind.WINRS:
@@ -544,7 +450,7 @@ def _remote_shell(file: FleetFile, name: str) -> Iterator[Finding]:
         yield from _nameless(given, name, "winrs")
 
 
-def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
     """Nobody logs on to it, and no other computer is meant."""
     given = {key: value for key, (_, value) in _given(file, name).items()}
     if given.get("kind") is not WireKind.LOCAL:
@@ -556,20 +462,20 @@ def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator
         yield ("hosts", name, "transport", key), "is for a host over the network: kind: local logs on nowhere"
 
 
-def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Finding]:
+def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Mistake]:
     for key in ("user", "password"):
         if key not in given:
             yield ("hosts", name, "transport", key), f"is missing: {needing} needs it"
 
 
-def _keyless(file: FleetFile, name: str) -> Iterator[Finding]:
+def _keyless(file: FleetFile, name: str) -> Iterator[Mistake]:
     """Find a missing key of a host. What layers say for hosts with kind: linux does not count for this one."""
     given = _given(file, name, "ssh")
     if "key" not in given and "passphrase" in given:
         yield ("hosts", name, "ssh", "key"), "is missing: the passphrase is that of a key"
 
 
-def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:
+def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Mistake]:
     """Refuse options that a distro of WSL does not need: Windows says where it is and what it shows, and winhost is
     root there.
     """
@@ -577,7 +483,7 @@ def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Finding]:
         yield ("hosts", name, "ssh", key), "is for a host with kind: linux"
 
 
-def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
     """Check the SFTP logon. It inherits from the transport, which may say nothing: this session is nobody's
     over SSH.
     """
@@ -590,7 +496,7 @@ def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Fi
         yield ("hosts", name, "sftp", "key"), "is missing: give it a key, agent: true, or a password"
 
 
-def _linux_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Finding]:
+def _linux_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
     given = {key: value for key, (_, value) in _given(file, name, "ssh").items()}
     here = ("hosts", name, "ssh")
     if options.transport is not None:

@@ -276,17 +276,18 @@ class Embedding:
 class Shape(Written):
     """The numbers of a model's config.json from which memory is computed."""
 
-    layers: Annotated[
-        Omittable[_Count],
-        Field(description="num_hidden_layers. Only those that have a KV cache, where some have none."),
-    ] = None
-    kv_heads: Annotated[Omittable[_Count], Field(description="num_key_value_heads.")] = None
-    head_dim: Annotated[Omittable[_Count], Field(description="head_dim, or hidden_size / num_attention_heads.")] = None
-    hidden: Annotated[Omittable[_Count], Field(description="hidden_size.")] = None
-    vocabulary: Annotated[Omittable[Annotated[int, Field(ge=1, le=10_000_000)]], Field(description="vocab_size.")] = (
-        None
-    )
-    tied_embeddings: Annotated[Omittable[bool], Field(description="tie_word_embeddings. Default: false.")] = None
+    layers: Omittable[_Count] = None
+    """num_hidden_layers. Only those that have a KV cache, where some have none."""
+    kv_heads: Omittable[_Count] = None
+    """num_key_value_heads."""
+    head_dim: Omittable[_Count] = None
+    """head_dim, or hidden_size / num_attention_heads."""
+    hidden: Omittable[_Count] = None
+    """hidden_size."""
+    vocabulary: Omittable[Annotated[int, Field(ge=1, le=10_000_000)]] = None
+    """vocab_size."""
+    tied_embeddings: Omittable[bool] = None
+    """tie_word_embeddings. Default: false."""
 
     @property
     def attention(self) -> Attention | None:
@@ -305,167 +306,100 @@ class Shape(Written):
 class Parallel(Written):
     """Over how many GPUs a model is spread: tensor by pipeline by data."""
 
-    tensor: Annotated[_Count, Field(description="GPUs that share each layer. Default: 1.")] = 1
-    pipeline: Annotated[_Count, Field(description="Stages that share the layers. Default: 1.")] = 1
-    data: Annotated[_Count, Field(description="Whole copies. Default: 1.")] = 1
-    nodes: Annotated[
-        _Count, Field(description="Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1.")
-    ] = 1
+    tensor: _Count = 1
+    """GPUs that share each layer. Default: 1."""
+    pipeline: _Count = 1
+    """Stages that share the layers. Default: 1."""
+    data: _Count = 1
+    """Whole copies. Default: 1."""
+    nodes: _Count = 1
+    """Machines that share the stages, as nodes of one Kubernetes cluster. Default: 1."""
 
 
 @dataclass(frozen=True)
 class Lora(Written):
     """LoRA adapters beside a model."""
 
-    adapters: Annotated[_Count, Field(description="How many are loaded at once.")]
-    each: Annotated[_Size, Field(description="Size of the largest adapter's file.")]
+    adapters: _Count
+    """How many are loaded at once."""
+    each: _Size
+    """Size of the largest adapter's file."""
 
 
 @dataclass(frozen=True)
 class Body(Written):
     """The content that requests to a model may have, beyond the lists of the gateway: docs/gateway.md."""
 
-    fields: Annotated[
-        tuple[_Field, ...],
-        Field(description="Fields that are on no list, such as priority. Read first why. Default: none."),
-    ] = ()
-    media: Annotated[
-        tuple[_Host, ...],
-        Field(
-            description=(
-                "Hosts from which the engine may fetch images, sound and video, each with its port where that "
-                "is not the usual one. For deploy: kubernetes. Default: none; media come in the requests, as "
-                "data: URLs."
-            )
-        ),
-    ] = ()
-    most: Annotated[
-        Mapping[_Bound, _Tokens], Field(description="Other bounds, such as {n: 32}. Default: those of the gateway.")
-    ] = field(default_factory=dict)
+    fields: tuple[_Field, ...] = ()
+    """Fields that are on no list, such as priority. Read first why. Default: none."""
+    media: tuple[_Host, ...] = ()
+    """Hosts from which the engine may fetch images, sound and video, each with its port where that is not the usual
+    one. For deploy: kubernetes. Default: none; media come in the requests, as data: URLs.
+    """
+    most: Mapping[_Bound, _Tokens] = field(default_factory=dict)
+    """Other bounds, such as {n: 32}. Default: those of the gateway."""
 
 
 @dataclass(frozen=True)
 class Model(Written):
     """One model, and how it is served."""
 
-    name: Annotated[str, NOT_WRITTEN, Field(default=""), Field(description="Its key in the file.")]
-    id: Annotated[
-        Text, Field(default=""), Field(description="Repository or path of the model. Default: its name here.")
-    ]
-    revision: Annotated[
-        Omittable[_Commit], Field(description="The commit of the repository, all 40 digits. Default: none is fixed.")
-    ] = None
-    token: Annotated[
-        Omittable[SecretRef],
-        Field(description="A secret reference to a token that may read the repository. Default: none."),
-    ] = None
-    trust_remote_code: Annotated[
-        bool,
-        Field(
-            description=(
-                "Whether Python files of the repository may run in the engine. Read them first. Default: false."
-            )
-        ),
-    ] = False
-    parameters: Annotated[
-        Omittable[_Parameters],
-        Field(description="All of them, also those of experts that are not active: 8.03B, 494M, or a whole number."),
-    ] = None
-    dtype: Annotated[DType, Field(description="Of what is not quantized. Default: bfloat16.")] = DType.BFLOAT16
-    quantization: Annotated[
-        Omittable[Quantization], Field(description="How the linear layers are stored. Default: not quantized.")
-    ] = None
-    weights: Annotated[
-        Omittable[_Size], Field(description="Size of all weight files, instead of computing it from parameters.")
-    ] = None
-    shape: Annotated[Shape, Field(description="From config.json.")] = Shape()
-    context: Annotated[Omittable[_Tokens], Field(description="Tokens of the longest sequence.")] = None
-    sequences: Annotated[
-        _Count, Field(description="Sequences at once, at full context, in each data parallel copy. Default: 1.")
-    ] = 1
-    kv_dtype: Annotated[
-        Literal["auto", "fp8"], Field(description="Of the KV cache. Default: auto, which is dtype.")
-    ] = "auto"
-    kv: Annotated[
-        Omittable[_Size],
-        Field(description="KV cache on each GPU, instead of computing it from shape, context and sequences."),
-    ] = None
-    activations: Annotated[
-        Omittable[_Size],
-        Field(description="Working memory on each GPU while it computes, as the engine reports it at its start."),
-    ] = None
-    memory: Annotated[
-        Omittable[_Size],
-        Field(description="Everything that one of its GPUs must hold for it, instead of computing it."),
-    ] = None
-    load_format: Annotated[
-        LoadFormat,
-        Field(
-            description=(
-                "From what vLLM loads the weights, as for --load-format; packed: a plan packs them there. "
-                "Default: auto."
-            )
-        ),
-    ] = LoadFormat.AUTO
-    state: Annotated[
-        ModelState,
-        Field(
-            description=(
-                "resident: always ready; sleeping: takes turns with the others that sleep on its GPUs. "
-                "Default: resident."
-            )
-        ),
-    ] = ModelState.RESIDENT
-    sleep_level: Annotated[
-        Omittable[Literal[1, 2]],
-        Field(
-            description=(
-                "1 keeps the weights in host memory, 2 loads them again. Default: what memory and swap_within "
-                "allow, 1 first."
-            )
-        ),
-    ] = None
-    dense: Annotated[
-        bool,
-        Field(
-            description=(
-                "Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."
-            )
-        ),
-    ] = False
-    suspend: Annotated[
-        Literal["disk"] | bool,
-        Field(
-            description=(
-                "Whether its process leaves the GPU altogether while it sleeps. disk: it is also written to "
-                "disk once, by CRIU, and starts from there. One GPU, Linux's own driver, no container. "
-                "Default: false."
-            )
-        ),
-    ] = False
-    parallel: Annotated[Parallel, Field(description="Over how many GPUs it is spread. Default: one.")] = Parallel()
-    lora: Annotated[Omittable[Lora], Field(description="Adapters beside it. Default: none.")] = None
-    body: Annotated[Body, Field(description="What requests may contain. Default: what clients usually send.")] = Body()
-    chosen_level: Annotated[
-        int | None,
-        NOT_WRITTEN,
-        Field(
-            description=(
-                "Decided by winhost, over sleep_level. 0: the model is stopped between its turns, and nothing "
-                "of it stays."
-            )
-        ),
-    ] = None
-    stands_by: Annotated[
-        str,
-        NOT_WRITTEN,
-        Field(description="For which model it is the second engine; empty: it is a model of the file."),
-    ] = ""
-    starts_anew: Annotated[
-        bool,
-        NOT_WRITTEN,
-        Field(description="Its standby is its own engine in its next life: a second one does not fit beside it."),
-    ] = False
+    name: Annotated[str, NOT_WRITTEN, Field(default="")]
+    """Its key in the file."""
+    id: Annotated[Text, Field(default="")]
+    """Repository or path of the model. Default: its name here."""
+    revision: Omittable[_Commit] = None
+    """The commit of the repository, all 40 digits. Default: none is fixed."""
+    token: Omittable[SecretRef] = None
+    """A secret reference to a token that may read the repository. Default: none."""
+    trust_remote_code: bool = False
+    """Whether Python files of the repository may run in the engine. Read them first. Default: false."""
+    parameters: Omittable[_Parameters] = None
+    """All of them, also those of experts that are not active: 8.03B, 494M, or a whole number."""
+    dtype: DType = DType.BFLOAT16
+    """Of what is not quantized. Default: bfloat16."""
+    quantization: Omittable[Quantization] = None
+    """How the linear layers are stored. Default: not quantized."""
+    weights: Omittable[_Size] = None
+    """Size of all weight files, instead of computing it from parameters."""
+    shape: Shape = Shape()
+    """From config.json."""
+    context: Omittable[_Tokens] = None
+    """Tokens of the longest sequence."""
+    sequences: _Count = 1
+    """Sequences at once, at full context, in each data parallel copy. Default: 1."""
+    kv_dtype: Literal["auto", "fp8"] = "auto"
+    """Of the KV cache. Default: auto, which is dtype."""
+    kv: Omittable[_Size] = None
+    """KV cache on each GPU, instead of computing it from shape, context and sequences."""
+    activations: Omittable[_Size] = None
+    """Working memory on each GPU while it computes, as the engine reports it at its start."""
+    memory: Omittable[_Size] = None
+    """Everything that one of its GPUs must hold for it, instead of computing it."""
+    load_format: LoadFormat = LoadFormat.AUTO
+    """From what vLLM loads the weights, as for --load-format; packed: a plan packs them there. Default: auto."""
+    state: ModelState = ModelState.RESIDENT
+    """resident: always ready; sleeping: takes turns with the others that sleep on its GPUs. Default: resident."""
+    sleep_level: Omittable[Literal[1, 2]] = None
+    """1 keeps the weights in host memory, 2 loads them again. Default: what memory and swap_within allow, 1 first."""
+    dense: bool = False
+    """Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."""
+    suspend: Literal["disk"] | bool = False
+    """Whether its process leaves the GPU altogether while it sleeps. disk: it is also written to disk once, by CRIU,
+    and starts from there. One GPU, Linux's own driver, no container. Default: false.
+    """
+    parallel: Parallel = Parallel()
+    """Over how many GPUs it is spread. Default: one."""
+    lora: Omittable[Lora] = None
+    """Adapters beside it. Default: none."""
+    body: Body = Body()
+    """What requests may contain. Default: what clients usually send."""
+    chosen_level: Annotated[int | None, NOT_WRITTEN] = None
+    """Decided by winhost, over sleep_level. 0: the model is stopped between its turns, and nothing of it stays."""
+    stands_by: Annotated[str, NOT_WRITTEN] = ""
+    """For which model it is the second engine; empty: it is a model of the file."""
+    starts_anew: Annotated[bool, NOT_WRITTEN] = False
+    """Its standby is its own engine in its next life: a second one does not fit beside it."""
 
     @property
     def served_name(self) -> str:
@@ -514,106 +448,66 @@ class Model(Written):
 class Needs(Written):
     """Capabilities that the workload wants."""
 
-    must: Annotated[tuple[_Capability, ...], Field(description="Without these a path will not do.")] = ()
-    nice: Annotated[tuple[_Capability, ...], Field(description="These decide between paths that will do.")] = ()
+    must: tuple[_Capability, ...] = ()
+    """Without these a path will not do."""
+    nice: tuple[_Capability, ...] = ()
+    """These decide between paths that will do."""
 
 
 @dataclass(frozen=True)
 class YieldTo(Written):
     """When models leave GPUs that they share with the desktop of a Windows. Each of these is enough."""
 
-    programs: Annotated[
-        tuple[_Program, ...], Field(description="One of these programs runs, such as game.exe. Default: none.")
-    ] = ()
-    full_screen: Annotated[bool, Field(description="A program has the whole screen. Default: false.")] = False
-    unlocked: Annotated[
-        bool, Field(description="Somebody has logged on, and the screen is not locked. Default: false.")
-    ] = False
-    gpu_memory: Annotated[
-        Omittable[_Size],
-        Field(
-            description="Programs of Windows take so much of the GPUs' memory together. Default: it does not matter."
-        ),
-    ] = None
-    accounts: Annotated[
-        tuple[_Person, ...],
-        Field(
-            description=(
-                "Local accounts of people at that desktop, for whom a plan of path wsl2 installs the watcher. "
-                "Default: none."
-            )
-        ),
-    ] = ()
-    url: Annotated[
-        Omittable[_Url],
-        Field(
-            description=(
-                "The gateway, as that Windows reaches it. Default: http://127.0.0.1 and the gateway's port, "
-                "where it is there."
-            )
-        ),
-    ] = None
+    programs: tuple[_Program, ...] = ()
+    """One of these programs runs, such as game.exe. Default: none."""
+    full_screen: bool = False
+    """A program has the whole screen. Default: false."""
+    unlocked: bool = False
+    """Somebody has logged on, and the screen is not locked. Default: false."""
+    gpu_memory: Omittable[_Size] = None
+    """Programs of Windows take so much of the GPUs' memory together. Default: it does not matter."""
+    accounts: tuple[_Person, ...] = ()
+    """Local accounts of people at that desktop, for whom a plan of path wsl2 installs the watcher. Default: none."""
+    url: Omittable[_Url] = None
+    """The gateway, as that Windows reaches it. Default: http://127.0.0.1 and the gateway's port, where it is there."""
 
 
 @dataclass(frozen=True)
 class Availability(Written):
     """When it must answer."""
 
-    start_on_boot: Annotated[
-        bool, Field(description="Whether it starts with the machine, without anybody logging on. Default: false.")
-    ] = False
-    test_on_boot: Annotated[
-        bool,
-        Field(
-            description=(
-                "Whether the machine tests its endpoint after each start; `winhost status` has the result. "
-                "Default: false."
-            )
-        ),
-    ] = False
-    swap_within: Annotated[
-        Omittable[Duration],
-        Field(description="How long a sleeping model may take until it answers. Default: any time."),
-    ] = None
-    idle: Annotated[
-        Omittable[Duration],
-        Field(
-            description=(
-                "How long nobody asks until all models that sleep leave their GPUs. Default: the last one stays awake."
-            )
-        ),
-    ] = None
-    yield_to: Annotated[
-        Omittable[YieldTo],
-        Field(
-            description=(
-                "When all models leave their GPUs to the desktop, and `winhost yield` can say so. Default: never."
-            )
-        ),
-    ] = None
-    standby: Annotated[
-        tuple[_ModelName, ...],
-        Field(
-            description=(
-                "Models that get a second engine, on other GPUs, which takes over where one dies or hangs. Where it "
-                "does not fit, and for models that sleep, the same engine is started anew. Default: none."
-            )
-        ),
-    ] = ()
+    start_on_boot: bool = False
+    """Whether it starts with the machine, without anybody logging on. Default: false."""
+    test_on_boot: bool = False
+    """Whether the machine tests its endpoint after each start; `winhost status` has the result. Default: false."""
+    swap_within: Omittable[Duration] = None
+    """How long a sleeping model may take until it answers. Default: any time."""
+    idle: Omittable[Duration] = None
+    """How long nobody asks until all models that sleep leave their GPUs. Default: the last one stays awake."""
+    yield_to: Omittable[YieldTo] = None
+    """When all models leave their GPUs to the desktop, and `winhost yield` can say so. Default: never."""
+    standby: tuple[_ModelName, ...] = ()
+    """Models that get a second engine, on other GPUs, which takes over where one dies or hangs. Where it does not fit,
+    and for models that sleep, the same engine is started anew. Default: none.
+    """
 
 
 @dataclass(frozen=True)
 class Versions(Written):
     """Versions that are or will be on the target, where facts do not tell."""
 
-    vllm: Annotated[Omittable[_Version], Field(description="As `vllm --version` says.")] = None
-    cuda: Annotated[Omittable[_Version], Field(description="CUDA toolkit of the engine.")] = None
-    toolkit: Annotated[Omittable[_Version], Field(description="nvidia-container-toolkit.")] = None
-    wsl: Annotated[Omittable[_Version], Field(description="As `wsl --version` says.")] = None
-    kernel: Annotated[Omittable[_Kernel], Field(description="As `uname -r` says.")] = None
-    driver: Annotated[
-        Omittable[_Version], Field(description="NVIDIA driver of the target; of WSL, that of Windows.")
-    ] = None
+    vllm: Omittable[_Version] = None
+    """As `vllm --version` says."""
+    cuda: Omittable[_Version] = None
+    """CUDA toolkit of the engine."""
+    toolkit: Omittable[_Version] = None
+    """nvidia-container-toolkit."""
+    wsl: Omittable[_Version] = None
+    """As `wsl --version` says."""
+    kernel: Omittable[_Kernel] = None
+    """As `uname -r` says."""
+    driver: Omittable[_Version] = None
+    """NVIDIA driver of the target; of WSL, that of Windows."""
 
     def stated(self) -> dict[str, Version]:
         """Those that are stated, by name."""
@@ -627,17 +521,12 @@ VERSIONS = tuple(Versions.__annotations__)
 class KvMirror(Written):
     """KV caches are written through to storage, so that they outlive the engine."""
 
-    through: Annotated[Mirror, Field(description="tiers: vLLM's own, through /dev/shm; lmcache: a server beside it.")]
-    staging: Annotated[_Size, Field(description="Host memory of each engine on the way to storage.")]
-    keep: Annotated[
-        Omittable[_Size],
-        Field(
-            description=(
-                "tiers: what the files of each engine may take of the disk; beyond it the least used go. "
-                "Default: 100 GiB."
-            )
-        ),
-    ] = None
+    through: Mirror
+    """tiers: vLLM's own, through /dev/shm; lmcache: a server beside it."""
+    staging: _Size
+    """Host memory of each engine on the way to storage."""
+    keep: Omittable[_Size] = None
+    """tiers: what the files of each engine may take of the disk; beyond it the least used go. Default: 100 GiB."""
 
     @property
     def kept(self) -> Bytes:
@@ -649,33 +538,30 @@ class KvMirror(Written):
 class Video(Written):
     """Video is transcoded on a GPU beside the models."""
 
-    streams: Annotated[_Count, Field(description="How many at once.")]
-    each: Annotated[
-        Omittable[_Size], Field(description="What one stream holds of the GPU's memory, as nvidia-smi shows it.")
-    ] = None
+    streams: _Count
+    """How many at once."""
+    each: Omittable[_Size] = None
+    """What one stream holds of the GPU's memory, as nvidia-smi shows it."""
 
 
 @dataclass(frozen=True)
 class KeyLimit(Written):
     """The limits of one API key."""
 
-    concurrent: Annotated[Omittable[_Count], Field(description="Requests at a time. Default: no limit.")] = None
-    requests_per_minute: Annotated[Omittable[_Tokens], Field(description="Requests per minute. Default: no limit.")] = (
-        None
-    )
-    tokens_per_minute: Annotated[
-        Omittable[_Tokens], Field(description="Tokens per minute, of prompts and answers together. Default: no limit.")
-    ] = None
+    concurrent: Omittable[_Count] = None
+    """Requests at a time. Default: no limit."""
+    requests_per_minute: Omittable[_Tokens] = None
+    """Requests per minute. Default: no limit."""
+    tokens_per_minute: Omittable[_Tokens] = None
+    """Tokens per minute, of prompts and answers together. Default: no limit."""
 
 
 @dataclass(frozen=True)
 class PerKey(KeyLimit):
     """The limits of each API key."""
 
-    keys: Annotated[
-        Mapping[_KeyName, KeyLimit],
-        Field(description="Keys by their names that may use something else; what is left out is as for every key."),
-    ] = field(default_factory=dict)
+    keys: Mapping[_KeyName, KeyLimit] = field(default_factory=dict)
+    """Keys by their names that may use something else; what is left out is as for every key."""
 
     def of(self, key: str) -> KeyLimit:
         """The limits of a key: its own, then those of every key."""
@@ -693,53 +579,32 @@ def _named(models: Mapping[str, Model]) -> tuple[Model, ...]:
 class Workload(Written):
     """The models that somebody wants to serve, and what they need."""
 
-    models: Annotated[
-        tuple[Model, ...],
-        WrittenAs(dict[_ModelName, Model], _named),
-        Field(description="The models by the names under which they are served."),
-    ]
-    needs: Annotated[
-        Needs, Field(description="The capabilities that must be there, and those that would be nice to have.")
-    ] = Needs()
-    availability: Annotated[Availability, Field(description="When it must answer, and who tests that.")] = (
-        Availability()
-    )
-    exposure: Annotated[Exposure, Field(description="From where it is reached. Default: loopback.")] = Exposure.LOOPBACK
-    keep_windows_usable: Annotated[
-        bool, Field(description="Whether people go on working on the Windows of this machine. Default: false.")
-    ] = False
-    versions: Annotated[
-        Mapping[str, Version],
-        WrittenAs(Versions, Versions.stated),
-        Field(description="Versions where facts do not tell."),
-    ] = field(default_factory=dict)
-    kv_mirror: Annotated[Omittable[KvMirror], Field(description="Default: KV caches live in the engine alone.")] = None
-    video: Annotated[Omittable[Video], Field(description="Default: none.")] = None
-    deploy: Annotated[
-        Omittable[Deploy],
-        Field(
-            description=(
-                "units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. "
-                "Default: units."
-            )
-        ),
-    ] = None
-    per_key: Annotated[
-        Omittable[PerKey], Field(description="What each API key may use of the gateway. Default: as much as there is.")
-    ] = None
-    trusted_proxies: Annotated[
-        tuple[_Network, ...],
-        Field(
-            description=(
-                "Networks of proxies before the gateway, such as 10.20.0.5/32, which say in X-Forwarded-For "
-                "for whom they ask. Default: none, and the header says nothing."
-            )
-        ),
-    ] = ()
-    proxy_protocol: Annotated[
-        bool,
-        Field(description="Whether those proxies say it by the PROXY protocol instead (v1 or v2). Default: false."),
-    ] = False
+    models: Annotated[tuple[Model, ...], WrittenAs(dict[_ModelName, Model], _named)]
+    """The models by the names under which they are served."""
+    needs: Needs = Needs()
+    """The capabilities that must be there, and those that would be nice to have."""
+    availability: Availability = Availability()
+    """When it must answer, and who tests that."""
+    exposure: Exposure = Exposure.LOOPBACK
+    """From where it is reached. Default: loopback."""
+    keep_windows_usable: bool = False
+    """Whether people go on working on the Windows of this machine. Default: false."""
+    versions: Annotated[Mapping[str, Version], WrittenAs(Versions, Versions.stated)] = field(default_factory=dict)
+    """Versions where facts do not tell."""
+    kv_mirror: Omittable[KvMirror] = None
+    """Default: KV caches live in the engine alone."""
+    video: Omittable[Video] = None
+    """Default: none."""
+    deploy: Omittable[Deploy] = None
+    """units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. Default: units."""
+    per_key: Omittable[PerKey] = None
+    """What each API key may use of the gateway. Default: as much as there is."""
+    trusted_proxies: tuple[_Network, ...] = ()
+    """Networks of proxies before the gateway, such as 10.20.0.5/32, which say in X-Forwarded-For for whom they ask.
+    Default: none, and the header says nothing.
+    """
+    proxy_protocol: bool = False
+    """Whether those proxies say it by the PROXY protocol instead (v1 or v2). Default: false."""
 
 
 def standby_of(name: str) -> str:
@@ -762,4 +627,5 @@ def with_standbys(workload: Workload, beside: Collection[str]) -> Workload:
 class WorkloadFile(Workload):
     """workload.yaml: the models to serve, and what they need beside memory."""
 
-    schema: Annotated[Literal["winhost.workload/1"], Field(description="The version of this format.")]
+    schema: Literal["winhost.workload/1"]
+    """The version of this format."""

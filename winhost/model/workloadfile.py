@@ -8,7 +8,7 @@ from pathlib import Path
 
 from winhost.model.errors import did_you_mean, visible
 from winhost.model.workload import Deploy, Mirror, Model, Needs, Workload, WorkloadFile, standby_of
-from winhost.model.yamlfile import Finding, load_placed
+from winhost.model.yamlfile import Mistake, load_placed
 
 
 def load_workload(path: Path, *, in_cluster: bool = False) -> Workload:
@@ -21,7 +21,7 @@ def load_workload(path: Path, *, in_cluster: bool = False) -> Workload:
     return replace(found, deploy=Deploy.KUBERNETES) if in_cluster else found
 
 
-def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[Finding]:
+def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[Mistake]:
     yield from _needed_twice(file.needs)
     if file.proxy_protocol:
         yield from _by_protocol(file.trusted_proxies)
@@ -40,7 +40,7 @@ def _disagreements(file: WorkloadFile, *, in_cluster: bool = False) -> Iterator[
                 yield ("models", model.name, *loc), message
 
 
-def _standby(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
+def _standby(file: WorkloadFile, in_pods: bool) -> Iterator[Mistake]:
     models = {model.name: model for model in file.models}
     for position, name in enumerate(file.availability.standby):
         loc, model = ("availability", "standby", position), models.get(name)
@@ -57,7 +57,7 @@ def _standby(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
         yield ("availability", "standby"), message
 
 
-def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
+def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Mistake]:
     if file.availability.idle and not any(model.sleeps for model in file.models):
         yield ("availability", "idle"), "is for models with state: sleeping, and none is: resident ones stay awake"
     if file.availability.test_on_boot and (in_pods or not file.availability.start_on_boot):
@@ -71,7 +71,7 @@ def _released(file: WorkloadFile, in_pods: bool) -> Iterator[Finding]:
         yield ("availability", "yield_to"), f"is for models with state: sleeping alone, {why}"
 
 
-def _by_protocol(proxies: tuple[str, ...]) -> Iterator[Finding]:
+def _by_protocol(proxies: tuple[str, ...]) -> Iterator[Mistake]:
     if not proxies:
         yield ("proxy_protocol",), "is for proxies: name them in trusted_proxies"
     for position, each in enumerate(proxies):
@@ -83,7 +83,7 @@ def _by_protocol(proxies: tuple[str, ...]) -> Iterator[Finding]:
             yield ("trusted_proxies", position), message
 
 
-def _needed_twice(needs: Needs) -> Iterator[Finding]:
+def _needed_twice(needs: Needs) -> Iterator[Mistake]:
     seen: set[str] = set()
     for kind, names in (("must", needs.must), ("nice", needs.nice)):
         for position, name in enumerate(names):
@@ -92,7 +92,7 @@ def _needed_twice(needs: Needs) -> Iterator[Finding]:
             seen.add(name)
 
 
-def _sizes(model: Model) -> Iterator[Finding]:
+def _sizes(model: Model) -> Iterator[Mistake]:
     if model.parameters is None and model.weights is None and model.memory is None:
         yield (), "says nothing of its size: give parameters, or weights, or memory"
     if model.memory is None:
@@ -102,7 +102,7 @@ def _sizes(model: Model) -> Iterator[Finding]:
             yield (key,), "cannot be said beside memory, which is everything on a GPU"
 
 
-def _shape(model: Model) -> Iterator[Finding]:
+def _shape(model: Model) -> Iterator[Mistake]:
     shape, embedding = model.shape, model.embedding
     for group in (("layers", "kv_heads", "head_dim"), ("vocabulary", "hidden")):
         missing = [key for key in group if getattr(shape, key) is None]
@@ -115,7 +115,7 @@ def _shape(model: Model) -> Iterator[Finding]:
         yield ("shape", "tied_embeddings"), "tells something only with vocabulary and hidden"
 
 
-def _spread(model: Model) -> Iterator[Finding]:
+def _spread(model: Model) -> Iterator[Mistake]:
     tensor, heads = model.parallel.tensor, model.shape.kv_heads
     if heads is not None and heads % tensor and tensor % heads:
         message = f"{tensor} GPUs cannot share {heads} KV heads: one must be a multiple of the other"
@@ -125,7 +125,7 @@ def _spread(model: Model) -> Iterator[Finding]:
         yield ("parallel", "pipeline"), f"{stages} stages cannot share {layers} layers"
 
 
-def _sleep(model: Model) -> Iterator[Finding]:
+def _sleep(model: Model) -> Iterator[Mistake]:
     for key, stated in (("sleep_level", model.sleep_level), ("suspend", model.suspend)):
         if stated and not model.sleeps:
             yield (key,), "is for models with state: sleeping"
@@ -133,7 +133,7 @@ def _sleep(model: Model) -> Iterator[Finding]:
         yield ("suspend",), "is for models on one GPU: over several nobody has seen it work"
 
 
-def _in_pods(model: Model) -> Iterator[Finding]:
+def _in_pods(model: Model) -> Iterator[Mistake]:
     if model.sleeps:
         message = "takes turns on a GPU with others, and Kubernetes gives each GPU to one pod: use deploy: units"
         yield ("state",), message
@@ -144,7 +144,7 @@ def _in_pods(model: Model) -> Iterator[Finding]:
         yield ("parallel", "data"), "copies that span machines are not written: leave data out, or nodes"
 
 
-def _on_one_machine(model: Model) -> Iterator[Finding]:
+def _on_one_machine(model: Model) -> Iterator[Mistake]:
     if model.body.media:
         message = "is for deploy: kubernetes: an engine here has no network, so media come in requests, as data: URLs"
         yield ("body", "media"), message

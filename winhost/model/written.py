@@ -1,12 +1,15 @@
 """The classes of files that people write: dataclasses whose fields are the keys of a mapping.
 
-A field has its type, its default, and a description, which `winhost schema` shows. Unknown keys are refused, and so is
+A field has its type, its default, and a docstring, which `winhost schema` shows. Unknown keys are refused, and so is
 null: omit a key to leave it unset.
 """
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass as eager
-from inspect import cleandoc
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, StringConstraints, WithJsonSchema
@@ -25,9 +28,15 @@ class Closed(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+        reference = handler(schema)
+        _describe(handler.resolve_ref_schema(reference)["properties"], cls, Closed)
+        return reference
+
 
 class Written:
-    """A mapping in a file. `winhost schema` shows its docstring and its fields' descriptions, which tell defaults."""
+    """A mapping in a file. `winhost schema` shows its docstring and those of its fields, which tell defaults."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -38,7 +47,25 @@ class Written:
         found["description"] = cleandoc(cls.__doc__ or "")
         for entry in found["properties"].values():
             entry.pop("default", None)
+        _describe(found["properties"], cls, Written)
         return reference
+
+
+def _describe(properties: dict[str, Any], kind: type, base: type) -> None:
+    """Add the docstrings of fields: those of the class, and of what it inherits from below `base`."""
+    for each in reversed(kind.__mro__):
+        for name, text in _docstrings(each) if issubclass(each, base) and each is not base else ():
+            if name in properties:
+                properties[name]["description"] = text
+
+
+def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
+    """The docstrings of a class's own fields. Python keeps none, so they are read from its source."""
+    (definition,) = ast.parse(dedent(getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    for declared, said in pairwise(definition.body):
+        if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name) and isinstance(said, ast.Expr):
+            yield declared.target.id, " ".join(ast.literal_eval(said.value).split())
 
 
 class _Omittable:

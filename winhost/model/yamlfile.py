@@ -36,7 +36,7 @@ from winhost.model.written import NOT_WRITTEN, Written, WrittenAs
 Loc: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""
 
-Finding: TypeAlias = tuple[Loc, str]
+Mistake: TypeAlias = tuple[Loc, str]
 """A place in the data and what is wrong there."""
 
 Model = TypeVar("Model")
@@ -77,7 +77,7 @@ def load(path: Path, model: type[Model]) -> Model:
 
 
 def load_placed(
-    path: Path, model: type[Model], check: Callable[[Model], Iterable[Finding]], made_by: str = ""
+    path: Path, model: type[Model], check: Callable[[Model], Iterable[Mistake]], made_by: str = ""
 ) -> Loaded[Model]:
     """Reads a YAML file whose parts must also agree with each other. Raises UsageError (FileFaults, OtherVersion).
 
@@ -88,15 +88,15 @@ def load_placed(
     data = document.read(_text(path, made_by))
     heed_writers(path, data)
     refuse_other_version(f"{path}:{_nearest(document.places, ('schema',)).line}", data)
-    value, findings, more = _validated(json.dumps(data), data, model)
-    rest = value if value is not None or more else _rest(data, findings, model)
+    value, mistakes, more = _validated(json.dumps(data), data, model)
+    rest = value if value is not None or more else _rest(data, mistakes, model)
     if rest is not None:
-        known = {loc for loc, _ in findings}
-        found, others = _first(finding for finding in check(rest) if finding[0] not in known)
-        findings += found
+        known = {loc for loc, _ in mistakes}
+        found, others = _first(mistake for mistake in check(rest) if mistake[0] not in known)
+        mistakes += found
         more += others
-    findings = [finding for finding in findings if finding[0] not in document.unread]
-    faults = [*document.faults, *(document.fault(loc, message) for loc, message in findings)]
+    mistakes = [mistake for mistake in mistakes if mistake[0] not in document.unread]
+    faults = [*document.faults, *(document.fault(loc, message) for loc, message in mistakes)]
     if value is None or faults:
         raise _listed(faults, more + document.more)
     return Loaded(path, value, document.places)
@@ -111,27 +111,27 @@ def load_json(
     `first` raises.
     """
     text = _text(path, made_by)
-    findings: list[Finding] = []
-    data = _parsed_json(path, text, findings)
+    mistakes: list[Mistake] = []
+    data = _parsed_json(path, text, mistakes)
     heed_writers(path, data)
     first(data)
     value, invalid, more = _validated(text, data, kind)
-    findings += invalid
-    if value is None or findings:
-        raise _listed([Fault(str(path), None, None, dotted(loc), message) for loc, message in findings], more)
+    mistakes += invalid
+    if value is None or mistakes:
+        raise _listed([Fault(str(path), None, None, dotted(loc), message) for loc, message in mistakes], more)
     return value
 
 
-def refuse_findings(path: Path, findings: Iterable[Finding]) -> None:
+def refuse_mistakes(path: Path, mistakes: Iterable[Mistake]) -> None:
     """Raises UsageError (FileFaults) for what else was found in a JSON file."""
-    found, more = _first(findings)
+    found, more = _first(mistakes)
     if found:
         raise _listed([Fault(str(path), None, None, dotted(loc), message) for loc, message in found], more)
 
 
-def _first(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
-    """The findings that are listed, and how many more there are."""
-    rest = iter(findings)
+def _first(mistakes: Iterable[Mistake]) -> tuple[list[Mistake], int]:
+    """The mistakes that are listed, and how many more there are."""
+    rest = iter(mistakes)
     return list(islice(rest, MOST_FAULTS)), sum(1 for _ in rest)
 
 
@@ -189,7 +189,7 @@ def _single(path: Path, message: str, line: int | None = None, column: int | Non
 _TOO_MANY = f"holds more than {MOST_VALUES:,} values, which no file of this kind needs"
 
 
-def _parsed_json(path: Path, text: str, findings: list[Finding]) -> object:
+def _parsed_json(path: Path, text: str, mistakes: list[Mistake]) -> object:
     if sum(map(text.count, "[{,")) > MOST_VALUES:
         raise _single(path, _TOO_MANY)
 
@@ -198,7 +198,7 @@ def _parsed_json(path: Path, text: str, findings: list[Finding]) -> object:
         if len(entries) < len(pairs):
             counts = Counter(key for key, _ in pairs)
             twice = [key for key, count in counts.items() if count > 1]
-            findings.extend(((), f"key '{_short(key)}' is there twice") for key in twice[:MOST_FAULTS])
+            mistakes.extend(((), f"key '{_short(key)}' is there twice") for key in twice[:MOST_FAULTS])
         return entries
 
     try:
@@ -360,6 +360,7 @@ _SHOULD = {
     "string_type": "should be text in quotes",
     "tuple_type": "should be a list",
 }
+_OF_A_KIND = frozenset({"literal_error", "bool_type", "int_type", "float_type", "string_type"})
 _COMPLETE = frozenset({"missing", "union_tag_invalid", "union_tag_not_found"})
 
 
@@ -371,21 +372,29 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     return made
 
 
-def _validated(text: str, data: object, kind: type[Kind]) -> tuple[Kind | None, list[Finding], int]:
+def _validated(text: str, data: object, kind: type[Kind]) -> tuple[Kind | None, list[Mistake], int]:
     """The value, else what is wrong and how much more is."""
     try:
         return adapter(kind).validate_json(text, strict=True), [], 0
     except ValidationError as error:
-        findings = findings_of(error, data, kind)
-        return None, findings, error.error_count() - len(findings)
+        mistakes = mistakes_of(error, data, kind)
+        return None, mistakes[:MOST_FAULTS], len(mistakes[MOST_FAULTS:])
 
 
-def findings_of(error: ValidationError, data: object, model: type[Any]) -> list[Finding]:
-    """The first of what pydantic found wrong with the data of a model, in our words."""
-    return [_finding(detail, data, model) for detail in error.errors(include_url=False)[:MOST_FAULTS]]
+def mistakes_of(error: ValidationError, data: object, model: type[Any]) -> list[Mistake]:
+    """All that pydantic found wrong with the data of a model, in our words. Of a value that may be of several
+    kinds it says one by one that it is none of them, which is one fault.
+    """
+    details: dict[Loc, list[ErrorDetails]] = {}
+    for detail in error.errors(include_url=False):
+        loc = _written(detail["loc"], data)
+        alone = detail["type"] not in _OF_A_KIND
+        details.setdefault((*loc, len(details)) if alone else loc, []).append(detail)
+    return [_mistake(each, data, model) for each in details.values()]
 
 
-def _finding(detail: ErrorDetails, data: object, model: type[Any]) -> Finding:
+def _mistake(several: Sequence[ErrorDetails], data: object, model: type[Any]) -> Mistake:
+    detail = several[0]
     loc = _written(detail["loc"], data)
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return loc, _unknown_key(str(loc[-1]), _keys(kinds_at(model, loc[:-1])))
@@ -395,9 +404,22 @@ def _finding(detail: ErrorDetails, data: object, model: type[Any]) -> Finding:
         return loc, "is empty: give it a value, or leave the key out"
     if detail["type"] == "value_error":
         return loc, str(detail["ctx"]["error"])
-    message = _SHOULD.get(detail["type"]) or re.sub(r"^\w+ should", "should", detail["msg"])
-    shows = detail["type"] not in _COMPLETE and not any(map(_is_secret, kinds_at(model, loc)))
-    return loc, message + (_not_this(detail["input"]) if shows else "")
+    shoulds = [_SHOULD.get(each["type"]) or re.sub(r"^\w+ should", "should", each["msg"]) for each in several]
+    message = " or ".join([shoulds[0], *(each.removeprefix("should be ") for each in dict.fromkeys(shoulds[1:]))])
+    if len(several) > 1:
+        message = message.replace(" or ", ", ", message.count(" or ") - 1)
+    if detail["type"] in _COMPLETE or any(map(_is_secret, kinds_at(model, loc))):
+        return loc, message
+    return loc, message + _not_this(detail["input"]) + _near_choice(several)
+
+
+def _near_choice(several: Sequence[ErrorDetails]) -> str:
+    """The word that was meant, where there is more to choose from than one."""
+    words = [
+        word for each in several for word in re.findall(r"'([^']+)'", str(each.get("ctx", {}).get("expected", "")))
+    ]
+    given = several[0]["input"]
+    return did_you_mean(given, words) if isinstance(given, str) and len(words) + len(several) > 2 else ""
 
 
 def _written(loc: Loc, data: Any) -> Loc:
@@ -428,9 +450,9 @@ def _unknown_key(key: str, known: list[str]) -> str:
     return f"unknown key; known here: {', '.join(known)}"
 
 
-def _rest(data: object, findings: Iterable[Finding], model: type[Model]) -> Model | None:
+def _rest(data: object, mistakes: Iterable[Mistake], model: type[Model]) -> Model | None:
     """The file without the faulty entries, if that is valid."""
-    gone = {_entry(loc) for loc, _ in findings}
+    gone = {_entry(loc) for loc, _ in mistakes}
 
     def copy(value: object, here: Loc) -> object:
         if not isinstance(value, dict):

@@ -13,11 +13,10 @@ from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.plan import PlanRequest
 from winhost.model.units import Bytes, mib, size
-from winhost.paths.containers_inside import ContainersInside
 from winhost.paths.dda_mmio import AskedInVain, MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm
 from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.linux_decisions import LinuxDecisions
+from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, refuse_mixed, wanted_driver
 from winhost.paths.never_sleep import power_plans
 from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged, the_made_vm
@@ -25,13 +24,11 @@ from winhost.paths.vm_guest import GuestDecisions, Item, awaited, refuse_without
 from winhost.paths.vm_network import forwards, nats_to_make, vm_network
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver
 from winhost.resources.linux.shown_gpus import ShownGpus
 from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned
 from winhost.resources.windows.pci_device import PciDevice, pci_id
-from winhost.resources.windows.vm_mmio import VmMmio
-from winhost.resources.windows.vm_power import RUNNING, VmPower
+from winhost.resources.windows.vm_settings import RUNNING, VmMmio, VmPower
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware import allocation, bars, mmio
 from winhost.hardware.host_gpus import bars_of
 from winhost.hardware.processors import narrowest
-from winhost.model.reason import Severity
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, Severity
 from winhost.model.units import Bytes, mib
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.assignable_device import owner
-from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.read_only import Processor
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import UsageError
+from winhost.model.errors import NotOnHost, UsageError, listed
 from winhost.model.facts import Instance
-from winhost.model.not_on_host import NotOnHost, listed
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import Vm
 
 
 @dataclass(frozen=True)

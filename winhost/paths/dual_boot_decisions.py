@@ -7,30 +7,29 @@ from hashlib import sha256
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, MiB, about, parse_size
-from winhost.paths.chosen_disk import chosen_disk
-from winhost.paths.containers_inside import ContainersInside
-from winhost.paths.disk_space import (
+from winhost.paths.disks import (
     EFI_SIZE,
     LEAST_FOR_LINUX,
     STAGING_SIZE,
     Gap,
     can_give,
+    chosen_disk,
     gaps,
     largest_gap,
     on_disk,
     windows_partition,
 )
 from winhost.paths.dual_boot_settings import DualBootSettings
-from winhost.paths.linux_decisions import LinuxDecisions
+from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice
 from winhost.paths.new_ubuntu import UbuntuDecisions
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker import BitLocker
-from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING, OwnPartition
 from winhost.resources.windows.partition import EFI, Partition, starts_windows
+from winhost.resources.windows.read_only import Disk
 
 LOADER = "\\EFI\\boot\\bootx64.efi"
 RESTARTS = 1  # of Windows, which comes up once with the boot order that the installation leaves

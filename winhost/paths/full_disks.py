@@ -6,7 +6,7 @@ from contextlib import suppress
 from winhost.core.answers import MissingFact
 from winhost.core.steps import DesiredResource
 from winhost.model.errors import visible
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.data_disk import DataDisk
 

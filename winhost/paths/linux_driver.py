@@ -12,8 +12,7 @@ from winhost.hardware.gpus import OpenModules, known
 from winhost.model.errors import UsageError
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import MODULES, AptPackages
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver
 
 UNATTENDED_FILE = "/etc/apt/apt.conf.d/52winhost"
 # A new kernel without its modules has no GPU, and modules fit one version of the rest of the driver alone.

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from winhost.core.answers import Json, MissingFact, Unavailable
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.paths.linux_settings import Engine
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.apt_packages import AptPackages
-from winhost.resources.linux.container_engine import ContainerEngine
+from winhost.resources.linux.read_only import ContainerEngine, LinuxSystem
 
 DOCKER, PODMAN, NONE = "docker", "podman", "none"
 FIRST_WITH_CDI = 25  # Docker; it then has to be turned on, until it is by itself
@@ -96,3 +96,25 @@ def _refuse_unavailable(packages: str, state: AptPackages) -> None:
         sentence = f"No package source of this Linux has {packages}."
         remedy = "Add one (on Ubuntu: universe), install an engine yourself, or plan with --set engine=none."
         raise Refusal("linux.no-engine", sentence, remedy) from None
+
+
+# Python and the minor version of glibc: https://packages.ubuntu.com, https://packages.debian.org
+_OF: dict[tuple[str, str], tuple[str, int]] = {
+    ("ubuntu", "22.04"): ("3.10", 35),
+    ("ubuntu", "24.04"): ("3.12", 39),
+    ("debian", "12"): ("3.11", 36),
+    ("debian", "13"): ("3.13", 41),
+}
+_OLDEST = 28  # of glibc, where only the Python is said: what wheels of today are made for
+
+
+def python_of(facts: HostFacts, stated: str | None) -> tuple[str, int, str] | None:
+    """Version, glibc and machine; None where nobody knows the Python. stated: by the user, for a Linux to come."""
+    try:
+        system = facts.the(LinuxSystem)
+        known, machine = _OF.get((system.id, system.version or "")), system.architecture
+    except MissingFact:
+        known, machine = None, "x86_64"
+    if stated is not None and (known is None or known[0] != stated):
+        return stated, _OLDEST, machine
+    return (*known, machine) if known else None

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from packaging.version import Version
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from winhost.model.written import Closed
 from winhost.paths.setting_values import Debian
@@ -16,20 +16,15 @@ FIRST_TOOLKIT = Version("1.18.0")  # it renews its CDI specification by itself
 class LinuxSettings(Closed):
     """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
 
-    toolkit: Literal["none"] | Debian = Field(
-        description=(
-            "Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically. none: no container "
-            "there gets GPUs from winhost, as where vLLM runs without one."
-        )
-    )
+    toolkit: Literal["none"] | Debian
+    """Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically. none: no container there gets
+    GPUs from winhost, as where vLLM runs without one.
+    """
 
-    engine: Engine = Field(
-        default="auto",
-        description=(
-            "What runs containers. auto: the one that is there, else Docker "
-            "of the distribution; none: whatever there is is left alone."
-        ),
-    )
+    engine: Engine = "auto"
+    """What runs containers. auto: the one that is there, else Docker of the distribution; none: whatever there is is
+    left alone.
+    """
 
     @field_validator("toolkit")
     @classmethod

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from winhost.core.answers import NOT_THERE, MissingFact
-from winhost.model.reason import Severity
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.power_plan import NEVER, PowerPlan
 

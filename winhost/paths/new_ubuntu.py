@@ -7,7 +7,7 @@ from functools import cached_property
 from gzip import compress
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, model_validator
 
 from winhost.autoinstall.facts_manifest import (
     authorities_of,
@@ -22,20 +22,18 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.images.cloud_images import is_address
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.once import once
-from winhost.model.refusal import Refusal
-from winhost.paths.containers_inside import ContainersInside
-from winhost.paths.linux_decisions import LinuxDecisions
+from winhost.model.reason import Refusal
+from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
 from winhost.paths.linux_driver import DriverChoice, wanted_driver
 from winhost.paths.linux_settings import LinuxSettings
 from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
 from winhost.resources.linux.shown_gpus import ShownGpus
 from winhost.resources.shared import RUNNING
-from winhost.resources.windows.network_adapter import NetworkAdapter
+from winhost.resources.windows.read_only import NetworkAdapter
 from winhost.resources.windows.running_system import RunningSystem
 from winhost.resources.windows.staged_file import StagedFile
 from winhost.resources.windows.ubuntu_installer import UbuntuInstaller
@@ -59,41 +57,30 @@ class NewUbuntu(OwnAddress):
         matching(r"(?!-)[a-z0-9-]{1,63}(?<!-)", "1 to 63 lower-case letters, digits and dashes"),
         OfOneHost("host name"),
     ]
-    key: Annotated[str, AfterValidator(public_key)] | None = Field(
-        default=None,
-        description=(
-            "The public key of whoever runs winhost. Left out, that of ssh.key in fleet.yaml, else of a pair that "
-            "winhost makes."
-        ),
-    )
-    user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = Field(
-        default="winhost", description="Who logs on with that key, and becomes root with sudo. There is no password."
-    )
+    key: Annotated[str, AfterValidator(public_key)] | None = None
+    """The public key of whoever runs winhost. Left out, that of ssh.key in fleet.yaml, else of a pair that winhost
+    makes.
+    """
+    user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = "winhost"
+    """Who logs on with that key, and becomes root with sudo. There is no password."""
     mac: Annotated[
         str, matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address"), OfOneHost("MAC address")
-    ] = Field(default=AUTO, description="Of its network card. auto: the one over which Windows is reached.")
-    installer: Annotated[str, AfterValidator(_release)] = Field(
-        default="24.04.4", description="The point release of Ubuntu Server."
-    )
-    mirror: str = Field(
-        default=MEDIA_MIRROR,
-        description="Where Ubuntu's releases are: an address that the host can reach, or a folder with a copy.",
-    )
-    sha256: Sha256 | None = Field(
-        default=None, description="Of the installer's image, as Canonical signed it; filled in by `winhost plan`."
-    )
+    ] = AUTO
+    """Of its network card. auto: the one over which Windows is reached."""
+    installer: Annotated[str, AfterValidator(_release)] = "24.04.4"
+    """The point release of Ubuntu Server."""
+    mirror: str = MEDIA_MIRROR
+    """Where Ubuntu's releases are: an address that the host can reach, or a folder with a copy."""
+    sha256: Sha256 | None = None
+    """Of the installer's image, as Canonical signed it; filled in by `winhost plan`."""
     kernel: Literal["generic", "hwe"] = "generic"
     timezone: Annotated[str, matching(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", "a time zone")] = "Etc/UTC"
-    upload: Upload = Field(
-        default="wire", description="How an image of a folder here gets to the host, as for a new VM."
-    )
-    serve: str = Field(
-        default=AUTO,
-        description=(
-            "The address of this computer at which the installer fetches "
-            "its settings, once. auto: the one that leads to the host."
-        ),
-    )
+    upload: Upload = "wire"
+    """How an image of a folder here gets to the host, as for a new VM."""
+    serve: str = AUTO
+    """The address of this computer at which the installer fetches its settings, once. auto: the one that leads to the
+    host.
+    """
 
     @model_validator(mode="after")
     def _has_a_way_out(self) -> "NewUbuntu":

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.facts import Instance
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
 from winhost.paths.setting_values import OfOneHost, Upload, matching, no_device
 from winhost.paths.vm_guest import Guest, GuestDecisions
@@ -17,9 +17,8 @@ from winhost.paths.vm_network import VmNetworkSettings, vm_network
 from winhost.paths.wsl2_settings import File
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.own_vm import NAME, OwnVm
-from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.read_only import Processor, Vm
 from winhost.resources.windows.staged_file import StagedFile
-from winhost.resources.windows.vm import Vm
 from winhost.resources.windows.vm_disk import VmDisk
 
 FETCHED = "http"
@@ -45,38 +44,27 @@ class NewVm(VmNetworkSettings):
         matching(NAME, "1 to 63 lower-case letters, digits and dashes between them"),
         AfterValidator(no_device),
         OfOneHost("VM name"),
-    ] = Field(description="Of the VM and of the folder of its disk. No VM may have it yet.")
-    cpus: Annotated[int, Field(strict=True, ge=1, le=2048)] = Field(description="Virtual processors.")
-    memory: Annotated[str, _whole_size(2 * MiB, _LEAST_MEMORY)] = Field(
-        description="Static: all of it is pinned while the VM runs."
-    )
-    disk: Annotated[str, _whole_size(MiB, _LEAST_DISK)] = Field(
-        description=(
-            "How large the guest sees its disk. The file grows up to that, and the volume must have room for all of it."
-        ),
-    )
-    image: VmImage = Field(default=VmImage(), description="What the disk is made of, where no VHDX is given.")
-    vhdx: File | None = Field(
-        default=None,
-        description=(
-            "A VHDX with a Linux that starts on a Generation 2 VM, instead of an image. It is copied, never changed."
-        ),
-    )
-    guest: Guest | None = Field(
-        default=None,
-        description="How its Linux is set up on its first start. Left out, that is left to whoever prepared its disk.",
-    )
-    upload: Upload = Field(
-        default="wire",
-        description=(
-            "How its disk gets to the host from the computer that runs winhost: over the connection itself, or fetched "
-            "by the host's curl.exe from a port that winhost opens for that time, or written to the host by SFTP, as "
-            "`sftp` of the host in fleet.yaml says, or to its administrative share (smb); these are many times faster."
-        ),
-    )
-    secure_boot: bool = Field(
-        default=True, description="With the template for Linux. winhost never switches it off by itself."
-    )
+    ]
+    """Of the VM and of the folder of its disk. No VM may have it yet."""
+    cpus: Annotated[int, Field(strict=True, ge=1, le=2048)]
+    """Virtual processors."""
+    memory: Annotated[str, _whole_size(2 * MiB, _LEAST_MEMORY)]
+    """Static: all of it is pinned while the VM runs."""
+    disk: Annotated[str, _whole_size(MiB, _LEAST_DISK)]
+    """How large the guest sees its disk. The file grows up to that, and the volume must have room for all of it."""
+    image: VmImage = VmImage()
+    """What the disk is made of, where no VHDX is given."""
+    vhdx: File | None = None
+    """A VHDX with a Linux that starts on a Generation 2 VM, instead of an image. It is copied, never changed."""
+    guest: Guest | None = None
+    """How its Linux is set up on its first start. Left out, that is left to whoever prepared its disk."""
+    upload: Upload = "wire"
+    """How its disk gets to the host from the computer that runs winhost: over the connection itself, or fetched by the
+    host's curl.exe from a port that winhost opens for that time, or written to the host by SFTP, as `sftp` of the host
+    in fleet.yaml says, or to its administrative share (smb); these are many times faster.
+    """
+    secure_boot: bool = True
+    """With the template for Linux. winhost never switches it off by itself."""
 
     @model_validator(mode="after")
     def _has_one_disk(self) -> "NewVm":

@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv4Interface, ip_address
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from winhost.images.seed import GuestAddress
 from winhost.model.written import Closed
@@ -20,13 +20,11 @@ def _listed(given: object) -> object:
 class OwnAddress(Closed):
     """The settings of an address of its own."""
 
-    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = Field(
-        default=DHCP, description="As 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."
-    )
+    address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = DHCP
+    """As 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."""
     gateway: IPv4Address | None = None
-    dns: Annotated[tuple[IPv4Address, ...], BeforeValidator(_listed)] = Field(
-        default=(), description="Name servers. Left out behind NAT: those of the host."
-    )
+    dns: Annotated[tuple[IPv4Address, ...], BeforeValidator(_listed)] = ()
+    """Name servers. Left out behind NAT: those of the host."""
 
     @model_validator(mode="after")
     def _agrees(self) -> "OwnAddress":

@@ -2,18 +2,23 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from winhost.core.answers import Id, Json, identity
+from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
-from winhost.model.errors import did_you_mean
+from winhost.model.errors import MOST_FAULTS, did_you_mean
 from winhost.model.once import once
+from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.model.yamlfile import Finding, dotted, findings_of, load_placed
+from winhost.model.written import Closed
+from winhost.model.yamlfile import Mistake, dotted, load_placed, mistakes_of
 from winhost.paths.vocabulary import VOCABULARIES, NoSettings, Vocabulary
 from winhost.resources.registry import RESOURCE_TYPES
 
@@ -30,17 +35,21 @@ def _with_settable(schema: dict[str, Any]) -> None:
     schema["enum"] = [*settable()]
 
 
-class PlaybookResource(BaseModel):
+class PlaybookResource(Closed):
     """One resource that the path wants, or one for each of a list."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    resource: str = Field(description="A resource that can be set.", json_schema_extra=_with_settable)
-    title: str = Field(description="What it is, for the plan's table; may hold ${references}.")
-    key: dict[str, str] = Field(default={}, description="Which instance; values may be ${references}.")
-    desired: dict[str, Json] = Field(description="The properties and the values they shall have.")
-    why: str = Field(description="One sentence for the reader of the plan.")
-    for_each: str | None = Field(default=None, description="A decision that is a list; each is `${each.…}`.")
+    resource: str = Field(json_schema_extra=_with_settable)
+    """A resource that can be set."""
+    title: str
+    """What it is, for the plan's table; may hold ${references}."""
+    key: dict[str, str] = Field(default={})
+    """Which instance; values may be ${references}."""
+    desired: dict[str, Json]
+    """The properties and the values they shall have."""
+    why: str
+    """One sentence for the reader of the plan."""
+    for_each: str | None = None
+    """A decision that is a list; each is `${each.…}`."""
 
     @model_validator(mode="after")
     def _fits_its_resource_type(self) -> "PlaybookResource":
@@ -54,14 +63,16 @@ class PlaybookResource(BaseModel):
         return self
 
 
-class Playbook(BaseModel):
+class Playbook(Closed):
     """The file `playbooks/<path>.yaml`, or a copy of it with other values and more resources."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     schema_: Literal["winhost.playbook/2"] = Field(alias="schema")
-    path: str = Field(description="The path whose decisions fill the references.")
-    settings: dict[str, Json] = Field(default={}, description="What the path lets you decide; as plan --set does.")
+    path: str
+    """The path whose decisions fill the references."""
+    settings: dict[str, Json] = Field(default={})
+    """What the path lets you decide; as plan --set does."""
     resources: list[PlaybookResource]
 
     @cached_property
@@ -92,9 +103,9 @@ class Playbook(BaseModel):
 class WrongPlaybook(ValueError):
     """The faults of a playbook that came without a file, each with its location."""
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
-        self.findings = tuple(findings)
-        super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in self.findings))
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(islice(mistakes, MOST_FAULTS))
+        super().__init__("; ".join(f"{dotted(loc)}: {message}" for loc, message in self.mistakes))
 
 
 def read_playbook(path: Path) -> Playbook:
@@ -139,13 +150,13 @@ def parse_playbook(content: Json) -> Playbook:
     try:
         playbook = Playbook.model_validate(content)
     except ValidationError as error:
-        raise WrongPlaybook(findings_of(error, content, Playbook)) from None
+        raise WrongPlaybook(mistakes_of(error, content, Playbook)) from None
     if faults := [*_faults(playbook)]:
         raise WrongPlaybook(faults)
     return playbook
 
 
-def _faults(playbook: Playbook) -> Iterator[Finding]:
+def _faults(playbook: Playbook) -> Iterator[Mistake]:
     """Settings and references that the path does not know. A path without a vocabulary cannot be planned at all."""
     known = VOCABULARIES.get(playbook.path)
     if known is None:
@@ -160,7 +171,7 @@ def _faults(playbook: Playbook) -> Iterator[Finding]:
     yield from _torn_apart({entry.for_each for entry in playbook.resources}, known.together)
 
 
-def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Finding]:
+def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Mistake]:
     """Lists that a playbook leaves out although it has others that come to their end with them alone."""
     left_out = [each for each in together if each not in used]
     if left_out and len(left_out) < len(together):
@@ -168,7 +179,7 @@ def _torn_apart(used: Set[str | None], together: Sequence[str]) -> Iterator[Find
         yield ("resources",), f"{there} needs entries for {', '.join(left_out)} as well, or the run stops half-way"
 
 
-def _left_out(playbook: Playbook) -> Iterator[Finding]:
+def _left_out(playbook: Playbook) -> Iterator[Mistake]:
     """Settings that are right, and for which the playbook has no entry: nothing would be done of what they ask for."""
     used = {entry.for_each for entry in playbook.resources}
     for setting, lists in VOCABULARIES[playbook.path].asked_for(playbook.parsed_settings).items():
@@ -179,11 +190,11 @@ def _left_out(playbook: Playbook) -> Iterator[Finding]:
             )
 
 
-def _wrong_settings(playbook: Playbook) -> Iterator[Finding]:
+def _wrong_settings(playbook: Playbook) -> Iterator[Mistake]:
     try:
         _ = playbook.parsed_settings
     except ValidationError as error:
-        for loc, message in findings_of(error, playbook.settings, VOCABULARIES[playbook.path].settings):
+        for loc, message in mistakes_of(error, playbook.settings, VOCABULARIES[playbook.path].settings):
             yield ("settings", *loc), message
 
 
@@ -204,3 +215,27 @@ def _texts(entry: PlaybookResource) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from ((("key", name), value) for name, value in entry.key.items())
     yield from ((("desired", name), value) for name, value in entry.desired.items() if isinstance(value, str))
     yield from ((("title",), entry.title), (("why",), entry.why))
+
+
+@dataclass(frozen=True)
+class PathRequest:
+    """A plan request with its playbook and settings as objects. document: the same as plans and journals hold it."""
+
+    document: PlanRequest
+    playbook: Playbook
+
+    @property
+    def path(self) -> str:
+        return self.document.path
+
+    def with_options(self, **values: Any) -> "PathRequest":
+        """Replace fields of PlanRequest; the playbook stays."""
+        return replace(self, document=replace(self.document, **values))
+
+    def with_playbook(self, playbook: Playbook) -> "PathRequest":
+        return PathRequest(replace(self.document, playbook=playbook.content), playbook)
+
+
+def parse_request(document: PlanRequest) -> PathRequest:
+    """The request of a plan or journal. Raises WrongPlaybook."""
+    return PathRequest(document, parse_playbook(document.playbook))

@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Interface, ip_interface
+from ipaddress import IPv4Interface, IPv4Network, IPv6Network, ip_interface
 from itertools import combinations
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, Field
 
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.units import Bytes, MiB, parse_size, size
+from winhost.model.written import Closed
 from winhost.resources.values import is_device
 
 NO_SWAP = "0"
@@ -158,3 +159,22 @@ def refuse_shared(hosts: Iterable[tuple[str, BaseModel]]) -> None:
                 meaning="It belongs to one host. Nothing was done.",
                 hint=f"Plan {visible(other)} again with another value of {others.setting}, then apply both.",
             )
+
+
+class PublishedEndpoint(Closed):
+    """The endpoint's address and who may reach it. `winhost plan --workload` sets it, by --listen and --allow."""
+
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)]
+    """Of the Linux, and the same of Windows where that forwards it."""
+    allow: tuple[IPv4Network | IPv6Network, ...]
+    """Networks that may come to it."""
+
+    @property
+    def networks(self) -> list[str]:
+        """The allowed networks in the form that resources take."""
+        return sorted(map(str, self.allow))
+
+    @property
+    def who(self) -> str:
+        """The allowed networks in words, for the reader of a plan."""
+        return f"{', '.join(self.networks)} (--allow)"

@@ -8,7 +8,7 @@ from gzip import compress
 from ipaddress import ip_address, ip_interface
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.images.seed import GuestAddress, GuestSeed, seed_template
@@ -19,7 +19,7 @@ from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import matching
 from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxSystem
 from winhost.resources.linux.ssh_host_key import SshHostKey
 from winhost.resources.windows.vm_seed import ATTACHED, RETIRED, USER, VmSeed
 
@@ -35,20 +35,16 @@ def _no_root(user: str) -> str:
 class Guest(Closed):
     """The settings that the Linux of a new VM gets on its first start, so that winhost can log on over SSH."""
 
-    key: Annotated[str, AfterValidator(public_key)] | None = Field(
-        default=None,
-        description=(
-            "The public key of whoever runs winhost. Left out, that of ssh.key in fleet.yaml, else of a pair that "
-            "winhost makes."
-        ),
-    )
+    key: Annotated[str, AfterValidator(public_key)] | None = None
+    """The public key of whoever runs winhost. Left out, that of ssh.key in fleet.yaml, else of a pair that winhost
+    makes.
+    """
     user: Annotated[
         str,
         matching(USER, "a user: lower-case letters, digits, _ and -, a letter or _ first"),
         AfterValidator(_no_root),
-    ] = Field(
-        default="winhost", description="Who logs on with that key, and becomes root with sudo. There is no password."
-    )
+    ] = "winhost"
+    """Who logs on with that key, and becomes root with sudo. There is no password."""
 
 
 class GuestDecisions:

@@ -34,10 +34,12 @@ def is_file(name: str) -> bool:
 class Pinned(Closed):
     """An image and the disk made of it, byte for byte."""
 
-    place: str = Field(description="Where the image is: its address, or its path on the computer that runs winhost.")
+    place: str
+    """Where the image is: its address, or its path on the computer that runs winhost."""
     sha256: Sha256
     bytes: _Size
-    disk_sha256: Sha256 = Field(description="Of the VHDX that winhost makes of it.")
+    disk_sha256: Sha256
+    """Of the VHDX that winhost makes of it."""
     disk_bytes: _Size
 
     @property
@@ -50,26 +52,16 @@ class Pinned(Closed):
 class VmImage(Closed):
     """A disk image for the VM: Ubuntu's server image for clouds, or one of your own."""
 
-    name: Annotated[str, AfterValidator(_image)] = Field(
-        default="ubuntu-24.04",
-        description=(
-            "ubuntu-24.04 or ubuntu-26.04, its newest release or that of a day (ubuntu-24.04@20260814); "
-            "or the address or the path of a qcow2 or raw image with cloud-init."
-        ),
-    )
-    mirror: str = Field(
-        default=MIRROR,
-        description=(
-            "Where Ubuntu's releases are: an address, or a folder with a copy of them and their signed SHA256SUMS."
-        ),
-    )
-    sha256: Sha256 | None = Field(
-        default=None, description="Of the image. Left out, it is what Canonical signed, and of a file what it is now."
-    )
-    pinned: Pinned | None = Field(
-        default=None,
-        description="Exactly which image and disk; filled in by `winhost plan`, and `winhost apply` takes no other.",
-    )
+    name: Annotated[str, AfterValidator(_image)] = "ubuntu-24.04"
+    """ubuntu-24.04 or ubuntu-26.04, its newest release or that of a day (ubuntu-24.04@20260814); or the address or the
+    path of a qcow2 or raw image with cloud-init.
+    """
+    mirror: str = MIRROR
+    """Where Ubuntu's releases are: an address, or a folder with a copy of them and their signed SHA256SUMS."""
+    sha256: Sha256 | None = None
+    """Of the image. Left out, it is what Canonical signed, and of a file what it is now."""
+    pinned: Pinned | None = None
+    """Exactly which image and disk; filled in by `winhost plan`, and `winhost apply` takes no other."""
 
     @property
     def file(self) -> str:

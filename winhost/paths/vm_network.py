@@ -10,14 +10,13 @@ from pydantic import Field
 from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.paths.own_address import DHCP, OwnAddress
-from winhost.paths.published_endpoint import PublishedEndpoint
+from winhost.paths.setting_values import PublishedEndpoint
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.nat_switch import NatSwitch
-from winhost.resources.windows.network_adapter import NetworkAdapter
-from winhost.resources.windows.vm_switch import VmSwitch
+from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
 
 NAT = "winhost-nat"
 _SSH, _FORWARDED = 22, 2222
@@ -28,20 +27,15 @@ _FIRST_GUEST = 10  # below are the host and what somebody may add by hand
 class VmNetworkSettings(OwnAddress):
     """The settings of a new VM's network."""
 
-    switch: str | None = Field(
-        default=None,
-        description=(
-            "The virtual switch by its name; left out, the only external one with a link. Where there is "
-            "none, a network behind NAT: the one that the host has, or an internal switch that winhost makes."
-        ),
-    )
+    switch: str | None = None
+    """The virtual switch by its name; left out, the only external one with a link. Where there is none, a network
+    behind NAT: the one that the host has, or an internal switch that winhost makes.
+    """
     vlan: Annotated[int, Field(strict=True, ge=1, le=4094)] | None = None
-    ssh_port: Annotated[int, Field(strict=True, ge=1, le=65535)] = Field(
-        default=_FORWARDED, description="Behind NAT: the port of the host that leads to SSH of the guest."
-    )
-    allow: tuple[IPv4Network, ...] = Field(
-        default=(), description="Behind NAT: networks that may come to that port. Default: those that the host is in."
-    )
+    ssh_port: Annotated[int, Field(strict=True, ge=1, le=65535)] = _FORWARDED
+    """Behind NAT: the port of the host that leads to SSH of the guest."""
+    allow: tuple[IPv4Network, ...] = ()
+    """Behind NAT: networks that may come to that port. Default: those that the host is in."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from contextlib import suppress
 from winhost.core.answers import MissingFact
 from winhost.hardware.host_gpus import gpu_label
 from winhost.model.facts import Instance
-from winhost.model.reason import Severity
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, Severity
 from winhost.model.units import Bytes, about, size
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.processor import Processor
+from winhost.resources.windows.read_only import Processor
 
 
 def numa_cautions(facts: HostFacts, gpus: Iterable[Gpu], memory: Bytes, cpus: int) -> Iterator[Caution]:

@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator
 
 from winhost.core.answers import MissingFact
 from winhost.hardware.host_gpus import memory_of, runs_cuda
-from winhost.model.reason import Severity
-from winhost.model.refusal import Caution
+from winhost.model.reason import Caution, Severity
 from winhost.model.units import about, size
 from winhost.paths.never_sleep import cautions_of_sleep
 from winhost.paths.playbook import PlaybookResource

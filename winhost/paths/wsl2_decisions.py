@@ -9,10 +9,9 @@ from packaging.version import Version
 from winhost.core.answers import Json, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hardware.host_gpus import gpu_label, runs_cuda
-from winhost.paths.distro_containers import FILES, UNITS
-from winhost.paths.distro_packages import TOOLKIT, Repository, docker, packages
+from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
 from winhost.paths.never_sleep import power_plans
-from winhost.paths.published_endpoint import PublishedEndpoint
+from winhost.paths.setting_values import PublishedEndpoint
 from winhost.paths.wsl2_config_files import Conf, Config, wsl_conf, wslconfig_values
 from winhost.paths.wsl2_memory import WslMemory, memory
 from winhost.paths.wsl2_network import Mode, adapter, allowed, mac_address

@@ -5,12 +5,12 @@ from ipaddress import ip_interface
 from typing import Literal
 
 from winhost.core.answers import MissingFact, Unavailable
-from winhost.model.not_on_host import NotOnHost
-from winhost.model.refusal import Refusal
+from winhost.model.errors import NotOnHost
+from winhost.model.reason import Refusal
 from winhost.paths.wsl2_settings import AUTO, Bridge, Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.external_switch import ExternalSwitch
-from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VIRTUAL, WIFI, NetworkAdapter
+from winhost.resources.windows.read_only import ETHERNET, TEAM, VIRTUAL, WIFI, NetworkAdapter
 
 Mode = Literal["bridged", "mirrored", "nat"]
 UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first

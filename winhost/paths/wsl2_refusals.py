@@ -7,18 +7,17 @@ from typing import TypeVar
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.steps import DesiredResource
 from winhost.model.facts import Instance
-from winhost.model.refusal import Refusal
+from winhost.model.reason import Refusal
 from winhost.model.units import about, size
 from winhost.paths.wsl2_network import adapter, allowed
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
+from winhost.resources.linux.read_only import LinuxGpuDriver
 from winhost.resources.windows.account_right import AccountRight
 from winhost.resources.windows.account_tasks import AccountTasks
 from winhost.resources.windows.local_account import LocalAccount
-from winhost.resources.windows.network_adapter import NetworkAdapter
-from winhost.resources.windows.vm_switch import VmSwitch
+from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
 from winhost.resources.windows.wsl_distro import WslDistro
 
 S = TypeVar("S", bound=State)

@@ -11,13 +11,13 @@ from winhost.model.units import Bytes, parse_size
 from winhost.model.written import Closed
 from winhost.paths.images import named
 from winhost.paths.public_key import public_key
-from winhost.paths.published_endpoint import PublishedEndpoint
 from winhost.paths.setting_values import (
     NO_SWAP,
     Account,
     Debian,
     Name,
     OfOneHost,
+    PublishedEndpoint,
     Sha256,
     Source,
     address_value,
@@ -35,12 +35,10 @@ FIRST_TOOLKIT = Version("1.20.0")  # NVIDIA/nvidia-container-toolkit f2426fc7: a
 class File(Closed):
     """A file for the host, identified by its hash."""
 
-    source: Source = Field(
-        description=(
-            "An https:// address that the host can reach, a path on the host, or ./ and "
-            "the name of a file in the plan's folder, which is uploaded to the host."
-        ),
-    )
+    source: Source
+    """An https:// address that the host can reach, a path on the host, or ./ and the name of a file in the plan's
+    folder, which is uploaded to the host.
+    """
     sha256: Sha256
 
     @property
@@ -65,34 +63,25 @@ class WslPackage(File):
 class Access(Closed):
     """SSH access to the distro; without a key there is none, and the plan ends with the distro."""
 
-    key: Annotated[str, AfterValidator(public_key)] | None = Field(
-        default=None, description="The public key of the machine that runs winhost."
-    )
-    port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = Field(
-        default=None, description="Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."
-    )
-    allow: tuple[IPv4Network, ...] = Field(
-        default=(),
-        description=(
-            "IPv4 networks that may connect, as 192.0.2.0/24. Default: those that the "
-            "host itself is in. The computer that runs winhost has to be in one of them."
-        ),
-    )
+    key: Annotated[str, AfterValidator(public_key)] | None = None
+    """The public key of the machine that runs winhost."""
+    port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
+    """Left out: 22 bridged, else 2222, because Windows may have an sshd of its own."""
+    allow: tuple[IPv4Network, ...] = ()
+    """IPv4 networks that may connect, as 192.0.2.0/24. Default: those that the host itself is in. The computer that
+    runs winhost has to be in one of them.
+    """
 
 
 class Bridge(Closed):
     """The distro as a machine of its own in the host's network."""
 
-    switch: Name = Field(
-        default="winhost", description="The external switch to bridge to; made on `adapter` where it is not there."
-    )
-    adapter: str | None = Field(
-        default=None,
-        description=(
-            "The network adapter to make the switch on, by name or interface GUID, or auto: a wired "
-            "one with a link, rather not the one that winhost comes through. No other one is touched."
-        ),
-    )
+    switch: Name = "winhost"
+    """The external switch to bridge to; made on `adapter` where it is not there."""
+    adapter: str | None = None
+    """The network adapter to make the switch on, by name or interface GUID, or auto: a wired one with a link, rather
+    not the one that winhost comes through. No other one is touched.
+    """
     address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = "dhcp"
     gateway: IPv4Address | None = None
     dns: tuple[IPv4Address, ...] = ()
@@ -112,13 +101,11 @@ class Bridge(Closed):
 class Containers(Closed):
     """Pinned versions of what runs containers in the distro; they are not upgraded automatically."""
 
-    ubuntu: Annotated[str, matching("[a-z]{2,20}", "one word in small letters, as noble")] = Field(
-        description="The code name of the image's Ubuntu, by which Docker sorts its packages."
-    )
+    ubuntu: Annotated[str, matching("[a-z]{2,20}", "one word in small letters, as noble")]
+    """The code name of the image's Ubuntu, by which Docker sorts its packages."""
     docker: Debian
-    toolkit: Debian = Field(
-        description="nvidia-container-toolkit: 1.20.0 and later know the whole driver that WSL mounts."
-    )
+    toolkit: Debian
+    """nvidia-container-toolkit: 1.20.0 and later know the whole driver that WSL mounts."""
 
     @field_validator("toolkit")
     @classmethod
@@ -135,57 +122,40 @@ class Watcher(Closed):
 
     account: str
     settings: str
-    key: str = Field(description="A secret reference to the yield key.")
+    key: str
+    """A secret reference to the yield key."""
     digest: Sha256
 
 
 class Wsl2Settings(Closed):
     """Settings of the WSL 2 path. What only you can know has no default."""
 
-    network: Literal["auto", "bridged", "mirrored", "nat"] = Field(
-        default="auto",
-        description="auto: bridged where `bridge` says how, else mirrored where this Windows and WSL can, else NAT.",
-    )
+    network: Literal["auto", "bridged", "mirrored", "nat"] = "auto"
+    """auto: bridged where `bridge` says how, else mirrored where this Windows and WSL can, else NAT."""
     bridge: Bridge | None = None
     account: Account = "winhost"
-    administrator: bool = Field(
-        default=False,
-        description=(
-            "Whether the account that owns the distro is an administrator: only for where WSL is seen to refuse others."
-        ),
-    )
+    administrator: bool = False
+    """Whether the account that owns the distro is an administrator: only for where WSL is seen to refuse others."""
     distro: Name = "winhost"
-    image: Annotated[File, BeforeValidator(named)] = Field(
-        description="The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."
-    )
+    image: Annotated[File, BeforeValidator(named)]
+    """The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."""
     wsl: WslPackage
-    memory: Annotated[str, AfterValidator(memory_value)] = Field(
-        default="auto", description="What Linux gets: auto, or as 48 GiB."
-    )
-    swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_as_text)] = Field(
-        default="auto",
-        description="auto: the default of WSL, a quarter of memory; 0: none, as Kubernetes requires; or a size.",
-    )
+    memory: Annotated[str, AfterValidator(memory_value)] = "auto"
+    """What Linux gets: auto, or as 48 GiB."""
+    swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_as_text)] = "auto"
+    """auto: the default of WSL, a quarter of memory; 0: none, as Kubernetes requires; or a size."""
     processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
     access: Access = Access()
     containers: Containers
-    never_sleep: bool = Field(
-        default=False, description="Whether the active power plan is set never to sleep or hibernate on AC power."
-    )
-    endpoint: PublishedEndpoint | None = Field(
-        default=None,
-        description=(
-            "What serves in the distro for other machines: Windows opens or forwards its port. `--workload` sets it."
-        ),
-    )
+    never_sleep: bool = False
+    """Whether the active power plan is set never to sleep or hibernate on AC power."""
+    endpoint: PublishedEndpoint | None = None
+    """What serves in the distro for other machines: Windows opens or forwards its port. `--workload` sets it."""
 
-    watchers: tuple[Watcher, ...] = Field(
-        default=(),
-        description=(
-            "The watchers that ask for the GPUs in the sessions of people at the desktop. `--workload` sets them, by "
-            "availability.yield_to."
-        ),
-    )
+    watchers: tuple[Watcher, ...] = ()
+    """The watchers that ask for the GPUs in the sessions of people at the desktop. `--workload` sets them, by
+    availability.yield_to.
+    """
 
     @model_validator(mode="after")
     def _agrees(self) -> "Wsl2Settings":

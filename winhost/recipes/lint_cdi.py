@@ -2,14 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from packaging.version import Version
 
-from winhost.findings.finding import Found
+from winhost.core.dataclass import dataclass
+from winhost.findings.finding import Found, run
 from winhost.recipes.recipe_case import RecipeTarget, version_of
 from winhost.recipes.recipe_text import SourceFile
-from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents
+from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents, keys_twice
 
 FIRST, LAST = Version("0.3.0"), Version("1.1.0")
 _DIGITS_SINCE = Version("0.5.0")
@@ -20,6 +22,18 @@ _FIELDS_SINCE = (
     ("netDevices", "hostInterfaceName", Version("1.1.0")),
 )
 _EDITS_SINCE = (("additionalGids", Version("0.7.0")), ("intelRdt", Version("0.7.0")))
+_HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
+_THERE = (r"(?s).+", "it has to be there")
+# By the list and the field of its items: what a value has to be, as the library of CDI checks it.
+_EDIT_RULES: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "hooks": {"hookName": ("|".join(_HOOKS), f"it is one of {', '.join(_HOOKS)}"), "path": _THERE},
+    "deviceNodes": {
+        "path": _THERE,
+        "type": ("[bcup]?", "it is b, c, u or p"),
+        "permissions": ("[rwm]*", "it has no letters but r, w and m"),
+    },
+    "mounts": {"hostPath": _THERE, "containerPath": _THERE},
+}
 _KIND = re.compile(r"[A-Za-z][\w.-]*[A-Za-z0-9]/[A-Za-z][\w.-]*")
 _GPU = "nvidia.com/gpu"
 _DRIVER = re.compile(r"libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)$")
@@ -27,38 +41,60 @@ _LIBRARIES = ("/usr/lib/wsl", "/usr/lib/wsl/lib")
 _STORE = ("/usr/lib/wsl/", "/dev/dxg")
 
 
-def cdi_findings(source: SourceFile, target: RecipeTarget) -> Iterator[Found]:
+@dataclass(frozen=True)
+class CdiCase:
+    """A specification, and the machine that it is for."""
+
+    document: YamlNode
+    target: RecipeTarget
+
+    @cached_property
+    def version(self) -> Version | None:
+        """None for what is none."""
+        found = self.document.get("cdiVersion")
+        return version_of(found.value) if found.value and found.tag not in ("float", "int") else None
+
+    @cached_property
+    def nodes(self) -> list[YamlNode]:
+        """The paths of devices."""
+        return list(_paths(self.document, "deviceNodes", "path", "hostPath"))
+
+    @cached_property
+    def mounts(self) -> list[YamlNode]:
+        """The paths of mounts, within containers and outside."""
+        return list(_paths(self.document, "mounts", "hostPath", "containerPath"))
+
+    @cached_property
+    def folders(self) -> list[YamlNode]:
+        """The mounts of whole folders, whatever is in them."""
+        return [each for each in self.mounts if ".so" not in each.value.rpartition("/")[2]]
+
+
+def cdi_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
     """All that is wrong in a specification."""
     try:
         found = documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
     except NotYaml as wrong:
-        yield Found("unreadable", wrong.place, {"problem": str(wrong)})
-        return
-    document = YamlNode(source, found[0].node) if found else YamlNode(source, None)
-    version = yield from _version(document)
-    yield from _kind(document)
-    yield from _devices(document, version)
-    yield from _fields(document, version)
-    yield from _files(document, target)
+        return [Found("unreadable", wrong.place, {"problem": str(wrong)})]
+    case = CdiCase(YamlNode(source, found[0].node if found else None), target)
+    twice = [Found(slip.code, slip.start, slip.words) for slip in keys_twice(case.document)]
+    return [*twice, *run(RULES if case.document.get("devices").items() else OF_ANY, case)]
 
 
-def _version(document: YamlNode) -> Generator[Found, None, Version | None]:
-    """Yields what is wrong with it, and returns it."""
-    found = document.get("cdiVersion")
+def versions(case: CdiCase) -> Iterator[Found]:
+    """The version is there, a text, and one that is known."""
+    found = case.document.get("cdiVersion")
     if not found.value:
-        yield Found("no-cdi-version", document.start if document.node else 0)
-        return None
-    if found.tag in ("float", "int"):
+        yield Found("no-cdi-version", case.document.start if case.document.node else 0)
+    elif found.tag in ("float", "int"):
         yield Found("cdi-version-number", found.start, {"value": found.value})
-        return None
-    version = version_of(found.value)
-    if version is None or not FIRST <= version <= LAST:
+    elif case.version is None or not FIRST <= case.version <= LAST:
         yield Found("cdi-version-unknown", found.start, {"value": found.value, "first": FIRST, "last": LAST})
-    return version
 
 
-def _kind(document: YamlNode) -> Iterator[Found]:
-    found = document.get("kind")
+def kind(case: CdiCase) -> Iterator[Found]:
+    """The kind of device is NVIDIA's GPUs."""
+    found = case.document.get("kind")
     if not _KIND.fullmatch(found.value):
         shown = f", not {found.value}" if found.value else ""
         yield Found("no-cdi-kind", found.start if found.node else 0, {"found": shown})
@@ -66,7 +102,9 @@ def _kind(document: YamlNode) -> Iterator[Found]:
         yield Found("other-kind", found.start, {"value": found.value})
 
 
-def _devices(document: YamlNode, version: Version | None) -> Iterator[Found]:
+def devices(case: CdiCase) -> Iterator[Found]:
+    """Each device has a name of its own, and changes something in a container."""
+    document, version = case.document, case.version
     found = document.get("devices")
     if not found.items():
         yield Found("no-cdi-devices", found.start if found.node else 0)
@@ -86,8 +124,9 @@ def _devices(document: YamlNode, version: Version | None) -> Iterator[Found]:
             yield Found("device-without-edits", each.start, words)
 
 
-def _fields(document: YamlNode, version: Version | None) -> Iterator[Found]:
+def fields(case: CdiCase) -> Iterator[Found]:
     """Fields of a later version than the file says, each once."""
+    document, version = case.document, case.version
     used = [
         (name, since, node) for list_name, name, since in _FIELDS_SINCE for node in _paths(document, list_name, name)
     ]
@@ -97,6 +136,29 @@ def _fields(document: YamlNode, version: Version | None) -> Iterator[Found]:
         if version is not None and version < since and node.node is not None and name not in told:
             told.add(name)
             yield Found("cdi-version-low", node.start, {"field": name, "needed": since, "value": version})
+
+
+def paths(case: CdiCase) -> Iterator[Found]:
+    """Paths that are not absolute."""
+    for each in (*case.nodes, *case.mounts, *_paths(case.document, "hooks", "path")):
+        if not each.value.startswith("/"):
+            yield Found("not-absolute-path", each.start, {"value": each.value})
+
+
+def bad_edits(case: CdiCase) -> Iterator[Found]:
+    """Values for which the specification is refused as a whole."""
+    for edits in _edits(case.document):
+        for list_name, rules in _EDIT_RULES.items():
+            for each in edits.get(list_name).items():
+                for field, (pattern, rule) in rules.items():
+                    value = each.get(field)
+                    if not re.fullmatch(pattern, value.value) and not (value.node is not None and not value.is_scalar):
+                        words = {"field": f"{field} of {list_name}", "value": value.value or "empty", "rule": rule}
+                        yield Found("cdi-bad-edit", value.start if value.node else each.start, words)
+        for each in edits.get("env").items():
+            if not re.match(r"[^=]+=", each.value):
+                words = {"field": "A variable", "value": each.value or "empty", "rule": "it is written NAME=VALUE"}
+                yield Found("cdi-bad-edit", each.start, words)
 
 
 def _edits(document: YamlNode) -> list[YamlNode]:
@@ -110,46 +172,42 @@ def _paths(document: YamlNode, list_name: str, *names: str) -> Iterator[YamlNode
             yield from (found for name in names if (found := each.get(name)).value)
 
 
-def _files(document: YamlNode, target: RecipeTarget) -> Iterator[Found]:
-    nodes = list(_paths(document, "deviceNodes", "path", "hostPath"))
-    mounts = list(_paths(document, "mounts", "hostPath", "containerPath"))
-    for each in (*nodes, *mounts, *_paths(document, "hooks", "path")):
-        if not each.value.startswith("/"):
-            yield Found("not-absolute-path", each.start, {"value": each.value})
-    if not document.get("devices").items():
-        return
-    folders = [each for each in mounts if ".so" not in each.value.rpartition("/")[2]]  # whatever is in them
-    if not folders and not any("libcuda" in each.value for each in mounts):
-        yield Found("no-driver-library", document.start)
-    yield from _of_driver(mounts, target)
-    if target.path == "wsl2":
-        yield from _of_wsl(document, nodes, mounts, folders)
-    elif target.path is not None and (odd := next((n for n in (*nodes, *mounts) if n.value.startswith(_STORE)), None)):
+def driver(case: CdiCase) -> Iterator[Found]:
+    """Compare the driver of the mounted files with the target's. Files of WSL do not name theirs."""
+    if not case.folders and not any("libcuda" in each.value for each in case.mounts):
+        yield Found("no-driver-library", case.document.start)
+    found = {match[1]: each for each in case.mounts if (match := _DRIVER.search(each.value))}
+    if len(found) > 1:
+        first = next(iter(found.values()))
+        yield Found("cdi-of-two-drivers", first.start, {"value": ", ".join(sorted(found))})
+    loaded = case.target.driver if case.target.path != "wsl2" else None
+    for version, each in found.items():
+        if loaded is not None and Version(version).release[: len(loaded.release)] != loaded.release:
+            yield Found("cdi-of-other-driver", each.start, {"value": version, "driver": loaded})
+
+
+def wsl(case: CdiCase) -> Iterator[Found]:
+    """A specification of WSL names its device and libraries, and any other none of them."""
+    places = (*case.nodes, *case.mounts)
+    if case.target.path == "wsl2":
+        yield from _lacks_of_wsl(case)
+    elif case.target.path and (odd := next((each for each in places if each.value.startswith(_STORE)), None)):
         yield Found("only-for-wsl", odd.start, {"value": odd.value})
 
 
-def _of_driver(mounts: list[YamlNode], target: RecipeTarget) -> Iterator[Found]:
-    """Compare the driver of the mounted files with the target's. Files of WSL do not name theirs."""
-    versions = {found[1]: each for each in mounts if (found := _DRIVER.search(each.value))}
-    if len(versions) > 1:
-        first = next(iter(versions.values()))
-        yield Found("cdi-of-two-drivers", first.start, {"value": ", ".join(sorted(versions))})
-    for version, each in versions.items():
-        driver = target.driver if target.path != "wsl2" else None
-        if driver is not None and Version(version).release[: len(driver.release)] != driver.release:
-            yield Found("cdi-of-other-driver", each.start, {"value": version, "driver": driver})
-
-
-def _of_wsl(
-    document: YamlNode, nodes: list[YamlNode], mounts: list[YamlNode], folders: list[YamlNode]
-) -> Iterator[Found]:
+def _lacks_of_wsl(case: CdiCase) -> Iterator[Found]:
+    document, nodes, mounts = case.document, case.nodes, case.mounts
     if odd := next((each for each in nodes if each.value.startswith("/dev/nvidia")), None):
         yield Found("not-for-wsl", odd.start, {"value": odd.value})
     elif not any(each.value == "/dev/dxg" for each in (*nodes, *mounts)):
         yield Found("no-dxg", document.start)
     elif not any("libdxcore" in each.value or each.value.rstrip("/") in _LIBRARIES for each in mounts):
         yield Found("no-dxcore", document.start)
-    elif not any("/drivers" in each.value or each.value.rstrip("/") in _LIBRARIES for each in folders) and not any(
+    elif not any("/drivers" in each.value or each.value.rstrip("/") in _LIBRARIES for each in case.folders) and not any(
         "libnvidia-encode" in each.value or "libnvcuvid" in each.value for each in mounts
     ):
         yield Found("no-video-libraries", document.start)
+
+
+OF_ANY = (versions, kind, devices, fields, bad_edits, paths)
+RULES = (*OF_ANY, driver, wsl)

@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from winhost.findings.finding import Found, TextEdit
+from winhost.findings.finding import Found, TextEdit, run
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.errors import did_you_mean
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
+from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.written_sizes import docker_size, in_gib
-from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, without
+from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, keys_twice, without
 from winhost.serving.computed import SHM_LEAST
 
 _KINDS: Mapping[str, Callable[[YamlNode], bool]] = {
@@ -33,21 +34,22 @@ def daemon_keys() -> Mapping[str, Any]:
     return read
 
 
-def daemon_findings(source: SourceFile, path: str | None) -> Iterator[Found]:
-    """All that is wrong in a daemon.json. path: where it is, as for recipes."""
+def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
+    """All that is wrong in a daemon.json."""
+    found: list[Found] = []
     if source.encoding != "utf-8":
-        yield Found("not-utf-8", 0, {"encoding": source.encoding.upper()})
+        found = [Found("not-utf-8", 0, {"encoding": source.encoding.upper()})]
     elif source.text.startswith(MARK):
-        yield Found("byte-order-mark", 0, {}, (TextEdit(0, 1, ""),))
+        found = [Found("byte-order-mark", 0, {}, (TextEdit(0, 1, ""),))]
     try:
         document = json_document(source)
     except NotYaml as wrong:
-        yield Found("not-json", wrong.place, {"problem": str(wrong)})
-        return
-    for rule in RULES:
-        yield from rule(document)
-    if path == "wsl2":
-        yield from _on_wsl(document)
+        return [*found, Found("not-json", wrong.place, {"problem": str(wrong)})]
+    if not document.is_map:
+        words = {"name": "The file", "kind": _SAID["map"]}
+        return [*found, Found("wrong-kind", document.start if document.node else 0, words)]
+    found += [Found(slip.code, slip.start, slip.words) for slip in keys_twice(document)]
+    return [*found, *run((*RULES, on_wsl) if target.path == "wsl2" else RULES, document)]
 
 
 def keys(document: YamlNode) -> Iterator[Found]:
@@ -64,6 +66,18 @@ def keys(document: YamlNode) -> Iterator[Found]:
             yield Found("unknown-key", place, {"name": name, "near": f"{near}"})
         elif name not in either and not _KINDS[kinds[name]](value):
             yield Found("wrong-kind", place, {"name": name, "kind": _SAID[kinds[name]]})
+        else:
+            yield from _within(name, value)
+
+
+def _within(name: str, value: YamlNode) -> Iterator[Found]:
+    """Values inside of a list or an object, of which Docker takes one kind alone."""
+    kind = next((kind for kind, names in daemon_keys()["within"].items() if name in names.split()), "")
+    entries = [(f"{name}.{key}", each) for key, each in value.pairs()]
+    entries += [(f"{name}[{at}]", each) for at, each in enumerate(value.items())]
+    for path, each in entries if kind else ():
+        if not _KINDS[kind](each):
+            yield Found("wrong-kind", each.start, {"name": path, "kind": _SAID[kind]})
 
 
 def hosts(document: YamlNode) -> Iterator[Found]:
@@ -150,7 +164,8 @@ def other(document: YamlNode) -> Iterator[Found]:
         yield Found("debug-left-on", debug.start, {}, without(debug, document))
 
 
-def _on_wsl(document: YamlNode) -> Iterator[Found]:
+def on_wsl(document: YamlNode) -> Iterator[Found]:
+    """Find data on a disk of Windows."""
     root = document.get("data-root")
     if root.value.startswith("/mnt/") and root.value[6:7] in ("", "/"):
         yield Found("data-on-windows", root.start, {"value": root.value})

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, Found
+from winhost.findings.finding import FileFinding, Found, Position, run, tell
 from winhost.recipes import (
     rules_of_containers,
     rules_of_exposure,
@@ -61,9 +61,9 @@ def read_recipe(source: SourceFile) -> Recipe | None:
     try:
         match form:
             case RecipeForm.COMPOSE:
-                return read_compose(source)
+                return replace(read_compose(source.filled), template=source.is_template)
             case RecipeForm.KUBERNETES:
-                return read_kubernetes(source)
+                return replace(read_kubernetes(source.filled), template=source.is_template)
             case RecipeForm.SYSTEMD | RecipeForm.QUADLET:
                 return read_unit(source)
             case RecipeForm.ENVIRONMENT:
@@ -86,7 +86,7 @@ COMMON = (
 )
 PREFIX = "serve"
 ROUNDS = 7  # a mend can make room for another
-Find = Callable[[SourceFile], list[tuple[str, Found]]]
+Find = Callable[[SourceFile], list[Found]]
 
 
 @dataclass(frozen=True)
@@ -110,99 +110,85 @@ def lint_recipe(data: bytes, target: RecipeTarget, *, mend: bool = False) -> Lin
         return LintedRecipe(None, (), (), data)
     secrets = tuple(secret for engine in recipe.engines for secret in secrets_of(engine))
     cases = [RecipeCase(engine, recipe, target, source) for engine in recipe.engines]
-    rounds = list(_rounds(data, partial(_in_recipe, target=target), ROUNDS if mend else 1))
-    return LintedRecipe(
-        form=recipe.form,
-        versions=tuple(str(case.version) if case.version else None for case in cases),
-        findings=_over(rounds, PREFIX, secrets),
-        mended=rounds[-1].data,
-        secrets=secrets,
-    )
+    findings, mended = _mended(data, partial(_in_recipe, target=target), PREFIX, secrets, ROUNDS if mend else 1)
+    versions = tuple(str(case.version) if case.version else None for case in cases)
+    return LintedRecipe(recipe.form, versions, findings, mended, secrets)
 
 
 def lint_docker_daemon(data: bytes, target: RecipeTarget, *, mend: bool = False) -> LintedRecipe:
     """The same of a daemon.json."""
-
-    def found(source: SourceFile) -> list[tuple[str, Found]]:
-        return [("", each) for each in daemon_findings(source, target.path)]
-
-    rounds = list(_rounds(data, found, ROUNDS if mend else 1, mark=True))
-    return LintedRecipe("daemon.json", (), _over(rounds, "docker-daemon", ()), rounds[-1].data)
+    find = partial(daemon_findings, target=target)
+    findings, mended = _mended(data, find, "docker-daemon", (), ROUNDS if mend else 1, mark=True)
+    return LintedRecipe("daemon.json", (), findings, mended)
 
 
 def lint_cdi(data: bytes, target: RecipeTarget) -> LintedRecipe:
     """The same of a specification of CDI, which is never mended but written anew."""
-    source = SourceFile.of(data)
-    only = _Round(data, source, [("", each) for each in cdi_findings(source, target)])
-    return LintedRecipe("cdi", (), _over([only], "cdi", ()), data)
+    findings, _ = _mended(data, partial(cdi_findings, target=target), "cdi", (), 1)
+    return LintedRecipe("cdi", (), findings, data)
 
 
-def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[tuple[str, Found]]:
+def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[Found]:
+    """A finding that several engines share is reported once, and a doubtful one is not fixed."""
     recipe = read_recipe(source)
-    return list(_found(recipe, source, target)) if recipe else []
-
-
-def _found(recipe: Recipe, source: SourceFile, target: RecipeTarget) -> Iterator[tuple[str, Found]]:
-    """Pair each finding with the name of its engine; a finding that several engines share is reported once, and a
-    doubtful one is not fixed.
-    """
-    seen: set[tuple[str, int]] = set()
-    for problem, place in recipe.unread:
-        yield "", Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
-    for place, level in sleep_levels(source.text):
-        yield "", Found("level-not-read", place, {"level": level})
+    if recipe is None:
+        return []
+    once: dict[tuple[str, int | Position], Found] = {}
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
-        for rule in RULES if case.other is None else COMMON:
-            for each in rule(case):
-                lacks = each.place == engine.at.start
-                if (each.code, each.place) not in seen and not (lacks and engine.partial):
-                    seen.add((each.code, each.place))
-                    yield engine.where, replace(each, edits=()) if each.doubt else each
+        for each in run(RULES if case.other is None else COMMON, case):
+            lacks, elsewhere = each.place == engine.at.start, engine.partial or recipe.template
+            if not (lacks and elsewhere):
+                edits = () if each.doubt or recipe.template else each.edits
+                once.setdefault((each.code, each.place), replace(each, edits=edits, where=engine.where))
+    return [*_in_whole(recipe, source), *once.values()]
+
+
+def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Found]:
+    """Find what is true of the file, and of none of its engines."""
+    for problem, place in recipe.unread:
+        yield Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
+    for slip in recipe.slips if not recipe.template else ():  # of a template, they may be of two branches
+        yield Found(slip.code, slip.start, slip.words)
+    if recipe.template:
+        yield Found("template-values", max(source.text.find("{{"), 0))
+    for place, level in sleep_levels(source.text):
+        yield Found("level-not-read", place, {"level": level})
 
 
 # --- Mending, and what was found in the course of it ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Round:
-    """A file as it stands between two mendings, with what is found in it."""
-
-    data: bytes
-    source: SourceFile
-    found: list[tuple[str, Found]]
-
-
-def _rounds(data: bytes, find: Find, most: int, *, mark: bool = False) -> Iterator[_Round]:
-    """The file as it is; then as it is mended, until nothing more can be."""
-    for _ in range(most):
+def _mended(
+    data: bytes, find: Find, prefix: str, secrets: Sequence[str], most: int, *, mark: bool = False
+) -> tuple[tuple[FileFinding, ...], bytes]:
+    """The findings of a file, and the file as it is after so many rounds at most, in all but the last of which what can
+    be mended is.
+    """
+    rounds: list[list[FileFinding]] = []
+    while True:
         source = SourceFile.of(data, mark=mark)
         found = find(source)
-        yield _Round(data, source, found)
-        new = source.edited(apart([each.edits for _, each in found if each.edits]))
-        if new == data:
-            return
+        rounds.append(tell(ROWS, prefix, found, source.position, secrets))
+        new = source.edited(apart([each.edits for each in found if each.edits]))
+        if new == data or len(rounds) == most:
+            return _over(rounds), data
         data = new
 
 
-def _over(rounds: Sequence[_Round], prefix: str, secrets: Sequence[str]) -> tuple[FileFinding, ...]:
+def _over(rounds: Sequence[Sequence[FileFinding]]) -> tuple[FileFinding, ...]:
     """Merge the findings of all rounds: a fix can bring up further ones, as a corrected `--tensor-parallel-size` then
     needs /dev/shm. Findings that are gone in the last round are fixed.
     """
-    by_round = [_told(each, prefix, secrets) for each in rounds]
-    every, seen = list(by_round[0]), {each.sentence for each in by_round[0]}
-    for before, after in pairwise(by_round):
+    every, seen = list(rounds[0]), {each.sentence for each in rounds[0]}
+    for before, after in pairwise(rounds):
         stays = Counter((each.code, each.subject) for each in before if not each.fixed)
         for each in after:
             stays[each.code, each.subject] -= 1
             if each.sentence not in seen and stays[each.code, each.subject] < 0:
                 seen.add(each.sentence)
                 every.append(each)
-    if len(by_round) > 1:
-        left = {(each.code, each.subject) for each in by_round[-1]}
+    if len(rounds) > 1:
+        left = {(each.code, each.subject) for each in rounds[-1]}
         every = [replace(each, fixed=each.fixed or (each.code, each.subject) not in left) for each in every]
     return tuple(sorted(every, key=lambda each: (each.line, each.column, each.code)))
-
-
-def _told(one: _Round, prefix: str, secrets: Sequence[str]) -> list[FileFinding]:
-    return [ROWS.tell(prefix, each, one.source.position(each.place), where, secrets) for where, each in one.found]

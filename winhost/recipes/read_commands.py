@@ -31,6 +31,14 @@ _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
 _BEFORE = ("exec", "sudo", "nohup", "env", "time", "setsid")
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _OF_POWERSHELL = re.compile(r"\$env:(\w+)$", re.IGNORECASE)
+# Options by which vLLM is told where nobody knows the image.
+_OWN = (
+    "--tensor-parallel-size",
+    "--gpu-memory-utilization",
+    "--max-model-len",
+    "--served-model-name",
+    "--max-num-seqs",
+)
 DEEPEST = 4  # shells within shells
 STARTS = re.compile(
     r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang\s+serve\b|\bllama-server\b|\bollama\s+serve\b"
@@ -45,47 +53,51 @@ DEEPEST_KEY = 12
 
 def read_commands(source: SourceFile) -> Recipe:
     """Every engine that a text starts; variables that it exports before count for those that follow."""
-    engines = [engine for script in _scripts(source) for engine in _started_by(script, source)]
+    engines = [engine for script in _scripts(source) for engine in _started_by(*script, source)]
     for number, engine in enumerate(engines, 1):
         engine.where = engine.where if len(engines) == 1 else f"{engine.where} {number}"
     return Recipe(RecipeForm.COMMAND, tuple(engines))
 
 
-def _scripts(source: SourceFile) -> Sequence[PlacedText]:
-    """The texts for a shell in a file: the code of a page, the commands of a file in YAML, else all of it."""
-    text = source.text
+def _scripts(source: SourceFile) -> Sequence[tuple[PlacedText, bool]]:
+    """The texts for a shell in a file: the code of a page, the commands of a file in YAML, else all of it. With each,
+    whether it is one command, whose lines end where words do.
+    """
+    text, whole = source.text, (source.whole, False)
     if text.startswith("#!"):
-        return [source.whole]
+        return [whole]
     fenced = [found.span("code") for found in FENCED.finditer(text) if found["language"].lower() in _LANGUAGES]
-    codes = [source.whole.part(*span) for span in fenced if STARTS.search(text, *span)]
+    codes = [(source.whole.part(*span), False) for span in fenced if STARTS.search(text, *span)]
     if codes or not STARTS.search(FENCED.sub("", text)):
         return codes
     if not _MAPPING.match(text):
-        return [source.whole]
+        return [whole]
     try:
-        found = [node for document in documents(source) if document.is_map for node in _commands_in(document)]
+        return [found for document in documents(source) if document.is_map for found in _commands_in(document)]
     except NotYaml:
-        return [source.whole]
-    return [node.text for node in found]
+        return [whole]
 
 
-def _commands_in(node: YamlNode, depth: int = 0) -> Iterator[YamlNode]:
-    """The values for a shell, by their keys."""
-    for name, value in node.pairs() if depth < DEEPEST_KEY else ():
+def _commands_in(node: YamlNode, path: tuple[str, ...] = ()) -> Iterator[tuple[PlacedText, bool]]:
+    """The values for a shell, by their keys; llama-swap has no shell, and splits `cmd` of a model into words."""
+    for name, value in node.pairs() if len(path) < DEEPEST_KEY else ():
         for each in value.items() or [value]:
             if each.is_scalar and name.lower() in _KEYS and STARTS.search(each.value):
-                yield each
-            yield from _commands_in(each, depth + 1)
+                yield each.text, len(path) == 2 and (path[0], name) == ("models", "cmd")
+            yield from _commands_in(each, (*path, name))
 
 
-def _started_by(script: PlacedText, source: SourceFile) -> Iterator[RecipeEngine]:
+def _started_by(script: PlacedText, one_command: bool, source: SourceFile) -> Iterator[RecipeEngine]:
     shell = shell_of(script.value)
     found, slips = commands(script, shell)
+    if one_command:
+        found = [Command(tuple(word for command in found for word in command.words))]
+        slips = [slip for slip in slips if "continu" not in slip.code and slip.code != "comment-in-command"]
     exported: list[Setting] = []
     for command, lost in _joined(found, source, shell):
         engine = engine_of(command.words, RecipeForm.COMMAND, slips)
         if engine and (engine.in_container or has_port(engine)):
-            _let_know(engine, exported)
+            let_know(engine, exported)
             engine.slips += [*slips, *lost]
             engine.editor = CommandEditor(source, engine, shell)
             yield engine
@@ -157,11 +169,11 @@ def engine_of(words: Sequence[PlacedText], form: RecipeForm, slips: list[Slip], 
 
 def _with(engine: RecipeEngine | None, before: list[Setting]) -> RecipeEngine | None:
     if engine:
-        _let_know(engine, before)
+        let_know(engine, before)
     return engine
 
 
-def _let_know(engine: RecipeEngine, variables: Sequence[Setting]) -> None:
+def let_know(engine: RecipeEngine, variables: Sequence[Setting]) -> None:
     """Variables of the shell, which a container gets only where it names them."""
     if engine.in_container:
         engine.outside[:0] = variables
@@ -280,7 +292,8 @@ def with_command(
     found = engine_of(inside, engine.form, slips, depth) if inside else None
     named = (image.value or "") if image else ""
     takes_options = any(word.value.partition("=")[0].replace("_", "-") in names("engine") for word in inside)
-    own = has_entrypoint(named) or (found is None and entry is None and is_derived(named) and takes_options)
+    unknown = "$" in named and any(word.value.partition("=")[0].replace("_", "-") in _OWN for word in inside)
+    own = has_entrypoint(named) or unknown or (found is None and entry is None and is_derived(named) and takes_options)
     other = kind_of(named)
     if found is None and other and entry is None:
         read_other(other, inside, engine)

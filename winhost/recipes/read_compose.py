@@ -11,7 +11,16 @@ from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeF
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip, commands
 from winhost.recipes.words import IMAGE, add_to, variable
-from winhost.recipes.yaml_nodes import YamlNode, documents, item_after, pair_after, with_pairs, without, without_items
+from winhost.recipes.yaml_nodes import (
+    YamlNode,
+    documents,
+    item_after,
+    keys_twice,
+    pair_after,
+    with_pairs,
+    without,
+    without_items,
+)
 
 # Keys of a service, and the option of `docker run` that says the same.
 SAME = {
@@ -42,8 +51,9 @@ _DEVICES = ("deploy", "resources", "reservations", "devices")
 
 def read_compose(source: SourceFile) -> Recipe:
     """Every service with vLLM in it. Raises NotYaml."""
-    engines = []
+    engines, slips = list[RecipeEngine](), list[Slip]()
     for document in documents(source):
+        slips += keys_twice(document)
         services = dict(document.get("services").pairs())
         bases = {name for service in services.values() if (name := _base(service))}
         for name, service in services.items():
@@ -52,7 +62,7 @@ def read_compose(source: SourceFile) -> Recipe:
                 engine.where = f"service {name}"
                 engine.partial = name in bases or _is_partial(whole)
                 engines.append(engine)
-    return Recipe(RecipeForm.COMPOSE, tuple(engines))
+    return Recipe(RecipeForm.COMPOSE, tuple(engines), slips=tuple(slips))
 
 
 def _base(service: YamlNode) -> str:
@@ -162,7 +172,7 @@ def _settings(name: str, value: YamlNode) -> Iterator[Setting]:
     if option is None or (not value and name != "privileged"):
         return
     if value.is_list and name != "security_opt":
-        yield from (_setting(option, each) for each in value.items())
+        yield from (_setting(option, each) for each in value.items() if each.is_scalar or name != "gpus")
     else:
         yield _setting(option, value)
 
@@ -183,8 +193,8 @@ def _setting(option: str, value: YamlNode) -> Setting:
 
 def _devices(service: YamlNode, engine: RecipeEngine) -> None:
     """`deploy.resources.reservations.devices`: the GPUs, as `--gpus` has them."""
-    node = service.get(*_DEVICES)
-    for device in node.items():
+    reserved = service.get(*_DEVICES).items()
+    for device in [*reserved, *(each for each in service.get("gpus").items() if each.is_map)]:
         told = dict(device.pairs())
         ids = [each.value for each in told["device_ids"].items()] if "device_ids" in told else []
         count = told.get("count")
@@ -192,7 +202,7 @@ def _devices(service: YamlNode, engine: RecipeEngine) -> None:
         shown = count.text if count is not None and not ids else None
         at = PlacedText("", (), device.start, device.start)
         engine.container.append(Setting("--gpus", word, shown or at, shown, (), "devices"))
-        if "capabilities" not in told:
+        if "capabilities" not in told and device in reserved:
             engine.places = {**engine.places, "no capabilities": at}
         if ids and count is not None:
             engine.places = {**engine.places, "counted and named": count.key_text}

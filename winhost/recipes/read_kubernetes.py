@@ -9,7 +9,7 @@ from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeF
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip
 from winhost.recipes.words import IMAGE
-from winhost.recipes.yaml_nodes import YamlNode, documents, pair_after, without
+from winhost.recipes.yaml_nodes import YamlNode, documents, keys_twice, pair_after, without
 
 _PODS = {
     "Pod": (("spec",),),
@@ -29,7 +29,9 @@ SHM = "/dev/shm"  # noqa: S108 - its name
 def read_kubernetes(source: SourceFile) -> Recipe:
     """Every container with vLLM in it. Raises NotYaml."""
     found: list[YamlNode] = []
+    slips: list[Slip] = []
     for document in documents(source):
+        slips += keys_twice(document)
         found += document.get("items").items() if document.get("kind").value == "List" else [document]
     services = {each.get("metadata", "name").value: each for each in found if each.get("kind").value == "Service"}
     engines = []
@@ -42,7 +44,7 @@ def read_kubernetes(source: SourceFile) -> Recipe:
                     engine.where = f"{kind} {name}"
                     _services(engine, services)
                     engines.append(engine)
-    return Recipe(RecipeForm.KUBERNETES, tuple(engines))
+    return Recipe(RecipeForm.KUBERNETES, tuple(engines), slips=tuple(slips))
 
 
 def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import TextEdit
 from winhost.recipes.command_editor import removed_words
-from winhost.recipes.read_commands import engine_of, with_command
+from winhost.recipes.read_commands import engine_of, let_know, with_command
 from winhost.recipes.read_compose import without_comments
-from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting, is_secret
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import Slip, commands
 from winhost.recipes.words import IMAGE, add_to, container_options, read_container, variable
@@ -152,9 +152,17 @@ def _of_service(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine |
         if engine is not None:
             engine.where, engine.places = "unit", {**engine.places, "ExecStart": entry.key, "command": words[0]}
             break
-    if engine is not None and not engine.in_container:
-        engine.variables[:0] = _variables(found, "Service")
+    variables = _variables(found, "Service")
+    if engine is not None:
+        let_know(engine, variables)
+    elif any(_is_of_engine(each.name) for each in variables):  # a drop-in, or a script with the engine in it
+        engine = RecipeEngine(RecipeForm.SYSTEMD, "unit", found[0].key, known=False, partial=True)
+        engine.variables += variables
     return engine
+
+
+def _is_of_engine(variable: str) -> bool:
+    return is_secret(variable) or variable.startswith(("VLLM_", "HF_", "NCCL_", "CUDA_VISIBLE", "PYTORCH_"))
 
 
 def _of_a_shell(text: PlacedText) -> Iterator[Slip]:
@@ -176,6 +184,7 @@ def _of_quadlet(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine |
             value = entry.value if entry.value.value else None
             add_to(engine, Setting(option, entry.value.value, entry.key, value, (entry.value,), entry.name))
     engine.variables += _variables(found, "Container")
+    engine.outside += _variables(found, "Service")
     words = [word for entry in inside if entry.name == "Exec" for word in _words(entry.value, slips)]
     return with_command(engine, words, slips)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.findings.condition import evaluate, meets
-from winhost.findings.finding import Found, Row, Rows, TextEdit
+from winhost.findings.finding import Found, Row, TextEdit, rows_of
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import Setting
 from winhost.serving.vllm_options import seen_versions
 
-ROWS = Rows(__package__)
+ROWS = rows_of(__package__)
 UNKNOWN_VERSION = "the version of vLLM"
 SELECTORS = ("env", "option", "boxed", "lacks", "lacks_boxed", "at", "value", "switched")
 MENDS = ("set", "swap", "remove", "rename", "option", "env")
@@ -23,7 +23,7 @@ MENDS = ("set", "swap", "remove", "rename", "option", "env")
 
 def by_rows(case: RecipeCase) -> Iterator[Found]:
     """Yield the findings of all rows for an engine."""
-    for row in ROWS.all().values():
+    for row in ROWS.values():
         if (
             row.find
             and (case.other is None or _is_common(row))
@@ -111,6 +111,9 @@ def _names(find: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def _fits(find: Mapping[str, Any], setting: Setting) -> bool:
     if "value" in find and not meets(setting.value or "", find["value"]):
         return False
+    if "$" in (setting.value or ""):  # it may be anything, so that only what is written there tells
+        wanted = find.get("value")
+        return "switched" not in find and not (isinstance(wanted, Mapping) and {"unlike", "not"} & wanted.keys())
     return "switched" not in find or setting.is_on is find["switched"]
 
 

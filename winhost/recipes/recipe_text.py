@@ -3,13 +3,20 @@
 import codecs
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import TextEdit
 
 _DEFAULT = re.compile(r"\$?\$\{[A-Za-z_]\w*:?[-=]([^{}$]*)\}")
+# Tags of Helm, Ansible or Jinja; those of a dashboard or `docker ps --format '{{.Names}}'` make no template of a file.
+_OF_TEMPLATE = re.compile(
+    r"\{\{-?\s*(?:/\*|\$|\.(?:Values|Release|Chart|Capabilities|Files)\b|(?:include|template|toYaml|tpl|if|range|with)\b)"
+    r"|[:-][ \t]+\{\{|\bimage:[^\n]*\{\{|\{%-?\s*(?:if|for|set)\b"
+)
+_OPENS = re.compile(r"\{\{|\{%")
+_TAGS_ALONE = re.compile(r"[ \t]*\0[\0 \t]*(?:#.*)?\r?")
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -98,6 +105,22 @@ class SourceFile:
         line = bisect_right(self._lines, place)
         return self._lines[line - 1], self._lines[line] if line < len(self._lines) else len(self.text)
 
+    @cached_property
+    def is_template(self) -> bool:
+        """A program fills its tags before anybody reads it."""
+        return _OF_TEMPLATE.search(self.text) is not None
+
+    @cached_property
+    def filled(self) -> "SourceFile":
+        """The text with `$` instead of each tag, which stands for whatever a variable has, and without the lines that
+        are tags alone. Every other character stays where it is.
+        """
+        if not _OPENS.search(self.text) or "\0" in self.text:
+            return self
+        lines = "".join(_marked(self.text)).split("\n")
+        blank = [" " * len(line) if _TAGS_ALONE.fullmatch(line) else line.replace("\0", "$") for line in lines]
+        return SourceFile("\n".join(blank), self.encoding, self.bom)
+
     def edited(self, edits: Iterable[TextEdit]) -> bytes:
         """The file with these changes, which do not overlap, and every other byte as it was."""
         parts, done = [], 0
@@ -106,6 +129,19 @@ class SourceFile:
             done = edit.end
         text = "".join([*parts, self.text[done:]])
         return self.bom + text.encode(self.encoding, "surrogateescape" if self.encoding == "utf-8" else "strict")
+
+
+def _marked(text: str) -> Iterator[str]:
+    """The pieces of a template, with NUL for each character of a tag but the ends of lines."""
+    done = 0
+    while opened := _OPENS.search(text, done):
+        closes = text.find("}}" if opened[0] == "{{" else "%}", opened.end())
+        if closes < 0:
+            break
+        yield text[done : opened.start()]
+        yield re.sub(r"[^\n]", "\0", text[opened.start() : closes + 2])
+        done = closes + 2
+    yield text[done:]
 
 
 def apart(groups: Iterable[Sequence[TextEdit]]) -> list[TextEdit]:

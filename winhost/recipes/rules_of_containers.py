@@ -143,7 +143,7 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
     value, place, gpus = setting.value or "", setting.text.start, case.engine.gpus
     if setting.name == "--gpus requested":
         yield from _requested(setting, case)
-    if case.is_pod and setting.name == "--gpus" and re.fullmatch(r"\d*\.\d+|\d+m", value):
+    if case.is_pod and _is_quantity(setting) and not re.fullmatch(r"\d+", value):
         yield Found("gpu-not-whole", place, {"value": value})
     if setting.name != "--gpus":
         return
@@ -154,6 +154,11 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
         yield from _given_on_wsl(setting, value, count, case)
     elif count is not None and count < gpus and not case.engine.spread:
         yield Found("too-few-gpus", place, {"taken": gpus, "what": f"the container gets {count}"})
+
+
+def _is_quantity(setting: Setting) -> bool:
+    """A number of GPUs, and neither the name of a claim nor a value that a tag or variable has."""
+    return setting.name.startswith("--gpus") and "/" in setting.text.value and "$" not in (setting.value or "")
 
 
 def _requested(setting: Setting, case: RecipeCase) -> Iterator[Found]:
@@ -180,14 +185,31 @@ def _given_on_wsl(setting: Setting, value: str, count: int, case: RecipeCase) ->
 
 
 def visible_gpus(case: RecipeCase) -> Iterator[Found]:
-    """CUDA_VISIBLE_DEVICES names fewer GPUs than the engine takes."""
-    found = case.engine.variable("CUDA_VISIBLE_DEVICES")
-    if found is None or not found.value or "$" in found.value or found.value == "all":
-        return
-    count = len([each for each in found.value.split(",") if each.strip()])
-    if case.engine.known and count < case.engine.gpus and not case.engine.spread:
-        words = {"taken": case.engine.gpus, "what": f"CUDA_VISIBLE_DEVICES names {count}"}
-        yield Found("too-few-gpus", found.text.start, words)
+    """A variable, or the devices of the container, name fewer GPUs than the engine takes."""
+    engine = case.engine
+    for setting, named, what in _named_gpus(case):
+        every = "all" in named or any("$" in name for name in named)
+        if engine.known and not engine.spread and named and not every and len(named) < engine.gpus:
+            words = {"taken": engine.gpus, "what": f"{what} {len(named)}"}
+            yield Found("too-few-gpus", setting.text.start, words)
+
+
+def _named_gpus(case: RecipeCase) -> Iterator[tuple[Setting, set[str], str]]:
+    """What names GPUs one by one. In WSL and in pods NVIDIA's variable and devices choose nothing; --gpus precedes."""
+    engine, variables = case.engine, ["CUDA_VISIBLE_DEVICES"]
+    if not (case.wsl or case.is_pod or engine.boxed("--gpus")):
+        variables.append("NVIDIA_VISIBLE_DEVICES")
+        found = [(each, named[1] or named[2]) for each in engine.all_boxed("--device") if (named := _is_gpu(each))]
+        if found and not engine.boxed("--runtime"):
+            yield found[0][0], {name for _, name in found}, "the container gets"
+    for variable in filter(None, map(engine.variable, variables)):
+        said = {each.strip() for each in (variable.value or "").split(",") if each.strip()}
+        if not said & {"none", "void"}:
+            yield variable, said, f"{variable.name} names"
+
+
+def _is_gpu(device: Setting) -> re.Match[str] | None:
+    return re.match(r"nvidia\.com/gpu=([\w:.-]+)|/dev/nvidia(\d+)(?:$|:)", device.value or "")
 
 
 def shm(case: RecipeCase) -> Iterator[Found]:

@@ -59,7 +59,7 @@ def exposed(case: RecipeCase) -> Iterator[Found]:
     if how is None:
         return
     dev = engine.variable("VLLM_SERVER_DEV_MODE")
-    if dev is not None and dev.is_on:
+    if dev is not None and dev.is_on and "$" not in (dev.value or ""):
         yield Found("dev-mode-exposed", dev.text.start, {"how": how}, _kept_local(case))
     if case.has_key:
         key = engine.option("--api-key") or engine.variable("VLLM_API_KEY")

@@ -41,7 +41,7 @@ def options(case: RecipeCase) -> Iterator[Found]:
         yield Found("other-parser", omni.text.start)
         return
     for setting in case.engine.options:
-        if is_behind_image(case.engine, setting):
+        if is_behind_image(case.engine, setting) or "$" in setting.name:
             continue
         if setting.written.startswith("-") and not setting.name.startswith("--"):
             yield from _single_dash(setting)
@@ -63,7 +63,11 @@ def _single_dash(setting: Setting) -> Iterator[Found]:
 def variables(case: RecipeCase) -> Iterator[Found]:
     """Variables of vLLM that this version does not read, and such of NCCL that no version does."""
     for setting in case.engine.variables:
-        if setting.name.startswith("VLLM_OMNI_") or (setting.name.startswith("VLLM_") and case.engine.option(_OMNI)):
+        if (
+            "$" in setting.name
+            or setting.name.startswith("VLLM_OMNI_")
+            or (setting.name.startswith("VLLM_") and case.engine.option(_OMNI))
+        ):
             continue
         if setting.name.startswith("VLLM_") and setting.name not in renames()["also"]:
             yield from _by_version("env", setting, case)

@@ -1,5 +1,6 @@
 """Rules that only manifests of Kubernetes, or only units of systemd, have."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from winhost.findings.finding import Found
@@ -22,7 +23,12 @@ def manifest(case: RecipeCase) -> Iterator[Found]:
     if found := places.get("service vllm"):
         yield Found("service-named-vllm", found.start)
     restart = case.engine.boxed("--restart") if case.is_pod else None
-    if restart is not None and restart.value != "Always" and case.engine.where.startswith(_ALWAYS):
+    if (
+        restart is not None
+        and restart.value != "Always"
+        and "$" not in (restart.value or "")
+        and case.engine.where.startswith(_ALWAYS)
+    ):
         words = {"value": restart.value, "kind": case.engine.where.partition(" ")[0]}
         yield Found("restart-not-always", restart.text.start, words, replaced(restart.shown, "Always"))
     for name, text in places.items():
@@ -39,6 +45,8 @@ def probes(case: RecipeCase) -> Iterator[Found]:
     startup, liveness = found.get("startupProbe"), found.get("livenessProbe")
     if startup is not None and (given := _patience(startup)) < LEAST_START:
         yield Found("startup-too-short", _at(case, "startupProbe"), {"seconds": given})
+    elif startup is liveness is None or case.recipe.template:
+        pass
     elif startup is None and liveness is not None and (given := _patience(liveness)) < LEAST_START:
         code = "probe-kills-loading" if given < QUICKEST_START else "probe-may-kill-loading"
         yield Found(code, _at(case, "livenessProbe"), {"seconds": given})
@@ -50,12 +58,12 @@ def probes(case: RecipeCase) -> Iterator[Found]:
         yield from _asks(name, probe, case)
 
 
-def _patience(probe: Mapping[str, object]) -> int:
-    """Seconds until it gives up."""
+def _patience(probe: Mapping[str, object]) -> float:
+    """Seconds until it gives up; without end where a variable tells."""
 
-    def number(name: str, default: int) -> int:
+    def number(name: str, default: int) -> float:
         text = str(probe.get(name, ""))
-        return int(text) if text.isdigit() else default
+        return math.inf if "$" in text else int(text) if text.isdigit() else default
 
     return number("initialDelaySeconds", 0) + number("periodSeconds", 10) * number("failureThreshold", 3)
 
@@ -66,7 +74,7 @@ def _asks(name: str, probe: Mapping[str, object], case: RecipeCase) -> Iterator[
     if path is not None:
         if case.has_key and str(path).startswith(_GUARDED):
             yield Found("probe-needs-key", _at(case, name), words)
-        elif not str(path).startswith(_ROUTES):
+        elif not str(path).startswith((*_ROUTES, "$")):
             yield Found("probe-path", _at(case, name), words)
     if port.isdigit() and case.port.isdigit() and port != case.port and not case.engine.option("--uds"):
         yield Found("probe-port", _at(case, name), words)

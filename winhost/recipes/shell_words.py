@@ -29,6 +29,9 @@ _CURLY = {"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": 
 _DASHES = "\u2013\u2014\u2010\u2011\u2212"  # en dash, em dash, hyphens, minus
 _LONG_DASH = re.compile(rf"[{_DASHES}][{_DASHES}-]*(?=[A-Za-z])")
 _PROMPT = re.compile(r"[ \t]*(?:\$|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]+@[\w.-]+:[^$#\n]*[$#])[ \t]+")
+# What a shell prints before a line that goes on: of `>` alone only where no file is meant.
+_GOING_ON = re.compile(r"[ \t]*(?:>>?[ \t]+|More\?[ \t]+)")
+_GOING_ON_ALONE = re.compile(r">>?[ \t]+(?=-)")
 _FENCE = re.compile(r"[ \t]*```[^\n]*")
 _GOES_ON = re.compile(r"(?P<blanks>[ \t]*)(?:\r?\n|\r?\Z)")
 _REMARK = re.compile(r"[ \t]+#[^\n]*(?:\n|\Z)")
@@ -84,6 +87,7 @@ class _Lexer:
         self._text, self._shell, self._comments, self._compose = text.value, shell, comments, compose
         self._at = text.at if len(text.at) == len(text.value) else None
         self._whole = text
+        self._prompted = False
         self._i = 0
         self.slips: list[Slip] = []
 
@@ -110,7 +114,9 @@ class _Lexer:
     def _skip_prompt(self) -> None:
         while fence := _FENCE.match(self._text, self._i):
             self._i = min(fence.end() + 1, len(self._text))
-        if prompt := _PROMPT.match(self._text, self._i):
+        prompt = _PROMPT.match(self._text, self._i)
+        self._prompted = prompt is not None
+        if prompt:
             self._i = prompt.end()
 
     def _next(self) -> PlacedText | str | None:
@@ -173,6 +179,9 @@ class _Lexer:
             edit = TextEdit(place + 1, place + 1 + len(end["blanks"]), "")
             self._slip("blank-after-continuation", place, edit, char=char)
         self._i = end.end()
+        shown = _GOING_ON if self._prompted else _GOING_ON_ALONE
+        if prompt := shown.match(self._text, self._i):
+            self._i = prompt.end()
         self._in_the_middle(place)
         return True
 

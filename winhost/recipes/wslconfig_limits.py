@@ -11,13 +11,10 @@ from winhost.hardware.host_gpus import runs_cuda
 from winhost.model.reason import Severity
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.hyperv_role import INSTALLED
 from winhost.resources.windows.partition import DYNAMIC, STORAGE_SPACES, Partition
-from winhost.resources.windows.processor import Processor
-from winhost.resources.windows.vm_switch import VmSwitch
+from winhost.resources.windows.read_only import Disk, Processor, VmSwitch, WslPolicy
 from winhost.resources.windows.wsl import Wsl
-from winhost.resources.windows.wsl_policy import WslPolicy
 from winhost.wslconfig.rules import HostLimits
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ import yaml
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import TextEdit
 from winhost.recipes.recipe_text import PlacedText, SourceFile
+from winhost.recipes.shell_words import Slip
 
 _MERGE = "tag:yaml.org,2002:merge"
 _DEEPEST = 60
@@ -102,6 +103,25 @@ class YamlNode:
         if self.key is None:
             return self.text if self.is_scalar else PlacedText("", (), self.start, self.start)
         return YamlNode(self.source, self.key).text
+
+
+def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Slip]:
+    """Keys that a mapping has twice, of each all but the last. A key for `<<` may come again."""
+    seen = set() if seen is None else seen
+    if node.node is None or id(node.node) in seen or len(seen) > MOST:
+        return
+    seen.add(id(node.node))
+    own = [each for each in node.node.value if each[0].tag != _MERGE] if node.is_map else []
+    last = {key.value: key for key, _ in own if isinstance(key, yaml.ScalarNode)}
+    for key, _ in own:
+        if isinstance(key, yaml.ScalarNode) and last[key.value] is not key:
+            line = node.source.position(last[key.value].start_mark.index)[0]
+            yield Slip("key-twice", key.start_mark.index, words={"key": str(key.value), "line": str(line)})
+    for each in [
+        *node.items(),
+        *(YamlNode(node.source, value) for _, value in (node.node.value if node.is_map else ())),
+    ]:
+        yield from keys_twice(each, seen)
 
 
 def with_pairs(node: YamlNode, pairs: Sequence[tuple[Any, Any]]) -> YamlNode:

@@ -4,12 +4,14 @@ from winhost.model.facts import Instance
 from winhost.model.units import about, size
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.container_engine import ContainerEngine
-from winhost.resources.linux.linux_disk import LinuxDisk
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_gpu_driver import LinuxGpuDriver
-from winhost.resources.linux.linux_system import LinuxSystem
-from winhost.resources.linux.listening_port import ListeningPort
+from winhost.resources.linux.read_only import (
+    ContainerEngine,
+    LinuxDisk,
+    LinuxGpu,
+    LinuxGpuDriver,
+    LinuxSystem,
+    ListeningPort,
+)
 
 GPU_COLUMNS = ("GPU", "memory", "driver", "address")
 GPU_COLUMNS_WIDE = ("BARs",)

@@ -12,8 +12,7 @@ from winhost.render import linux_text
 from winhost.render.fact_text import format_fact
 from winhost.render.machine_view import MachinePicture, ShownGpu
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.linux_gpu import LinuxGpu
-from winhost.resources.linux.linux_system import LinuxSystem
+from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
 
 T = TypeVar("T")
 

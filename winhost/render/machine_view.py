@@ -13,10 +13,8 @@ from winhost.model.units import Bytes, about, mib, size
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.assignable_device import ASSIGNED, owner
-from winhost.resources.windows.processor import Processor
-from winhost.resources.windows.vm import Vm
-from winhost.resources.windows.vm_memory import VmMemory
-from winhost.resources.windows.vm_mmio import VmMmio
+from winhost.resources.windows.read_only import Processor, Vm
+from winhost.resources.windows.vm_settings import VmMemory, VmMmio
 
 T = TypeVar("T")
 

@@ -3,10 +3,9 @@
 from winhost.hardware.host_gpus import memory_of
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
-from winhost.paths.disk_space import on_disk
+from winhost.paths.disks import on_disk
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.disk import Disk
 from winhost.resources.windows.partition import (
     BASIC_DATA,
     DYNAMIC,
@@ -17,6 +16,7 @@ from winhost.resources.windows.partition import (
     STORAGE_SPACES,
     Partition,
 )
+from winhost.resources.windows.read_only import Disk
 
 GPU_COLUMNS = ("GPU", "memory", "driver", "mode", "assignment", "displays")
 GPU_COLUMNS_WIDE = ("BARs", "location", "class", "device")

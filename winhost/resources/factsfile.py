@@ -7,7 +7,7 @@ from pathlib import Path
 from winhost.core.answers import Record
 from winhost.model.documents import read_document
 from winhost.model.facts import ORIGINS, Facts
-from winhost.model.yamlfile import Finding, refuse_findings
+from winhost.model.yamlfile import Mistake, refuse_mistakes
 from winhost.resources.base import ResourceType
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import RESOURCE_TYPES
@@ -16,12 +16,12 @@ from winhost.resources.registry import RESOURCE_TYPES
 def read_facts(path: Path) -> Facts:
     """Facts from a file. Raises UsageError: WrongDocument, or FileFaults with one sentence for each faulty record."""
     facts = read_document(path, Facts)
-    refuse_findings(path, _findings(facts))
+    refuse_mistakes(path, _mistakes(facts))
     return facts
 
 
-def _findings(facts: Facts) -> Iterator[Finding]:
-    yield from origin_findings(facts.host, facts.origin, facts.read_at, "read_at")
+def _mistakes(facts: Facts) -> Iterator[Mistake]:
+    yield from origin_mistakes(facts.host, facts.origin, facts.read_at, "read_at")
     for name, answer in facts.resources.items():
         if name not in RESOURCE_TYPES or not isinstance(answer, tuple):
             continue  # a resource of another winhost is not looked at
@@ -31,7 +31,7 @@ def _findings(facts: Facts) -> Iterator[Finding]:
             yield from _wrong(("resources", name, number), RESOURCE_TYPES[name], record)
 
 
-def origin_findings(host: str, origin: str, read_at: str, name: str) -> Iterator[Finding]:
+def origin_mistakes(host: str, origin: str, read_at: str, name: str) -> Iterator[Mistake]:
     """Check what facts and plans say of their origin. name: the field of the time."""
     if not host:
         yield ("host",), "is empty"
@@ -49,7 +49,7 @@ def is_time(text: str) -> bool:
         return False
 
 
-def _wrong(loc: tuple[str | int, ...], resource: ResourceType, record: Record) -> Iterator[Finding]:
+def _wrong(loc: tuple[str | int, ...], resource: ResourceType, record: Record) -> Iterator[Mistake]:
     if set(record.key) != set(resource.key):
         yield (*loc, "key"), f"should have the parts: {', '.join(resource.key) or 'none'}"
         return

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
+from threading import Lock
 from typing import Any, TypeVar
 
 from packaging.version import Version
@@ -18,21 +19,37 @@ from winhost.resources.registry import RESOURCE_TYPES, host_answers, is_linux
 from winhost.resources.shape import faults, validator
 from winhost.resources.shared import BESIDE, SEED
 from winhost.resources.windows.assignable_device import AssignableDevice
-from winhost.resources.windows.device_assignment_policy import DeviceAssignmentPolicy
-from winhost.resources.windows.firmware import Firmware
-from winhost.resources.windows.hyperv_host import HyperVHost
 from winhost.resources.windows.hyperv_role import HyperVRole
-from winhost.resources.windows.memory import Memory
-from winhost.resources.windows.operating_system import OperatingSystem
 from winhost.resources.windows.pci_device import PciDevice, gpu_location
-from winhost.resources.windows.session import Session
-from winhost.resources.windows.vm import Vm
+from winhost.resources.windows.read_only import (
+    DeviceAssignmentPolicy,
+    Firmware,
+    HyperVHost,
+    Memory,
+    OperatingSystem,
+    Session,
+    Vm,
+)
 
 S = TypeVar("S", bound=State)
 T = TypeVar("T")
 
 DOCUMENT = "document"  # stands for all facts among what an answer rests on
 STATED = "stated"  # for all versions that are stated
+
+
+class _Inputs(dict[object, int]):
+    """The bit of each input of answers: a class of states, DOCUMENT, `stated.vllm`, a path. Sets of inputs are numbers,
+    because thousands are made for each host.
+    """
+
+    def __missing__(self, name: object) -> int:
+        with _NUMBERING:
+            return self.setdefault(name, 1 << len(self))
+
+
+_NUMBERING = Lock()
+_INPUTS = _Inputs()
 
 
 class WrongState(UsageError):
@@ -100,9 +117,8 @@ class HostFacts:
         self.is_linux = is_linux(facts)  # a Linux of its own, of which there is no Windows to read
         self._answers = host_answers(facts)
         self._typed: dict[type[State], tuple[Instance[Any], ...]] = {}
-        self._kept: dict[Any, Any] = {}
-        self._rests: dict[Any, frozenset[Any]] = {}
-        self._reads: set[Any] = set()
+        self._kept: dict[Any, tuple[Any, int]] = {}  # each answer, and the inputs that it was computed from
+        self._reads = 0
 
     def changed(self, document: Facts, stated: Mapping[str, Version] | None = None) -> "HostFacts":
         """The facts of this host as `document` has them. Answers that rest on nothing that differs are kept."""
@@ -111,64 +127,63 @@ class HostFacts:
         found = HostFacts(document, stated)
         if document.measured is not self.measured or found.is_linux is not self.is_linux or {BESIDE, SEED} & {*names}:
             return found  # these decide what other answers mean
-        changed: set[Any] = {DOCUMENT, *(RESOURCE_TYPES[name].state for name in names if name in RESOURCE_TYPES)}
+        changed = {RESOURCE_TYPES[name].state for name in names if name in RESOURCE_TYPES}
         stated, ours = found._stated, self._stated
-        changed |= {f"{STATED}.{name}" for name in {**ours, **stated} if ours.get(name) != stated.get(name)}
-        if stated != ours:
-            changed.add(STATED)
+        differ = [f"{STATED}.{name}" for name in {**ours, **stated} if ours.get(name) != stated.get(name)]
+        differ += [STATED] if stated != ours else []
+        inputs = sum(_INPUTS[each] for each in (DOCUMENT, *changed, *differ))
         found._typed = {state: known for state, known in self._typed.items() if state not in changed}
-        found._rests = {asked: reads for asked, reads in self._rests.items() if changed.isdisjoint(reads)}
-        found._kept = {asked: self._kept[asked] for asked in found._rests}
+        found._kept = {asked: kept for asked, kept in self._kept.items() if not kept[1] & inputs}
         return found
 
     def keep(self, question: Any, answer: Callable[..., T], *about: Any) -> T:
         """The answer to a question, computed once. It must follow from the facts and the question alone."""
-        if question in self._kept:
-            self._reads.update(self._rests[question])
-            known: T = self._kept[question]
-            return known
-        found, reads = self._record(answer, about)
-        self._kept[question], self._rests[question] = found, _interned(reads)
-        return found
+        kept: tuple[T, int] | None = self._kept.get(question)
+        if kept is None:
+            kept = self._kept[question] = self._record(answer, about)
+        self._reads |= kept[1]
+        return kept[0]
 
     def keep_for(self, places: tuple[str, str], question: Any, answer: Callable[..., T], *about: Any) -> T:
         """Like `keep`, for a question about several assignments, the wider one first. An answer that depends on neither
         holds everywhere, one that rests on the wider alone wherever that is the same.
         """
         kept = self._kept
-        for key in (question, (question, places[0]), (question, places[1])):
-            if key in kept:
-                self._reads.update(self._rests[key])
-                known: T = kept[key]
-                return known
-        found, reads = self._record(answer, about)
-        key = (question, places[1]) if places[1] in reads else (question, places[0]) if places[0] in reads else question
-        kept[key], self._rests[key] = found, _interned(reads)
-        return found
+        found: tuple[T, int] | None = (
+            kept.get(question) or kept.get((question, places[0])) or kept.get((question, places[1]))
+        )
+        if found is None:
+            found = self._record(answer, about)
+            wide, narrow = places
+            key = (question, narrow) if found[1] & _INPUTS[narrow] else (question, wide)
+            kept[key if found[1] & (_INPUTS[narrow] | _INPUTS[wide]) else question] = found
+        self._reads |= found[1]
+        return found[0]
 
-    def _record(self, answer: Callable[..., T], about: tuple[Any, ...]) -> tuple[T, frozenset[Any]]:
+    def _record(self, answer: Callable[..., T], about: tuple[Any, ...]) -> tuple[T, int]:
         """An answer, and what it reads."""
-        outside, self._reads = self._reads, set()
+        outside, self._reads = self._reads, 0
         try:
             found = answer(*about)
         finally:
-            reads, self._reads = self._reads, outside
-            outside.update(reads)
-        return found, frozenset(reads)
+            reads, self._reads = self._reads, outside | self._reads
+        return found, reads
 
     def reads(self, question: Any) -> frozenset[Any]:
         """The inputs that the kept answer to a question was computed from: classes of states, `stated.vllm`, DOCUMENT.
         Raises KeyError.
         """
-        return self._rests[question]
+        _, reads = self._kept[question]
+        return frozenset(name for name, bit in [*_INPUTS.items()] if reads & bit)
 
     def rest_on(self, *read: Any) -> None:
         """Note what the answer rests on that is being computed, where it does not show by itself."""
-        self._reads.update(read)
+        for each in read:
+            self._reads |= _INPUTS[each]
 
     @property
     def document(self) -> Facts:
-        self._reads.add(DOCUMENT)
+        self._reads |= _INPUTS[DOCUMENT]
         return self._document
 
     @property
@@ -186,12 +201,12 @@ class HostFacts:
 
     @property
     def stated(self) -> Mapping[str, Version]:
-        self._reads.add(STATED)
+        self._reads |= _INPUTS[STATED]
         return self._stated
 
     def version(self, name: str) -> Version | None:
         """The version of something that a user states."""
-        self._reads.add(f"{STATED}.{name}")
+        self._reads |= _INPUTS[f"{STATED}.{name}"]
         return self._stated.get(name)
 
     @cached_property
@@ -202,18 +217,19 @@ class HostFacts:
 
     def answer(self, resource: str) -> Answer:
         """A resource as the host answered it, before it is typed."""
-        self._reads.add(RESOURCE_TYPES[resource].state)
+        self._reads |= _INPUTS[RESOURCE_TYPES[resource].state]
         return self._document.answer(resource)
 
     def all(self, state: type[S]) -> tuple[Instance[S], ...]:
         """Every instance of a resource."""
-        self._reads.add(state)
-        if state not in self._typed:
+        self._reads |= _INPUTS[state]
+        known = self._typed.get(state)
+        if known is None:
             found = self._answers.answer(state.resource_type.name)
             if not isinstance(found, tuple):
                 raise MissingFact(state.resource_type.name, found)
-            self._typed[state] = tuple(typed(state, record) for record in found)
-        return self._typed[state]
+            known = self._typed[state] = tuple([typed(state, record) for record in found])
+        return known
 
     def the(self, state: type[S]) -> S:
         """The only instance of a resource without a key. Raises MissingFact, WrongState."""
@@ -291,12 +307,6 @@ def _property(question: str) -> tuple[type[State], bool, str]:
     resource, _, name = question.partition(".")
     kind = RESOURCE_TYPES[resource]
     return kind.state, not kind.key, name
-
-
-@lru_cache(maxsize=4096)
-def _interned(reads: frozenset[Any]) -> frozenset[Any]:
-    """Few sets are read by many."""
-    return reads
 
 
 def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:

@@ -16,24 +16,31 @@ from winhost.model.once import once
 from winhost.resources.base import ResourceType, State
 from winhost.resources.shared import ACCESS, BESIDE, RUNNING, SEED, WITHIN_PARTITION, WITHIN_VM
 
+_SCRIPTS = {"windows": "script.ps1", "linux": "script.py"}  # in the folder of each resource
+# Modules that declare several small resources; any other one is declared in its folder.
+_TABLES = {"windows": ("read_only", "vm_settings"), "linux": ("read_only",)}
+
 
 class _ResourceTypes(Mapping[str, ResourceType]):
-    """Those of some folders, by name. Looking one up imports that one alone; going through them imports all of them, in
-    the order of reading: who and what the host is comes first, so that a refusal there explains the rest.
+    """Those of some systems, by name. Looking one up imports the module that declares it; going through them imports
+    all, in the order of reading: who and what the host is comes first, so that a refusal there explains the rest.
     """
 
     def __init__(self, *systems: str) -> None:
-        found = (
-            (f"{system}.{entry.name}", entry)
-            for system in systems
-            for entry in (Path(__file__).parent / system).iterdir()
-        )
-        # A folder is called as its resource: hyperv_role is HyperVRole.
-        self._modules = {
-            name.partition(".")[2].replace("_", ""): name for name, entry in found if (entry / "__init__.py").is_file()
-        }
         self._systems = systems
         self._known = dict[str, ResourceType]()  # asked for a thousand times in a run
+
+    @cached_property
+    def _modules(self) -> Mapping[str, Sequence[str]]:
+        """Where each may be declared, by the name of its folder: hyperv_role is HyperVRole."""
+        found = dict[str, Sequence[str]]()
+        for system in self._systems:
+            tables = [f"{system}.{name}" for name in _TABLES[system]]
+            for entry in (Path(__file__).parent / system).iterdir():
+                if (entry / _SCRIPTS[system]).is_file():
+                    own = (entry / "__init__.py").is_file()
+                    found[entry.name.replace("_", "")] = [f"{system}.{entry.name}"] if own else tables
+        return found
 
     def __getitem__(self, name: str) -> ResourceType:
         found = self._module(name)
@@ -43,10 +50,10 @@ class _ResourceTypes(Mapping[str, ResourceType]):
 
     def _module(self, name: str) -> ResourceType | None:
         found = self._known.get(name)
-        if found is None and (folder := self._modules.get(name.lower())):
-            declared = _declared(folder).resource_type
-            if declared.name == name:
-                found = self._known[name] = declared
+        if found is None:
+            for state in (each for module in self._modules.get(name.lower(), ()) for each in _declared(module)):
+                self._known[state.resource_type.name] = state.resource_type
+            found = self._known.get(name)
         return found
 
     def __contains__(self, name: object) -> bool:
@@ -60,7 +67,8 @@ class _ResourceTypes(Mapping[str, ResourceType]):
 
     @cached_property
     def states(self) -> tuple[type[State], ...]:
-        found = map(_declared, self._modules.values())
+        modules = {module for modules in self._modules.values() for module in modules}
+        found = [state for module in modules for state in _declared(module)]
         place = self._systems.index
         return tuple(
             sorted(
@@ -74,12 +82,11 @@ def _system(state: type[State]) -> str:
 
 
 @once
-def _declared(folder: str) -> type[State]:
-    """The one state that a module declares; what it imports is another's."""
-    module = import_module(f"{__package__}.{folder}")
+def _declared(name: str) -> Sequence[type[State]]:
+    """The states that a module declares; what it imports is others'."""
+    module = import_module(f"{__package__}.{name}")
     own = (each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__)
-    (state,) = (each for each in own if issubclass(each, State))
-    return state
+    return [each for each in own if issubclass(each, State)]
 
 
 WINDOWS = _ResourceTypes("windows")

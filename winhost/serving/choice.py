@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from winhost.compat.assess import assess
+from winhost.compat.capabilities.amounts import FROM_DISK
 from winhost.compat.needs import Fit, fit_of, fits, needs_of
+from winhost.compat.swap import STARTS, slowest
 from winhost.compat.target import Target, available_memory, in_a_guest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
@@ -14,27 +16,64 @@ from winhost.model.errors import RefusedError, visible
 from winhost.model.path import PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of, variant_name
 from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Verdict
 from winhost.model.units import Bytes
-from winhost.model.workload import (
-    Model,
-    Needs,
-    Workload,
-)
+from winhost.model.workload import Model, Needs, Workload
 from winhost.paths.wsl2_network import UNBRIDGED
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl_config import WslConfig
 from winhost.resources.windows.wsl_vm import WslVm
-from winhost.serving.causes import Because, causes_of
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
-from winhost.serving.ladder import Rest
-from winhost.serving.levels import Levels, fit_together, levels_of, rest_of, wait_of
-from winhost.serving.lost import READ_SPEED, Lost, lost
+from winhost.serving.levels import Levels, Rest, fit_together, levels_of, rest_of, wait_of
 from winhost.serving.profile import base_of, no_sleep, profile
 from winhost.serving.profile_lines import ProfileLine, lines_of
-from winhost.serving.when import Case
-from winhost.sizing.budget import budget, with_fitting_standbys
+from winhost.serving.when import Because, Case, causes_of
+from winhost.sizing.budget import Budget, budget, with_fitting_standbys
+from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.host_memory import as_planned
 from winhost.wslconfig import effective
+
+READ_SPEED = round(FROM_DISK * 1000)  # MB/s
+EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Seconds; None where the size of the weights is not known.
+
+    waking: fastest and slowest, as measured; reading: all weights from files at read_speed MB/s; starting: of a whole
+    start, as measured; least: the shortest possible start; within: what the workload allows; kept: whether the start is
+    in time, None where no limit is set.
+    """
+
+    weights: Bytes | None
+    waking: tuple[float, float] | None
+    read_speed: int
+    reading: float | None
+    starting: tuple[float, float]
+    least: float
+    within: int | None
+    kept: bool | None
+    evidence: tuple[str, ...] = EVIDENCE
+
+
+def lost(model: Model, workload: Workload, budget: Budget, read_speed: int) -> Lost:
+    """read_speed: of the disk that the weights are on, MB/s."""
+    asleep = replace(model, chosen_level=model.level or 1)
+    share, swap = weights(model), slowest(replace(workload, models=(asleep,)), budget)
+    whole = share.bytes * model.gpus if isinstance(share, MemoryPart) else None
+    reading = None if whole is None else whole / (read_speed * 10**6)
+    least, within = max(reading or 0, STARTS[0]), workload.availability.swap_within
+    return Lost(
+        weights=whole,
+        waking=(swap.best, swap.worst) if swap else None,
+        read_speed=read_speed,
+        reading=reading,
+        starting=STARTS,
+        least=least,
+        within=within,
+        kept=None if within is None else least <= within,
+    )
+
 
 WSL = "wsl2"
 PROFILED = ("wsl2", "dda", "bare-metal", "dual-boot", *PATHS_OF_LINUX)

@@ -55,6 +55,20 @@ class DeployedGateway:
     tls: bool
     yields: bool = False
 
+    @property
+    def address(self) -> str:
+        """Without the brackets of IPv6."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.listen.rpartition(":")[2])
+
+    def url(self, address: str) -> str:
+        """The URL where the machine is reached at this address."""
+        shown = f"[{address}]" if ":" in address else address
+        return f"{'https' if self.tls else 'http'}://{shown}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Deployed:

@@ -1,41 +1,143 @@
-"""Choose the rung of the ladder for each model between its turns, where the workload leaves that open."""
+"""The states of a model between its turns, what each keeps and how long the way back takes, and the chosen one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from winhost.compat.capabilities.amounts import FROM_DISK, GB
+from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB
 from winhost.compat.target import Target
 from winhost.compat.workload_rules import is_safe_to_reload, with_levels
 from winhost.core.dataclass import dataclass
 from winhost.gateway.gateway_settings import Limits
 from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB
-from winhost.model.workload import (
-    Model,
-    ModelState,
-    Workload,
-)
-from winhost.serving.causes import Because, causes_of
-from winhost.serving.ladder import (
-    ON_DISK,
-    PACKED_PERCENT,
-    PINNED,
-    RELOADED,
-    RELOADED_PACKED,
-    STOPPED,
-    SUSPENDED,
-    UNPINNED,
-    Rest,
-    Rung,
-    choose,
-    chosen,
-    preferred,
-)
-from winhost.serving.when import Case
+from winhost.model.workload import LoadFormat, Model, ModelState, Workload
+from winhost.serving.when import Because, Case, causes_of
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.host_memory import pins
 from winhost.sizing.memory_places import RAM
+
+MEASURED = (
+    "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs; on disk: "
+    "1.75B, 3.26 GiB, one H100; packed: 5.5B, 10.24 GiB, one H200"
+)
+_WEIGHTS_GIB = 14.29
+_LOADING = 10  # seconds of a start
+PACKED_PERCENT = 70  # of the original, at most: docs/evidence/packed-weights.md
+
+
+@dataclass(frozen=True)
+class Rung:
+    """back, away: seconds, fastest and slowest measured; leaves: the slowest of a later leave, in seconds; gpu: what
+    stays on the GPU; fixed: seconds that are the same with any weights; of_weights: of host memory, in multiples of
+    the weights; measured_with: GiB of weights.
+    """
+
+    name: str
+    back: tuple[float, float]
+    away: str
+    leaves: float
+    of_weights: float
+    gpu: str
+    needs: str
+    fixed: float = 0
+    measured_with: float = _WEIGHTS_GIB
+
+    def swap(self, weights_gib: float) -> float:
+        """Seconds until it answers where another one like it has to leave first, in proportion to the weights; an
+        estimate where they are not those that were measured.
+        """
+        return self.fixed + (self.back[1] + self.leaves - self.fixed) * weights_gib / self.measured_with
+
+    def start(self, weights_gib: float) -> float:
+        """Seconds until it answers where nobody has to leave, estimated as those of a swap."""
+        fixed = max(0.0, self.fixed - self.leaves)
+        return fixed + (self.back[1] - fixed) * weights_gib / self.measured_with
+
+
+_ASLEEP, _OUT = "1.8 to 2.7 GiB", "0.6 to 6 s"
+_FIRST, _NATIVE = "12.2 to 13.8 s first, then 0.43 s", "Linux's own driver, one GPU"
+AWAKE = Rung("awake", (0, 0), "-", 0, 0, "all of it", "room beside the others")
+PINNED = Rung("level 1, pinned", (0.39, 0.82), _FIRST, 0.43, 1.95, _ASLEEP, "memory stays taken")
+SUSPENDED = Rung("level 1, then suspended", (1.9, 2.0), "as level 1, and 1.5 s", 1.93, 1.95, "4 MiB", _NATIVE)
+ON_DISK = Rung(
+    "level 1, then on disk", FROM_IMAGE, "7.7 to 14.1 s once, then 0.6 to 6 s", 6, 1.95, "nothing", f"{_NATIVE}, CRIU",
+    measured_with=IMAGED_GIB,
+)  # fmt: skip
+RELOADED = Rung("level 2", (2.1, 2.3), "0.05 s", 0.05, 1.0, _ASLEEP, "dense bf16, no adapters, files cached")
+RELOADED_PACKED = Rung(
+    "level 2, packed", (0.6, 1.04), "0.05 s", 0.05, PACKED_PERCENT / 100, _ASLEEP,
+    "load_format packed, dense bf16, files cached", measured_with=10.24,
+)  # fmt: skip
+UNPINNED = Rung(
+    "level 1, not pinned", (2.59, 2.77), "9.6 to 10.2 s each time", 10.2, 1.0, _ASLEEP, "as in WSL without pinning"
+)
+STOPPED = Rung("stopped, caches warm", (47.2, 50.6), _OUT, 6, 0, "nothing", "nothing", fixed=50.6 + 6 - _LOADING)
+COLD = Rung("cold", (91.5, 91.5), _OUT, 6, 0, "nothing", "nothing", fixed=91.5 + 6 - _LOADING)
+LADDER = (AWAKE, PINNED, SUSPENDED, RELOADED_PACKED, RELOADED, UNPINNED, ON_DISK, STOPPED, COLD)
+
+
+@dataclass(frozen=True)
+class ChosenRung:
+    """seconds: a swap to it, None where the size of its weights is not known; kept: whether that is soon enough, None
+    where that is not known, or nobody asked.
+    """
+
+    rung: Rung
+    seconds: float | None
+    kept: bool | None
+
+
+def chosen(rung: Rung, weights_gib: float | None, within: float | None) -> ChosenRung:
+    if weights_gib is None:
+        return ChosenRung(rung, None, None)
+    seconds = rung.swap(weights_gib)
+    return ChosenRung(rung, seconds, None if within is None else seconds <= within)
+
+
+def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | None) -> ChosenRung:
+    """The first that is soon enough, else the fastest. possible: the preferred first, and at least one."""
+    found = [chosen(rung, weights_gib, within) for rung in possible]
+    return next((each for each in found if each.kept is not False), min(found, key=lambda each: each.seconds or 0))
+
+
+def preferred(pinned: bool, reloads: bool, model: Model | None = None) -> tuple[Rung, ...]:
+    """Level 1 changes no answer, so it comes before level 2, which must be safe (reloads). pinned: whether backups are.
+    Suspended, and written to disk, only where that is asked for.
+    """
+    level_1 = PINNED if pinned else UNPINNED
+    if model is not None and model.suspend:
+        level_1 = ON_DISK if model.image else SUSPENDED
+    packed = model is not None and model.load_format is LoadFormat.PACKED
+    return (level_1, *([RELOADED_PACKED if packed else RELOADED] if reloads else []), STOPPED)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """A ChosenRung, with the name of its rung."""
+
+    rung: str
+    seconds: float | None
+    kept: bool | None
+
+
+def format_wait(found: Rest, within: int) -> str:
+    """Say how a model starts that is its own standby, and whether requests wait for so long (within)."""
+    how = "from its image on disk" if found.rung == ON_DISK.name else "cold"
+    if found.seconds is None:
+        return f"{how}; the size of its weights is not known, so neither is the time that takes"
+    seen = "within the" if found.kept else "later than the"
+    return f"{how}: it answers after about {found.seconds:.0f} s (estimate), {seen} {within} s that requests wait"
+
+
+def format_rest(found: Rest) -> str:
+    """Say which rung, how long a swap takes, and whether that is soon enough."""
+    if found.seconds is None:
+        return f"{found.rung}; the size of its weights is not known, so neither is the time of a swap"
+    soon = {None: "", True: ", soon enough for swap_within", False: ", later than swap_within allows"}[found.kept]
+    return f"{found.rung}: it answers after about {found.seconds:.1f} s (estimate){soon}"
+
 
 _LEVELS = {PINNED: 1, UNPINNED: 1, SUSPENDED: 1, ON_DISK: 1, RELOADED: 2, RELOADED_PACKED: 2, STOPPED: 0}
 

@@ -6,8 +6,8 @@ from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import When
-from winhost.knowledge import catalogue
+from winhost.findings.catalogue import typed
+from winhost.findings.condition import Condition, When
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 
@@ -30,7 +30,7 @@ class ProfileRow:
     why: str
     evidence: tuple[str, ...]
     value: str | None = None
-    when: When = field(default_factory=dict)
+    when: When = field(default_factory=Condition)
     must_know: tuple[str, ...] = ()
 
 
@@ -73,13 +73,13 @@ def profile(name: str) -> Profile:
     added = (*like.get("rows", ()), *read.get("rows", ()))
     chosen = (*like.get("chosen", ()), *read.get("chosen", ()))
     rows = (*(row for row in over if row.name not in without), *map(_row, added))
-    return Profile(name, read["about"], rows, tuple(Cause(**catalogue.typed(name, cause)) for cause in chosen))
+    return Profile(name, read["about"], rows, tuple(Cause(**typed(name, cause)) for cause in chosen))
 
 
 def _row(written: Mapping[str, Any]) -> ProfileRow:
     (kind,) = (kind for kind in KINDS if kind in written)
     rest = {key: value for key, value in written.items() if key != kind}
-    return ProfileRow(kind, written[kind], **catalogue.typed(f"{kind} {written[kind]}", rest))
+    return ProfileRow(kind, written[kind], **typed(f"{kind} {written[kind]}", rest))
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -12,9 +12,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.units import Bytes, gib
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder, with_standbys
-from winhost.paths.compose_package import compose_package
-from winhost.paths.criu_packages import criu_packages
-from winhost.paths.video_packages import video_packages
+from winhost.paths.stack_packages import compose_package, criu_packages, video_packages
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
@@ -22,12 +20,11 @@ from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
 from winhost.serving.gateway_entries import UNIT, by_workload, gateway_entries, published_model
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
-from winhost.serving.ladder import ON_DISK, PACKED_PERCENT, format_rest, format_wait
+from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_rest, format_wait
 from winhost.serving.lmcache_server import lmcache_unit
 from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
 from winhost.serving.python_entries import PythonWheels
-from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models
-from winhost.serving.turn_entries import turn_settings
+from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models, turn_settings
 
 LOOPBACK = ("127.0.0.1", "::1")
 

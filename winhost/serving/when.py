@@ -1,6 +1,6 @@
 """The conditions of rows and causes: versions, the model, the GPUs. Unstated values stay unknown."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from packaging.version import Version
 
@@ -9,9 +9,10 @@ from winhost.compat.target import Target, in_a_guest, listed
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import ConditionResult, When, evaluate
+from winhost.findings.condition import ConditionResult, When, evaluate, format_when
 from winhost.hardware.host_gpus import gpu_name
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
+from winhost.serving.profile import profile
 from winhost.sizing.budget import Budget
 from winhost.sizing.memory_places import RAM
 
@@ -113,3 +114,21 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
 def holds(when: When, case: Case) -> ConditionResult:
     """Evaluate a condition of a profile for a model on a target."""
     return evaluate(when, lambda asked: (ASKED[asked](case),))
+
+
+@dataclass(frozen=True)
+class Because:
+    """The reason why a profile was chosen. unverified: what is missing to be sure of it."""
+
+    why: str
+    when: str
+    evidence: tuple[str, ...]
+    unverified: str | None = None
+
+
+def causes_of(case: Case, fallback: str) -> Iterator[Because]:
+    """The fallback's causes that hold or may hold."""
+    for cause in profile(fallback).chosen:
+        found = holds(cause.when, case)
+        if found.holds is not False:
+            yield Because(cause.why, format_when(cause.when), cause.evidence, found.doubt)

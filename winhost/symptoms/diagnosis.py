@@ -1,6 +1,6 @@
 """What the same text and the facts of a host say of a cause: that they show it, that they contradict it, or nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
@@ -8,34 +8,41 @@ from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact, RemoteFault
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate
+from winhost.findings.finding import FileFinding
 from winhost.knowledge import catalogue
 from winhost.model.masking import masked
 from winhost.model.path import ALL_VARIANTS, PATHS_OF_LINUX, path_of
-from winhost.model.reason import Evidence, Mender, Severity
+from winhost.model.reason import Finding, Mender, Severity
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.operating_system import OsFamily
+from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
 from winhost.symptoms.codes import told
 from winhost.symptoms.scan import Hit, scan
 from winhost.symptoms.table import LAYERS, MACHINES, PLACES, KnownCause, marks, symptoms
 
 Standing: TypeAlias = Literal["shown", "possible", "ruled-out"]
+STANDINGS: Mapping[Severity, Standing] = {
+    Severity.UNSUPPORTED: "shown",
+    Severity.UNVERIFIED: "possible",
+    Severity.NOTE: "ruled-out",
+}
+"""By the severity of a cause."""
 By: TypeAlias = Literal["text", "facts"]
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """because: what says so, in the facts or in the text; nothing where neither says anything. here: the cause belongs
-    to the place that the text comes from.
+    """severity: one of STANDINGS; because: what says so, in the facts or in the text; nothing where neither says
+    anything. here: the cause belongs to the place that the text comes from.
     """
 
-    standing: Standing
+    severity: Severity
     because: str = ""
     by: By = "facts"
     here: bool = False
 
 
-OPEN = Ruling("possible")
+SHOWN, POSSIBLE, RULED_OUT = STANDINGS
 
 
 class TextRulings:
@@ -58,19 +65,19 @@ class TextRulings:
         """A line that contradicts a cause outweighs one that shows it."""
         for name in cause.unless:
             if name in self._seen:
-                return Ruling("ruled-out", marks()[name].shows, "text")
+                return Ruling(RULED_OUT, marks()[name].shows, "text")
         for at, known, by in ((self._places, MACHINES, self._by), (self._layers, LAYERS, "text")):
             where = {place for place in cause.where if place in known}
             if where and at and at.isdisjoint(where):
-                return Ruling("ruled-out", f"it is {_either(at)}", by)
+                return Ruling(RULED_OUT, f"it is {_either(at)}", by)
         here = any(
             at.intersection(cause.where) and len(at) < len(known)
             for at, known in ((self._places, MACHINES), (self._layers, LAYERS))
         )
         for name in cause.beside:
             if name in self._seen:
-                return Ruling("shown", marks()[name].shows, "text", here)
-        return Ruling("possible", here=here)
+                return Ruling(SHOWN, marks()[name].shows, "text", here)
+        return Ruling(POSSIBLE, here=here)
 
 
 def _places_of(facts: HostFacts) -> set[str]:
@@ -103,10 +110,10 @@ class HostRulings:
         needed = evaluate(cause.when, self._facts.ask, whole=True)
         because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
-            return Ruling("ruled-out", because)
+            return Ruling(RULED_OUT, because)
         if cause.reason and (seen := self._seen(cause.reason)) is not None:
-            return Ruling("shown", seen)
-        return Ruling("possible", because) if cause.when and needed.holds else OPEN
+            return Ruling(SHOWN, seen)
+        return Ruling(POSSIBLE, because) if cause.when and needed.holds else Ruling(POSSIBLE)
 
     def _seen(self, code: str) -> str | None:
         """What a rule found on this host; None where it found nothing, or the reason is not one of a path."""
@@ -132,44 +139,38 @@ def _as_in_facts(value: Any) -> str:
 
 
 LONGEST = 400  # characters of a line that are shown
-_ORDER: tuple[Standing, ...] = ("shown", "possible", "ruled-out")
 
 
 @dataclass(frozen=True)
-class LikelyCause:
-    """standing: what the rest of the text and the facts of the host say of it; because: what of them; by: which of
-    the two says so, None where neither does.
+class CauseFinding(Finding):
+    """One thing that may be behind a symptom. severity: what the rest of the text and the facts of the host say of it,
+    as in STANDINGS; observed: what of them; subject: the symptom; remedy: what to do, in words.
 
-    who: does the remedy; reason: a code that winhost explain knows more of.
+    by: which of the two says so, None where neither does; who: does the remedy; reason: a code that winhost explain
+    knows more of.
     """
 
-    cause: str
-    standing: Standing
-    because: str
-    by: By | None
-    tell: str
-    remedy: str
-    who: Mender
-    reason: str | None
-    evidence: tuple[Evidence, ...]
+    by: By | None = None
+    tell: str = ""
+    who: Mender = "admin"
+    reason: str | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """Its severity, in words."""
+        return STANDINGS[self.severity]
 
 
 @dataclass(frozen=True)
-class FoundSymptom:
-    """severity: as of Symptom; line: the first that says it, from 1; text: that line, without secrets; count: how many
-    say it; all three are empty where a symptom was asked for by name. signs: what logs have of it; causes: the
-    likeliest first, those that the facts contradict last.
+class SymptomFinding(FileFinding):
+    """A symptom in a text. observed: the line that says it, without secrets; subject: the program that printed it;
+    line: the first of `count`, from 1; all three are empty where a symptom was asked for by name. signs: what logs have
+    of it; causes: the likeliest first, those that the facts contradict last.
     """
 
-    symptom: str
-    program: str
-    says: str
-    severity: Severity
-    line: int
-    count: int
-    text: str
-    signs: tuple[str, ...]
-    causes: tuple[LikelyCause, ...]
+    count: int = 0
+    signs: tuple[str, ...] = ()
+    causes: tuple[CauseFinding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,40 +183,40 @@ class UnknownCode:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosed:
     """What is known of a text. source: a file, `-`, `text`, or the name of a symptom; host: whose facts were used."""
 
     source: str
     host: str | None
     lines: int
-    found: tuple[FoundSymptom, ...]
+    found: tuple[SymptomFinding, ...]
     unknown_codes: tuple[UnknownCode, ...]
 
 
-def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosis:
+def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosed:
     """Of a text that comes in pieces. What winhost itself said comes after what it may have passed on."""
     lines = own.OwnLines()
     seen = scan(lines.pieces(pieces))
     rulings = _Rulings(seen.marks, facts)
     found = (*(_found(hit, rulings) for hit in seen.ranked), *_own(lines.lines))
     codes = tuple(UnknownCode(f"0x{code:08X}", count, told(code)) for code, count in seen.codes.items())
-    return Diagnosis(source, facts.host if facts else None, seen.lines, found, codes)
+    return Diagnosed(source, facts.host if facts else None, seen.lines, found, codes)
 
 
-def of_code(code: str) -> Diagnosis | None:
+def of_code(code: str) -> Diagnosed | None:
     """What is known of an error of winhost by its code; None where it has none of that name."""
     known = own.of_code(code)
-    return Diagnosis(code, None, 0, (_of_own(known, 0, ""),), ()) if known else None
+    return Diagnosed(code, None, 0, (_of_own(known, 0, ""),), ()) if known else None
 
 
-def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosis:
+def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosed:
     """What is known of one, without a text. Raises KeyError where there is none of that name."""
     hit = Hit(symptoms()[name], 0, "")
     rulings = _Rulings({}, facts)
-    return Diagnosis(name, facts.host if facts else None, 0, (_found(hit, rulings),), ())
+    return Diagnosed(name, facts.host if facts else None, 0, (_found(hit, rulings),), ())
 
 
-def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> FoundSymptom | None:
+def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> SymptomFinding | None:
     """What is known of an error as a host reported it: by its codes first, and by its words only where it has none
     that is known. Those are of a Windows in any language, in which nothing but codes and identifiers is looked for.
     """
@@ -226,7 +227,7 @@ def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> FoundSymptom
     return None
 
 
-def _own(lines: Mapping[str, int]) -> Iterator[FoundSymptom]:
+def _own(lines: Mapping[str, int]) -> Iterator[SymptomFinding]:
     """The errors of winhost among these lines, each once."""
     told: set[str] = set()
     for text, line in lines.items():
@@ -236,26 +237,28 @@ def _own(lines: Mapping[str, int]) -> Iterator[FoundSymptom]:
             yield _of_own(known, line, _shown(text, own.BEGIN))
 
 
-def _of_own(known: own.OwnError, line: int, text: str) -> FoundSymptom:
-    cause = LikelyCause(
-        cause=_sentence(known.meaning or known.what),
-        standing="possible",
-        because="",
-        by=None,
-        tell=f"The lines below the error say it for this case. Its code is {known.code}.",
+def _of_own(known: own.OwnError, line: int, text: str) -> SymptomFinding:
+    code = f"winhost.{known.code}"
+    cause = CauseFinding(
+        code=f"{code}/1",
+        severity=POSSIBLE,
+        observed="",
+        subject=code,
         remedy=known.hint or "Do what the lines below the error say.",
-        who="admin",
-        reason=None,
         evidence=(),
+        sentence=_sentence(known.meaning or known.what),
+        tell=f"The lines below the error say it for this case. Its code is {known.code}.",
     )
-    return FoundSymptom(
-        symptom=f"winhost.{known.code}",
-        program="winhost",
-        says=_sentence(f"An error of winhost itself: {known.what}"),
+    return SymptomFinding(
+        code=code,
         severity=Severity.UNSUPPORTED,
+        observed=text,
+        subject="winhost",
+        remedy=None,
+        evidence=(),
+        sentence=_sentence(f"An error of winhost itself: {known.what}"),
         line=line,
         count=1,
-        text=text,
         signs=(f"error: {known.what}",),
         causes=(cause,),
     )
@@ -274,47 +277,47 @@ class _Rulings:
 
     def of(self, cause: KnownCause) -> Ruling:
         text = self._text.of(cause)
-        if text.standing == "ruled-out" or self._host is None:
+        if text.severity is RULED_OUT or self._host is None:
             return text
         host = self._host.of(cause)
-        if host.standing == "ruled-out" or text.standing == "possible":
+        if host.severity is RULED_OUT or text.severity is POSSIBLE:
             return replace(host, here=text.here)
         return text
 
 
-def _found(hit: Hit, rulings: _Rulings) -> FoundSymptom:
+def _found(hit: Hit, rulings: _Rulings) -> SymptomFinding:
     symptom = hit.symptom
-    ruled = [(cause, rulings.of(cause)) for cause in symptom.causes]
-    return FoundSymptom(
-        symptom=symptom.id,
-        program=symptom.program,
-        says=symptom.says,
+    ruled = [(number, cause, rulings.of(cause)) for number, cause in enumerate(symptom.causes, start=1)]
+    ruled.sort(key=lambda each: (-each[2].severity.rank, each[2].by != "text", not each[2].here))
+    return SymptomFinding(
+        code=symptom.id,
         severity=symptom.severity,
+        observed=_shown(hit.text, hit.literal),
+        subject=symptom.program,
+        remedy=None,
+        evidence=(),
+        sentence=symptom.says,
         line=hit.line,
         count=hit.count,
-        text=_shown(hit.text, hit.literal),
         signs=tuple(sign.text or f"0x{sign.code or 0:08X}" for sign in symptom.signs),
-        causes=_ranked(ruled),
+        causes=tuple(_likely(symptom.id, *each) for each in ruled),
     )
 
 
-def _ranked(ruled: Sequence[tuple[KnownCause, Ruling]]) -> tuple[LikelyCause, ...]:
-    ordered = sorted(ruled, key=lambda each: (_ORDER.index(each[1].standing), each[1].by != "text", not each[1].here))
-    return tuple(_likely(cause, ruling) for cause, ruling in ordered)
-
-
-def _likely(cause: KnownCause, ruling: Ruling) -> LikelyCause:
+def _likely(symptom: str, number: int, cause: KnownCause, ruling: Ruling) -> CauseFinding:
     remedy = catalogue.remedies()[cause.remedy] if cause.remedy else None
-    return LikelyCause(
-        cause=cause.cause,
-        standing=ruling.standing,
-        because=masked(ruling.because),
+    return CauseFinding(
+        code=f"{symptom}/{number}",
+        severity=ruling.severity,
+        observed=masked(ruling.because),
+        subject=symptom,
+        remedy=cause.do or (remedy.do if remedy else ""),
+        evidence=cause.evidence,
+        sentence=cause.cause,
         by=ruling.by if ruling.because else None,
         tell=cause.tell,
-        remedy=cause.do or (remedy.do if remedy else ""),
         who=remedy.who if remedy else "admin",
         reason=cause.reason,
-        evidence=tuple(catalogue.evidence()[key] for key in cause.evidence),
     )
 
 

@@ -10,8 +10,9 @@ from importlib.resources import files
 from typing import Any
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.catalogue import Catalogue, typed
+from winhost.findings.condition import Condition, When
 from winhost.knowledge import catalogue
-from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.model.reason import Severity
 from winhost.model.wsman import codes_of
@@ -62,7 +63,7 @@ class KnownCause:
     evidence: tuple[str, ...]
     remedy: str | None = None
     do: str = ""
-    when: Mapping[str, Any] = field(default_factory=dict)
+    when: When = field(default_factory=Condition)
     reason: str | None = None
     where: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -98,26 +99,27 @@ MACHINES: Mapping[str, str] = {
 # And what starts the program there.
 LAYERS: Mapping[str, str] = {"container": "a container", "kubernetes": "Kubernetes"}
 PLACES: Mapping[str, str] = {**MACHINES, **LAYERS}
+_HERE = files(__package__)
 
 
 @once
 def marks() -> Mapping[str, Mark]:
     """By id."""
-    read = load_catalogue(files(__package__).joinpath("marks.yaml"))
-    return {
-        name: Mark(name, row["shows"], tuple(map(_sign, row["signs"])), tuple(row.get("places", ())))
-        for name, row in read.items()
-    }
+    return Catalogue(_HERE / "marks.yaml", _mark)
+
+
+def _mark(name: str, row: Mapping[str, Any]) -> Mark:
+    return Mark(name, row["shows"], tuple(map(_sign, row["signs"])), tuple(row.get("places", ())))
 
 
 @once
 def symptoms() -> Mapping[str, Symptom]:
     """By id, file by file."""
-    read = catalogue.read_folder(files(__package__).joinpath("known"))
-    families = catalogue.read_folder(files(__package__).joinpath("families"))
-    every = [*read.items(), *(member for family in families.values() for member in _members(family))]
-    found = {name: _symptom(name, row) for name, row in every}
-    if len(found) < len(every):
+    known = Catalogue(_HERE / "known", _symptom)
+    families = Catalogue(_HERE / "families", lambda _, family: [_symptom(*each) for each in _members(family)])
+    members = [each for family in families.values() for each in family]
+    found = {**known, **{each.id: each for each in members}}
+    if len(found) < len(known) + len(members):
         raise ValueError("a symptom is told twice")
     return found
 
@@ -171,7 +173,7 @@ def _either(value: Any) -> str:
 def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
     signs = tuple(sign for written in row["signs"] for sign in _signs(written))
     causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
-    return Symptom(name, **catalogue.typed(name, {**row, "signs": signs, "causes": causes}))
+    return Symptom(name, **typed(name, {**row, "signs": signs, "causes": causes}))
 
 
 def _signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
@@ -186,7 +188,7 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
         return Sign(text=written)
     if isinstance(written, int):
         return Sign(code=written)
-    return Sign(**catalogue.typed("", written, texts=("near",)))
+    return Sign(**typed("", written, texts=("near",)))
 
 
 def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
@@ -199,7 +201,7 @@ def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
         filled.setdefault("evidence", said.evidence)
         if "do" not in filled and "remedy" not in filled:
             filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
-    cause = catalogue.typed(owner, filled, texts=("where", "beside", "unless"))
+    cause = typed(owner, filled, texts=("where", "beside", "unless"))
     if "wsl" in cause.get("where", ()):
         cause["where"] += ("docker-desktop",)  # its distro is one of WSL
     return KnownCause(**cause)

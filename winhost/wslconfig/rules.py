@@ -8,7 +8,7 @@ from functools import cached_property
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, Found, Rows, run
+from winhost.findings.finding import FileFinding, Found, rows_of, run, tell
 from winhost.model.errors import did_you_mean
 from winhost.model.units import Bytes, size
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, WSLCONFIG_3, ConfigFile, ConfigLine, Dialect, LineKind, parse
@@ -36,12 +36,8 @@ class HostLimits:
 
 
 NOTHING_KNOWN = HostLimits()
-ROWS = Rows(__package__)
-
-
-def finding(dialect: Dialect, code: str, position: tuple[int, int], /, **words: object) -> FileFinding:
-    """A finding at this line and column."""
-    return ROWS.tell(dialect.name, Found(code, 0, words), position)
+START = (1, 1)
+ROWS = rows_of(__package__)
 
 
 @dataclass(frozen=True)
@@ -77,15 +73,15 @@ class LintContext:
         """The network mode that the file sets; WSL defaults to NAT."""
         return str(self.values.get("wsl2.networkingMode") or "nat")
 
-    def found(self, line: ConfigLine, code: str, **words: object) -> FileFinding:
+    def found(self, line: ConfigLine, code: str, **words: object) -> Found:
         """A finding at this line."""
-        return finding(self.file.dialect, code, line.position, **words)
+        return Found(code, line.position, words)
 
 
 # --- Single lines: what WSL cannot read, does not know, or has read already ---------------------------------------
 
 
-def unreadable(context: LintContext) -> Iterator[FileFinding]:
+def unreadable(context: LintContext) -> Iterator[Found]:
     """Lines that WSL cannot read."""
     for line in context.file.lines:
         char = line.text[line.at : line.at + (2 if line.kind is LineKind.BAD_ESCAPE else 1)]
@@ -98,7 +94,7 @@ def unreadable(context: LintContext) -> Iterator[FileFinding]:
 _FIRST = {";": "semicolon", "\ufeff": "byte-order-mark"}
 
 
-def sections(context: LintContext) -> Iterator[FileFinding]:
+def sections(context: LintContext) -> Iterator[Found]:
     """Sections that WSL does not know, each reported once instead of once per key."""
     dialect = context.file.dialect
     for line in _unknown_sections(context.file):
@@ -112,7 +108,7 @@ def _unknown_sections(file: ConfigFile) -> list[ConfigLine]:
     return [line for line in file.lines if line.kind is LineKind.SECTION and line.section.lower() not in known]
 
 
-def keys(context: LintContext) -> Iterator[FileFinding]:
+def keys(context: LintContext) -> Iterator[Found]:
     """Keys that WSL does not know in their section."""
     dialect = context.file.dialect
     reported = {line.section.lower() for line in _unknown_sections(context.file)}
@@ -146,7 +142,7 @@ def _belongs(dialect: Dialect, section: str = "") -> str:
     return f": it belongs in {section}{'/etc/wsl.conf of a distro' if dialect.windows else '.wslconfig of Windows'}."
 
 
-def duplicates(context: LintContext) -> Iterator[FileFinding]:
+def duplicates(context: LintContext) -> Iterator[Found]:
     """Keys that are set twice: WSL takes the first."""
     first = {str(key): line for key, line in context.keys}
     for line in context.file.keys:
@@ -161,7 +157,7 @@ BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Ve
 # --- Settings: values, versions and policies ---------------------------------------------------------------------
 
 
-def values(context: LintContext) -> Iterator[FileFinding]:
+def values(context: LintContext) -> Iterator[Found]:
     """Values that WSL rejects or misreads."""
     for key, line in context.keys:
         written = line.text[line.raw.start : line.raw.stop]
@@ -186,7 +182,7 @@ def _default(key: Key) -> str:
     return f" ({key.default})" if key.default else ""
 
 
-def versions(context: LintContext) -> Iterator[FileFinding]:
+def versions(context: LintContext) -> Iterator[Found]:
     """Keys and values that this version of WSL does not know yet."""
     for key, line in context.keys:
         word = str(valid(key, line))
@@ -202,7 +198,7 @@ def versions(context: LintContext) -> Iterator[FileFinding]:
             yield context.found(line, "too-new", what=what, since=since_text, version=context.version)
 
 
-def policies(context: LintContext) -> Iterator[FileFinding]:
+def policies(context: LintContext) -> Iterator[Found]:
     """Settings that a policy of the machine forbids."""
     for key, line in context.keys:
         if key.policy in context.forbidden and valid(key, line) not in (None, *key.allowed):
@@ -212,7 +208,7 @@ def policies(context: LintContext) -> Iterator[FileFinding]:
 # --- Settings together -----------------------------------------------------------------------------------------------
 
 
-def without_effect(context: LintContext) -> Iterator[FileFinding]:
+def without_effect(context: LintContext) -> Iterator[Found]:
     """Settings that have no effect, or do harm, in combination with others."""
     for key, line in context.keys:
         if key.modes and context.mode not in key.modes:
@@ -228,7 +224,7 @@ def without_effect(context: LintContext) -> Iterator[FileFinding]:
             yield context.found(line, "beware", key=key, value=shown, what=key.beware[value])
 
 
-def bridged(context: LintContext) -> Iterator[FileFinding]:
+def bridged(context: LintContext) -> Iterator[Found]:
     """A bridge lacks a switch, an address of its own, or a WSL that can bridge."""
     line = context.line("wsl2.networkingMode")
     if line is None or context.mode != "bridged":
@@ -244,7 +240,7 @@ def bridged(context: LintContext) -> Iterator[FileFinding]:
         yield context.found(line, "bridged-warned", version=version)
 
 
-def lifetime(context: LintContext) -> Iterator[FileFinding]:
+def lifetime(context: LintContext) -> Iterator[Found]:
     """A VM kept alive whose distro is not: it ends with the last Windows process on it (microsoft/WSL #8654, #8854)."""
     line = context.line("wsl2.vmIdleTimeout")
     if line and _never(context, "wsl2.vmIdleTimeout") and not _never(context, "general.instanceIdleTimeout"):
@@ -265,20 +261,20 @@ _KERNELS = ("wsl2.kernel", "wsl2.kernelModules")
 _MARKS = {b"\xff\xfe": ("in-box-encoding", "UTF-16"), b"\xef\xbb": ("in-box-mark", "a byte order mark")}
 
 
-def unknown(context: LintContext) -> Iterator[FileFinding]:
+def unknown(context: LintContext) -> Iterator[Found]:
     """Report each fact that could not be read, because nothing is checked against it."""
     for what in context.host.unknown:
-        yield finding(context.file.dialect, "host-unknown", (1, 1), what=what)
+        yield Found("host-unknown", START, {"what": what})
 
 
-def mode(context: LintContext) -> Iterator[FileFinding]:
+def mode(context: LintContext) -> Iterator[Found]:
     """A network mode that this host cannot have."""
     line, why = context.line("wsl2.networkingMode"), context.host.no_modes.get(context.mode)
     if line is not None and why is not None:
         yield context.found(line, "no-bridge" if context.mode == "bridged" else "no-mirror", why=why)
 
 
-def switch(context: LintContext) -> Iterator[FileFinding]:
+def switch(context: LintContext) -> Iterator[Found]:
     """A switch that is not there, or that leads nowhere."""
     line, switches = context.line("wsl2.vmSwitch"), context.host.switches
     name = str(context.values.get("wsl2.vmSwitch") or "")
@@ -291,7 +287,7 @@ def switch(context: LintContext) -> Iterator[FileFinding]:
         yield context.found(line, "switch-within", name=repr(name), kind=switches[name])
 
 
-def sizes(context: LintContext) -> Iterator[FileFinding]:
+def sizes(context: LintContext) -> Iterator[Found]:
     """More memory or processors than there are."""
     host = context.host
     for name, there, shown in (
@@ -307,7 +303,7 @@ def sizes(context: LintContext) -> Iterator[FileFinding]:
             yield context.found(line, "below-gpus", there=size(host.vram))
 
 
-def drives(context: LintContext) -> Iterator[FileFinding]:
+def drives(context: LintContext) -> Iterator[Found]:
     """Files on a drive that is not there."""
     letters = context.host.drives
     for key, line in context.keys:
@@ -318,12 +314,12 @@ def drives(context: LintContext) -> Iterator[FileFinding]:
         yield context.found(line, code, key=key, drive=f"{found[1].upper()}:", there=", ".join(sorted(letters)))
 
 
-def in_box(context: LintContext) -> Iterator[FileFinding]:
+def in_box(context: LintContext) -> Iterator[Found]:
     """Report keys and encodings that the WSL of Windows itself does not know or read."""
     if not context.host.in_box:
         return
     if mark := _MARKS.get(context.start):
-        yield finding(context.file.dialect, mark[0], (1, 1), encoding=mark[1])
+        yield Found(mark[0], START, {"encoding": mark[1]})
     for key, line in context.keys:
         if key.since or key.section != "wsl2":
             yield context.found(line, "in-box-key", key=key)
@@ -350,14 +346,15 @@ def lint(
         dialect = WSLCONFIG_3
     text, found = _decoded(data, dialect)
     context = LintContext(parse(text, dialect), version, host, data[:2])
-    return run(RULES, context, found)
+    return tell(ROWS, dialect.name, [*found, *run(RULES, context)])
 
 
-def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[FileFinding]]:
+def _decoded(data: bytes, dialect: Dialect) -> tuple[str, list[Found]]:
     """The text as `_wfopen(…, "rt,ccs=UTF-8")` gives it (WslCoreConfig.cpp), else as its byte order mark says."""
     codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
     text = data.decode(codec, "replace")
     if codec == "utf-16-be" or "\0" in text or (codec == "utf-16-le" and not dialect.windows):
-        return text, [finding(dialect, "encoding", (1, 1), found="no text" if codec == "utf-8" else codec.upper())]
+        text = "" if text.count("\0") * 3 > len(text) else text  # UTF-16 without a mark: no line of it is one
+        return text, [Found("encoding", START, {"found": "no text" if codec == "utf-8" else codec.upper()})]
     whole = text.encode(codec) == data
-    return text, [] if whole else [finding(dialect, "not-utf8", (1, 1))]
+    return text, [] if whole else [Found("not-utf8", START)]

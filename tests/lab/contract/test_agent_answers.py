@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from tests.rows import each_row
-from winhost.lab.contract.agent_answers import AgentAnswers, PipelineStopped
-from winhost.lab.contract.injected_faults import InjectedFault
+from winhost.lab.contract.agent_answers import AgentAnswers, InjectedFault, PipelineStopped
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.lab_clock import LabClock
+from winhost.lab.physics.host_state import HostDown
+from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES

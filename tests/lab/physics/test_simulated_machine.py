@@ -14,11 +14,10 @@ from tests.powershell.bundles import twin
 from tests.rows import each_row
 from winhost.core.answers import Unavailable, Unknown
 from winhost.lab.hostfile import expand, expand_all, find
-from winhost.lab.physics.cmdlet_host import HostDown
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
-from winhost.lab.physics.pci_function import Device
+from winhost.lab.physics.host_state import HostDown
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.virtual_machine import Device
 from winhost.lab.physics.windows_errors import CmdletError
 
 CASES = read_cases(Path(__file__).parents[2] / "data" / "lab" / "physics.yaml")

@@ -13,8 +13,7 @@ from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World, world
 from winhost import __version__
 from winhost.core.steps import DesiredResource
 from winhost.engine.host_steps import steps_on
-from winhost.lab.physics.local_accounts import DENY_BATCH, MARKER, Account
-from winhost.lab.physics.scheduled_tasks import jobs_task
+from winhost.lab.physics.local_accounts import DENY_BATCH, MARKER, Account, jobs_task
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.windows_files import decoded, encoded

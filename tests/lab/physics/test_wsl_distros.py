@@ -11,8 +11,7 @@ import pytest
 from winhost.core.answers import Record
 from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.wsl_distros import Distros, folder_of, record_of
 
@@ -129,13 +128,6 @@ def test_shutdown_ends_all_distros_of_one_account_and_nobody_elses() -> None:
     wsl(machine, "--shutdown")
     assert names(machine, running=True) == []
     assert other.running
-
-
-@pytest.mark.parametrize(("first", "left"), [([], ["Ubuntu-24.04"]), (["winhost"], [])])
-def test_a_logoff_takes_a_vm_along_that_began_with_that_logon(first: list[str], left: list[str]) -> None:
-    machine = served(interactive=first)
-    machine.distros.log_off("winhost")
-    assert names(machine, running=True) == left
 
 
 def test_a_vm_reads_its_file_only_when_it_is_made() -> None:

@@ -12,8 +12,7 @@ from pypsrp.shell import CommandState, SignalCode
 from pypsrp.wsman import SelectorSet, WSMan
 
 from tests.processes import PATIENCE_S
-from winhost.lab.wire.served_host import PipelineError
-from winhost.lab.wire.wire_troubles import Moment, When, WireTroubles, delay, drop, exceed_quota, refuse
+from winhost.lab.wire.served_host import Moment, PipelineError, When, WireTroubles, delay, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
 from winhost.lab.wire.wsman_endpoint import Endpoint
 

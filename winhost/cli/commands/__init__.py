@@ -1,4 +1,4 @@
 """The arguments, options and help of each command: all that `--help` and the tab key load of it.
 
-What a command does is in the module of its name in `winhost.cli`, imported when it is called.
+What a command does is in a module of `winhost.cli`, imported when it is called.
 """

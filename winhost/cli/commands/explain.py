@@ -37,10 +37,11 @@ def explain(**options: Any) -> int:
 
     Of a CODE of winhost: what the reason says and means, its remedy, its evidence with sources, and related reasons.
     The codes for a fact that could not be read are listed once, as *.unknown, and can be explained for each path and
-    capability, for example nvlink.unknown.
+    capability, for example nvlink.unknown. Of a CODE that lint prints: what it finds, why, and what to do.
 
     TEXT is what another program printed: an error code of Windows (0xC035001E or -2147023511), or a message of wsl.exe,
-    Hyper-V, Linux's kernel, Docker, NCCL or vLLM. FILE is a log of any size, and - is standard input. The answer is the
+    Hyper-V, Linux's kernel, Docker, NCCL or vLLM. FILE is a log of any size, and - is standard input,
+    as is nothing at all behind a pipe. The answer is the
     likely causes, how to tell which one it is, and the remedy. Secrets in the text are never shown.
     """
     from winhost.cli.explain import explain as run

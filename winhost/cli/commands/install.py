@@ -146,6 +146,6 @@ def bmc(**options: Any) -> int:
     HOST is read first: a BMC that does not say the same SMBIOS UUID and serial number gets nothing. With --accept
     restart, the machine restarts by force, whatever runs on it.
     """  # fmt: skip
-    from winhost.cli.bmc_install import bmc as run
+    from winhost.cli.media_install import bmc as run
 
     return run(**options)

@@ -8,7 +8,7 @@ import click
 from winhost.cli.groups import WinhostGroup
 from winhost.cli.outputs import answers
 
-file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+file_argument = click.argument("file", metavar="FILE|-", type=click.Path(path_type=Path))
 facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=click.Path(path_type=Path))
 facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
 version_option = click.option(

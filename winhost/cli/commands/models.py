@@ -1,12 +1,22 @@
-"""Arguments, options and help of `winhost models`."""
+"""Arguments, options and help of `winhost models`, `winhost workload` and `winhost weights`."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import at_once_option, facts_option, fleet_option, hub_option, words_argument
+from winhost.cli.options import (
+    WholeNumber,
+    at_once_option,
+    facts_option,
+    fleet_option,
+    hosts_and_facts,
+    hub_option,
+    words_argument,
+)
 from winhost.cli.outputs import answers
 
 token_option = click.option(
@@ -43,6 +53,7 @@ def models() -> None:
 @fleet_option
 @at_once_option
 @answers(wide=True)
+@hosts_and_facts
 def show(**options: Any) -> int:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
 
@@ -63,6 +74,100 @@ def refresh(**options: Any) -> int:
 
     It is used from then on, in place of the one that comes with winhost. What cannot be asked stays as it was.
     """
-    from winhost.cli.models_refresh import refresh as run
+    from winhost.cli.models import refresh as run
+
+    return run(**options)
+
+
+@click.group(cls=WinhostGroup)
+def workload() -> None:
+    """Draft what you want to serve from a model's own files."""
+
+
+@workload.command()
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--revision",
+    metavar="REVISION",
+    default="main",
+    show_default=True,
+    help="A branch, tag or commit; the file gets the commit that it leads to now.",
+)
+@click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
+@hub_option
+@click.option("--context", type=WholeNumber(1, 100_000_000), metavar="TOKENS", help="Of the longest sequence.")
+@click.option(
+    "--sequences", type=WholeNumber(1, 65_536), metavar="N", help="At once, each at full context. With --context only."
+)
+@click.option("--gpus", type=WholeNumber(1, 64), metavar="N", help="GPUs that share each layer. With --context only.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
+def init(**options: Any) -> int:
+    """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
+
+    Reads its config.json, the list of its files and the headers of its safetensors files: some kilobytes, no weights.
+    Fixes the commit, and says what it assumed and what to look at: a licence to accept, pickles, code that wants to
+    run. A folder has no commit: a plan pins each of its files by its hash. Edit the file, then see what could serve it:
+    winhost assess HOST --workload FILE
+    """
+    from winhost.cli.workload import init as run
+
+    return run(**options)
+
+
+model_argument = click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
+python_option: Callable[..., Any] = click.option(
+    "--python", metavar="PATH", default="python3", show_default=True, help="The Python of an engine, which has torch."
+)
+
+
+@click.group(cls=WinhostGroup)
+def weights() -> None:
+    """Pack a model's weights smaller, so that an engine loads them sooner."""
+
+
+@weights.command()
+@model_argument
+@python_option
+@answers("FOLDER", "The folder to write.", required=True)
+def pack(**options: Any) -> int:
+    """Pack the safetensors files of MODEL, a folder, on the GPU of this machine.
+
+    The folder gets all files of the model and the loader as a wheel. MODEL stays as it is. Run it again to go on where
+    it ended.
+    """
+    from winhost.cli.weights import pack as run
+
+    return run(**options)
+
+
+@weights.command()
+@model_argument
+@python_option
+@answers("FOLDER", "The folder to write.", required=True)
+def unpack(**options: Any) -> int:
+    """Write the original files of MODEL, a packed folder, bit for bit."""
+    from winhost.cli.weights import unpack as run
+
+    return run(**options)
+
+
+@weights.command()
+@model_argument
+@python_option
+@answers()
+def verify(**options: Any) -> int:
+    """Decode every tensor of MODEL, a packed folder, and compare it with the original's SHA-256."""
+    from winhost.cli.weights import verify as run
+
+    return run(**options)
+
+
+@weights.command("list")
+@model_argument
+@answers()
+def list_(**options: Any) -> int:
+    """List the packed files of MODEL, a folder, and their sizes. Needs no GPU; reads and checks headers alone."""
+    from winhost.cli.weights import listed as run
 
     return run(**options)

@@ -1,4 +1,4 @@
-"""Arguments, options and help of `winhost plan`."""
+"""Arguments, options and help of `winhost plan` and `winhost up`."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,7 @@ from typing import Any
 import click
 
 from winhost.cli import completion
-from winhost.cli.cluster_options import node_options
 from winhost.cli.groups import WinhostCommand
-from winhost.cli.new_vm_options import new_vm_options, with_new_vm
 from winhost.cli.options import (
     Size,
     assume_option,
@@ -16,10 +14,13 @@ from winhost.cli.options import (
     facts_option,
     fleet_option,
     force_option,
+    hosts_and_facts,
+    options_object,
+    run_options,
     words_argument,
 )
 from winhost.cli.outputs import answers
-from winhost.cli.stack_options import stack_options
+from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 
 
 @click.command(cls=WinhostCommand)
@@ -42,16 +43,15 @@ from winhost.cli.stack_options import stack_options
     type=click.Choice(["as-found", "running", "off"]),
     help="dda: the final state of the VM. Default: as-found.",
 )
-@new_vm_options
-@stack_options()
-@node_options
+@options_object(NewVmOptions, "new_vm")
+@options_object(StackOptions, "stack")
+@options_object(ClusterOptions, "cluster")
 @click.option("--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=with_new_vm,
     help="A setting of the path, for example network=nat of wsl2.",
 )
 @assume_option
@@ -63,6 +63,7 @@ from winhost.cli.stack_options import stack_options
 @fleet_option
 @at_once_option
 @answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
+@hosts_and_facts
 def plan(**options: Any) -> int:
     """Plan what would change on a host, and how each change is undone.
 
@@ -71,5 +72,32 @@ def plan(**options: Any) -> int:
     nobody has verified. With --workload it goes on to an endpoint that serves it.
     """
     from winhost.cli.plan import plan as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("model", metavar="[MODEL]", required=False)
+@click.option(
+    "--on", metavar="HOST", help="A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS
+)
+@click.option("--path", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as of plan.")
+@click.option(
+    "--allow-unverified",
+    is_flag=True,
+    help="Go on even if a required fact could not be read or the option is unproven.",
+)
+@click.option("--details", is_flag=True, help="Show every step with its reason before the summary.")
+@options_object(StackOptions, "stack", leave_out=("workload",))
+@run_options
+def up(**options: Any) -> int:
+    """Serve a MODEL on this machine, or on another.
+
+    MODEL is ORG/NAME on Hugging Face, a name that `winhost models` shows, or a folder such as ./Qwen3-8B. Default: the
+    one that fits the GPUs best. Shows on one screen what would change, then asks once. `winhost down` undoes it. After
+    a restart or Ctrl-C, type it again.
+    """
+    from winhost.cli.up import up as run
 
     return run(**options)

@@ -6,14 +6,13 @@ from typing import Any, TypeVar
 
 import click
 
-from winhost.cli.cluster_options import cluster_options
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import AddressPort, Size, force_option
+from winhost.cli.options import AddressPort, Size, force_option, options_object
 from winhost.cli.outputs import answers
-from winhost.cli.stack_options import stack_options
+from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
 
 # What a plan alone can set up.
-_OF_A_PLAN = ("--workload", "--engine-program", "--engine-lock", "--python", "--index")
+_OF_A_PLAN = ("workload", "engine_program", "engine_lock", "python", "index")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,7 +41,7 @@ def _machine_options(command: F) -> F:
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
 @_machine_options
-@stack_options(leave_out=(*_OF_A_PLAN, "--allow"))
+@options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
 @force_option
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
 def compose(**options: Any) -> int:
@@ -52,7 +51,7 @@ def compose(**options: Any) -> int:
     commit; an engine has no port, and development mode is off. Changes no machine; where --api-key names no key, one
     is made in winhost's own state on this computer.
     """
-    from winhost.cli.render_compose import compose as run
+    from winhost.cli.render import compose as run
 
     return run(**options)
 
@@ -60,8 +59,10 @@ def compose(**options: Any) -> int:
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
 @_machine_options
-@stack_options(leave_out=(*_OF_A_PLAN, "--engine-archive", "--listen", "--certificate", "--certificate-key"))
-@cluster_options
+@options_object(
+    StackOptions, "stack", leave_out=(*_OF_A_PLAN, "engine_archive", "listen", "certificate", "certificate_key")
+)
+@options_object(ClusterOptions, "cluster", leave_out=OF_NODES)
 @force_option
 @answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
 def kubernetes(**options: Any) -> int:
@@ -72,7 +73,7 @@ def kubernetes(**options: Any) -> int:
     gateway reaches an engine. Changes no machine; where --api-key names no key, one is made in winhost's own state on
     this computer.
     """
-    from winhost.cli.render_kubernetes import kubernetes as run
+    from winhost.cli.render import kubernetes as run
 
     return run(**options)
 
@@ -121,7 +122,7 @@ def proxy(**options: Any) -> int:
     WORKLOAD names the proxy in trusted_proxies, so that the gateway believes it for whom it asks. Streams are handed on
     event by event, and a client that goes away ends its request. Changes nothing.
     """
-    from winhost.cli.render_proxy import proxy as run
+    from winhost.cli.render import proxy as run
 
     return run(**options)
 
@@ -159,6 +160,6 @@ def monitoring(**options: Any) -> int:
     Gateways tell of themselves, of engines and of GPUs to a key for metrics (--metrics-key of plan, render and serve
     gateway). Changes nothing but the files.
     """
-    from winhost.cli.render_monitoring import monitoring as run
+    from winhost.cli.render import monitoring as run
 
     return run(**options)

@@ -7,7 +7,7 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import Duration, KeyLimit, Number, WholeNumber, fleet_option, hub_option, yes_option
+from winhost.cli.options import Duration, Number, WholeNumber, fleet_option, hub_option, key_rules, yes_option
 from winhost.cli.outputs import answers
 
 
@@ -173,7 +173,7 @@ def watcher(**options: Any) -> int:
     It is a script and its settings, by availability.yield_to of WORKLOAD. docs/wsl2.md says how it is put on that
     Windows, and taken off. Nothing is installed.
     """
-    from winhost.cli.serve_watcher import watcher as run
+    from winhost.cli.render import watcher as run
 
     return run(**options)
 
@@ -204,7 +204,7 @@ def up(**options: Any) -> int:
     TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Engines start one after
     the other, then the gateway. A failure that is known is explained with its remedy, and its engine is stopped.
     """
-    from winhost.cli.serve_up import up as run
+    from winhost.cli.serve_change import up as run
 
     return run(**options)
 
@@ -243,7 +243,7 @@ def status(**options: Any) -> int:
 @answers()
 def logs(**options: Any) -> int:
     """Show what engines and gateway of TARGET wrote to the journal, without secrets."""
-    from winhost.cli.serve_logs import logs as run
+    from winhost.cli.serve_status import logs as run
 
     return run(**options)
 
@@ -277,7 +277,7 @@ def down(**options: Any) -> int:
 
     With --model the gateway stays. What is enabled starts again with the machine; winhost rollback removes it.
     """
-    from winhost.cli.serve_down import down as run
+    from winhost.cli.serve_change import down as run
 
     return run(**options)
 
@@ -292,22 +292,6 @@ def keys() -> None:
 
 
 key_argument = click.argument("name", metavar="NAME")
-_RULES = (
-    click.option(
-        "--expires",
-        metavar="WHEN",
-        help="From when on it counts no more: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
-    ),
-    click.option("--concurrent", type=KeyLimit(), help="Requests at a time: a number, none, or default."),
-    click.option("--requests-per-minute", type=KeyLimit(), help="Likewise, requests per minute."),
-    click.option("--tokens-per-minute", type=KeyLimit(), help="Likewise, tokens of prompts and answers."),
-)
-
-
-def _ruled(command: Any) -> Any:
-    for option in reversed(_RULES):
-        command = option(command)
-    return command
 
 
 @keys.command(name="list")
@@ -330,7 +314,7 @@ def list_(**options: Any) -> int:
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="A new file for the new key.")
 @click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
 @click.option("--metrics", is_flag=True, help="It reads /metrics and nothing else.")
-@_ruled
+@key_rules
 @fleet_option
 @answers()
 def add(**options: Any) -> int:
@@ -348,7 +332,7 @@ def add(**options: Any) -> int:
 @key_argument
 @click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
 @click.option("--all-models", is_flag=True, help="All models.")
-@_ruled
+@key_rules
 @fleet_option
 @answers()
 def limit(**options: Any) -> int:
@@ -388,6 +372,6 @@ def explain(**options: Any) -> int:
 
     With --weights and --host-memory it says which one to take. Changes nothing.
     """
-    from winhost.cli.resting import explain as run
+    from winhost.cli.serve import explain as run
 
     return run(**options)

@@ -25,8 +25,8 @@ from winhost.knowledge.versions import generation
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Gpu
-from winhost.resources.windows.processor import Processor
-from winhost.resources.windows.vm_actions import VmActions
+from winhost.resources.windows.read_only import Processor
+from winhost.resources.windows.vm_settings import VmActions
 from winhost.resources.windows.wsl import Wsl
 
 CUDA_13 = Version("13.0")

@@ -1,20 +1,62 @@
-"""Answers to the agent's JSON contract from a simulated Windows: what `Invoke-Winhost` answers on a real one."""
+"""Answers to the agent's JSON contract from a simulated Windows: what `Invoke-Winhost` answers on a real one, and the
+trouble that a test or a rehearsal orders, call by call.
+"""
 
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
-from winhost.lab.contract.injected_faults import InjectedFaults
-from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.core.dataclass import dataclass
+from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_software import MODELS
 from winhost.resources.registry import WINDOWS
+
+
+@dataclass(frozen=True)
+class InjectedFault:
+    """Meets the next `times` calls of this resource and verb. `seconds`: lab seconds that each takes longer.
+
+    `error` is raised instead of the change, or after it where `changed` says so; without one the call is only slow.
+    """
+
+    resource: str
+    verb: str
+    error: CmdletError | None = None
+    seconds: float = 0.0
+    changed: bool = False
+    times: int = 1
+
+
+class InjectedFaults:
+    """The faults still to come. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._coming: list[InjectedFault] = []
+
+    def add(self, fault: InjectedFault) -> None:
+        """After those that were ordered before."""
+        with self._lock:
+            self._coming.append(fault)
+
+    def take(self, resource: str, verb: str, *, changed: bool) -> InjectedFault | None:
+        """The next for this resource and verb, if it meets the call at this moment; it counts as met."""
+        with self._lock:
+            mine = [i for i, fault in enumerate(self._coming) if (fault.resource, fault.verb) == (resource, verb)]
+            if not mine or self._coming[mine[0]].changed is not changed:
+                return None
+            fault = self._coming[mine[0]]
+            self._coming[mine[0] : mine[0] + 1] = [replace(fault, times=fault.times - 1)] if fault.times > 1 else []
+            return fault
+
 
 MARKS = "RunMarks"
 _VERBS = ("get", "set", "send", "restart")

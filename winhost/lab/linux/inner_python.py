@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.disk import Disk, Found, Node, Place, fail
+from winhost.lab.linux.linux_machine import Linux
+from winhost.lab.physics.windows_errors import CmdletError
 
 PURE = (
     *("__future__", "base64", "configparser", "contextlib", "datetime", "errno", "functools", "hashlib", "ipaddress"),
     *("json", "re", "secrets", "shlex", "stat", "tarfile", "typing", "urllib.error", "urllib.parse", "zipfile"),
 )
-O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND = 0, 1, 2, 0o100, 0o200, 0o2000
-O_NONBLOCK, O_DIRECTORY, O_NOFOLLOW = 0o4000, 0o200000, 0o400000
 _ROOM = 1 << 30  # blocks of a file system, unless its owner says
 TICKS = 100  # a second
 
@@ -36,31 +36,35 @@ class Ended(NamedTuple):
     errors: str = ""
 
 
-class Inside(Protocol):
-    """The Linux that the scripts run in. process: the one that asks."""
+Program = Callable[[Linux, Sequence[str]], Ended | str]
+Programs = Mapping[str, tuple[Sequence[str] | None, Program]]
+SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
 
+
+@dataclass
+class InnerLinux:
+    """The surroundings of a script. process: the one that asks; 1 is the machine itself, others came in by sshd.
+    programs: each with the packages of which one brings it (None: every Linux has it), and what it does.
+    """
+
+    linux: Linux
     process: int
-
-    @property
-    def disk(self) -> Disk:
-        """Its own."""
-
-    def now(self) -> float:
-        """Seconds since some time, on its clock."""
-
-    def since_boot(self) -> float: ...
-
-    def sleep(self, seconds: float) -> None:
-        """Its clock goes on by so much."""
-
-    def kernel(self) -> str:
-        """Its release."""
+    programs: Programs
 
     def has_program(self, path: str) -> bool:
-        """Tell whether a program stands there that is no file."""
+        if path in SHELLS or not path.startswith("/usr/bin/"):
+            return path in SHELLS
+        packages, _ = self.programs.get(path.removeprefix("/usr/bin/"), ((), None))
+        return packages is None or any(name in self.linux.apt.installed for name in packages)
 
     def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
-        """Run a program and return its result. given: its stdin. Raises nothing."""
+        self.linux.stdin = given
+        try:
+            said = self.programs[name][1](self.linux, arguments)
+        except CmdletError as error:
+            code = int(error.hresults[0].rpartition(" ")[2]) if error.hresults else 1
+            return Ended(code, "", f"{error.message}\n")
+        return said if isinstance(said, Ended) else Ended(0, said)
 
 
 class _Status(NamedTuple):
@@ -144,14 +148,14 @@ class InnerFile(io.RawIOBase):
 
 
 class OnDisk:
-    """The module os on a simulated disk. inside: whose disk it is."""
+    """The module os on a simulated disk. inside: the Linux whose disk it is, and the process that asks."""
 
-    O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND = O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND
-    O_NONBLOCK, O_DIRECTORY, O_NOFOLLOW = O_NONBLOCK, O_DIRECTORY, O_NOFOLLOW
+    O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_APPEND = 0, 1, 2, 0o100, 0o200, 0o2000
+    O_NONBLOCK, O_DIRECTORY, O_NOFOLLOW = 0o4000, 0o200000, 0o400000
     X_OK, SEEK_END = 1, 2
 
     def __init__(self) -> None:
-        self.inside: Inside
+        self.inside: InnerLinux
         self.disk: Disk
         self.opened: dict[int, _Opened] = {}
         self.environ: dict[str, str] = {}
@@ -238,19 +242,19 @@ class OnDisk:
     # ---- numbers of what is open
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        found = self.find(path, dir_fd, follow=not flags & O_NOFOLLOW)
+        found = self.find(path, dir_fd, follow=not flags & self.O_NOFOLLOW)
         node = found.node
-        if node is None and not flags & O_CREAT:
+        if node is None and not flags & self.O_CREAT:
             fail(errno.ENOENT, str(path))
         if node is None:
             node = self._add(found, self.disk.new(stat.S_IFREG, mode & 0o755))
-        elif flags & O_CREAT and flags & O_EXCL:
+        elif flags & self.O_CREAT and flags & self.O_EXCL:
             fail(errno.EEXIST, str(path))
         elif node.kind == stat.S_IFLNK:
-            fail(errno.ENOTDIR if flags & O_DIRECTORY else errno.ELOOP, str(path))
-        elif flags & O_DIRECTORY and node.kind != stat.S_IFDIR:
+            fail(errno.ENOTDIR if flags & self.O_DIRECTORY else errno.ELOOP, str(path))
+        elif flags & self.O_DIRECTORY and node.kind != stat.S_IFDIR:
             fail(errno.ENOTDIR, str(path))
-        elif flags & (O_WRONLY | O_RDWR) and node.kind == stat.S_IFDIR:
+        elif flags & (self.O_WRONLY | self.O_RDWR) and node.kind == stat.S_IFDIR:
             fail(errno.EISDIR, str(path))
         return self._number(_Opened(Found(found.above, found.name, node).place, flags, 0))
 
@@ -265,7 +269,7 @@ class OnDisk:
 
     def pipe(self) -> tuple[int, int]:
         node = self.disk.new(stat.S_IFIFO)
-        return self._number(_Opened([("", node)], O_RDONLY)), self._number(_Opened([("", node)], O_WRONLY))
+        return self._number(_Opened([("", node)], self.O_RDONLY)), self._number(_Opened([("", node)], self.O_WRONLY))
 
     def fdopen(self, number: int, mode: str = "r", buffering: int = -1) -> InnerFile:
         if self.opened[number].node.kind == stat.S_IFDIR:
@@ -283,7 +287,7 @@ class OnDisk:
     def write(self, number: int, data: bytes) -> int:
         opened = self.opened[number]
         node = opened.node
-        at = len(node.data) if opened.flags & O_APPEND else opened.at
+        at = len(node.data) if opened.flags & self.O_APPEND else opened.at
         if node.kind == stat.S_IFREG and self.disk.in_kernel(opened.place):
             node.data, at = data, 0  # what is written to a setting of the kernel takes its place
         else:
@@ -309,7 +313,7 @@ class OnDisk:
         return node
 
     def _touch(self, node: Node) -> None:
-        node.changes = int(self.inside.now() * 1e9)
+        node.changes = int(self.inside.linux.now() * 1e9)
 
     def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         made = self.disk.new(stat.S_IFDIR, mode & 0o755)
@@ -365,7 +369,7 @@ class OnDisk:
     # ---- the process
 
     def uname(self) -> SimpleNamespace:
-        return SimpleNamespace(release=self.inside.kernel(), machine="x86_64")
+        return SimpleNamespace(release=self.inside.linux.kernel(), machine="x86_64")
 
     def getpid(self) -> int:
         return self.inside.process
@@ -451,8 +455,8 @@ class Interpreter:
         self._names: dict[str, Any] = {"__name__": "agent", "__builtins__": inside, "PROGRAM": "serve()\n"}
 
     @contextmanager
-    def on(self, inside: Inside) -> Iterator["Interpreter"]:
-        self.os.inside, self.os.disk = inside, inside.disk
+    def on(self, inside: InnerLinux) -> Iterator["Interpreter"]:
+        self.os.inside, self.os.disk = inside, inside.linux.disk
         self.os.opened.clear()
         self._names.update(self._tables)
         yield self
@@ -498,10 +502,10 @@ class Interpreter:
             "os": os,
             "pathlib": SimpleNamespace(Path=path),
             "time": SimpleNamespace(
-                monotonic=lambda: os.inside.now(),
-                time=lambda: os.inside.now(),
-                sleep=lambda seconds: os.inside.sleep(seconds),
-                clock_gettime=lambda which: os.inside.since_boot(),
+                monotonic=lambda: os.inside.linux.now(),
+                time=lambda: os.inside.linux.now(),
+                sleep=lambda seconds: os.inside.linux.sleep(seconds),
+                clock_gettime=lambda which: os.inside.linux.since_boot(),
                 CLOCK_BOOTTIME=7,
             ),
             "subprocess": SimpleNamespace(Popen=self._popen, PIPE=-1, DEVNULL=-3, TimeoutExpired=_TimeoutExpired),
@@ -581,7 +585,7 @@ _FREE: list[Interpreter] = []
 
 
 @contextmanager
-def interpreter(inside: Inside) -> Iterator[Interpreter]:
+def interpreter(inside: InnerLinux) -> Iterator[Interpreter]:
     """One that nobody else uses meanwhile: they are few, whatever the number of hosts."""
     try:
         found = _FREE.pop()

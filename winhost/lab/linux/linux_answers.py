@@ -1,4 +1,9 @@
-"""The agent's own scripts, on the simulated Linux of a host, and when that is there to be asked."""
+"""The agent's own scripts, on the simulated Linux of a host, and when that is there to be asked.
+
+Functions that reach hubs, engines or real bytes are replaced: every hub and every archive has every file, a download
+comes whole and at the same rate, and of a downloaded file only size and hash are there. What a probe measures is made
+up.
+"""
 
 import json
 import math
@@ -6,27 +11,133 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib.resources import files
 from typing import Any, cast
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.contract.injected_faults import InjectedFaults
-from winhost.lab.linux.data_disks import DataDisks
-from winhost.lab.linux.inner_python import TICKS, Interpreter, interpreter
-from winhost.lab.linux.linux_machine import Linux
-from winhost.lab.linux.probe_answers import probe_answer
-from winhost.lab.linux.programs import InnerLinux
-from winhost.lab.linux.served_engines import ServedEngines
-from winhost.lab.linux.serving_answers import ServedEndpoint, SimulatedServing
-from winhost.lab.linux.simulated_cluster import SimulatedCluster
-from winhost.lab.linux.stand_ins import StandIns
-from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.contract.agent_answers import InjectedFaults
+from winhost.lab.linux.containers import SimulatedCluster
+from winhost.lab.linux.inner_python import TICKS, InnerFile, InnerLinux, Interpreter, interpreter
+from winhost.lab.linux.linux_machine import KERNEL, Linux
+from winhost.lab.linux.programs import PROGRAMS, DataDisks
+from winhost.lab.linux.serving import ServedEndpoint, ServedEngines, SimulatedServing
+from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.virtual_machine import Device
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.windows_firewall import within
-from winhost.lab.physics.wsl_session import Distro
+from winhost.lab.physics.wsl_exe import Distro
+from winhost.model.catalogue_file import load_catalogue
+from winhost.model.once import once
 from winhost.resources.registry import LINUX
+from winhost.resources.windows.pci_device import DISPLAY
+
+
+@once
+def _probe() -> Mapping[str, Any]:
+    table: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("probe.yaml"))
+    return table
+
+
+def probe_answer(linux: Linux, request: Json) -> dict[str, Any]:
+    """One answer, with the parts that were asked for. No page tells enough of a Linux of its own to make them up."""
+    parts = request["parts"]
+    if linux.own:
+        why = {"outcome": "skipped", "seconds": 0.0, "why": "the simulator measures no Linux of its own", "error": None}
+        return {"ok": True, "kernel": linux.kernel(), "outcomes": [{"part": part, **why} for part in parts]}
+    gpus = [
+        {"index": index, "name": str(gpu.known_or("name", "NVIDIA GPU")), "location": f"0000:{index + 1:02x}:00.0"}
+        for index, gpu in enumerate(filter(_computes, linux.machine.devices if linux.driver else ()))
+    ]
+    every = range(len(gpus))
+    found: Mapping[str, Any] = {
+        **_probe()["found"],
+        "driver": {"cuda": "13.0", "gpus": [{**gpu, **_probe()["gpu"]} for gpu in gpus]},
+        "copies": {"copies": [{"gpu": index, **_probe()["copy"]} for index in every]},
+        "peers": {"peers": [{"source": a, "target": b, "access": False} for a in every for b in every if a != b]},
+    }
+    answer: dict[str, Any] = {"ok": True, "kernel": KERNEL, "outcomes": [_outcome(part, len(gpus)) for part in parts]}
+    for part in parts:
+        answer |= found.get(part, {}) if gpus else {}
+    return answer
+
+
+def _computes(device: Device) -> bool:
+    return device.key["device"].startswith("VEN_10DE&") and bool(device.known_or("base_class", None) == DISPLAY)
+
+
+def _outcome(part: str, number: int) -> dict[str, Any]:
+    error = _probe()["errors"].get(part if number or part == "shm" else "no-gpu")
+    few = part in ("peers", "nccl") and number == 1
+    why = "there are fewer than two GPUs" if few else _probe()["skipped"].get(part)
+    if error:
+        why = f"{error['call']}: {error['name']} ({error['number']})"
+    outcome = "failed" if error else "skipped" if why else "done"
+    return {"part": part, "outcome": outcome, "seconds": 0.1, "why": why, "error": error}
+
+
+_BYTES_A_SECOND = 100e6
+# An archive without members, for tarfile as for zipfile.
+_NO_MEMBERS = bytes(1024) + b"PK\x05\x06" + bytes(18)
+
+
+class StandIns:
+    """names: what the scripts define."""
+
+    def __init__(self, linux: Linux, names: Mapping[str, Any]) -> None:
+        self._linux, self._names = linux, names
+        self._load_image = names.get("load_image")
+
+    def table(self) -> Mapping[str, Any]:
+        """The stand-ins by the names that the scripts have for them."""
+        return {
+            "NOW": self._linux.shown_gpus(),
+            "asked_ready": self._asked_ready,
+            "brought_wheel": self._brought_wheel,
+            "cluster_node": lambda name: (self._linux.part(SimulatedCluster).node == name, "k3s does not run as it"),
+            "fetched": lambda part, file, record, token: self._bring(record["source"], part, file.size, file.hash),
+            "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
+            "load_image": self._loaded,
+            "mounted_at": self._linux.part(DataDisks).device_at,
+            "release_pieces": lambda part, after: self._bring(
+                after["source"], part, after["bytes"], f"sha256:{after['sha256']}"
+            ),
+            "sha256_of": lambda here: here.node.sha256,
+        }
+
+    def _asked_ready(self, host: str, port: int, tls: bool) -> tuple[bool, str]:
+        in_cluster = self._linux.part(SimulatedCluster).answers_at(host)
+        ready = in_cluster or self._linux.part(ServedEngines).ready()
+        return ready, "200 " if ready else "503 an engine does not answer"
+
+    def _bring(self, source: str, part: str, size: int, digest: str) -> Iterator[int]:
+        if not self._linux.online and not source.startswith("/"):
+            message = f"{source}: 5 attempts in a row brought nothing. It goes on from there the next time."
+            raise self._names["AgentFault"]("Winhost.HubUnreachable", "ResourceUnavailable", message)
+        self._linux.sleep(size / _BYTES_A_SECOND)
+        self._linux.disk.write(part, _NO_MEMBERS.decode()).told = (size, digest)
+        yield size
+
+    def _brought_wheel(self, making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
+        part = making + self._names["WHEEL"]
+        list(self._bring(f"{source}/{wheel.path}", part, wheel.size, f"sha256:{wheel.hash}"))
+        file: AbstractContextManager[InnerFile] = self._names["opened"](part)
+        return file
+
+    def _loaded(self, engine: str, record: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
+        """Load an archive as the script does. Where nobody put one there, it exists only during the call."""
+        path, digest = str(record["archive"]), f"sha256:{record['archive_sha256']}"
+        brings = path.startswith("/") and self._linux.disk.node(path) is None
+        if brings:
+            list(self._bring(path, path, record["bytes"] or 0, digest))
+        try:
+            return self._load_image(engine, record, how)  # type: ignore[misc]
+        finally:
+            if brings:
+                self._linux.disk.remove(path)
+
 
 RECORDS: Mapping[str, Callable[[Linux], Iterable[Record]]] = {
     "LinuxSystem": Linux.system,
@@ -148,7 +259,7 @@ class LinuxAnswers:
         serving.read_keys()
         self.linux.settle()
         # One of its own: on a Linux that program is another text than the agent, and has other names.
-        with _ONE_AT_A_TIME, _KEYS.on(InnerLinux(self.linux, self._process(connection))) as inner:
+        with _ONE_AT_A_TIME, _KEYS.on(InnerLinux(self.linux, self._process(connection), PROGRAMS)) as inner:
             names = inner.load("winhost.agent.linux_keys")
             try:
                 answer = {"ok": True, **names["keys"](request)}
@@ -188,7 +299,7 @@ class LinuxAnswers:
         linux.settle()
         unkept = json.loads(linux.disk.text(_UNKEPT) or "{}").get("resource")
         process = self._process(connection)
-        with interpreter(InnerLinux(linux, process)) as inner:
+        with interpreter(InnerLinux(linux, process, PROGRAMS)) as inner:
             names = inner.load("winhost.agent.linux_serve")
             names["ONCE"].clear()
             known = [each for each in {*resources, unkept} if each in LINUX]

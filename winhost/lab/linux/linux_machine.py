@@ -9,32 +9,63 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
 from uuid import UUID
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.disk import Node
-from winhost.lab.linux.first_disk import (
+from winhost.lab.linux.disk import (
     NFT_UNIT,
     RESOLVER,
     RULES,
+    Node,
     first_disk,
     is_blacklisted,
     load_module,
     put_file,
     start_kernel,
 )
-from winhost.lab.linux.gpu_driver import FABRIC_MANAGER, FABRIC_UNIT, GpuDriver
-from winhost.lab.linux.package_manager import NVIDIA_CTK, Apt, LabPackage
-from winhost.lab.linux.sshd_files import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
-from winhost.lab.linux.systemd_units import Systemd, Unit
+from winhost.lab.linux.software import (
+    FABRIC_MANAGER,
+    FABRIC_UNIT,
+    NVIDIA_CTK,
+    Apt,
+    GpuDriver,
+    LabPackage,
+    Systemd,
+    Unit,
+)
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.physics.wsl_session import Distro, UtilityVm
+from winhost.lab.physics.wsl_exe import Distro, UtilityVm
 from winhost.model.once import once
 from winhost.model.units import GiB
+from winhost.resources.windows.windows_scripts import inside_script
+
+SSHD_FILE = "/etc/ssh/sshd_config.d/10-winhost.conf"
+SSH_UNIT_FILE = "/etc/systemd/system/ssh.service.d/winhost.conf"
+
+
+def _text_with(part: str) -> str:
+    texts: list[str] = re.findall(r"<<END\n(.*?)END\n", inside_script(), re.DOTALL)
+    return next(text for text in texts if part in text)
+
+
+_SSHD = _text_with("ListenAddress ")
+(_ONLY_FROM,) = re.findall(r"printf '(Match Address .*?)'", inside_script())
+SSH_UNIT = _text_with("[Unit]")
+
+
+def sshd_file(listen: IPv4Address | IPv6Address, port: int | None = 22, allowed: Sequence[str] | None = None) -> str:
+    """A drop-in for sshd: keys only, root by key only, on one address, from some networks or from everywhere.
+
+    A lost controller is noticed in a minute.
+    """
+    text = _SSHD.replace("$where", f"[{listen}]:{port}" if listen.version == 6 else f"{listen}:{port}")
+    limits = _ONLY_FROM.replace("\\n", "\n") % "".join(f",!{each}" for each in allowed or ())
+    return text + limits if allowed else text
+
 
 State = dict[str, Json]
 _CDI_SECONDS = 2.0

@@ -1,71 +1,110 @@
 """Programs of a simulated Linux, as its scripts call them: what each says and changes, and nothing that nobody calls.
 
-Sources: their manual pages.
+Sources: their manual pages, and that of systemd.mount.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from hashlib import sha256
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
-from winhost.core.dataclass import dataclass
-from winhost.lab.linux.account_programs import ACCOUNT_PROGRAMS
-from winhost.lab.linux.container_store import ContainerStore
-from winhost.lab.linux.data_disks import DataDisks
-from winhost.lab.linux.disk import Disk, Node
-from winhost.lab.linux.first_disk import NFT_UNIT, RULES
-from winhost.lab.linux.inner_python import Ended
-from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, public, spec_text
-from winhost.lab.linux.package_manager import NVIDIA_CTK, PACKAGE_PROGRAMS, Apt
-from winhost.lab.linux.packer import packs
-from winhost.lab.linux.served_engines import ServedEngines
-from winhost.lab.linux.simulated_cluster import SimulatedCluster
-from winhost.lab.physics.windows_errors import CmdletError
+from winhost.core.answers import Json, Record
+from winhost.lab.linux.containers import ContainerStore, SimulatedCluster, packs
+from winhost.lab.linux.disk import ACCOUNT_PROGRAMS, NFT_UNIT, RULES
+from winhost.lab.linux.inner_python import Ended, Programs
+from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, State, public, spec_text
+from winhost.lab.linux.serving import ServedEngines
+from winhost.lab.linux.software import NVIDIA_CTK, PACKAGE_PROGRAMS, SSHD
 
-SHELLS = ("/bin/sh", "/bin/bash", "/usr/bin/bash", "/bin/false", "/usr/sbin/nologin")
+_MKFS_SECONDS = 5.0
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_NOTHING: State = {"filesystem": None, "label": None, "uuid": None}
+
+
+class DataDisks:
+    """formatted: file systems that winhost made here, and those that the facts tell, by the disk's name."""
+
+    def __init__(self, linux: Linux) -> None:
+        self._linux = linux
+        self.formatted: dict[str, State] = {}
+        for record in linux.found("LinuxDisk"):
+            linux.disk.put(f"/dev/{record.key['disk']}", linux.disk.new(stat.S_IFBLK))
+        for record in linux.found("DataDisk"):
+            self._name(str(record.state["disk"]), dict(record.state))
+
+    def _name(self, disk: str, state: State) -> None:
+        """Link the disk by its UUID, as udev does."""
+        self.formatted[disk] = state
+        if isinstance(state["uuid"], str):
+            self._linux.disk.link(f"/dev/disk/by-uuid/{state['uuid']}", f"../../{disk}")
+
+    def _mounts(self) -> Iterator[tuple[str, str]]:
+        """Folder and device of each: those of others, and then those that winhost's units mount."""
+        ours = {record.key["path"] for record in self._linux.found("Mount")}
+        for record in self._linux.found("LinuxDisk"):
+            yield from ((path, record.key["disk"]) for path in record.state["mounted"] if path not in ours)
+        for unit, text in self._linux.systemd.texts().items():
+            said = dict(re.findall(r"^(What|Where)=(.+)$", text, re.MULTILINE))
+            if unit.endswith(".mount") and self._linux.systemd.find(unit).active:
+                here = (name for name, each in self.formatted.items() if said["What"].endswith(f"/{each['uuid']}"))
+                yield from ((said["Where"], name) for name in here)
+
+    def device_at(self, path: str) -> str | None:
+        """Return the device that was mounted there last."""
+        return next((f"/dev/{name}" for where, name in reversed([*self._mounts()]) if where == path), None)
+
+    def disks(self) -> Iterator[Record]:
+        """Yield the disks as lsblk lists them."""
+        mounts = [*self._mounts()]
+        for record in self._linux.found("LinuxDisk"):
+            made = self.formatted.get(record.key["disk"], record.state)
+            mounted = sorted({path for path, name in mounts if name == record.key["disk"]})
+            yield Record({**record.state, "filesystem": made["filesystem"], "mounted": mounted}, record.key)
+
+    def data_disks(self) -> Iterator[Record]:
+        for record in self.disks():
+            name, found = record.key["disk"], record.state
+            if found["serial"]:
+                told = {"disk": name, "holds": _holds(name, found), **_NOTHING, "filesystem": found["filesystem"]}
+                key = {"serial": str(found["serial"]), "size": str(found["size"])}
+                yield Record({**told, **self.formatted.get(name, {})}, key)
+
+    # ---- programs
+
+    def lsblk(self, words: Sequence[str]) -> str:
+        found = ({"name": each.key["disk"], "type": "disk", **each.state} for each in self.disks())
+        return json.dumps({"blockdevices": [{**each, "kname": each["name"]} for each in found]})
+
+    def mkfs(self, kind: str, words: Sequence[str]) -> str:
+        disk = words[-1].removeprefix("/dev/")
+        self._linux.sleep(_MKFS_SECONDS)
+        wanted = re.findall(_UUID, " ".join(words))
+        state: State = {"filesystem": kind, "label": words[words.index("-L") + 1]}
+        self._name(disk, state | {"uuid": wanted[0] if wanted else str(uuid5(NAMESPACE_OID, disk))})
+        return ""
+
+    def umount(self, words: Sequence[str]) -> str:
+        for unit, text in self._linux.systemd.texts().items():
+            if f"\nWhere={words[-1]}\n" in text:
+                self._linux.systemd.find(unit).active = False
+        return ""
+
+
+def _holds(name: str, state: Mapping[str, Json]) -> list[str]:
+    told = (("table", "partition table"), ("filesystem", "signature"))
+    here = [f"{name}: {says} {state[each]}" for each, says in told if state[each]]
+    here += [f"{name}: use at {each}" for each in state["mounted"]]
+    here += [f"it is part of {each}" for each in state["holders"]]
+    return here + (["it is read-only"] if state["read_only"] else [])
+
+
 UNDO = "winhost-undo.timer"
 _PYTHONS = {"22.04": "3.10", "12": "3.11", "13": "3.13"}  # by the version of Ubuntu or Debian
 _INITRAMFS_SECONDS, _COMPILE_SECONDS = 20.0, 20.0
-
-
-@dataclass
-class InnerLinux:
-    """The surroundings of a script. process: the one that asks; 1 is the machine itself, others came in by sshd."""
-
-    linux: Linux
-    process: int
-
-    @property
-    def disk(self) -> Disk:
-        return self.linux.disk
-
-    def now(self) -> float:
-        return self.linux.now()
-
-    def since_boot(self) -> float:
-        return self.linux.since_boot()
-
-    def sleep(self, seconds: float) -> None:
-        self.linux.sleep(seconds)
-
-    def kernel(self) -> str:
-        return str(next(self.linux.system()).state["kernel"])
-
-    def has_program(self, path: str) -> bool:
-        folder, _, name = path.rpartition("/")
-        return path in SHELLS or (folder == "/usr/bin" and name in PROGRAMS and PROGRAMS[name][0](self.linux))
-
-    def run_program(self, name: str, arguments: Sequence[str], given: Node | None) -> Ended:
-        self.linux.stdin = given
-        try:
-            said = PROGRAMS[name][1](self.linux, arguments)
-        except CmdletError as error:
-            code = int(error.hresults[0].rpartition(" ")[2]) if error.hresults else 1
-            return Ended(code, "", f"{error.message}\n")
-        return said if isinstance(said, Ended) else Ended(0, said)
 
 
 # ---- sshd
@@ -236,56 +275,29 @@ def _modinfo(linux: Linux, words: Sequence[str]) -> Ended | str:
     return {"version": driver.installed, "filename": MODULE}[words[0].partition("=")[2]]
 
 
-def _of_apt(program: Callable[[Apt, Sequence[str]], str], linux: Linux, words: Sequence[str]) -> str:
-    return program(linux.apt, words)
-
-
-def _on_disk(program: Callable[[Disk, Sequence[str]], str], linux: Linux, words: Sequence[str]) -> str:
-    return program(linux.disk, words)
-
-
-def _always(linux: Linux) -> bool:
-    return True
-
-
-def _with_packages(names: Sequence[str], linux: Linux) -> bool:
-    return any(name in linux.apt.packages for name in names)
-
-
-def _with_sshd(linux: Linux) -> bool:
-    return linux.distro.sshd
-
-
-Program = tuple[Callable[[Linux], bool], Callable[[Linux, Sequence[str]], Ended | str]]
-PROGRAMS: Mapping[str, Program] = {
-    **{name: (_always, partial(_on_disk, program)) for name, program in ACCOUNT_PROGRAMS.items()},
-    **{name: (_always, partial(_of_apt, program)) for name, program in PACKAGE_PROGRAMS.items()},
+PROGRAMS: Programs = {
+    **{name: (None, lambda linux, words, run=run: run(linux.disk, words)) for name, run in ACCOUNT_PROGRAMS.items()},  # type: ignore[misc]
+    **{name: (None, lambda linux, words, run=run: run(linux.apt, words)) for name, run in PACKAGE_PROGRAMS.items()},  # type: ignore[misc]
+    **dict.fromkeys(("blkid", "netplan", "visudo", "wipefs"), (None, _agrees)),
     "docker": (
-        partial(_with_packages, ("docker-ce-cli", "docker.io")),
+        ("docker-ce-cli", "docker.io"),
         lambda linux, words: linux.part(ContainerStore).asked("docker", words),
     ),
-    "dockerd": (partial(_with_packages, ("docker-ce", "docker.io")), _agrees),
-    "blkid": (_always, _agrees),
-    "journalctl": (_always, _journalctl),
-    "k3s": (lambda linux: False, lambda linux, words: linux.part(SimulatedCluster).k3s(words)),  # it is a file
-    "lsblk": (_always, lambda linux, words: linux.part(DataDisks).lsblk(words)),
-    "mkfs.ext4": (_always, lambda linux, words: linux.part(DataDisks).mkfs("ext4", words)),
-    "mkfs.xfs": (_always, lambda linux, words: linux.part(DataDisks).mkfs("xfs", words)),
-    "nft": (_always, _nft),
-    "nvidia-ctk": (partial(_with_packages, (NVIDIA_CTK,)), _nvidia_ctk),
-    "modinfo": (_always, _modinfo),
-    "netplan": (_always, _agrees),
-    "podman": (
-        partial(_with_packages, ("podman",)),
-        lambda linux, words: linux.part(ContainerStore).asked("podman", words),
-    ),
-    "python3": (_always, _python3),
-    "ssh-keygen": (_always, _ssh_keygen),
-    "sshd": (_with_sshd, _sshd),
-    "systemctl": (_always, _systemctl),
-    "systemd-run": (_always, packs),
-    "umount": (_always, lambda linux, words: linux.part(DataDisks).umount(words)),
-    "update-initramfs": (_always, _initramfs),
-    "visudo": (_always, _agrees),
-    "wipefs": (_always, _agrees),
+    "dockerd": (("docker-ce", "docker.io"), _agrees),
+    "journalctl": (None, _journalctl),
+    "k3s": ((), lambda linux, words: linux.part(SimulatedCluster).k3s(words)),  # it is a file
+    "lsblk": (None, lambda linux, words: linux.part(DataDisks).lsblk(words)),
+    "mkfs.ext4": (None, lambda linux, words: linux.part(DataDisks).mkfs("ext4", words)),
+    "mkfs.xfs": (None, lambda linux, words: linux.part(DataDisks).mkfs("xfs", words)),
+    "modinfo": (None, _modinfo),
+    "nft": (None, _nft),
+    "nvidia-ctk": ((NVIDIA_CTK,), _nvidia_ctk),
+    "podman": (("podman",), lambda linux, words: linux.part(ContainerStore).asked("podman", words)),
+    "python3": (None, _python3),
+    "ssh-keygen": (None, _ssh_keygen),
+    "sshd": ((SSHD,), _sshd),
+    "systemctl": (None, _systemctl),
+    "systemd-run": (None, packs),
+    "umount": (None, lambda linux, words: linux.part(DataDisks).umount(words)),
+    "update-initramfs": (None, _initramfs),
 }

@@ -92,20 +92,12 @@ def limits(state: Mapping[str, Any]) -> dict[str, Json]:
     }
 
 
-def boot_files(state: Mapping[str, Any], left: Iterable[str]) -> dict[str, Json]:
+def boot_files(left: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The files of Windows on its EFI system partition, beside files that others left there."""
-    paths = ("EFI\\Boot\\bootx64.efi", "EFI\\Microsoft\\Boot\\BCD", "EFI\\Microsoft\\Boot\\bootmgfw.efi")
-    boot_manager = "5b1f5d0c7a3e4e0f9f6f0d0e6b1a2c3d4e5f60718293a4b5c6d7e8f901234567"
-    files = [
-        {
-            "path": p,
-            "size": None if p.endswith("BCD") else 2_886_040,
-            "sha256": None if p.endswith("BCD") else boot_manager,
-        }
-        for p in paths
-    ]
-    files += [{"path": p, "size": 966_664, "sha256": sha256(p.encode()).hexdigest()} for p in left]
-    return {"free": state["size"] - 34 * MiB, "file_system": "FAT32", "files": files}
+    manager = {"size": 2_886_040, "sha256": "5b1f5d0c7a3e4e0f9f6f0d0e6b1a2c3d4e5f60718293a4b5c6d7e8f901234567"}
+    yield from (("EFI\\Boot\\bootx64.efi", manager), ("EFI\\Microsoft\\Boot\\bootmgfw.efi", manager))
+    yield "EFI\\Microsoft\\Boot\\BCD", {"size": None, "sha256": None}
+    yield from ((path, {"size": 966_664, "sha256": sha256(path.encode()).hexdigest()}) for path in left)
 
 
 def controllers(disks: list[Record]) -> Iterator[Record]:

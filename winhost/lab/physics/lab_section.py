@@ -1,11 +1,29 @@
-"""The hidden physics of a simulated host, which a facts file cannot tell: `lab:` in its host file."""
+"""The hidden physics of a simulated host, which a facts file cannot tell, `lab:` in its host file; and its clock."""
 
+import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
 
+from winhost.core.dataclass import dataclass
 from winhost.model.written import Closed
+
+
+@dataclass(frozen=True)
+class LabClock:
+    """`scale` is real seconds per lab second: 1 is a real host, 0.001 a test, 0 no waiting at all."""
+
+    scale: float = 0.0
+
+    def sleep(self, lab_seconds: float, stop: threading.Event | None = None) -> None:
+        """Wait so many lab seconds, or until `stop` is set."""
+        seconds = max(0.0, lab_seconds * self.scale)
+        if stop is not None:
+            stop.wait(seconds)
+        elif seconds:
+            time.sleep(seconds)
 
 
 class DevicePhysics(Closed):
@@ -50,7 +68,6 @@ class AccountPhysics(Closed):
     rights_by_policy: tuple[str, ...] = Field(
         default=(), description="rights that a policy of the domain sets: what is changed here does not stay"
     )
-    first_logon_seconds: float = Field(default=20, description="of making a profile")
     links: tuple[str, ...] = Field(default=(), description="paths of files and folders that are links")
     taken: tuple[str, ...] = Field(default=(), description="paths of folders that somebody else made first")
 
@@ -79,9 +96,6 @@ class WslPhysics(Closed):
     """The physics of WSL itself."""
 
     images: Mapping[str, ImagePhysics] = Field(default_factory=dict)
-    interactive: tuple[str, ...] = Field(
-        default=(), description="accounts somebody is logged on with: WSL began with them and ends when they leave"
-    )
     always_utf16: bool = Field(default=False, description="wsl.exe does so whatever it is asked for")
     no_service_logon: bool = Field(default=False, description="a policy took that right from virtual machines")
     no_mirrored: bool = Field(default=False, description="Windows cannot mirror the network and falls back to NAT")
@@ -149,7 +163,7 @@ class LabSection(Closed):
     wsl: WslPhysics = Field(default_factory=WslPhysics)
     new_vms: NewVmPhysics = Field(default_factory=NewVmPhysics)
     found: Mapping[str, Mapping[str, Any]] = Field(
-        default_factory=dict, description="of parts in lab/physics/found, by the names of their files"
+        default_factory=dict, description="of parts that have some of their own, by name"
     )
     hidden: Mapping[str, tuple[Mapping[str, Any], ...]] = Field(
         default_factory=dict, description="instances that are there but do not show in the facts, by resource"

@@ -13,24 +13,23 @@ from typing import Any, TypeVar
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.feature_cmdlets import FeatureCmdlets
-from winhost.lab.physics.found import found_parts
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import FirmwarePart
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.host_nats import HostNats
-from winhost.lab.physics.lab_clock import LabClock
-from winhost.lab.physics.lab_section import LabSection
+from winhost.lab.physics.installer import InstallerPart
+from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.own_vms import OwnVms
 from winhost.lab.physics.parts import as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS
+from winhost.lab.physics.vm_cmdlets import FeatureCmdlets
 from winhost.lab.physics.vm_making import VmMaking
-from winhost.lab.physics.windows_accounts import Accounts
+from winhost.lab.physics.windows_accounts import Accounts, YieldWatchers
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.physics.windows_files import Files
 from winhost.lab.physics.windows_network import Network
-from winhost.lab.physics.windows_software import PENDING, Software
+from winhost.lab.physics.windows_power import Power
+from winhost.lab.physics.windows_software import PENDING, Curl, Software
 from winhost.lab.physics.wsl_distros import Distros
-from winhost.lab.physics.yield_watchers import YieldWatchers
 from winhost.model.facts import Facts
 
 
@@ -89,7 +88,8 @@ class Machine(VmMaking, FeatureCmdlets):
         self.parts.append(self.nats)
         self.own_vms = OwnVms(self)
         self.parts.append(self.own_vms)
-        self.parts += found_parts(self, self._initial)
+        found = (Curl, Disks, FirmwarePart, InstallerPart, Power)
+        self.parts += [part(self, self._initial) for part in found]
         self.distros = Distros(self, self._initial)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
         self.changes |= {

@@ -1,13 +1,174 @@
-"""A VM of a simulated host, and how it shows in the resources of the facts."""
+"""PCI functions and VMs of a simulated host, and how they show in the resources of the facts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from winhost.core.answers import Json
+from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
+from winhost.lab.physics.lab_section import DevicePhysics
+from winhost.lab.physics.windows_errors import own_error
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
+
+_PAGE = 0x1000
+_HIGH_BASE = 0xF_E000_0000  # 64 GiB - 512 MiB, where Hyper-V puts the high window
+_LOW_END = 0x1_0000_0000
+_LOW_RESERVED = 0xFED4_0000  # from here to 4 GiB nothing is given out
+_FRAME_BUFFER = 0x800_0000  # the most that the synthetic video of a generation 2 VM takes
+_CONFIG = 0x2000  # per device, in the low window
+
+
+@dataclass(frozen=True)
+class GuestBars:
+    """The BARs of one function as its registers say, in bytes."""
+
+    wide: tuple[int, ...]
+    narrow: tuple[int, ...]
+
+
+class _Window:
+    """An address window that is given out in aligned pieces, lowest first."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self.taken: list[tuple[int, int]] = []
+
+    def take(self, length: int, alignment: int) -> bool:
+        """Take a piece, and tell whether one was left."""
+        for address in self._candidates(alignment):
+            if address + length <= self.end and all(address + length <= a or b <= address for a, b in self.taken):
+                self.taken.append((address, address + length))
+                return True
+        return False
+
+    def _candidates(self, alignment: int) -> Iterator[int]:
+        for edge in sorted([self.start, *(end for _, end in self.taken)]):
+            yield (edge + alignment - 1) // alignment * alignment
+
+
+def fitting(functions: Sequence[GuestBars], low: int, high: int) -> list[bool]:
+    """Tell for each function, in the order in which the guest meets them, whether it gets both its pieces."""
+    above = _Window(_HIGH_BASE, _HIGH_BASE + high)
+    below = _Window(_LOW_END - low + min(low // 2, _FRAME_BUFFER), _LOW_RESERVED)
+    return [below.take(_CONFIG, _PAGE) and _fits(above, bars.wide) and _fits(below, bars.narrow) for bars in functions]
+
+
+def window_end(high: int) -> int:
+    """The first address behind a high window of this size."""
+    return _HIGH_BASE + high
+
+
+def _fits(window: _Window, bars: Sequence[int]) -> bool:
+    total = sum(-(-bar // _PAGE) * _PAGE for bar in bars)
+    if total == 0:
+        return True
+    alignment = _PAGE
+    while alignment * 2 <= total:
+        alignment *= 2
+    return window.take(total, alignment)
+
+
+PROBLEM_DISABLED = 22
+_DISMOUNTED_DRIVER = "pcip"
+_DISMOUNTED_NAMES = {"display": "PCI Express Graphics Processing Unit - Dismounted"}
+_FOUR_GIB = 1 << 32
+_APERTURE = 1 << 28  # a frame buffer BAR is a 64-bit one, also where firmware put it below 4 GiB
+
+
+@dataclass
+class Device:
+    """`healthy` is its PciDevice state as it shows while enabled; `numbered` counts its renumberings."""
+
+    key: Key
+    healthy: Mapping[str, Json]
+    physics: DevicePhysics
+    enabled: bool = True
+    dismounted: bool = False
+    forced: bool = False
+    numbered: int = 0
+    surveyed: list[Mapping[str, int]] = field(default_factory=list)
+
+    @property
+    def location(self) -> str:
+        return self.key["location"]
+
+    @property
+    def rung(self) -> str:
+        """The state of the device on the host; the VMs know which of them has it."""
+        if self.dismounted:
+            return DISMOUNTED
+        return ENABLED if self.enabled else DISABLED
+
+    @property
+    def instance(self) -> str:
+        """PCI\\… changes to PCIP\\… on dismounting, and the last part with each renumbering."""
+        whole = str(self.healthy["instance"])
+        if whole.count("\\") < 2:  # as no Windows names it
+            return whole
+        _, ids, place = whole.split("\\", 2)
+        bus = "PCIP" if self.dismounted else "PCI"
+        return f"{bus}\\{ids}\\{self.numbered}&{place}" if self.numbered else f"{bus}\\{ids}\\{place}"
+
+    @property
+    def bars(self) -> GuestBars:
+        """The BARs for which a guest has to find room."""
+        lengths = [(r["start"] >= _FOUR_GIB or r["length"] >= _APERTURE, r["length"]) for r in self.surveyed]
+        wide, narrow = self.physics.bars64, self.physics.bars32
+        return GuestBars(
+            wide=tuple(n for is_wide, n in lengths if is_wide) if wide is None else wide,
+            narrow=tuple(n for is_wide, n in lengths if not is_wide) if narrow is None else narrow,
+        )
+
+    def known_or(self, name: str, otherwise: Json) -> Json:
+        """A property, or `otherwise` where even the recorded host could not tell it."""
+        value = self.healthy.get(name, otherwise)
+        return otherwise if isinstance(value, Mapping) else value
+
+    def state(self) -> dict[str, Json]:
+        """Its PciDevice state now."""
+        state = {"numa": None, **self.healthy, "instance": self.instance}
+        if self.dismounted:
+            name = _DISMOUNTED_NAMES.get(str(self.healthy["kind"]), "PCI Express Device - Dismounted")
+            lost = {"problem": 0, "driver": _DISMOUNTED_DRIVER, "driver_version": None, "vram": None}
+            hidden = {"base_class": not_exposed(), "kind": not_exposed()} if self.physics.hides_class else {}
+            return {**state, **_UNREAD_WHILE_OFF, **lost, "name": name, "device_class": "System", **hidden}
+        if not self.enabled:
+            return {**state, **_UNREAD_WHILE_OFF, "problem": PROBLEM_DISABLED}
+        return state
+
+
+# What cannot be read of a disabled or a dismounted device.
+_UNREAD_WHILE_OFF: Mapping[str, Json] = {
+    "ranges": [],
+    "driver_model": None,
+    "displays": 0,
+    "line_interrupts_only": False,
+}
+
+
+def not_exposed() -> Json:
+    """A property that this Windows does not have."""
+    return {"unknown": own_error("NotExposed", "NotImplemented", "This Windows does not tell it.").as_json()}
+
+
+def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:
+    """Make a device from its PciDevice instance and, where that was read, its place on the ladder."""
+    healthy = dict(record.state)
+    if isinstance(healthy.get("ranges"), list | tuple):
+        healthy["ranges"] = sorted(healthy["ranges"], key=lambda each: int(each["start"]))
+    dismounted = str(healthy["instance"]).upper().startswith("PCIP\\")
+    problem = healthy.get("problem")
+    made = Device(record.key, healthy, physics, enabled=problem != PROBLEM_DISABLED, dismounted=dismounted)
+    made.surveyed = list(made.known_or("ranges", []))
+    if problem == PROBLEM_DISABLED:
+        made.healthy = {**healthy, "problem": 0}
+    if place is not None:
+        made.dismounted = place not in (ENABLED, DISABLED)
+        # Whoever dismounts disables first; that shows again when it is mounted.
+        made.enabled = place == ENABLED
+    return made
+
 
 # Parameters of Set-VM, and properties of what Get-VM gives: the field of a VM that each is kept in.
 SETTINGS = {

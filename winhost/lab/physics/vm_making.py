@@ -1,15 +1,19 @@
-"""Makes and removes VMs and their disks on a simulated Hyper-V.
+"""Makes and removes VMs and their disks on a simulated Hyper-V, and reads the disc that a guest finds as cloud-init
+does.
 
 Sources: the reference of module Hyper-V, and public reports of what hinders Generation 2 VMs with Linux.
 """
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 from uuid import NAMESPACE_OID, uuid5
+
+import yaml
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.guest_disc import GuestDisc, is_for_cloud_init, read_disc
 from winhost.lab.physics.lab_section import DiskPhysics
 from winhost.lab.physics.parts import as_cmdlet
 from winhost.lab.physics.ssh_keys import private_text, public_line
@@ -18,7 +22,66 @@ from winhost.lab.physics.vm_cmdlets import VmCmdlets
 from winhost.lab.physics.windows_files import Files
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.physics.windows_software import Software
+from winhost.model.once import once
 from winhost.model.units import GiB, MiB
+
+
+@dataclass(frozen=True)
+class GuestDisc:
+    """private, public: the host key; address: with its network, None for DHCP."""
+
+    instance: str
+    hostname: str
+    user: str
+    keys: Sequence[str]
+    private: str
+    public: str
+    mac: str
+    address: str | None
+
+
+_LABEL = slice(16 * 2048 + 40, 16 * 2048 + 72)
+"""Of ISO 9660, where its first volume descriptor has it."""
+
+
+def is_for_cloud_init(image: bytes) -> bool:
+    """NoCloud recognizes its disc by the label alone."""
+    return image[_LABEL].rstrip() == b"CIDATA"
+
+
+@once
+def read_disc(image: bytes) -> GuestDisc:
+    """Raises what its libraries raise where it is none for NoCloud."""
+    files = _files(image)
+    meta, user_data = files["meta-data"], files["user-data"]
+    (adapter,) = files["network-config"]["ethernets"].values()
+    (user,) = user_data["users"]
+    return GuestDisc(
+        instance=meta["instance-id"],
+        hostname=meta["local-hostname"],
+        user=user["name"],
+        keys=tuple(user["ssh_authorized_keys"]),
+        private=user_data["ssh_keys"]["ed25519_private"],
+        public=user_data["ssh_keys"]["ed25519_public"],
+        mac=adapter["match"]["macaddress"],
+        address=next(iter(adapter.get("addresses", ())), None),
+    )
+
+
+def _files(image: bytes) -> Mapping[str, Any]:
+    import pycdlib
+
+    assert is_for_cloud_init(image)
+    iso = pycdlib.PyCdlib()
+    iso.open_fp(io.BytesIO(image))
+    found = {}
+    for name in ("meta-data", "user-data", "network-config"):
+        content = io.BytesIO()
+        iso.get_file_from_iso_fp(content, rr_path=f"/{name}")
+        found[name] = yaml.safe_load(content.getvalue())
+    iso.close()
+    return found
+
 
 TEMPLATES = {
     "1734c6e8-3154-4dda-ba5f-a874cc483422": "MicrosoftWindows",

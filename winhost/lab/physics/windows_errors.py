@@ -1,12 +1,38 @@
-"""The errors of Windows: category, code and HRESULTs are the same everywhere, the text may be in any language."""
+"""Objects and errors as cmdlets give them. Category, code and HRESULTs of an error are the same everywhere, its text
+may be in any language.
+"""
 
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from winhost.core.answers import Json, RemoteFault
+from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
+
+Properties = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class WindowsObject:
+    """An object as a cmdlet gives it: a class of types.yaml, or a plain table where there is none."""
+
+    type: str | None
+    properties: Properties
+
+
+@dataclass(frozen=True)
+class FileTime:
+    """A moment, in steps of 100 ns since 1601."""
+
+    ticks: int
+
+
+def of_type(type_name: str, **properties: Any) -> WindowsObject:
+    """Make an object without the properties that are None, which Windows would leave null."""
+    return WindowsObject(type_name, {name: value for name, value in properties.items() if value is not None})
+
 
 _ANY_EXCEPTION = "0x80131500"
 _OWN_HRESULT = "0x80131509"  # InvalidOperationException, in which the scripts wrap their own codes

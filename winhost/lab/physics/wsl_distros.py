@@ -13,8 +13,7 @@ from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, wrong_place
 from winhost.lab.physics.windows_files import FOLDER, encoded
-from winhost.lab.physics.wsl_exe import BOOTED, WslExe, WslFailure
-from winhost.lab.physics.wsl_session import Distro, UtilityVm
+from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
 from winhost.resources.values import is_device
 from winhost.resources.windows.wsl_access import NO_ACCESS
 from winhost.resources.windows.wsl_conf import NO_CONF
@@ -400,7 +399,6 @@ class Distros(WslExe):
         """Every VM is gone; what starts with Windows starts them again."""
         for session in self.sessions.values():
             self._end_vm(session)
-            session.interactive = False
         return False
 
 

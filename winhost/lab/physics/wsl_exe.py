@@ -5,17 +5,123 @@ documentation, and public reports of WSL in session 0.
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import field
+from hashlib import sha256
 from typing import Any, cast
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
 from winhost.lab.physics.lab_section import ImagePhysics
+from winhost.lab.physics.local_accounts import Task
 from winhost.lab.physics.parts import Host, Part
-from winhost.lab.physics.scheduled_tasks import Task
+from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.windows_errors import CmdletError, own_error
-from winhost.lab.physics.wsl_session import Distro, UtilityVm, WslSession, setting_of
+from winhost.model.units import MiB
 from winhost.resources.windows.windows_scripts import inside_script
+from winhost.resources.windows.wsl_conf import NO_CONF
+
+_IMPORTED = 1400 * MiB  # of an Ubuntu: the simulator's own number
+
+
+@dataclass
+class Distro:
+    """image: the hash of what it was made of, None where that is not known. put: files that winhost wrote; holds:
+    bytes of what came into it since it was imported.
+    """
+
+    name: str
+    folder: str
+    image: str | None = None
+    running: bool = False
+    systemd: bool = False
+    put: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(NO_CONF))
+    desired: str = ""
+    sshd: bool = False
+    port: int | None = None
+    listen: str | None = None
+    allowed: list[str] | None = None
+    keys: list[str] = field(default_factory=list)
+    enabled: bool = False
+    starts: int = 0
+    own_seed: bytes | None = None
+    holds: Callable[[], int] = int
+
+    def length(self) -> int:
+        """The length of its disk, which never shrinks by itself."""
+        return _IMPORTED + self.holds()
+
+    @property
+    def seed(self) -> bytes:
+        """The seed of its host key: the same each time, so that answers compare; or the one that it was given or made
+        since.
+        """
+        return self.own_seed or sha256(self.name.encode()).digest()
+
+    @property
+    def host_key(self) -> str:
+        return public_line(self.seed)
+
+    @property
+    def listens(self) -> bool:
+        return self.running and self.systemd and self.enabled
+
+
+@dataclass
+class UtilityVm:
+    """config: the text of .wslconfig that it was made with; mode: of its network; switch: that it is bridged to."""
+
+    config: str | None
+    mode: str
+    switch: str | None = None
+
+    @property
+    def keeps_distros(self) -> bool:
+        """True without an idle timeout: then a distro goes on without users."""
+        return _number(self.config, "general", "instanceIdleTimeout", 15000) < 0
+
+    @property
+    def keeps_itself(self) -> bool:
+        """It goes on without a distro."""
+        return _number(self.config, "wsl2", "vmIdleTimeout", 60000) < 0
+
+
+@dataclass
+class WslSession:
+    """The WSL of an account."""
+
+    distros: dict[str, Distro] = field(default_factory=dict)
+    vm: UtilityVm | None = None
+
+    def find(self, name: str) -> Distro | None:
+        return self.distros.get(name.casefold())
+
+    @property
+    def running(self) -> list[Distro]:
+        return [distro for distro in self.distros.values() if distro.running]
+
+
+def setting_of(config: str | None, section: str, key: str, otherwise: str) -> str:
+    """Read a value of a WSL file as WSL does, except for syntax that nobody writes into a lab. The first line counts,
+    and case does not matter.
+    """
+    here = ""
+    for line in (config or "").splitlines():
+        text = line.partition("#")[0].strip()
+        if found := re.fullmatch(r"\[(\w+)\]", text):
+            here = found[1].casefold()
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if equals and (here, name.casefold()) == (section, key.casefold()):
+            return value.strip('"')
+    return otherwise
+
+
+def _number(config: str | None, section: str, key: str, otherwise: int) -> int:
+    text = setting_of(config, section, key, "")
+    return int(text) if re.fullmatch("-?[0-9]+", text) else otherwise
+
 
 BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; files are older or younger than that
 
@@ -46,8 +152,7 @@ class WslExe(Part):
     # ---- looking
 
     def session(self, account: str) -> WslSession:
-        interactive = account.casefold() in map(str.casefold, self.host.lab.wsl.interactive)
-        return self.sessions.setdefault(account.casefold(), WslSession(interactive=interactive))
+        return self.sessions.setdefault(account.casefold(), WslSession())
 
     def _physics(self, distro: Distro) -> ImagePhysics:
         given: ImagePhysics = self.host.lab.wsl.images.get(distro.image or "", ImagePhysics())
@@ -81,13 +186,6 @@ class WslExe(Part):
         """WSL itself was upgraded or removed: every VM ends, whoever's it is."""
         for account in list(self.sessions):
             self._end_all(account)
-
-    def log_off(self, account: str) -> None:
-        """Somebody who was logged on as this account leaves; a VM that began with them goes along."""
-        session = self.session(account)
-        if session.interactive:
-            self._end_all(account)
-            session.interactive = False
 
     # ---- wsl.exe
 

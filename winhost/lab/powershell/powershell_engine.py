@@ -16,10 +16,9 @@ from importlib.resources import as_file, files
 from itertools import count
 from typing import IO, Any, Self
 
-from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.physics.windows_objects import FileTime, WindowsObject
+from winhost.lab.physics.windows_errors import CmdletError, FileTime, WindowsObject
 from winhost.lab.powershell.calls.cmdlet_process import CmdletProcess
 from winhost.lab.powershell.standins import standins
 from winhost.lab.wire.served_host import PipelineError

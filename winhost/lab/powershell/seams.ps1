@@ -1,5 +1,5 @@
 # Put over the agent's few helpers that reach past cmdlets; everything else of the agent is what a real host runs.
-# Those that only hand on what they are given are generated.
+# Those that only hand on what they are given, or always say the same, are generated.
 
 class LabRegistryKey {
     [string]$Path
@@ -76,11 +76,7 @@ class LabTaskFolder {
         $starts = @($Made.Triggers.Made)[0]
         $word = @{ 1 = 'password'; 2 = 's4u'; 3 = 'interactive' }[[int]$Logon]
         $task = @{ name = $Name; program = $Made.Actions.Made.Path; arguments = $Made.Actions.Made.Arguments; at_startup = $null -ne $starts -and $starts.Kind -eq 8; logon = $word }
-        $given = @{ Task = $task; Account = $Account; Secret = $Secret }
-        $answer = Invoke-Lab 'Register-WinhostAccountTask' $given
-        if ($null -ne $answer.fault) {
-            throw (New-LabError $answer.fault)
-        }
+        $null = Read-LabOrThrow 'Register-WinhostAccountTask' @{ Task = $task; Account = $Account; Secret = $Secret }
         return $null
     }
 }
@@ -129,30 +125,6 @@ function Start-WinhostProgram {
     Read-Lab 'Invoke-WinhostNative' @{ Program = $Program; Arguments = $Arguments }
 }
 
-function Read-WinhostBytes {
-    param([string]$Path)
-    # As text on the way: a list of so many numbers takes long.
-    foreach ($text in @(Read-Lab 'Read-WinhostBytes' @{ Path = $Path })) {
-        , [System.Convert]::FromBase64String($text)
-    }
-}
-
-function Read-WinhostFirmwareVariable {
-    param([string]$Name, [string]$Space)
-    foreach ($text in @(Read-Lab 'Read-WinhostFirmwareVariable' @{ Name = $Name; Space = $Space })) {
-        , [System.Convert]::FromBase64String($text)
-    }
-}
-
-function Write-WinhostFirmwareVariable {
-    param([string]$Name, [string]$Space, [byte[]]$Bytes)
-    Read-Lab 'Write-WinhostFirmwareVariable' @{ Name = $Name; Space = $Space; Bytes = [System.Convert]::ToBase64String($Bytes) }
-}
-
-function Read-WinhostOwnSid {
-    'S-1-5-21-7-8-9-500'
-}
-
 function Add-WinhostFolder {
     param([string]$Path, [string]$Rights)
 }
@@ -161,65 +133,15 @@ function Write-WinhostFolderRights {
     param([string]$Path, [string]$Rights)
 }
 
-function Write-WinhostFileRights {
-    param([string]$Path, [string]$Rights)
-    Read-Lab 'Write-WinhostFileRights' @{ Path = $Path; Rights = $Rights }
-}
-
 function Open-WinhostAnswer {
     param([string]$Path)
     Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = '' }
     [LabAnswer]@{ Path = $Path }
 }
 
-function Write-WinhostFile {
-    param([string]$Path, [byte[]]$Bytes)
-    $text = [System.Convert]::ToBase64String($Bytes)
-    Read-Lab 'Write-WinhostFile' @{ Path = $Path; Bytes = $text }
-}
-
 function Remove-WinhostEmptyFolder {
     param([string]$Path)
     -not (Read-Lab 'Test-WinhostFolder' @{ Path = $Path })
-}
-
-function Copy-WinhostSource {
-    param([string]$Source, [string]$Path)
-    $answer = Invoke-Lab 'Copy-WinhostSource' @{ Source = $Source; Path = $Path }
-    if ($null -ne $answer.fault) {
-        throw (New-LabError $answer.fault)
-    }
-    ConvertFrom-LabValue @($answer.objects)[0]
-}
-
-function Receive-WinhostSlice {
-    param([string]$Source, [string]$Path, [string]$Version, [int]$Seconds)
-    $answer = Invoke-Lab 'Receive-WinhostSlice' @{ Source = $Source; Path = $Path; Version = $Version; Seconds = $Seconds }
-    if ($null -ne $answer.fault) {
-        throw (New-LabError $answer.fault)
-    }
-    ConvertFrom-LabValue @($answer.objects)[0]
-}
-
-function Add-WinhostPiece {
-    param([string]$Path, [bool]$Restart, [byte[]]$Bytes)
-    Read-Lab 'Add-WinhostPiece' @{ Path = $Path; Restart = $Restart; Bytes = [System.Convert]::ToBase64String($Bytes) }
-}
-
-function Read-WinhostProgramData {
-    'C:\ProgramData'
-}
-
-function Read-WinhostSystemFolder {
-    'C:\Windows\System32'
-}
-
-function Read-WinhostTemporary {
-    'C:\Windows\Temp'
-}
-
-function Read-WinhostClock {
-    Read-Lab 'Read-WinhostClock' @{}
 }
 
 function Test-WinhostAdministrator {

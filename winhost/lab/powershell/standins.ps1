@@ -33,6 +33,15 @@ function Read-Lab {
     }
 }
 
+function Read-LabOrThrow {
+    param([string]$Name, [hashtable]$Given)
+    $answer = Invoke-Lab $Name $Given
+    if ($null -ne $answer.fault) {
+        throw (New-LabError $answer.fault)
+    }
+    ConvertFrom-LabValue @($answer.objects)[0]
+}
+
 # ---- values: JSON there, objects of the right types here
 
 function ConvertFrom-LabValue {

@@ -5,12 +5,13 @@ as it would on Windows; what they do, the simulated host says.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 
 _FOLDER = files(__package__)
@@ -30,8 +31,14 @@ _PLAIN = {
     "UInt64": "uint64",
     "switch": "switch",
 }
-# Helpers of the agent that hand on their parameters, and give what the lab gives.
+# Helpers of the agent that hand on their parameters, which are texts but for those with a type, and give what the lab
+# gives, where it is bytes as these. Bytes are text on the way: a list of so many numbers takes long.
 _HANDED_ON = (
+    "Read-WinhostClock",
+    "Write-WinhostFileRights Path Rights",
+    "Write-WinhostFile Path Bytes:byte[]",
+    "Add-WinhostPiece Path Restart:bool Bytes:byte[]",
+    "Write-WinhostFirmwareVariable Name Space Bytes:byte[]",
     "Test-WinhostLink Path",
     "Test-WinhostFolder Path",
     "Test-WinhostEmpty Path",
@@ -55,6 +62,14 @@ _HANDED_ON = (
     "Remove-WinhostFile Path",
     "Remove-WinhostFolder Path",
 )
+_GIVES_BYTES = ("Read-WinhostBytes Path", "Read-WinhostFirmwareVariable Name Space")
+_THROWS = ("Copy-WinhostSource Source Path", "Receive-WinhostSlice Source Path Version Seconds:int")
+_SAYS = {
+    "Read-WinhostOwnSid": "S-1-5-21-7-8-9-500",
+    "Read-WinhostProgramData": "C:\\ProgramData",
+    "Read-WinhostSystemFolder": "C:\\Windows\\System32",
+    "Read-WinhostTemporary": "C:\\Windows\\Temp",
+}
 _READ_ONLY = {"PSEdition"}  # variables of the engine, which only a real cmdlet can have as a parameter
 _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, which only Windows can fill
 
@@ -79,38 +94,59 @@ def standins() -> str:
 
 def seams() -> str:
     """The script of a runspace after the agent."""
-    return "\n".join([_text("seams.ps1"), *map(_handed_on, _HANDED_ON)])
+    bodies = {
+        "{call}": _HANDED_ON,
+        "foreach ($text in @({call})) { , [System.Convert]::FromBase64String($text) }": _GIVES_BYTES,
+        "Read-LabOrThrow {name} {given}": _THROWS,
+    }
+    handed_on = (_handed_on(line, body) for body, lines in bodies.items() for line in lines)
+    says = (f"function {name} {{\n    {_quoted(word)}\n}}\n" for name, word in _SAYS.items())
+    return "\n".join([_text("seams.ps1"), *handed_on, *says])
 
 
-def _handed_on(line: str) -> str:
-    name, *parameters = line.split()
-    declared = ", ".join(f"[string]${each}" for each in parameters)
-    given = "; ".join(f"{each} = ${each}" for each in parameters)
-    return f"function {name} {{\n    param({declared})\n    Read-Lab {_quoted(name)} @{{ {given} }}\n}}\n"
+def _handed_on(line: str, body: str) -> str:
+    name, *words = line.split()
+    types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in words}
+    declared = ", ".join(f"[{type_}]${each}" for each, type_ in types.items())
+    on_wire = {"byte[]": "[System.Convert]::ToBase64String(${})"}
+    given = "; ".join(f"{each} = {on_wire.get(type_, '${}').format(each)}" for each, type_ in types.items())
+    table, quoted = f"@{{ {given} }}", _quoted(name)
+    call = body.replace("{call}", f"Read-Lab {quoted} {table}").replace("{name}", quoted).replace("{given}", table)
+    return f"function {name} {{\n    param({declared})\n    {call}\n}}\n"
 
 
 def _text(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="ascii")
 
 
+@dataclass(frozen=True)
+class Types:
+    """classes: of each property its type, and which of ours it shows, if that is all. keys: how an object is named."""
+
+    enumerations: Mapping[str, Sequence[str]]
+    classes: Mapping[str, Mapping[str, Sequence[str]]]
+    keys: Mapping[str, Sequence[str]]
+
+
 @once
-def _table() -> Mapping[str, Mapping[str, Any]]:
-    table: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_text("types.yaml"))
-    return table
+def types() -> Types:
+    table: dict[str, Any] = yaml.safe_load(_text("types.yaml"))
+    words = {name: {prop: kind.split() for prop, kind in each.items()} for name, each in table["classes"].items()}
+    return Types(table["enumerations"], words, table["keys"])
 
 
 def _types() -> Iterator[str]:
-    for name, members in _table()["enumerations"].items():
+    for name, members in types().enumerations.items():
         yield f"enum {name} {{\n" + "\n".join(f"    {member}" for member in members) + "\n}"
-    for name, properties in _table()["classes"].items():
-        base = f" : {properties['is']}" if "is" in properties else ""
-        lines = [f"    [{kind}]${prop}" for prop, kind in properties.items() if prop != "is"]
+    for name, properties in types().classes.items():
+        base = f" : {properties['is'][0]}" if "is" in properties else ""
+        lines = [f"    [{kind[0]}]${prop}" for prop, kind in properties.items() if prop != "is"]
         # The manager makes a feature of a name by itself, and so does this.
         if name == "Feature":
             lines += ["    Feature() {\n    }", "    Feature([string]$Name) {\n        $this.Name = $Name\n    }"]
         yield f"class {name}{base} {{\n" + "\n".join(lines) + "\n}"
-    yield "$script:LabTypes = @{\n" + "\n".join(f"    {name} = [{name}]" for name in _table()["classes"]) + "\n}"
-    keys = [f"    {name} = {_list(parts)}" for name, parts in _table()["keys"].items()]
+    yield "$script:LabTypes = @{\n" + "\n".join(f"    {name} = [{name}]" for name in types().classes) + "\n}"
+    keys = [f"    {name} = {_list(parts)}" for name, parts in types().keys.items()]
     yield "$script:LabKeys = @{\n" + "\n".join(keys) + "\n}"
 
 
@@ -158,7 +194,7 @@ def _memberships(entry: Mapping[str, Any], name: str) -> Iterator[list[str]]:
 def _type(documented: str) -> str:
     name, brackets = documented.removesuffix("[]"), "[]" * documented.endswith("[]")
     name = _RENAMED.get(name, name)
-    known = name in _table()["classes"] or name in _table()["enumerations"]
+    known = name in types().classes or name in types().enumerations
     return (name if known else _PLAIN.get(name, "object")) + brackets
 
 

@@ -1,108 +1,114 @@
-"""Shows a simulated host to cmdlets that only look: CIM, Plug and Play, registry, services, programs.
+"""Shows a simulated host to cmdlets: CIM, Plug and Play, registry, services, programs.
 
 It is the reverse of what the scripts of the resources do: from the resources back to what Windows would have shown
-them. Around the GPUs stands what is on every machine (bridges, a network card), so that scripts have to
-choose.
+them; types.yaml says which property of an object shows which one of ours. Around the GPUs stands what is on every
+machine (bridges, a network card), so that scripts have to choose.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-from winhost.core.answers import Json
+from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import HostState, known_or
-from winhost.lab.physics.pci_function import Device
-from winhost.lab.physics.windows_objects import FileTime, Properties, WindowsObject, of_type
+from winhost.lab.physics.virtual_machine import Device
+from winhost.lab.physics.windows_errors import FileTime, Properties, WindowsObject, of_type
 from winhost.lab.physics.windows_software import PRODUCT, drives
+from winhost.lab.powershell.standins import types
 from winhost.model.units import MiB
+from winhost.resources.registry import WINDOWS
+
+# ---- words: TurnOff on the host is turn-off in the machine
 
 
-def _state(machine: HostState, resource: str) -> Properties:
+def windows_word(word: Any) -> str:
+    return "".join(part.capitalize() for part in str(word).split("-"))
+
+
+def our_word(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return "".join(f"-{c.lower()}" if c.isupper() and place else c.lower() for place, c in enumerate(value))
+
+
+def braced(guid: Any) -> Any:
+    """A GUID as Windows writes it; nothing stays nothing."""
+    return None if guid is None else "{" + str(guid).upper() + "}"
+
+
+# ---- objects
+
+_HOW: Mapping[str, Callable[[Any], Any]] = {
+    "braced": braced,
+    "dashed": lambda mac: mac and mac.replace(":", "-").upper(),
+    "KiB": lambda size: size // 1024,
+    "list": lambda value: [value],
+    "padded": lambda text: f"{text or ''}   ",  # as makers do
+    "text": str,
+    "time": lambda boot: FileTime(int(boot)),
+    "upper": lambda text: str(text).upper(),
+    "word": windows_word,
+}
+
+
+def shown(type_name: str, *sources: Any, **given: Any) -> WindowsObject:
+    """An object of this type: each property with a source in types.yaml from the first of these that knows it."""
+    of_sources = {}
+    for name, (kind, *source) in types().classes[type_name].items():
+        if source:
+            ours, _, how = source[0].partition(":")
+            value = _known(ours, sources)
+            members = types().enumerations.get(kind, ())
+            how = how or ("word" if members and isinstance(value, str) and value not in members else "")
+            of_sources[name] = _HOW[how](value) if how and (value is not None or how == "padded") else value
+    return of_type(type_name, **{**of_sources, **given})
+
+
+def _known(name: str, sources: tuple[Any, ...]) -> Any:
+    """None where even the recorded host could not tell it."""
+    for source in sources:
+        known: Mapping[str, Any] = {**source.key, **source.state} if isinstance(source, Record) else source
+        value = known.get(name) if isinstance(known, Mapping) else getattr(known, name, None)
+        if value is not None and not isinstance(value, Mapping):
+            return value
+    return None
+
+
+def state_of(machine: HostState, resource: str) -> Properties:
     """The one state of a resource without key; what could not be read is left out."""
     records = machine.instances(resource)
     return {n: v for n, v in records[0].state.items() if not isinstance(v, Mapping)} if records else {}
 
 
+def all_shown(machine: HostState, type_name: str, resource: str, *others: str) -> list[WindowsObject]:
+    """One object for each instance of a resource, with what others tell of the host."""
+    each = machine.instances(resource) if WINDOWS[resource].key else (state_of(machine, resource),)
+    return [shown(type_name, found, *(state_of(machine, other) for other in others)) for found in each]
+
+
 # ---- CIM
+
+_OF_RESOURCES: Mapping[str, tuple[str, ...]] = {
+    "Win32_BIOS": ("Firmware",),
+    "Win32_ComputerSystem": ("Firmware", "Memory"),
+    "Win32_ComputerSystemProduct": ("OperatingSystem",),
+    "Win32_DeviceGuard": ("Firmware",),
+    "Win32_OperatingSystem": ("OperatingSystem", "Memory", "Boot"),
+    "Win32_Processor": ("Processor", "Firmware"),
+}
 
 
 def cim(machine: HostState, class_name: str) -> list[WindowsObject] | None:
     """All instances of a CIM class, or None where this Windows has no such class."""
-    makers = {
-        "Win32_BIOS": _bios,
-        "Win32_ComputerSystem": _computer_system,
-        "Win32_ComputerSystemProduct": _product,
-        "Win32_DeviceGuard": _device_guard,
-        "Win32_DeviceMemoryAddress": _memory_addresses,
-        "Win32_OperatingSystem": _operating_system,
-        "Win32_PnPAllocatedResource": _allocated,
-        "Win32_Processor": _processors,
-    }
+    if class_name in _OF_RESOURCES:
+        return all_shown(machine, class_name, *_OF_RESOURCES[class_name])
+    makers = {"Win32_DeviceMemoryAddress": _memory_addresses, "Win32_PnPAllocatedResource": _allocated}
     if maker := makers.get(class_name):
         return list(maker(machine))
     of_a_part = machine.cim_classes.get(class_name)
     return None if of_a_part is None else list(of_a_part())
-
-
-def _operating_system(machine: HostState) -> Iterator[WindowsObject]:
-    system, memory = _state(machine, "OperatingSystem"), _state(machine, "Memory")
-    yield of_type(
-        "Win32_OperatingSystem",
-        CSName=system.get("hostname"),
-        Caption=system.get("caption"),
-        ProductType=system.get("product_type"),
-        OperatingSystemSKU=system.get("sku"),
-        BuildNumber=str(system.get("build")),
-        MUILanguages=[system.get("language")],
-        FreePhysicalMemory=memory.get("free", 0) // 1024,
-        LastBootUpTime=FileTime(int(_state(machine, "Boot")["boot_id"])),
-    )
-
-
-def _computer_system(machine: HostState) -> Iterator[WindowsObject]:
-    firmware = _state(machine, "Firmware")
-    yield of_type(
-        "Win32_ComputerSystem",
-        Manufacturer=firmware.get("manufacturer"),
-        Model=firmware.get("model"),
-        HypervisorPresent=firmware.get("hypervisor_present"),
-        TotalPhysicalMemory=_state(machine, "Memory").get("total"),
-    )
-
-
-def _product(machine: HostState) -> Iterator[WindowsObject]:
-    # Firmware writes it in capitals.
-    yield of_type("Win32_ComputerSystemProduct", UUID=str(_state(machine, "OperatingSystem").get("machine_id")).upper())
-
-
-def _bios(machine: HostState) -> Iterator[WindowsObject]:
-    firmware = _state(machine, "Firmware")
-    # Makers fill it up with blanks.
-    serial = f"{firmware.get('serial') or ''}  "
-    yield of_type("Win32_BIOS", SMBIOSBIOSVersion=firmware.get("bios_version"), SerialNumber=serial)
-
-
-def _processors(machine: HostState) -> Iterator[WindowsObject]:
-    firmware = _state(machine, "Firmware")
-    for record in machine.instances("Processor"):
-        yield of_type(
-            "Win32_Processor",
-            DeviceID=record.key["socket"],
-            # Makers fill it up with blanks.
-            Name=f"{record.state['name']}   ",
-            Manufacturer=record.state["manufacturer"],
-            NumberOfCores=record.state["cores"],
-            NumberOfLogicalProcessors=record.state["threads"],
-            VirtualizationFirmwareEnabled=firmware.get("virtualization_enabled"),
-            SecondLevelAddressTranslationExtensions=firmware.get("second_level_translation"),
-        )
-
-
-def _device_guard(machine: HostState) -> Iterator[WindowsObject]:
-    properties = _state(machine, "Firmware").get("security_properties")
-    yield of_type("Win32_DeviceGuard", AvailableSecurityProperties=properties)
 
 
 def _cim_key(class_name: str, type_name: str = "CimObject", **key: Any) -> WindowsObject:
@@ -155,15 +161,7 @@ class Entity:
     properties: Properties = field(default_factory=dict)
 
     def as_object(self) -> WindowsObject:
-        return of_type(
-            "Win32_PnPEntity",
-            DeviceID=self.instance,
-            InstanceId=self.instance,
-            Name=self.name,
-            Class=self.class_name,
-            Service=self.service,
-            ConfigManagerErrorCode=self.problem,
-        )
+        return shown("Win32_PnPEntity", self, DeviceID=self.instance)
 
     def property(self, key: str) -> WindowsObject:
         value = self.properties.get(key)
@@ -268,16 +266,35 @@ def _monitors(machine: HostState) -> Iterator[Entity]:
 
 # ---- registry
 
-_POLICIES = {
-    "AllowWSL": "allow_wsl",
-    "AllowInboxWSL": "allow_inbox",
-    "AllowKernelUserSetting": "allow_kernel",
-    "AllowKernelCommandLineUserSetting": "allow_kernel_command_line",
-    "AllowSystemDistroUserSetting": "allow_system_distro",
-    "AllowNetworkingModeUserSetting": "allow_networking",
-    "AllowFirewallUserSetting": "allow_firewall",
-    "AllowNestedVirtualization": "allow_nested",
-    "DefaultNetworkingMode": "default_networking",
+_WINDOWS, _CONTROL = "SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion", "SYSTEM\\CurrentControlSet\\Control"
+_VERSIONS, _POLICIES = "SOFTWARE\\Microsoft\\Windows\\CurrentVersion", "SOFTWARE\\Policies"
+_SERVICING = f"{_VERSIONS}\\Component Based Servicing"
+# Resources whose properties are values of a key, which is there where one of them is known.
+_VALUES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    _WINDOWS: (
+        "OperatingSystem",
+        {"EditionID": "edition_id", "InstallationType": "installation_type", "UBR": "revision"}
+        | {"DisplayVersion": "display_version"},
+    ),
+    f"{_CONTROL}\\ProductOptions": ("OperatingSystem", {"ProductType": "product_options"}),
+    f"{_CONTROL}\\Session Manager\\Environment": ("OperatingSystem", {"PROCESSOR_ARCHITECTURE": "architecture"}),
+    f"{_POLICIES}\\Microsoft\\Windows\\HyperV": (
+        "DeviceAssignmentPolicy",
+        {"RequireSecureDeviceAssignment": "require_secure", "RequireSupportedDeviceAssignment": "require_supported"},
+    ),
+    f"{_POLICIES}\\WSL": (
+        "WslPolicy",
+        {"AllowWSL": "allow_wsl", "AllowInboxWSL": "allow_inbox", "AllowNestedVirtualization": "allow_nested"}
+        | {"AllowKernelUserSetting": "allow_kernel", "AllowSystemDistroUserSetting": "allow_system_distro"}
+        | {"AllowKernelCommandLineUserSetting": "allow_kernel_command_line"}
+        | {"AllowNetworkingModeUserSetting": "allow_networking", "AllowFirewallUserSetting": "allow_firewall"}
+        | {"DefaultNetworkingMode": "default_networking"},
+    ),
+}
+_PENDING = {
+    "servicing": f"{_SERVICING}\\RebootPending",
+    "windows-update": f"{_VERSIONS}\\WindowsUpdate\\Auto Update\\RebootRequired",
+    "server-manager": "SOFTWARE\\Microsoft\\ServerManager\\CurrentRebootAttempts",
 }
 
 
@@ -289,63 +306,36 @@ def registry(machine: HostState, path: str) -> Properties | None:
 
 
 def _keys(machine: HostState) -> Iterator[tuple[str, Properties]]:
-    system, boot = _state(machine, "OperatingSystem"), _state(machine, "Boot")
-    policy, wsl = _state(machine, "DeviceAssignmentPolicy"), _state(machine, "Wsl")
-    windows, control = "SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion", "SYSTEM\\CurrentControlSet\\Control"
-    versions = "SOFTWARE\\Microsoft\\Windows\\CurrentVersion"
-    servicing = f"{versions}\\Component Based Servicing"
-    yield (
-        windows,
-        {
-            "EditionID": system.get("edition_id"),
-            "InstallationType": system.get("installation_type"),
-            "UBR": system.get("revision"),
-            "DisplayVersion": system.get("display_version"),
-        },
-    )
-    yield f"{control}\\ProductOptions", {"ProductType": system.get("product_options")}
-    yield f"{control}\\Session Manager\\Environment", {"PROCESSOR_ARCHITECTURE": system.get("architecture")}
+    for path, (resource, names) in _VALUES.items():
+        state = state_of(machine, resource)
+        values = {name: state.get(ours) for name, ours in names.items()}
+        if set(values.values()) - {None}:
+            yield path, {n: int(v) if isinstance(v, bool) else v for n, v in values.items()}
+    boot, wsl = state_of(machine, "Boot"), state_of(machine, "Wsl")
     if boot.get("logon_ready"):
-        yield f"{windows}\\Winlogon\\AutoLogonChecked", {}
-    yield f"{servicing}\\Interface", {"ServicingInProgress": 2 if boot.get("servicing") else 0}
-    if scripts := _state(machine, "Session").get("execution_policy"):
-        enabled = {"EnableScripts": 0} if scripts == "restricted" else {"EnableScripts": 1}
-        word = "".join(part.capitalize() for part in scripts.split("-"))
-        yield "SOFTWARE\\Policies\\Microsoft\\Windows\\PowerShell", {**enabled, "ExecutionPolicy": word}
-    if set(policy.values()) - {None}:
-        names = {
-            "RequireSecureDeviceAssignment": "require_secure",
-            "RequireSupportedDeviceAssignment": "require_supported",
-        }
-        key = "SOFTWARE\\Policies\\Microsoft\\Windows\\HyperV"
-        yield key, {value: policy.get(name) for value, name in names.items()}
+        yield f"{_WINDOWS}\\Winlogon\\AutoLogonChecked", {}
+    yield f"{_SERVICING}\\Interface", {"ServicingInProgress": 2 if boot.get("servicing") else 0}
+    if scripts := state_of(machine, "Session").get("execution_policy"):
+        enabled = {"EnableScripts": int(scripts != "restricted")}
+        yield f"{_POLICIES}\\Microsoft\\Windows\\PowerShell", {**enabled, "ExecutionPolicy": windows_word(scripts)}
     if wsl.get("version"):
-        yield f"{versions}\\Lxss\\MSI", {"Version": wsl["version"], "ProductCode": PRODUCT}
-    yield from _pending(machine, versions, control)
-    for record in machine.instances("WslPolicy"):
-        values = {name: record.state[ours] for name, ours in _POLICIES.items()}
-        yield "SOFTWARE\\Policies\\WSL", {n: None if v is None else int(v) for n, v in values.items()}
+        yield f"{_VERSIONS}\\Lxss\\MSI", {"Version": wsl["version"], "ProductCode": PRODUCT}
+    yield from _pending(machine)
     for keys in machine.registry_keys:
         yield from keys()
     for number, device in enumerate(machine.devices):
         memory = known_or(device.state(), "vram", None)
-        yield f"{control}\\Class\\{_driver_key(number)}", {"HardwareInformation.qwMemorySize": memory}
+        yield f"{_CONTROL}\\Class\\{_driver_key(number)}", {"HardwareInformation.qwMemorySize": memory}
 
 
-def _pending(machine: HostState, versions: str, control: str) -> Iterator[tuple[str, Properties]]:
-    reasons = _state(machine, "PendingReboot").get("reasons", ())
-    if "servicing" in reasons:
-        yield f"{versions}\\Component Based Servicing\\RebootPending", {}
-    if "windows-update" in reasons:
-        yield f"{versions}\\WindowsUpdate\\Auto Update\\RebootRequired", {}
-    if "server-manager" in reasons:
-        yield "SOFTWARE\\Microsoft\\ServerManager\\CurrentRebootAttempts", {}
+def _pending(machine: HostState) -> Iterator[tuple[str, Properties]]:
+    reasons = state_of(machine, "PendingReboot").get("reasons", ())
+    yield from ((_PENDING[reason], {}) for reason in reasons if reason in _PENDING)
     renames = ["\\??\\C:\\old.tmp", "\\??\\C:\\new.tmp"] if "file-rename" in reasons else None
-    yield f"{control}\\Session Manager", {"PendingFileRenameOperations": renames}
-    name = machine.name
-    yield f"{control}\\ComputerName\\ActiveComputerName", {"ComputerName": name}
-    renamed = f"{name}-NEW" if "computer-rename" in reasons else name
-    yield f"{control}\\ComputerName\\ComputerName", {"ComputerName": renamed}
+    yield f"{_CONTROL}\\Session Manager", {"PendingFileRenameOperations": renames}
+    renamed = f"{machine.name}-NEW" if "computer-rename" in reasons else machine.name
+    for key, name in (("ActiveComputerName", machine.name), ("ComputerName", renamed)):
+        yield f"{_CONTROL}\\ComputerName\\{key}", {"ComputerName": name}
 
 
 # ---- services and programs
@@ -355,10 +345,10 @@ def services(machine: HostState) -> dict[str, str]:
     """Name to status of those that anybody asks for."""
     found = {"EventLog": "running"}
     if machine.role in ("installed", "uninstall-pending"):
-        found["vmms"] = str(_state(machine, "HyperVHost").get("service", "running"))
-    if (cluster := _state(machine, "ClusterService").get("state", "absent")) != "absent":
+        found["vmms"] = str(state_of(machine, "HyperVHost").get("service", "running"))
+    if (cluster := state_of(machine, "ClusterService").get("state", "absent")) != "absent":
         found["ClusSvc"] = cluster
-    if _state(machine, "Wsl").get("present"):
+    if state_of(machine, "Wsl").get("present"):
         found["WslService"] = "running"
     return found
 

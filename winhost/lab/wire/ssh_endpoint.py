@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 import paramiko  # type: ignore[import-untyped]
 
-from winhost.lab.physics.cmdlet_host import HostDown
+from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.ssh_keys import private_text
 from winhost.resources.linux.linux_scripts import boot_text, probe_text, serving_text, session_text
 from winhost.web.served import served

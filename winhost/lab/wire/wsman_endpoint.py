@@ -1,21 +1,302 @@
-"""A WSMan endpoint on loopback, to be started and stopped."""
+"""A WSMan endpoint on loopback, to be started and stopped, with HTTP as WinRM speaks it: one thread and one
+authentication per connection, bodies sealed where the wire is open, and a throw-away certificate for TLS.
+"""
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
+import logging
+import os
+import socket
+import socketserver
 import ssl
+import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
-from winhost.lab.wire.certificate import make_certificate
-from winhost.lab.wire.connection_logon import EndpointAccounts, user_file
-from winhost.lab.wire.served_host import SimulatedHost
-from winhost.lab.wire.wire_troubles import WireTroubles
-from winhost.lab.wire.wsman_connection import Listener
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from winhost.core.dataclass import dataclass
+from winhost.lab.wire.connection_logon import ConnectionLogon, DecryptionError, EndpointAccounts, user_file
+from winhost.lab.wire.served_host import (
+    ConnectionDropped,
+    HttpRefusal,
+    Moment,
+    SimulatedHost,
+    When,
+    Wired,
+    WireTroubles,
+)
+from winhost.lab.wire.wsman import Action
+from winhost.lab.wire.wsman_service import Answer, Service
 from winhost.web.served import served
+
+_LIFETIME = datetime.timedelta(days=7)
+_CLOCK_SKEW = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Self-signed, so that the certificate itself is what a client trusts. Both in PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+def make_certificate() -> Certificate:
+    """Make a certificate for localhost and 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    signed = _describe(key.public_key()).sign(key, hashes.SHA256())
+    return Certificate(
+        certificate=signed.public_bytes(Encoding.PEM),
+        key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+
+
+def _describe(key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "winhost lab")])
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key)
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + _LIFETIME)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        # Python 3.13 checks strictly (RFC 5280): a trust anchor has these four.
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_signs_and_serves(), critical=True)
+        .add_extension(identifier, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+
+
+def _signs_and_serves() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+log = logging.getLogger(__name__)
+
+PATH = "/wsman"
+
+_LOOPBACK = "127.0.0.1"
+_PLAIN_TYPE = "application/soap+xml;charset=UTF-8"
+_SEALED_TYPE = "multipart/encrypted"
+_MAX_BODY_BYTES = 1_048_576  # an envelope of the largest size, sealed
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    body: bytes = b""
+    content_type: str = ""
+    challenges: tuple[str, ...] = ()
+    closes: bool = False
+
+
+class Connection(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "winhost-lab"
+    disable_nagle_algorithm = True  # or each call waits 40 ms for the client's delayed acknowledgement
+    wbufsize = -1  # headers and body leave in one segment
+    server: Listener
+
+    def setup(self) -> None:
+        super().setup()
+        self._boot = self.server.host.boot
+        self._wire = self.server.wire()
+        self._session = ConnectionLogon(self.server.accounts, allow_basic=self.server.allow_basic)
+
+    def do_POST(self) -> None:
+        try:
+            body = self._read_body()
+            self._check_machine()
+            reply = self._reply(body)
+            self._check_machine()
+        except ConnectionDropped:
+            self.close_connection = True
+        except HttpRefusal as refusal:
+            # A 401 says how to log on (RFC 9110); one that does not is left unread by clients, with its socket open.
+            challenges = tuple(self._session.challenges(b"")) if refusal.status == 401 else ()
+            self._send(Reply(refusal.status, challenges=challenges, closes=True))
+        else:
+            self._send(reply)
+
+    def _read_body(self) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise HttpRefusal(411)
+        if int(length) > _MAX_BODY_BYTES:
+            raise HttpRefusal(413)
+        return self.rfile.read(int(length))
+
+    def _check_machine(self) -> None:
+        wire = self.server.wire()
+        if not self.server.service.alive(self._boot) or wire is None or wire != self._wire:
+            raise ConnectionDropped
+
+    def _reply(self, body: bytes) -> Reply:
+        if self.path.partition("?")[0] != PATH:
+            return Reply(404)
+        crossed_readable = self._crossed_readable(body)
+        if crossed_readable:
+            self.server.count_unencrypted()
+        authorization = self.headers.get("Authorization", "")
+        logon = self._session.logon(authorization)
+        if logon.user is None:
+            return Reply(401, challenges=tuple(self._session.challenges(logon.token)))
+        if crossed_readable:
+            return Reply(400, closes=True)
+        if authorization:
+            self.server.faults.strike(Moment(Action.LOGON, When.ARRIVED))
+        challenges = tuple(self._session.challenges(logon.token)) if logon.token else ()
+        return self._serve(logon.user, body, challenges)
+
+    def _crossed_readable(self, body: bytes) -> bool:
+        """Tell whether the body crossed readable, which WinRM refuses with AllowUnencrypted=false. Basic cannot seal;
+        the client chose it knowingly.
+        """
+        basic = self.headers.get("Authorization", "").lower().startswith("basic ")
+        return bool(body) and not (self.server.tls or basic or self._is_sealed())
+
+    def _is_sealed(self) -> bool:
+        return self.headers.get("Content-Type", "").lower().startswith(_SEALED_TYPE)
+
+    def _serve(self, user: str, body: bytes, challenges: tuple[str, ...]) -> Reply:
+        if not body:  # a client that seals logs on with an empty request first
+            return Reply(200, challenges=challenges)
+        if not self._is_sealed():
+            answer = self.server.service.answer(user, body)
+            return Reply(answer.status, answer.soap, _PLAIN_TYPE, challenges)
+        try:
+            message = self._session.unseal(body)
+        except DecryptionError:
+            return Reply(400, closes=True)
+        return self._sealed(self.server.service.answer(user, message), challenges)
+
+    def _sealed(self, answer: Answer, challenges: tuple[str, ...]) -> Reply:
+        content_type, body = self._session.seal(answer.soap)
+        return Reply(answer.status, body, content_type, challenges)
+
+    def _send(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        for challenge in reply.challenges:
+            self.send_header("WWW-Authenticate", challenge)
+        if reply.content_type:
+            self.send_header("Content-Type", reply.content_type)
+        if reply.closes:
+            self.send_header("Connection", "close")
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's signature
+        log.debug(format, *args)
+
+
+class Listener(socketserver.ThreadingTCPServer):
+    """Accepts on loopback only. Raises OSError where `port` is taken; 0 takes a free one."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    allow_reuse_address = os.name != "nt"  # on Windows it would let two processes listen on one port
+
+    def __init__(
+        self,
+        host: SimulatedHost,
+        accounts: EndpointAccounts,
+        faults: WireTroubles,
+        *,
+        port: int,
+        tls: ssl.SSLContext | None,
+        allow_basic: bool,
+    ) -> None:
+        super().__init__((_LOOPBACK, port), Connection)
+        self.host = host
+        self.accounts = accounts
+        self.faults = faults
+        self.tls = tls
+        self.allow_basic = allow_basic
+        self.service = Service(host, faults, self.url)
+        self.unencrypted_bodies = 0
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{_LOOPBACK}:{self.port}{PATH}"
+
+    def wire(self) -> int | None:
+        """The number of the network that leads here, if any does."""
+        return self.host.wire if isinstance(self.host, Wired) else 0
+
+    def count_unencrypted(self) -> None:
+        with self._lock:
+            self.unencrypted_bodies += 1
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        return self.host.accepting() and self.wire() is not None
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        connection, address = super().get_request()
+        if self.tls is not None:
+            # The handshake waits for the connection's own thread: here one silent client would keep out all others.
+            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        with self._lock:
+            self._open.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: object) -> None:
+        with self._lock:
+            self._open.discard(cast(socket.socket, request))
+        super().shutdown_request(cast(socket.socket, request))
+
+    def close_connections(self) -> None:
+        with self._lock:
+            still_open = list(self._open)
+        for connection in still_open:
+            try:
+                # The socket under TLS, too: its thread is in the middle of a read.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+            except OSError:
+                log.debug("the client was faster")
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that break off are everyday life; anything else is a bug of ours."""
+        level = logging.DEBUG if isinstance(sys.exception(), OSError) else logging.ERROR
+        log.log(level, "a connection broke", exc_info=True)
 
 
 class Endpoint:

@@ -6,18 +6,14 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Protocol
 
 from pypsrp.shell import SignalCode
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.wire import wsman
-from winhost.lab.wire.outbox import Parcel
-from winhost.lab.wire.psrp_shell import PowerShellShell
-from winhost.lab.wire.served_host import SimulatedHost
-from winhost.lab.wire.winrs_shell import URI as REMOTE_SHELL
-from winhost.lab.wire.winrs_shell import RemoteShell
-from winhost.lab.wire.wire_troubles import ConnectionDropped, HttpRefusal, Moment, When, WireTroubles
+from winhost.lab.wire.served_host import ConnectionDropped, HttpRefusal, Moment, SimulatedHost, When, WireTroubles
+from winhost.lab.wire.shells import URI as REMOTE_SHELL
+from winhost.lab.wire.shells import PowerShellShell, RemoteShell, Shell
 from winhost.lab.wire.wsman import Action, Element, Request, WSManFault
 
 log = logging.getLogger(__name__)
@@ -27,29 +23,6 @@ log = logging.getLogger(__name__)
 class Answer:
     status: int
     soap: bytes
-
-
-class Shell(Protocol):
-    """A shell that a client opened to run commands in; each kind reads its own messages."""
-
-    shell_id: str
-    owner: str
-    alive: Callable[[], bool]
-
-    def command(self, request: Request) -> str:
-        """Begins a command; its identifier."""
-
-    def send(self, request: Request) -> None: ...
-
-    def receive(self, command_id: str, request: Request) -> Parcel: ...
-
-    def interrupt(self, command_id: str) -> None:
-        """Ctrl-C: the command ends as stopped, as soon as the host heeds it."""
-
-    def terminate(self, command_id: str) -> None:
-        """Nobody wants the output any more. Unlike Ctrl-C, this comes after the end of a command, too."""
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,6 @@
 package registers all.
 """
 
-from winhost.lab.powershell.calls import disk_calls, host_calls, network_calls, plain_calls, vm_calls
+from winhost.lab.powershell.calls import cmdlet_process, disk_calls, host_calls, network_calls, vm_calls
 
-__all__ = ["disk_calls", "host_calls", "network_calls", "plain_calls", "vm_calls"]
+__all__ = ["cmdlet_process", "disk_calls", "host_calls", "network_calls", "vm_calls"]

@@ -1,5 +1,8 @@
-"""One PowerShell process on a simulated host: it asks cmdlets by their names and parameters, and gets objects."""
+"""One PowerShell process on a simulated host: it asks cmdlets by their names and parameters, and gets objects. Those
+that are one call of a method of the host are here, keyed by name and the parameters that they may be called with.
+"""
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -7,7 +10,12 @@ from typing import Any
 
 from winhost.lab.physics.parts import STANDINS
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import WindowsObject, of_type
+from winhost.lab.physics.windows_files import on_wire
+from winhost.lab.physics.windows_network import TASK
+from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.standins import cmdlets
+from winhost.lab.powershell.windows_views import all_shown, our_word
 
 BoundParameters = Mapping[str, Any]
 Answer = Callable[["CmdletProcess", BoundParameters], Iterable[Any]]
@@ -101,19 +109,90 @@ def _at(value: Any, path: Sequence[str]) -> Any:
     return value
 
 
-# ---- words: TurnOff on the host is turn-off in the machine
+def _start(machine: Machine, name: str) -> None:
+    if name == TASK:
+        machine.network.start()
+    else:
+        machine.accounts.start_scheduled_task(name)
 
 
-def windows_word(word: Any) -> str:
-    return "".join(part.capitalize() for part in str(word).split("-"))
+def _names(bound: BoundParameters) -> list[str]:
+    return [each["Name"] for each in bound["Name"]]
 
 
-def our_word(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return "".join(f"-{c.lower()}" if c.isupper() and place else c.lower() for place, c in enumerate(value))
+def _feature_result(restart: bool) -> WindowsObject:
+    return of_type("FeatureOperationResult", Success=True, RestartNeeded="Yes" if restart else "No")
 
 
-def braced(guid: Any) -> Any:
-    """A GUID as Windows writes it; nothing stays nothing."""
-    return None if guid is None else "{" + str(guid).upper() + "}"
+def _write_registry(machine: Machine, bound: BoundParameters) -> None:
+    if (written := machine.registry_writers.get(bound["Path"])) is not None:
+        with machine.changing("Write-WinhostRegistry"):
+            written(bound["Name"], bound["Value"])
+        return
+    if bound["Path"] != RECORD:
+        raise machine.fail("not-stood-in", "Write-WinhostRegistry", what=bound["Path"])
+    machine.software.write_registry(bound["Name"], bound["Value"])
+
+
+def _allow(machine: Machine, bound: BoundParameters) -> None:
+    names = bound["Name"] if "Name" in bound else [each["DeviceID"] for each in bound["InputObject"]]
+    for name in names:
+        machine.network.set_net_firewall_rule(name, bound["RemoteAddress"] if bound["Enabled"] == "True" else [])
+
+
+def _set_vlan(machine: Machine, bound: BoundParameters) -> None:
+    """Set the VLAN of a VM that was made here, or of the host's own port, which has a device."""
+    for port in bound["VMNetworkAdapter"]:
+        if port["DeviceId"]:
+            machine.network.set_vm_network_adapter_vlan(port["DeviceId"].strip("{}").lower(), bound["VlanId"])
+        else:
+            machine.set_vm_vlan(port["VMId"], bound.get("VlanId"))
+
+
+_CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
+    "Start-ScheduledTask InputObject": lambda m, g: _start(m, g["InputObject"]["DeviceID"]),
+    "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId Untagged": _set_vlan,
+    "Set-NetFirewallRule Name InputObject RemoteAddress Enabled": _allow,
+    "Write-WinhostRegistry Path Name Value": _write_registry,
+    "Write-WinhostFile Path Bytes": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
+    "Write-WinhostFileRights Path Rights": lambda m, g: m.files.give_rights(g["Path"], g["Rights"]),
+    "Remove-WinhostFile Path": lambda m, g: m.files.remove(g["Path"]),
+    "Remove-WinhostFolder Path": lambda m, g: m.files.remove_folder(g["Path"]),
+    "Add-WinhostPiece Path Restart Bytes": lambda m, g: m.files.append(
+        g["Path"], base64.b64decode(g["Bytes"]), restart=g["Restart"]
+    ),
+    "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
+    "Install-WindowsFeature Name": lambda m, g: _feature_result(m.install_windows_feature(*_names(g))),
+    "Uninstall-WindowsFeature Name": lambda m, g: _feature_result(m.uninstall_windows_feature(*_names(g))),
+    "Enable-WindowsOptionalFeature Online FeatureName All NoRestart": lambda m, g: of_type(
+        "ImageObject", RestartNeeded=m.enable_windows_optional_feature(*g["FeatureName"])
+    ),
+    "Disable-WindowsOptionalFeature Online FeatureName NoRestart": lambda m, g: of_type(
+        "ImageObject", RestartNeeded=m.disable_windows_optional_feature(*g["FeatureName"])
+    ),
+    "Read-WinhostBytes Path": lambda m, g: None if (found := m.files.read(g["Path"])) is None else on_wire(found),
+    "Test-WinhostLink Path": lambda m, g: m.files.is_link(g["Path"]),
+    "Test-WinhostFolder Path": lambda m, g: m.files.has_folder(g["Path"]),
+    "Test-WinhostEmpty Path": lambda m, g: not m.files.is_full(g["Path"]),
+    "Read-WinhostOwner Path": lambda m, g: m.files.owner(g["Path"]),
+    "Read-WinhostFileTime Path": lambda m, g: m.distros.config_time(g["Path"]),
+    "Read-WinhostHash Path": lambda m, g: m.software.read_hash(g["Path"]),
+    "Read-WinhostLength Path": lambda m, g: m.files.length(g["Path"]),
+    "Test-WinhostFile Path": lambda m, g: m.files.read(g["Path"]) is not None,
+    "Test-VHD Path": lambda m, g: all(map(m.test_vhd, g["Path"])),
+    "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count(g["Folder"], g["Name"]),
+    "Copy-WinhostSource Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
+    "Receive-WinhostSlice Source Path Version Seconds": lambda m, g: WindowsObject(
+        None, m.software.receive_slice(g["Source"], g["Path"], g["Version"])
+    ),
+}
+
+# They tell of all instances of a resource.
+OBJECTS: Mapping[str, tuple[str, str]] = {
+    "Get-VMHostPartitionableGpu": ("VMHostPartitionableGpu", "PartitionableGpu"),
+    "Get-VMPartitionableGpu": ("VMHostPartitionableGpu", "PartitionableGpu"),
+    "Get-Disk": ("MSFT_Disk", "Disk"),
+}
+
+calls(_CALLS)
+calls({name: lambda machine, _, of=of: all_shown(machine, *of) for name, of in OBJECTS.items()})  # type: ignore[misc]

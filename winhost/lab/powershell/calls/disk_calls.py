@@ -1,25 +1,17 @@
 """Cmdlets of disks, partitions, volumes and BitLocker, and the helpers that read firmware and volumes without them."""
 
 import base64
-import json
 from collections.abc import Iterable
-from hashlib import sha256
 from typing import Any
 
 from winhost.core.answers import Record
-from winhost.lab.physics.found.disks import Disks
-from winhost.lab.physics.found.firmware import GLOBAL, FirmwarePart
-from winhost.lab.physics.found.installer import InstallerPart
+from winhost.lab.physics.disks import Disks, of_bytes
+from winhost.lab.physics.firmware import GLOBAL, FirmwarePart
+from winhost.lab.physics.installer import InstallerPart
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import (
-    BoundParameters,
-    CmdletProcess,
-    answers,
-    braced,
-    calls,
-    windows_word,
-)
+from winhost.lab.physics.windows_errors import WindowsObject, of_type
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
+from winhost.lab.powershell.windows_views import braced, shown, windows_word
 from winhost.resources.windows.partition import BASIC_DATA, EFI
 
 _VOLUME = "\\\\?\\Volume{"
@@ -31,22 +23,14 @@ def _disks(machine: Machine) -> Disks:
 
 
 def _partition(disks: Disks, record: Record) -> WindowsObject:
-    state, disk = record.state, disks.disk_of(record.state)
-    return of_type(
+    guid, disk = record.key["partition"], disks.disk_of(record.state)
+    return shown(
         "MSFT_Partition",
-        DeviceID=record.key["partition"],
+        record,
+        DeviceID=guid,
         DiskNumber=disk.state["number"] if disk else None,
-        PartitionNumber=state["number"],
-        DriveLetter=state["letter"] or "\0",
-        Guid=braced(record.key["partition"]),
-        GptType=braced(state["type"]),
-        Offset=state["offset"],
-        Size=state["size"],
-        IsBoot=state["boot"],
-        IsSystem=state["system"],
-        IsHidden=state["hidden"],
-        IsReadOnly=record.key["partition"] in disks.read_only,
-        NoDefaultDriveLetter=state["no_letter"],
+        DriveLetter=record.state["letter"] or "\0",
+        IsReadOnly=guid in disks.read_only,
     )
 
 
@@ -82,7 +66,7 @@ def _volume(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
         return [of_type("MSFT_Volume", SizeRemaining=limits["free"], Path=path, FileSystem="NTFS", HealthStatus=health)]
     if record.state["type"] != EFI:
         return [of_type("MSFT_Volume", Path=path, FileSystem="FAT32")]
-    found = disks.efi_files(record)
+    found = disks.volume(record)
     return [of_type("MSFT_Volume", SizeRemaining=found["free"], Path=path, FileSystem=found["file_system"])]
 
 
@@ -98,26 +82,13 @@ def _events(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 @answers("Get-BitLockerVolume")
 def _volumes(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
-    password = _disks(process.machine).physics.recovery_password
+    kept = {"recovery-password": {"RecoveryPassword": _disks(process.machine).physics.recovery_password}}
     for record in process.machine.instances("BitLocker"):
         protectors = [
-            of_type(
-                "BitLockerVolumeKeyProtector",
-                KeyProtectorId=braced(each["id"]),
-                KeyProtectorType=windows_word(each["kind"]),
-                RecoveryPassword=password if each["kind"] == "recovery-password" else None,
-            )
+            shown("BitLockerVolumeKeyProtector", each, **kept.get(each["kind"], {}))
             for each in record.state["protectors"]
         ]
-        yield of_type(
-            "BitLockerVolume",
-            MountPoint=record.key["volume"],
-            ProtectionStatus=windows_word(record.state["protection"]),
-            VolumeType=windows_word(record.state["volume_type"]),
-            VolumeStatus=windows_word(record.state["conversion"]),
-            EncryptionPercentage=record.state["percentage"],
-            KeyProtector=protectors,
-        )
+        yield shown("BitLockerVolume", record, KeyProtector=protectors)
 
 
 @answers("Invoke-CimMethod", "InputObject", "MethodName", "Arguments")
@@ -158,31 +129,12 @@ def _set(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 @answers("Copy-WinhostVolumeFile", "Source", "Target")
 def _copy(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     source, target = bound["Source"], bound["Target"]
-    disks, machine = _disks(process.machine), process.machine
-    if not target.startswith(_VOLUME):
-        guid, path = _place(source)
-        found = next(each for each in disks.files_on(guid) if each["path"] == path)
-        disks.keep_efi_file(target, found["sha256"], found["size"])
-        return ()
-    guid, path = _place(target)
-    if _is_efi(process.machine, guid):
-        disks.put_efi_file(guid, path, json.loads(machine.files.read(source) or b"{}"))
+    disks, files = _disks(process.machine), process.machine.files
+    if target.startswith(_VOLUME):
+        disks.put_file(*_place(target), b"" if source.startswith(_VOLUME) else files.read(source) or b"")
     else:
-        disks.put_file(guid, path, b"" if source.startswith(_VOLUME) else machine.files.read(source) or b"")
+        files.write(target, disks.file(*_place(source)) or b"")
     return ()
-
-
-def _is_efi(machine: Machine, guid: str) -> bool:
-    return bool(_disks(machine).partitions[guid]["type"] == EFI)
-
-
-@answers("Read-WinhostVolumeHash", "Path")
-def _hash_of(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    guid, path = _place(bound["Path"])
-    if _is_efi(process.machine, guid):
-        return [each["sha256"] for each in _disks(process.machine).files_on(guid) if each["path"] == path]
-    content = _disks(process.machine).file(guid, path)
-    return [] if content is None else [sha256(content).hexdigest()]
 
 
 @answers("Mount-DiskImage", "ImagePath", "StorageType", "Access", "NoDriveLetter", "PassThru")
@@ -210,20 +162,11 @@ def _place(whole: str) -> tuple[str, str]:
     return guid, path
 
 
-@answers("Read-WinhostVolumeFiles", "Root")
-def _files(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    guid, _ = _place(bound["Root"])
-    disks = _disks(process.machine)
+def _files(machine: Machine, root: str) -> list[dict[str, Any]]:
+    guid, _ = _place(root)
     if guid == _IMAGE:
-        contents = dict.fromkeys(process.machine.part(InstallerPart).physics.image, b"")
-    elif _is_efi(process.machine, guid):
-        return [WindowsObject(None, dict(each)) for each in disks.files_on(guid)]
-    else:
-        contents = {path: disks.file(guid, path) or b"" for path in disks.names(guid)}
-    return [
-        WindowsObject(None, {"path": path, "size": len(data), "sha256": sha256(data).hexdigest()})
-        for path, data in contents.items()
-    ]
+        return [{"path": path, **of_bytes(b"")} for path in machine.part(InstallerPart).physics.image]
+    return _disks(machine).files_on(guid)
 
 
 def _format(machine: Machine, bound: BoundParameters) -> WindowsObject:
@@ -246,14 +189,9 @@ def _variable(machine: Machine, bound: BoundParameters) -> str | None:
     return base64.b64encode(found).decode() if found else None
 
 
-def _remove_file(machine: Machine, whole: str) -> None:
+def _hash_of(machine: Machine, whole: str) -> list[str]:
     guid, path = _place(whole)
-    (_disks(machine).put_efi_file if _is_efi(machine, guid) else _disks(machine).put_file)(guid, path, None)
-
-
-def _names(machine: Machine, root: str) -> list[str]:
-    guid, _ = _place(root)
-    return list(machine.part(InstallerPart).physics.image) if guid == _IMAGE else _disks(machine).names(guid)
+    return [each["sha256"] for each in _disks(machine).files_on(guid) if each["path"] == path]
 
 
 calls(
@@ -264,8 +202,10 @@ calls(
         "Write-WinhostFirmwareVariable Name Space Bytes": _write_variable,
         "Get-SecureBootUEFI Name": lambda m, g: _secure_variable(m, g["Name"]),
         "Read-WinhostFirmwareVariable Name Space": _variable,
-        "Remove-WinhostVolumeFile Path": lambda m, g: _remove_file(m, g["Path"]),
-        "Read-WinhostVolumeNames Root": lambda m, g: _names(m, g["Root"]),
+        "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).put_file(*_place(g["Path"]), None),
+        "Read-WinhostVolumeHash Path": lambda m, g: _hash_of(m, g["Path"]),
+        "Read-WinhostVolumeFiles Root": lambda m, g: [WindowsObject(None, each) for each in _files(m, g["Root"])],
+        "Read-WinhostVolumeNames Root": lambda m, g: [each["path"] for each in _files(m, g["Root"])],
         "Add-WinhostVolumeFolder Path": lambda _, g: None,
         "Get-DiskImage ImagePath StorageType": lambda m, g: [_image(m, path) for path in g["ImagePath"]],
         "Dismount-DiskImage ImagePath StorageType Confirm": lambda m, g: _mounted(m).difference_update(g["ImagePath"]),

@@ -3,13 +3,23 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from winhost.lab.physics.feature_cmdlets import ROLE, TOOLS
-from winhost.lab.physics.scheduled_tasks import Task
+from winhost.lab.physics.local_accounts import Task
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_objects import FileTime, WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls, windows_word
+from winhost.lab.physics.vm_cmdlets import ROLE, TOOLS
+from winhost.lab.physics.windows_errors import FileTime, WindowsObject, of_type
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.standins import cmdlets
-from winhost.lab.powershell.windows_views import Entity, cim, driver_models, entities, gpu_addresses, registry, services
+from winhost.lab.powershell.windows_views import (
+    Entity,
+    cim,
+    driver_models,
+    entities,
+    gpu_addresses,
+    registry,
+    services,
+    shown,
+    windows_word,
+)
 
 _WAIT = 0.5  # real seconds that a process may wait for the mutex before it is asked whether it still wants it
 _ON_BATTERIES = ("AllowStartIfOnBatteries", "DontStopIfGoingOnBatteries")
@@ -167,14 +177,7 @@ _EXPIRES = FileTime(134104320000000000)
 
 def _user(machine: Machine, name: str) -> WindowsObject:
     account = machine.accounts.accounts[name]
-    return of_type(
-        "LocalUser",
-        Name=account.name,
-        SID=account.sid,
-        Enabled=account.enabled,
-        PasswordExpires=_EXPIRES if account.password_expires else None,
-        Description=account.description,
-    )
+    return shown("LocalUser", account, PasswordExpires=_EXPIRES if account.password_expires else None)
 
 
 _FLAGS = ("PasswordNeverExpires", "AccountNeverExpires", "UserMayNotChangePassword")

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_network
 from typing import Any
 
-from winhost.lab.physics.network_adapters import Adapter, Switch
 from winhost.lab.physics.virtual_machine import VirtualMachine
+from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.physics.windows_firewall import ANY
-from winhost.lab.physics.windows_network import Network
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls, windows_word
+from winhost.lab.physics.windows_network import Adapter, Network, Switch
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
+from winhost.lab.powershell.windows_views import shown, windows_word
 from winhost.resources.windows.hyperv_firewall import WSL
-from winhost.resources.windows.network_adapter import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
+from winhost.resources.windows.read_only import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"
 _ORIGINS = {"manual": "Manual", "dhcp": "Dhcp", "router-advertisement": "RouterAdvertisement"}
@@ -38,14 +38,10 @@ _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "d
 def _adapter(network: Network, each: Adapter) -> WindowsObject:
     (component, medium, interface_type, hardware), driver = _driver(each.state["kind"], each.state["description"])
     operational, administrative, connected = _STATUS[network.status(each)]
-    mac = each.state["mac"]
-    return of_type(
+    return shown(
         "MSFT_NetAdapter",
-        Name=each.state["name"],
-        InterfaceDescription=each.state["description"],
-        InterfaceGuid=f"{{{each.guid.upper()}}}",
-        InterfaceIndex=each.index,
-        MacAddress=mac and mac.replace(":", "-").upper(),
+        each.state,
+        each,
         ComponentID=component,
         DriverName=driver and f"\\SystemRoot\\System32\\drivers\\{driver}",
         NdisPhysicalMedium=medium,
@@ -56,7 +52,6 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
         InterfaceAdminStatus=administrative,
         MediaConnectState=connected,
         Speed=each.state["speed"] or 0,
-        VlanID=each.state["vlan"],
     )
 
 
@@ -117,15 +112,7 @@ def _switches(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any]:
 
 
 def _switch(each: Switch) -> WindowsObject:
-    return of_type(
-        "VMSwitch",
-        Id=each.guid,
-        Name=each.state["name"],
-        SwitchType=windows_word(each.state["kind"]),
-        NetAdapterInterfaceDescription=each.state["adapter"],
-        NetAdapterInterfaceGuid=[each.bound] if each.bound else None,
-        AllowManagementOS=each.state["management_os"],
-    )
+    return shown("VMSwitch", each.state, each, NetAdapterInterfaceGuid=[each.bound] if each.bound else None)
 
 
 @answers("New-VMSwitch", "Name", "NetAdapterName", "AllowManagementOS", "SwitchType")
@@ -160,7 +147,7 @@ def _of_host(switch: Switch) -> WindowsObject:
 
 def _of_vm(vm: VirtualMachine) -> WindowsObject:
     """The adapter of a VM that was made here; facts do not tell those of others."""
-    return of_type("VMNetworkAdapter", VMId=vm.guid, SwitchId=vm.switch, IsManagementOs=False, MacAddress=vm.mac)
+    return shown("VMNetworkAdapter", vm, IsManagementOs=False)
 
 
 # ---- firewalls

@@ -3,19 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from winhost.core.answers import Record
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.virtual_machine import SETTINGS, VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
-from winhost.lab.physics.windows_objects import WindowsObject, of_type
-from winhost.lab.powershell.calls.cmdlet_process import (
-    BoundParameters,
-    CmdletProcess,
-    answers,
-    calls,
-    our_word,
-    windows_word,
-)
+from winhost.lab.physics.windows_errors import WindowsObject, of_type
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
+from winhost.lab.powershell.windows_views import our_word, shown
 
 
 @answers("Get-VM", "Id")
@@ -28,25 +21,7 @@ def _get_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 def virtual_machine(vm: VirtualMachine) -> WindowsObject:
     """The object that Get-VM and New-VM return."""
-    return of_type(
-        "VirtualMachine",
-        Id=vm.guid,
-        Name=vm.name,
-        Path=vm.path,
-        State=windows_word(vm.power),
-        Generation=vm.known_or("generation", 2),
-        Version=vm.known_or("version", None),
-        IsClustered=vm.known_or("clustered", None),
-        DynamicMemoryEnabled=vm.dynamic_memory,
-        MemoryStartup=vm.startup,
-        MemoryMinimum=vm.minimum,
-        MemoryMaximum=vm.maximum,
-        **{name: _shown(name, getattr(vm, field)) for name, field in SETTINGS.items() if field != "start_delay"},
-    )
-
-
-def _shown(name: str, value: Any) -> Any:
-    return windows_word(value) if isinstance(value, str) and name != "Notes" else value
+    return shown("VirtualMachine", vm, vm.traits, {"generation": 2})
 
 
 def _each_vm(
@@ -148,8 +123,7 @@ def _set_firmware(process: CmdletProcess, bound: BoundParameters) -> Iterable[An
 
 def _disk(machine: Machine, path: str) -> WindowsObject:
     disk = machine.virtual_disk(path, "Get-VHD")
-    kind = disk.physics.kind
-    return of_type("VirtualHardDisk", Path=path, VhdFormat=disk.physics.format, VhdType=kind, Size=disk.size)
+    return shown("VirtualHardDisk", disk, disk.physics, Path=path)
 
 
 def _vlan(vm: VirtualMachine) -> WindowsObject:
@@ -157,23 +131,9 @@ def _vlan(vm: VirtualMachine) -> WindowsObject:
     return of_type("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vm.vlan or 0)
 
 
-def _host(machine: Machine, record: Record) -> WindowsObject:
-    known = {"IovSupport": record.state["iov_support"], "IovSupportReasons": record.state["iov_reasons"]}
-    return of_type("VMHost", VirtualHardDiskPath=machine.lab.new_vms.store, **known)
-
-
 calls(
     {
-        "Get-VMProcessor VM": _each_vm(
-            lambda _, vm: [
-                of_type(
-                    "VMProcessor",
-                    VMId=vm.guid,
-                    Count=vm.cpus,
-                    ExposeVirtualizationExtensions=vm.known_or("nested", False),
-                )
-            ]
-        ),
+        "Get-VMProcessor VM": _each_vm(lambda _, vm: [shown("VMProcessor", vm, vm.traits, {"nested": False})]),
         "Get-VMSnapshot VM": _each_vm(
             lambda _, vm: [
                 of_type("VMSnapshot", VMId=vm.guid, Name=f"{vm.name} - ({number})")
@@ -186,15 +146,12 @@ calls(
         ),
         "Get-VMDvdDrive VM": _each_vm(lambda _, vm: [of_type("DvdDrive", VMId=vm.guid, Path=path) for path in vm.dvds]),
         "Get-VMAssignableDevice VM": _each_vm(
-            lambda _, vm: [
-                of_type(
-                    "VMAssignedDevice", VMId=vm.guid, VMName=vm.name, InstanceID=at.instance, LocationPath=at.location
-                )
-                for at in vm.assignments
-            ]
+            lambda _, vm: [shown("VMAssignedDevice", at, VMId=vm.guid, VMName=vm.name) for at in vm.assignments]
         ),
         "Get-VMGpuPartitionAdapter VM": _each_vm(_partitions),
-        "Get-VMHost": lambda m, _: [_host(m, record) for record in m.instances("HyperVHost")],
+        "Get-VMHost": lambda m, _: [
+            shown("VMHost", record, VirtualHardDiskPath=m.lab.new_vms.store) for record in m.instances("HyperVHost")
+        ],
         "Read-WinhostAttributes Path": lambda m, g: m.attributes(g["Path"]),
         "Get-VHD Path": lambda m, g: [_disk(m, path) for path in g["Path"]],
         "Get-VMNetworkAdapterVlan VMNetworkAdapter": lambda m, g: [

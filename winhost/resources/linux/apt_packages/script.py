@@ -2,7 +2,6 @@
 # to_change_foreign: [text], to_remove: [text], needed_by: [text], restart_due: bool}
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -12,30 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    ONCE,
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    bad_request,
-    changes,
-    in_wsl,
-    must,
-    once,
-    place_of,
-    reads,
-    run,
-    value,
-    warn,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, put, remove, status
-from winhost.agent.linux_gpus import has_nvswitches, loaded_driver, of_module
-from winhost.agent.linux_packages import APT_GET, apt_get, await_packages, packages, refuse_gpu_driver_in_wsl
-from winhost.agent.linux_unkept import since_boot
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterable
@@ -241,13 +217,12 @@ def note_line(line: str, found: Transaction) -> None:
 
 
 def ledger_file(wanted: str) -> str:
-    return f"{SET_FOLDER}/{hashlib.sha256(wanted.encode('ascii')).hexdigest()[:32]}.json"
+    return record_path("sets", wanted)
 
 
 def ledger_of(wanted: str) -> Ledger | None:
-    if status(ledger_file(wanted)) is None:
-        return None
-    return Ledger(**json.loads(content(ledger_file(wanted))))
+    found = read_record(ledger_file(wanted))
+    return None if found is None else Ledger(**found)
 
 
 def keep_ledger(wanted: str, ledger: Ledger) -> None:

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from winhost.agent.linux_agent import (
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    reads,
-    seconds,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_head import *
 
 SOURCES = "/etc/apt/sources.list.d"
 KEYRINGS = "/etc/apt/keyrings"

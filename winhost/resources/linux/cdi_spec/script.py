@@ -3,22 +3,7 @@ from __future__ import annotations
 
 import re
 
-from winhost.agent.linux_agent import (
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    bad_request,
-    changes,
-    in_wsl,
-    must,
-    place_of,
-    reads,
-    seconds,
-    value,
-)
-from winhost.agent.linux_files import content, remove, status
-from winhost.agent.linux_gpus import gpus_on_bus, loaded_driver
+from winhost.agent.linux_head import *
 
 # Where nvidia-cdi-refresh writes too: the same device in two files would be a conflict, and then no device at all.
 # /var/run is a link to it, and it is gone after a restart, as the driver store of before may be.

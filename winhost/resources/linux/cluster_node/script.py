@@ -5,9 +5,7 @@ import json
 import time
 from typing import Any
 
-from winhost.agent.linux_agent import AgentFault, Found, Key, State, changes, matching, reads, waiting
-from winhost.agent.linux_cluster import KUBELET, kubectl_asked, needs_k3s
-from winhost.agent.linux_files import status
+from winhost.agent.linux_head import *
 
 LONGEST_JOIN = 600.0
 

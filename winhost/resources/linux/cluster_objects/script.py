@@ -6,22 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    reads,
-    waiting,
-    warn,
-)
-from winhost.agent.linux_cluster import kubectl, kubectl_asked, kubectl_given, needs_k3s
-from winhost.agent.linux_files import content, put, remove, status
-from winhost.agent.linux_ready import asked_ready
+from winhost.agent.linux_head import *
 
 OBJECTS = KEPT + "/cluster"
 HUB_TOKEN = "hub-token"  # noqa: S105 - the name of a Secret
@@ -59,9 +44,9 @@ def objects_state(path: str) -> State:
 
 def hub_token(path: str) -> str | None:
     """The reference by which winhost found it, where the Secret is there."""
-    if status(token_record(path)) is None:
+    kept = read_record(token_record(path))
+    if kept is None:
         return None
-    kept = json.loads(content(token_record(path)))
     words = ("get", "secret", HUB_TOKEN, "--namespace", namespace_of(path), "--ignore-not-found", "--output", "name")
     return kept["token"] if kubectl_asked(*words).output.strip() else None
 

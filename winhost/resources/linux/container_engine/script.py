@@ -6,8 +6,7 @@ import re
 import stat
 from functools import partial
 
-from winhost.agent.linux_agent import AgentFault, Found, Key, must, place_of, reads, value
-from winhost.agent.linux_files import content, status
+from winhost.agent.linux_head import *
 
 SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock", "nvidia-ctk": ""}
 SNAP_OF_DOCKER, SNAP_INFO = "/snap/bin/docker", "/snap/docker/current/meta/snap.yaml"

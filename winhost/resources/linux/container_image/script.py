@@ -11,25 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    place_of,
-    reads,
-    run,
-    seconds,
-    waiting,
-)
-from winhost.agent.linux_engines import images_of, read_images, size_of_image, users_of
-from winhost.agent.linux_files import check_room, content, opened, put, remove, sha256_of, status
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,8 +75,7 @@ def image_record(engine: str, image: str) -> dict[str, Any]:
         "ours": False,
         **dict.fromkeys(ASKED_OF_IMAGE),
     }
-    file = image_file(engine, image)
-    return nothing if status(file) is None else {**nothing, **json.loads(content(file))}
+    return {**nothing, **(read_record(image_file(engine, image)) or {})}
 
 
 def image_records(engine: str) -> list[dict[str, Any]]:

@@ -7,21 +7,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import (
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    reads,
-    run,
-    seconds,
-    value,
-)
-from winhost.agent.linux_disks import block_devices, everything, opened_device, read_only, stripped
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,24 +4,7 @@ from __future__ import annotations
 import json
 import re
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    ONCE,
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    changes,
-    matching,
-    must,
-    place_of,
-    reads,
-    run,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, put, remove, status
-from winhost.agent.linux_packages import apt_get, await_packages, packages, refuse_gpu_driver_in_wsl
+from winhost.agent.linux_head import *
 
 # A call without a key lists these, installed or not: what the path desires is compared with them.
 KNOWN_PACKAGES = (
@@ -114,9 +97,10 @@ def install_new(name: str, asked: list[str], brought: list[str], how: State) -> 
 
 def mark_for_it(name: str) -> None:
     """Mark packages that came as dependencies of a package, if that was not done yet."""
-    if status(for_it_file(name)) is None:
+    noted = read_record(for_it_file(name))
+    if noted is None:
         return
-    for_it = [each for each in json.loads(content(for_it_file(name))) if each in packages()]
+    for_it = [each for each in noted if each in packages()]
     if for_it:
         must("apt-mark", "auto", *for_it)
     remove(for_it_file(name))
@@ -150,7 +134,7 @@ def brought_file(name: str) -> str:
 
 
 def brought_with(name: str) -> set[str]:
-    return set() if status(brought_file(name)) is None else set(json.loads(content(brought_file(name))))
+    return set(read_record(brought_file(name)) or ())
 
 
 def for_it_file(name: str) -> str:

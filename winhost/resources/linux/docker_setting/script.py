@@ -5,23 +5,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    place_of,
-    reads,
-    run,
-    seconds,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_head import *
 
 DAEMON_JSON = "/etc/docker/daemon.json"
 DAEMON_UNIT = "docker.service"

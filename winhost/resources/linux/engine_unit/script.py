@@ -5,25 +5,7 @@ import grp
 import shutil
 from contextlib import suppress
 
-from winhost.agent.linux_agent import (
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    reads,
-    run,
-    seconds,
-    systemd_runs,
-    value,
-    waiting,
-)
-from winhost.agent.linux_checks import validate
-from winhost.agent.linux_files import content, put, remove, status
-from winhost.agent.linux_systemd import start, unit_properties
+from winhost.agent.linux_head import *
 
 ENGINES_GROUP = "winhost-engines"
 ENGINE_UNITS = "/usr/local/lib/systemd/system"

@@ -6,22 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import (
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    once,
-    place_of,
-    reads,
-    run,
-)
-from winhost.agent.linux_checks import validate
-from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,23 +2,7 @@
 # restart_due: bool}
 from __future__ import annotations
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    changes,
-    matching,
-    must,
-    place_of,
-    reads,
-    seconds,
-    waiting,
-    warn,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_head import *
 
 # A call without a key lists these, loaded or not.
 KNOWN_MODULES = ("nouveau", "nvidia", "nvidia_drm", "nvidia_uvm")

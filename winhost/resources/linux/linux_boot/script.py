@@ -1,8 +1,7 @@
 # key {}   state {boot_id: text, ready: bool}
 from __future__ import annotations
 
-from winhost.agent.linux_agent import Found, Key, reads, run, systemd_runs, value
-from winhost.agent.linux_files import boot_id
+from winhost.agent.linux_head import *
 
 
 @reads("LinuxBoot")

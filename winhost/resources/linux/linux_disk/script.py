@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from winhost.agent.linux_agent import Found, Key, State, reads
-from winhost.agent.linux_disks import block_devices, everything, read_only, stripped
+from winhost.agent.linux_head import *
 
 BY_ID = Path("/dev/disk/by-id")
 ON_DISKS = ("part", "disk")

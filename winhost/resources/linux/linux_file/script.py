@@ -6,23 +6,7 @@ import shutil
 import stat
 from contextlib import suppress
 
-from winhost.agent.linux_agent import (
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    reads,
-    run,
-    systemd_runs,
-    value,
-    wrong_place,
-)
-from winhost.agent.linux_checks import validate
-from winhost.agent.linux_files import content, link, owner_of, put, put_link, remove, status
-from winhost.agent.linux_packages import first_boot, wait_while
+from winhost.agent.linux_head import *
 
 GATEWAY_UNIT, BOOT_TEST = "winhost-gateway.service", "winhost-boot-test.service"
 # Not of any plan: keys that were changed since, and what keys used. They go with the unit of the gateway.

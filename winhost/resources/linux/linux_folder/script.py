@@ -7,8 +7,7 @@ import secrets
 import stat
 from contextlib import suppress
 
-from winhost.agent.linux_agent import Found, Key, State, bad_request, changes, matching, reads, value, wrong_place
-from winhost.agent.linux_files import content, folder_of, move, put, remove, remove_folders_above, status
+from winhost.agent.linux_head import *
 
 PROGRAM_FOLDER = re.compile(
     r"/opt/winhost/(?:gateway(?:-plain-http)?-[0-9a-f]{16}/gateway|weights-[0-9a-f]{16}/winhost_weights)"

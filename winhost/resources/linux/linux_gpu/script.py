@@ -3,8 +3,7 @@
 # vram: bytes | null}
 from __future__ import annotations
 
-from winhost.agent.linux_agent import Found, Key, reads
-from winhost.agent.linux_gpus import gpus
+from winhost.agent.linux_head import *
 
 
 @reads("LinuxGpu", "address")

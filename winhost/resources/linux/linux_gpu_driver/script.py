@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from winhost.agent.linux_agent import Found, Key, reads, value
-from winhost.agent.linux_gpus import driver_kind, loaded_driver, of_module
-from winhost.agent.linux_packages import GPU_DRIVERS, packages
+from winhost.agent.linux_head import *
 
 LIBRARIES = (
     "lib*/libcuda.so.1",

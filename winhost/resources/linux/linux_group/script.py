@@ -1,9 +1,7 @@
 # key {group: text}   state {there: bool, system: bool, ours: bool, gid: number | null, members: [text]}
 from __future__ import annotations
 
-from winhost.agent.linux_accounts import SYSTEM_IDS, LocalGroup, account_name, accounts, groups
-from winhost.agent.linux_agent import ONCE, AgentFault, Found, Key, State, changes, must, reads, wrong_place
-from winhost.agent.linux_made import forget, not_ours, remember, remembered
+from winhost.agent.linux_head import *
 
 
 @reads("LinuxGroup", "group")

@@ -9,8 +9,7 @@ import re
 import shlex
 from pathlib import Path
 
-from winhost.agent.linux_agent import Found, Key, in_wsl, matching, must, once, reads, run, value
-from winhost.agent.linux_files import content
+from winhost.agent.linux_head import *
 
 SHM = "/dev/shm"  # noqa: S108 - nothing is written there
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"

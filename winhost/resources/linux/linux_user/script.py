@@ -9,33 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from winhost.agent.linux_accounts import (
-    SYSTEM_IDS,
-    account_name,
-    accounts,
-    groups,
-    lines_of,
-    logs_us_on,
-    of_directory,
-)
-from winhost.agent.linux_agent import (
-    ONCE,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    once,
-    reads,
-    value,
-    warn,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, remove, status
-from winhost.agent.linux_made import forget, not_ours, remember, remembered
+from winhost.agent.linux_head import *
 
 NO_USER = {"there": False, "system": False, "ours": False}
 OF_USER = ("uid", "home", "shell", "groups", "expires")

@@ -7,53 +7,20 @@ import re
 import urllib.parse
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    doing,
-    matching,
-    reads,
-    waiting,
-    warn,
-)
-from winhost.agent.linux_download import Pace, downloaded, size_of, written
-from winhost.agent.linux_files import (
-    LARGEST,
-    check_room,
-    content,
-    move,
-    opened,
-    put,
-    remove,
-    remove_folders_above,
-    status,
-)
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODELS = KEPT + "/models"
 PARTS = ".winhost"  # in the folder itself: what is there is moved in place, not copied
 NO_FILES: State = {"source": None, "revision": None, "files": None, "token": None}
 
 
-class ModelFile(NamedTuple):
-    hash: str
-    size: int
-    path: str
-
-
 @reads("ModelFiles", "folder")
 def model_files(key: Key | None) -> Found:
-    folders = [key["folder"]] if key else [json.loads(content(str(each)))["folder"] for each in Path(MODELS).glob("*")]
-    for folder in sorted(folders):
+    for folder in [key["folder"]] if key else recorded("models", "folder"):
         yield {"folder": folder}, model_state(model_folder(folder))
 
 
@@ -64,13 +31,9 @@ def model_folder(folder: str) -> str:
     return path
 
 
-def model_file(line: str) -> ModelFile:
-    says = "a file, as sha256:HASH SIZE PATH"
-    pattern = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) [0-9]{1,15} [^\0]+"
-    hash_, size, path = matching(pattern, line, says).split(" ", 2)
-    if any(part in ("", ".", "..", PARTS) for part in path.split("/")):
-        raise bad_request(f"{path} leads out of its folder.")
-    return ModelFile(hash_, int(size), path)
+def model_file(line: str) -> ListedFile:
+    form = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) [0-9]{1,15} [^\0]+"
+    return listed_file(line, form, "a file, as sha256:HASH SIZE PATH", but=PARTS)
 
 
 def model_state(folder: str) -> State:
@@ -78,7 +41,7 @@ def model_state(folder: str) -> State:
     if record["source"] is None:
         return dict(NO_FILES)
     known, marks = [(line, line.split(" ", 2)[2]) for line in record["files"]], record["marks"]
-    there = [line for line, path in known if path in marks and mark(f"{folder}/{path}") == marks[path]]
+    there = [line for line, path in known if path in marks and mark_of(f"{folder}/{path}") == marks[path]]
     # What lacks is asked for together with the token, which it takes.
     token = record["token"] if there == record["files"] else None
     return {"source": record["source"], "revision": record["revision"], "files": there, "token": token}
@@ -87,24 +50,18 @@ def model_state(folder: str) -> State:
 def model_record(folder: str) -> dict[str, Any]:
     """The request. marks: of each file as it was checked; ours: files that winhost wrote."""
     nothing = {"folder": folder, **NO_FILES, "marks": {}, "ours": []}
-    return {**nothing, **json.loads(content(record_of(folder)))} if status(record_of(folder)) else nothing
+    return {**nothing, **(read_record(record_of(folder)) or {})}
 
 
 def record_of(folder: str) -> str:
-    return f"{MODELS}/{hashlib.sha256(folder.encode('ascii')).hexdigest()[:32]}.json"
+    return record_path("models", folder)
 
 
 def keep_model(folder: str, record: dict[str, Any]) -> None:
     put(record_of(folder), json.dumps(record), 0o600)
 
 
-def mark(path: str) -> list[int] | None:
-    """A mark by which a file is recognized without reading hundreds of gigabytes."""
-    found = status(path)
-    return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-
-
-def is_file(path: str, file: ModelFile) -> bool:
+def is_file(path: str, file: ListedFile) -> bool:
     found = status(path)
     if found is None or found.st_size != file.size:
         return False
@@ -112,7 +69,7 @@ def is_file(path: str, file: ModelFile) -> bool:
         return hash_of(here, file) == file.hash
 
 
-def hash_of(here: BinaryIO, file: ModelFile) -> str:
+def hash_of(here: BinaryIO, file: ListedFile) -> str:
     kind = file.hash.split(":")[0]
     # A blob of git: its SHA-1 is over a header and the content.
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size)  # noqa: S324
@@ -139,7 +96,7 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
         check_room(folder, sum(file.size - size_of(part_of(folder, file)) for file in lacking))
     for file in files:
         if file not in lacking:
-            record["marks"][file.path] = mark(f"{folder}/{file.path}")
+            record["marks"][file.path] = mark_of(f"{folder}/{file.path}")
     record.update(wanted)
     keep_model(folder, record)  # before it comes: what there is of it when this breaks off can be taken back
     bring(folder, lacking, record, how)
@@ -149,7 +106,7 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
     keep_model(folder, record)
 
 
-def is_in_place(folder: str, file: ModelFile, record: dict[str, Any]) -> bool:
+def is_in_place(folder: str, file: ListedFile, record: dict[str, Any]) -> bool:
     path = f"{folder}/{file.path}"
     if status(path) is None:
         return False
@@ -160,11 +117,11 @@ def is_in_place(folder: str, file: ModelFile, record: dict[str, Any]) -> bool:
     return False
 
 
-def part_of(folder: str, file: ModelFile) -> str:
+def part_of(folder: str, file: ListedFile) -> str:
     return f"{folder}/{PARTS}/{file.hash.replace(':', '-')}.part"
 
 
-def bring(folder: str, files: list[ModelFile], record: dict[str, Any], how: State) -> None:
+def bring(folder: str, files: list[ListedFile], record: dict[str, Any], how: State) -> None:
     pace, done = Pace(sum(file.size for file in files)), 0
     with waiting("model files"):
         for file in files:
@@ -177,12 +134,12 @@ def bring(folder: str, files: list[ModelFile], record: dict[str, Any], how: Stat
             record["ours"] = sorted({*record["ours"], file.path})
             keep_model(folder, record)  # before it is there: a file in place is ours also after a crash
             move(part, f"{folder}/{file.path}")
-            record["marks"][file.path] = mark(f"{folder}/{file.path}")
+            record["marks"][file.path] = mark_of(f"{folder}/{file.path}")
             keep_model(folder, record)
             done += file.size
 
 
-def fetched(part: str, file: ModelFile, record: dict[str, Any], token: str | None) -> Iterator[int]:
+def fetched(part: str, file: ListedFile, record: dict[str, Any], token: str | None) -> Iterator[int]:
     """Appends to the part until it is all there, and tells how much is."""
     if record["source"].startswith(("https://", "http://")):
         path = urllib.parse.quote(file.path)
@@ -195,7 +152,7 @@ def fetched(part: str, file: ModelFile, record: dict[str, Any], token: str | Non
 
 def remove_files(folder: str, record: dict[str, Any], paths: list[str]) -> None:
     for path in paths:
-        if mark(f"{folder}/{path}") in (None, record["marks"].get(path)):
+        if mark_of(f"{folder}/{path}") in (None, record["marks"].get(path)):
             remove(f"{folder}/{path}")
             remove_empty(folder, path.rpartition("/")[0])
         else:

@@ -8,25 +8,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from winhost.agent.linux_agent import (
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    reads,
-    run,
-    seconds,
-    systemd_runs,
-    warn,
-    wrong_place,
-)
-from winhost.agent.linux_checks import validate
-from winhost.agent.linux_files import content, folder_of, put, remove, remove_folders_above, status
-from winhost.agent.linux_made import forget, not_ours, remember, remembered
+from winhost.agent.linux_head import *
 
 MOUNT_UNITS = "/etc/systemd/system"
 MOUNT_HEAD = "# Written by winhost: a file system for data, by its UUID.\n"

@@ -5,34 +5,9 @@ import grp
 import json
 import shutil
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    bad_request,
-    changes,
-    matching,
-    reads,
-    run,
-    seconds,
-    waiting,
-)
-from winhost.agent.linux_files import (
-    check_room,
-    content,
-    folder_of,
-    opened,
-    put,
-    remove,
-    remove_folders_above,
-    status,
-)
+from winhost.agent.linux_head import *
 
 GROUP_OF_ENGINES = "winhost-engines"
 PACKED = KEPT + "/packed"
@@ -42,18 +17,11 @@ IS_PACKED: State = {"source": None, "files": None, "command": None}
 MOST_PACKED_HEADER = 100_000_000
 
 
-class PackedFile(NamedTuple):
-    hash: str
-    size: int
-    name: str
-
-
 @reads("PackedModel", "folder")
 def packed_models(key: Key | None) -> Found:
     if GROUP_OF_ENGINES not in {group.gr_name for group in grp.getgrall()}:
         raise NotThereYet("LinuxGroup")  # so that it comes after its image, which may take a stage of its own
-    folders = [key["folder"]] if key else [json.loads(content(str(each)))["folder"] for each in Path(PACKED).glob("*")]
-    for folder in sorted(folders):
+    for folder in [key["folder"]] if key else recorded("packed", "folder"):
         yield {"folder": folder}, packed_state(packed_folder(folder))
 
 
@@ -61,12 +29,8 @@ def packed_folder(folder: str) -> str:
     return matching(r"/srv/winhost/models/[a-z0-9-]{1,64}--packed", folder, "the folder of a packed model")
 
 
-def packed_file(line: str) -> PackedFile:
-    text = matching(r"sha256:[0-9a-f]{64} [0-9]{1,15} [^/\0]+", line, "a file, as sha256:HASH SIZE NAME")
-    hash_, size, name = text.split(" ", 2)
-    if name in (".", ".."):
-        raise bad_request(f"{name} is no file.")
-    return PackedFile(hash_[7:], int(size), name)
+def packed_file(line: str) -> ListedFile:
+    return listed_file(line, r"sha256:[0-9a-f]{64} [0-9]{1,15} [^/\0]+", "a file, as sha256:HASH SIZE NAME")
 
 
 def packed_state(folder: str) -> State:
@@ -78,19 +42,13 @@ def packed_state(folder: str) -> State:
 
 
 def is_as_packed(folder: str, line: str, record: dict[str, Any]) -> bool:
-    return bool(packed_mark(f"{folder}/{packed_file(line).name}") == record["marks"][line])
-
-
-def packed_mark(path: str) -> list[int] | None:
-    """By which a file is known again without reading it."""
-    found = status(path)
-    return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+    return bool(mark_of(f"{folder}/{packed_file(line).path}") == record["marks"][line])
 
 
 def packed_record(folder: str) -> dict[str, Any]:
     """marks: of each file as it was packed, by its line."""
     nothing = {"folder": folder, **IS_PACKED, "marks": {}}
-    return {**nothing, **json.loads(content(record_of_packed(folder)))} if status(record_of_packed(folder)) else nothing
+    return {**nothing, **(read_record(record_of_packed(folder)) or {})}
 
 
 def record_of_packed(folder: str) -> str:
@@ -112,20 +70,20 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
         raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
     known = packed_state(folder)["files"] or []
     lacking = [packed_file(line) for line in wanted["files"] if line not in known]
-    gone = [packed_file(line).name for line in record["files"] or () if line not in wanted["files"]]
+    gone = [packed_file(line).path for line in record["files"] or () if line not in wanted["files"]]
     record.update(wanted)
     put(record_of_packed(folder), json.dumps(record), 0o600)  # before it is there
     for name in gone:
         remove(f"{folder}/{name}")
     if lacking:
-        check_room(folder, sum(each.size for each in lacking if status(f"{folder}/{each.name}") is None))
+        check_room(folder, sum(each.size for each in lacking if status(f"{folder}/{each.path}") is None))
         with folder_of(f"{folder}/x", make=True):
             pass
         with waiting("weights are packed"):
             pack_weights(command, seconds(how, PACKING_SECONDS))
     for each in lacking:
-        check_packed(f"{folder}/{each.name}", each)
-    record["marks"] = {line: packed_mark(f"{folder}/{packed_file(line).name}") for line in wanted["files"]}
+        check_packed(f"{folder}/{each.path}", each)
+    record["marks"] = {line: mark_of(f"{folder}/{packed_file(line).path}") for line in wanted["files"]}
     put(record_of_packed(folder), json.dumps(record), 0o600)
 
 
@@ -146,7 +104,7 @@ def pack_weights(command: list[str], within: float) -> None:
     raise AgentFault("Winhost.ProgramFailed", "InvalidResult", why, command[0], (f"exit {done.code}",))
 
 
-def check_packed(path: str, file: PackedFile) -> None:
+def check_packed(path: str, file: ListedFile) -> None:
     """Its header says which file it was made of."""
     try:
         with opened(path) as here:
@@ -154,8 +112,8 @@ def check_packed(path: str, file: PackedFile) -> None:
             made_of = json.loads(json.loads(here.read(size))["__metadata__"]["winhost.packed"])["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         made_of = None
-    if made_of != file.hash:
-        raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{path} is not {file.name} of the plan, packed.")
+    if f"sha256:{made_of}" != file.hash:
+        raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{path} is not {file.path} of the plan, packed.")
 
 
 def remove_packed(folder: str, record: dict[str, Any]) -> None:

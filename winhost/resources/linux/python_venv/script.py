@@ -9,38 +9,9 @@ import stat
 import zipfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    doing,
-    matching,
-    must,
-    reads,
-    run,
-    seconds,
-    waiting,
-    wrong_place,
-)
-from winhost.agent.linux_download import downloaded
-from winhost.agent.linux_files import (
-    check_room,
-    content,
-    folder_of,
-    opened,
-    put,
-    put_link,
-    remove,
-    remove_folders_above,
-    sha256_of,
-    status,
-)
+from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,8 +35,7 @@ if __name__ == "__main__":
 
 @reads("PythonVenv", "folder")
 def python_venvs(key: Key | None) -> Found:
-    folders = [key["folder"]] if key else [json.loads(content(str(each)))["folder"] for each in Path(VENVS).glob("*")]
-    for folder in sorted(folders):
+    for folder in [key["folder"]] if key else recorded("venvs", "folder"):
         yield {"folder": folder}, venv_state(matching(VENV_FOLDER, folder, "a folder as /opt/winhost/python-HASH"))
 
 
@@ -102,21 +72,12 @@ def change_python_venv(key: Key, desired: State, how: State) -> None:
         make_venv(folder, {**wanted, "source": source}, wheels, seconds(how, VENV_SECONDS))
 
 
-class VenvWheel(NamedTuple):
-    hash: str
-    size: int
-    path: str
+def wheel_of(line: str) -> ListedFile:
+    form = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
+    return listed_file(line, form, "a wheel, as sha256:HASH SIZE PATH.whl")
 
 
-def wheel_of(line: str) -> VenvWheel:
-    pattern = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
-    hash_, size, path = matching(pattern, line, "a wheel, as sha256:HASH SIZE PATH.whl").split(" ", 2)
-    if any(part in ("", ".", "..") for part in path.split("/")):
-        raise bad_request(f"{path} leads out of its folder.")
-    return VenvWheel(hash_[7:], int(size), path)
-
-
-def make_venv(folder: str, wanted: State, wheels: list[VenvWheel], within: float) -> None:
+def make_venv(folder: str, wanted: State, wheels: list[ListedFile], within: float) -> None:
     making, version = folder + ".making", must("python3", "-I", "-c", PYTHON_SAYS).strip()
     if version != wanted["python"]:
         message = f"This machine has Python {version}, and the wheels are for {wanted['python']}."
@@ -153,7 +114,7 @@ def begin_venv(making: str, version: str) -> str:
 
 
 @contextmanager
-def brought_wheel(making: str, wheel: VenvWheel, source: str) -> Iterator[BinaryIO]:
+def brought_wheel(making: str, wheel: ListedFile, source: str) -> Iterator[BinaryIO]:
     """Opened, with the right hash."""
     path = f"{source}/{wheel.path}"
     if not source.startswith("/"):
@@ -162,7 +123,7 @@ def brought_wheel(making: str, wheel: VenvWheel, source: str) -> Iterator[Binary
         for _ in downloaded(f"{source}/{wheel.path}", path, wheel.size, None):
             pass
     with opened(path) as file:
-        if sha256_of(file) != wheel.hash:
+        if f"sha256:{sha256_of(file)}" != wheel.hash:
             raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{wheel.path} has another SHA-256.")
         yield file
 

@@ -1,29 +1,12 @@
 # key {path: text}   state {source: text | null, sha256: text | null, bytes: int | null}
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from pathlib import Path
 from typing import Any
 
-from winhost.agent.linux_agent import (
-    KEPT,
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    doing,
-    matching,
-    reads,
-    waiting,
-)
-from winhost.agent.linux_download import Pace, downloaded, size_of, written
-from winhost.agent.linux_files import check_room, content, move, opened, put, remove, sha256_of, status
+from winhost.agent.linux_head import *
 
-RELEASES = KEPT + "/releases"
 K3S_PROGRAM = "/usr/local/bin/k3s"
 RELEASE_FILES = r"/usr/local/bin/k3s|/var/lib/rancher/k3s/agent/images/k3s-airgap-images-(?:amd64|arm64)\.tar\.zst"
 NO_RELEASE_FILE: State = {"source": None, "sha256": None, "bytes": None}
@@ -31,8 +14,7 @@ NO_RELEASE_FILE: State = {"source": None, "sha256": None, "bytes": None}
 
 @reads("ReleaseFile", "path")
 def release_files(key: Key | None) -> Found:
-    paths = [key["path"]] if key else [json.loads(content(str(each)))["path"] for each in Path(RELEASES).glob("*")]
-    for path in sorted(paths):
+    for path in [key["path"]] if key else recorded("releases", "path"):
         yield {"path": path}, release_file(release_path(path))
 
 
@@ -51,12 +33,11 @@ def release_file(path: str) -> State:
 
 def release_record(path: str) -> dict[str, Any]:
     """The file that winhost brought."""
-    at = release_record_of(path)
-    return json.loads(content(at)) if status(at) else {"path": path, "source": None, "sha256": None}
+    return read_record(release_record_of(path)) or {"path": path, "source": None, "sha256": None}
 
 
 def release_record_of(path: str) -> str:
-    return f"{RELEASES}/{hashlib.sha256(path.encode('ascii')).hexdigest()[:32]}.json"
+    return record_path("releases", path)
 
 
 @changes("ReleaseFile", "source", "sha256", "bytes")

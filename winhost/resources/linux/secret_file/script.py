@@ -1,22 +1,17 @@
 # key {path: text}   state {secret: text | null}
 from __future__ import annotations
 
-import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
-from winhost.agent.linux_agent import KEPT, AgentFault, Found, Key, State, bad_request, changes, matching, reads
-from winhost.agent.linux_files import content, put, remove, status
+from winhost.agent.linux_head import *
 
-HOLDERS = KEPT + "/secrets"
 HOLDS = r"/etc/rancher/k3s/join-token"
 
 
 @reads("SecretFile", "path")
 def secret_files(key: Key | None) -> Found:
-    paths = [key["path"]] if key else [json.loads(content(str(each)))["path"] for each in Path(HOLDERS).glob("*")]
-    for path in sorted(paths):
+    for path in [key["path"]] if key else recorded("secrets", "path"):
         yield {"path": path}, {"secret": secret_file(secret_path(path))}
 
 
@@ -25,10 +20,9 @@ def secret_path(path: str) -> str:
 
 
 def secret_file(path: str) -> str | None:
-    at = secret_record_of(path)
-    if status(at) is None:
+    kept = read_record(secret_record_of(path))
+    if kept is None:
         return None
-    kept = json.loads(content(at))
     if kept["mark"] is None:
         return str(kept["secret"]) + ", begun"
     return kept["secret"] if kept["mark"] == secret_mark(path) else None
@@ -41,7 +35,7 @@ def secret_mark(path: str) -> list[int] | None:
 
 
 def secret_record_of(path: str) -> str:
-    return f"{HOLDERS}/{hashlib.sha256(path.encode('ascii')).hexdigest()[:32]}.json"
+    return record_path("secrets", path)
 
 
 def keep_secret(path: str, **more: Any) -> None:

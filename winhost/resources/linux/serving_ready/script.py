@@ -4,20 +4,7 @@ from __future__ import annotations
 import json
 import time
 
-from winhost.agent.linux_agent import (
-    AgentFault,
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    changes,
-    reads,
-    run,
-    waiting,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, status
-from winhost.agent.linux_ready import asked_ready
+from winhost.agent.linux_head import *
 
 SERVING_FILE = "/etc/winhost/serving.json"
 LONGEST_READY = 1800.0

@@ -5,20 +5,7 @@ import re
 import time
 from functools import partial
 
-from winhost.agent.linux_agent import (
-    AgentFault,
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    place_of,
-    reads,
-    run,
-    value,
-    waiting,
-)
-from winhost.agent.linux_gpus import driver_kind, gpus_on_bus, of_bus
+from winhost.agent.linux_head import *
 
 # pci-hyperv.c, hv_pci_allocate_bridge_windows
 NEED = re.compile(r"hv_pci [^:]+: Need 0x([0-9a-f]+) of (high|low) MMIO space")

@@ -4,20 +4,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from winhost.agent.linux_agent import (
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    reads,
-    systemd_runs,
-    value,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, folder_of, put, remove, status
+from winhost.agent.linux_head import *
 
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 NEXT_KEY = f"{HOST_KEY}.winhost"

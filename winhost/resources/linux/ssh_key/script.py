@@ -8,21 +8,7 @@ import stat
 from contextlib import suppress
 from typing import NamedTuple
 
-from winhost.agent.linux_accounts import LocalUser, account_name, accounts, logs_us_on
-from winhost.agent.linux_agent import (
-    Found,
-    Key,
-    State,
-    bad_request,
-    changes,
-    matching,
-    must,
-    place_of,
-    reads,
-    wrong_place,
-)
-from winhost.agent.linux_files import content, folder_of, owner_of, put, remove, status
-from winhost.agent.linux_made import forget, remember, remembered
+from winhost.agent.linux_head import *
 
 KEY_KINDS = (
     r"(?:ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)|sk-(?:ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com)"

@@ -1,8 +1,7 @@
 # key {name: text}   state {live: text, at_boot: text | null}
 from __future__ import annotations
 
-from winhost.agent.linux_agent import AgentFault, Found, Key, State, changes, matching, reads, value
-from winhost.agent.linux_files import content, put, remove, status, write_to_kernel
+from winhost.agent.linux_head import *
 
 # A call without a key lists these, where this kernel has them.
 KNOWN_SYSCTLS = ("kernel.numa_balancing", "net.core.somaxconn", "vm.max_map_count", "vm.swappiness")

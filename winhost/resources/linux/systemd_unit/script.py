@@ -1,19 +1,7 @@
 # key {unit: text}   state {loaded: bool, enabled: text, active: bool, failed: bool}
 from __future__ import annotations
 
-from winhost.agent.linux_agent import (
-    Found,
-    Key,
-    NotThereYet,
-    State,
-    changes,
-    matching,
-    must,
-    reads,
-    seconds,
-    systemd_runs,
-)
-from winhost.agent.linux_systemd import properties_of, start, unit_properties
+from winhost.agent.linux_head import *
 
 KNOWN_UNITS = (
     "containerd.service",

@@ -3,7 +3,7 @@
 from winhost.core.rules import Condition, ConsentRule, KeepIf, NeedRule, UndoRule
 from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.values import text
-from winhost.resources.windows.vm_power import OFF
+from winhost.resources.windows.vm_settings import OFF
 
 ENABLED = "host-enabled"
 DISABLED = "host-disabled"

@@ -1,0 +1,235 @@
+"""Arguments, options and help of commands that change hosts by plans, and look after that."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from winhost.cli import completion
+from winhost.cli.groups import WinhostCommand
+from winhost.cli.options import (
+    Age,
+    Duration,
+    accept_option,
+    at_once_option,
+    facts_option,
+    fleet_option,
+    hosts_and_facts,
+    run_options,
+)
+from winhost.cli.outputs import answers
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN...")
+@run_options
+@at_once_option
+@click.option("--stop-on-failure", is_flag=True, help="Start no further host once one has failed.")
+@click.option("--check", "only_check", is_flag=True, help="Read the hosts and show what would be done; change nothing.")
+@click.option("--max-age", type=Age(), help="Refuse plans older than this, for example 12h or 7d.")
+def apply(**options: Any) -> int:
+    """Apply PLANS. Each change is journalled and can be rolled back.
+
+    Refuses a plan if its host has changed since the plan was made. A run survives restarts and being killed: see
+    `winhost runs`, then use `resume` or `rollback`. Ctrl-C, SIGTERM, closing the terminal or closing the pipe stops the
+    run after the current step.
+
+    On a terminal, apply shows the plans first and asks for each approval.
+    """
+    from winhost.cli.apply import apply as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("run_name", metavar="RUN", **completion.RUNS)
+@click.option(
+    "--vm",
+    metavar="NAME",
+    help="Assign the GPUs to this VM instead. Only while nothing has been done for the other VM.",
+)
+@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="Use this GPU instead, likewise; may be repeated.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Use this setting of the path instead, likewise."
+)
+@run_options
+def resume(**options: Any) -> int:
+    """Continue a RUN that was interrupted.
+
+    Waits for anything that may still be running on the host, reads its state, and does what is left. If a later stage
+    finds that a VM, GPU or setting you asked for cannot be used, choose another: the rest is planned again and shown,
+    and every approval is asked for again.
+    """
+    from winhost.cli.resume import resume as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("run_name", metavar="RUN", **completion.RUNS)
+@run_options
+def rollback(**options: Any) -> int:
+    """Undo exactly what a RUN changed.
+
+    Works in reverse order, also after a crash and if part of the run was undone by hand. Whatever others use by now is
+    kept and reported.
+    """
+    from winhost.cli.resume import rollback as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
+@answers(wide=True)
+def runs(**options: Any) -> int:
+    """List runs, or show one.
+
+    Reads the journals in your own state folder; no host is contacted.
+    """
+    from winhost.cli.runs import runs as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
+@facts_option
+@click.option("--details", is_flag=True, help="Show everything that was compared, not only what differs.")
+@fleet_option
+@at_once_option
+@answers(wide=True)
+@hosts_and_facts
+def verify(**options: Any) -> int:
+    """Check that hosts are still as PLANS left them.
+
+    PLANS are files, or folders that plan or bundle wrote. Reads the host of each plan, or its FACTS, and compares
+    property by property. Changes nothing.
+    """
+    from winhost.cli.verify import verify as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("word", metavar="[HOST]", required=False, **completion.HOSTS)
+@run_options
+def down(**options: Any) -> int:
+    """Undo what `winhost up` did on a HOST.
+
+    HOST is a host of fleet.yaml, or USER@ADDRESS; without one it is this machine. This is the rollback of the runs that
+    up made there, newest first, with a summary of what goes and what stays. It may be interrupted and typed again.
+    """
+    from winhost.cli.down import down as run
+
+    return run(**options)
+
+
+SYSTEMS = ("linux", "windows", "installer")
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("host", metavar="HOST", **completion.HOSTS)
+@click.argument("system", type=click.Choice(SYSTEMS))
+@click.option("--other", metavar="HOST", help="The machine's other system in fleet.yaml: wait until it answers.")
+@click.option(
+    "--console/--without-console",
+    default=None,
+    help="Whether somebody can reach the machine's console (in person, or by its management controller) if it hangs.",
+)
+@click.option(
+    "--return-after",
+    type=click.IntRange(0, 1440),
+    metavar="MINUTES",
+    help="On its Linux: a timer that starts Windows if winhost does not come within MINUTES of a start; 0 for none.",
+)
+@click.option(
+    "--restart-deadline", type=Duration(), default="30m", help="How long to wait for --other.", show_default=True
+)
+@accept_option
+@fleet_option
+@answers()
+def boot(**options: Any) -> int:
+    """Start the other system of a machine with two, once.
+
+    HOST is the one that runs now. The firmware is told to start SYSTEM once (BootNext), that is read back, and the
+    machine restarts: with --accept restart, and --console or --without-console. The order of the firmware stays as it
+    is, so that the start after that is by the order again.
+    """
+    from winhost.cli.boot import boot as run
+
+    return run(**options)
+
+
+def _words(context: click.Context, option: click.Parameter, command: str | None) -> tuple[str, ...]:
+    """A command line as the words of a process, without a shell."""
+    if command is None:
+        return ()
+    # Not by POSIX rules on Windows: there a backslash is part of a path. Quotes then stay, and are taken off.
+    posix = os.name != "nt"
+    try:
+        words = [word if posix else word.strip('"') for word in shlex.split(command, posix=posix)]
+    except ValueError as error:
+        raise click.BadParameter(f"{command!r}: {error}") from error
+    if not words:
+        raise click.BadParameter("no command is named")
+    return tuple(words)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--sign-with",
+    "signing",
+    metavar="CMD",
+    callback=_words,
+    help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
+)
+@answers("FOLDER", "The folder to create.", required=True)
+def bundle(**options: Any) -> int:
+    """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
+
+    Creates a folder with the scripts Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme
+    and SHA-256 checksums; for WSL 2 also a folder with scripts for its Linux. Without a PLAN, the folder has the script
+    Facts only, to read a host that winhost cannot reach.
+    """
+    from winhost.cli.bundle import bundle as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+@click.option(
+    "--there",
+    metavar="PATH",
+    default="/srv/winhost-offline",
+    show_default=True,
+    help="Where the folder will lie on the Linux that serves.",
+)
+@click.option(
+    "--platform",
+    type=click.Choice(("linux/amd64", "linux/arm64")),
+    default="linux/amd64",
+    show_default=True,
+    help="For which machine images are fetched.",
+)
+@click.option(
+    "--release",
+    type=click.Choice(("ubuntu-22.04", "ubuntu-24.04", "debian-12", "debian-13")),
+    help="Fetch packages as well, from the archive of this release, by its signed lists.",
+)
+@click.option("--archive", metavar="URL", help="A mirror of that archive, over https.")
+@answers("FOLDER", "The folder to fill.", required=True)
+def fetch(**options: Any) -> int:
+    """Collect what PLAN downloads, for a host without a network.
+
+    Fills a folder with the images of containers, the files of models and the image of a new VM, and with --release the
+    packages, each checked by its hash, with checksums, and with the plan that takes them from there. Run it again to go
+    on where it ended. Carry the folder to the host and to the computer that applies its plan.json.
+    """
+    from winhost.cli.fetch import fetch as run
+
+    return run(**options)

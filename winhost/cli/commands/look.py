@@ -1,0 +1,194 @@
+"""Arguments, options and help of commands that look at hosts and facts."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from winhost.cli import completion
+from winhost.cli.groups import WinhostCommand, WinhostGroup
+from winhost.cli.options import (
+    assume_option,
+    at_once_option,
+    facts_option,
+    fleet_option,
+    force_option,
+    hosts_and_facts,
+    hosts_argument,
+    need_option,
+    what_if_option,
+    words_argument,
+)
+from winhost.cli.outputs import answers
+
+
+@click.command(cls=WinhostCommand)
+@hosts_argument
+@force_option
+@fleet_option
+@at_once_option
+@answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
+def detect(**options: Any) -> int:
+    """Read HOSTS: hardware, Windows, VMs and WSL.
+
+    Changes nothing. HOSTS are names from fleet.yaml, patterns ('gpu-*') or groups ('@lab'). If an account created by
+    winhost owns a WSL distro, the distro is read through that account's scheduled task, which logs the account on (see
+    docs/safety.md).
+    """
+    from winhost.cli.detect import detect as run
+
+    return run(**options)
+
+
+PARTS = ("pin-limit", "checkpoint", "nccl", "container")
+
+
+def _parts(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    given = tuple(part for word in words for part in word.split(",") if part)
+    for part in given:
+        if part not in PARTS:
+            raise click.BadParameter(f"{part!r} is none of: {', '.join(PARTS)}")
+    return given
+
+
+@click.command(cls=WinhostCommand)
+@hosts_argument
+@click.option(
+    "--also",
+    "also",
+    multiple=True,
+    metavar="PART[,PART...]",
+    callback=_parts,
+    help="Also try what disturbs more: pin-limit (pins up to 4 GiB, which Windows shares), checkpoint (suspends a "
+    "process of its own), nccl (an all-reduce over all GPUs), container (driver and NCCL in --image).",
+)
+@click.option("--image", help="The container image for --also container. It must be there already, with python3.")
+@force_option
+@fleet_option
+@at_once_option
+@answers("FOLDER", "Write FOLDER/<host>.json: the facts with what was measured.")
+def probe(**options: Any) -> int:
+    """Try what the GPUs of HOSTS can do in Linux, and keep it as facts.
+
+    Reads each host as detect does, then tries in its Linux (WSL distro, guest, or a host of its own), over SSH, with
+    little memory and in seconds: CUDA, copies, peer-to-peer, CUDA IPC, managed memory and /dev/shm. Verdicts then rest
+    on what was measured. A part for which too little memory is free is skipped.
+    """
+    from winhost.cli.detect import probe as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@words_argument
+@facts_option
+@click.option("--path", help="Evaluate this path only.", **completion.PATHS)
+@need_option
+@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served.")
+@what_if_option
+@assume_option
+@click.option("--explain", "everything", is_flag=True, help="Show every reason of every option, and the notes.")
+@click.option("--details", is_flag=True, help="Show each of several hosts in full.")
+@click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: include what decides nothing.")
+@fleet_option
+@at_once_option
+@answers(wide=True)
+@hosts_and_facts
+def assess(**options: Any) -> int:
+    """Show which options work on a host, which do not, and why.
+
+    Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Several hosts are
+    shown one per row; --details shows each in full.
+    """
+    from winhost.cli.assess import assess as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
+@force_option
+@need_option
+@what_if_option
+@click.option("--brief", is_flag=True, help="Only what decides: one printed page per host.")
+@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served.")
+@assume_option
+@fleet_option
+@at_once_option
+@answers("FILE", "The file to write, or a folder for one page per host.", required=True)
+@hosts_and_facts
+def report(**options: Any) -> int:
+    """Write the verdicts on hosts to one HTML file, to read and share.
+
+    FACTS are facts files or folders of them; HOSTs are names from fleet.yaml, patterns or groups. Changes nothing. The
+    file is self-contained: no scripts, no network. A folder (one that exists, or whose name ends with /) gets one page
+    per host and an index.html.
+    """
+    from winhost.cli.report import report as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("before", metavar="FACTS", type=click.Path(path_type=Path))
+@click.argument("after", metavar="FACTS", type=click.Path(path_type=Path))
+@click.option(
+    "--all", "everything", is_flag=True, help="Include what changes by itself, such as free memory or the boot id."
+)
+@answers(wide=True)
+def diff(**options: Any) -> int:
+    """Compare two snapshots: what changed, and which verdicts changed with it.
+
+    Takes two facts files, the older one first. Of two folders that detect wrote, each host is compared with itself; of
+    a folder and a file, only the host in the file. What changes by itself counts only with --all.
+    """
+    from winhost.cli.diff import diff as run
+
+    return run(**options)
+
+
+# Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
+KINDS: tuple[str, ...] = ("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda")
+KINDS += ("disks", "partitions", "manage-bde", "bcdedit", "msinfo32")
+
+
+@click.group(cls=WinhostGroup)
+def facts() -> None:
+    """Make facts files from the output of a machine's own tools."""
+
+
+@facts.command("import")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option("--host", help="Name for the machine. Default: its own name, if a file contains it.")
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="The kind of all FILES. Default: recognised from the content of each."
+)
+@force_option
+@answers("FILE", "Write the facts to FILE.", wide=True)
+def import_(**options: Any) -> int:
+    """Make a facts file of one machine from FILES.
+
+    FILES are the output of nvidia-smi -q -x (on Windows or Linux; its plain table too), Get-ComputerInfo |
+    ConvertTo-Json, systeminfo in English (/fo csv too), SurveyDDA.ps1, lspci -vv -nn (from a live Linux on the same
+    machine) or dxdiag /x. Facts that no file contains are unknown. If two files differ, the more exact one counts; if
+    they are equally exact, the fact is unknown. Unreadable files are left out with a warning; files from two different
+    machines are refused.
+    """
+    from winhost.cli.facts import import_ as run
+
+    return run(**options)
+
+
+@click.command(cls=WinhostCommand)
+@click.argument("subject", required=False, **completion.SUBJECTS)
+@answers(wide=True)
+def known(**options: Any) -> int:
+    """List what winhost knows of versions, from where to where, and when that was checked.
+
+    SUBJECT is one of those that are listed without it, for example wsl or vllm: then each statement about it is listed,
+    with the newest version for which it was checked and the day, and with -o wide also its claim and its source. A
+    verdict that rests on statements about other versions than that of a host is unverified.
+    """
+    from winhost.cli.known import known as run
+
+    return run(**options)

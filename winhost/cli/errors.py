@@ -1,0 +1,178 @@
+"""Errors as a user sees them: those of click and of the operating system, defects of winhost, several in one message,
+and with which exit code winhost ends.
+"""
+
+import traceback
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from winhost.cli.output import failed, show_error_text
+from winhost.cli.outputs import Form, asked_form
+from winhost.cli.terminal import is_closed_pipe, let_go_of_streams
+from winhost.core.answers import MissingFact
+from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.secrets import SecretRef
+
+T = TypeVar("T")
+
+# Wrong about the path, not about the computer: another path may do.
+_OF_THE_PATH = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileExistsError, PermissionError)
+
+
+def from_click(error: click.ClickException) -> UsageError:
+    """Words that click does not take."""
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    hint = f"How it is used: {context.command_path} --help" if context else None
+    return _wrong_usage(visible(message[:1].lower() + message[1:]), hint=hint)
+
+
+def _wrong_usage(what: str, meaning: str | None = None, hint: str | None = None) -> UsageError:
+    return UsageError("WrongUsage", what=what, meaning=meaning, hint=hint)
+
+
+def from_missing_fact(missing: MissingFact) -> WinhostError:
+    """A fact that was not read, and without which a command cannot go on."""
+    from winhost.connect.wire_errors import error_of  # errors that users make do without
+
+    return error_of(missing) or WinhostError(
+        "NotKnown",
+        what=visible(str(missing)),
+        meaning="This command needs it, and winhost never guesses.",
+        hint="Read the host again, as an administrator: winhost detect HOST -o facts",
+    )
+
+
+def as_winhost_error(error: Exception) -> WinhostError:
+    """Whatever went wrong with one host, as an error that can be shown beside the results of others.
+
+    Raises the error itself where nobody reads our output any more, which is no matter of a host.
+    """
+    if isinstance(error, WinhostError):
+        return error
+    if isinstance(error, MissingFact):
+        return from_missing_fact(error)
+    if is_closed_pipe(error):
+        raise error
+    if isinstance(error, OSError):
+        return from_os_error(error)
+    return _defect(error)
+
+
+def _defect(error: Exception) -> WinhostError:
+    """winhost is at fault, while it works on one of several hosts: the others' results must not be lost for it.
+
+    Neither its message nor its frames are kept, which may hold anything: only its type, and file and line.
+    """
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return WinhostError(
+        "Defect",
+        what=f"winhost itself failed ({type(error).__name__} at {Path(last.filename).name}:{last.lineno})",
+        meaning="This is a bug in winhost. What it changed before that is in the journal: winhost runs",
+        hint="Please report it with this message and the facts of the host: winhost detect HOST -o FOLDER",
+    )
+
+
+def from_os_error(error: OSError) -> WinhostError:
+    """An error of the operating system: a wrong path is the user's to mend, a full disk or no memory is not."""
+    why = error.strerror or str(error)
+    file = str(error.filename) if error.filename is not None else None
+    if file is not None and isinstance(error, _OF_THE_PATH):
+        return UsageError(
+            "UnusablePlace",
+            what=f"{visible(file)} cannot be used ({why})",
+            hint="Check the path and its permissions, or name another one.",
+        )
+    where = f" {visible(file)}" if file else ""
+    return WinhostError("SystemFault", what=f"the operating system refused{where}: {why}")
+
+
+def secret_reference(text: str | None, option: str) -> SecretRef | None:
+    """The reference that an option names. Raises BadParameter."""
+    try:
+        return None if text is None else SecretRef.parse(text)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint=option) from None
+
+
+# ---- all that is missing or wrong in the words of one command
+
+
+class Faults:
+    """Collects errors until `refuse`. Checks that depend on one another raise the same error, which counts once."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Exception] = {}
+
+    def add(self, text: str) -> None:
+        """text: with the option that mends it, and an example."""
+        self._found.setdefault(text, click.UsageError(text))
+
+    def of(self, ask: Callable[[], T], also: str = "") -> T | None:
+        """Call it and return its result; None where it raises an error that users see. also: about things beyond these
+        words.
+        """
+        try:
+            return ask()
+        except (click.UsageError, WinhostError) as error:
+            text = _text(error)
+            if also and not isinstance(error, click.UsageError | UsageError):
+                text += f"\n   {also}"
+            self._found.setdefault(text, error)
+        return None
+
+    def refuse(self) -> None:
+        """Raises the only fault as it came, and UsageError (WrongUsage) for several."""
+        errors = [*self._found.values()]
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            listed = "\n".join(f"{number}. {text}" for number, text in enumerate(self._found, 1))
+            raise _wrong_usage(f"{len(errors)} things are missing or wrong", listed)
+
+
+def _text(error: Exception) -> str:
+    known = from_click(error) if isinstance(error, click.ClickException) else error
+    assert isinstance(known, WinhostError)
+    more = known.hint if isinstance(error, WinhostError) else None  # click's names the help of the command
+    return "\n   ".join(line for text in (known.what, known.meaning, more) if text for line in text.split("\n"))
+
+
+def show_failure(error: Exception, words: Sequence[str]) -> int:
+    """Show an error in the form that the command line asks for. Returns the exit code; raises a defect of winhost."""
+    form = asked_form(words)
+    if isinstance(error, click.ClickException):
+        _show(from_click(error), form, words)
+        return error.exit_code
+    if isinstance(error, OSError):
+        let_go_of_streams()
+        form = form if error.filename is not None else None  # else it may be stdout itself that takes nothing
+        error = from_os_error(error)
+    elif isinstance(error, MissingFact):
+        error = from_missing_fact(error)
+    if not isinstance(error, WinhostError):
+        raise error
+    _show(error, form, words)
+    return int(error.exit_code)
+
+
+def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
+    """Show an error. If nobody listens any more, only the exit code tells of it."""
+    try:
+        if form:
+            from winhost.cli.envelope import answer  # loads pydantic, which a misspelt word need not wait for
+
+            answer("error", [failed(error)], form)
+        elif "--jsonl" in words:
+            from winhost.cli.jsonl import print_end  # likewise, and the engine
+
+            print_end(None, error)
+        else:
+            fleet = next((after for word, after in pairwise(words) if word == "--fleet"), None)
+            show_error_text(error, fleet=fleet)
+    except OSError:
+        let_go_of_streams()

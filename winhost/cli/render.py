@@ -1,0 +1,258 @@
+"""winhost render, and winhost serve watcher: what serves a workload, as files for a deployment of one's own."""
+
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import click
+
+from winhost import __version__
+from winhost.cli.envelope import answer, show_results
+from winhost.cli.errors import Faults, from_os_error
+from winhost.cli.named_files import facts_file as named_facts
+from winhost.cli.output import say, write_file
+from winhost.cli.outputs import Output
+from winhost.cli.shells import command_line
+from winhost.cli.stack_options import ClusterOptions, StackOptions
+from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
+from winhost.compat.stated import stated_linux
+from winhost.core.dataclass import dataclass
+from winhost.model.errors import UsageError, visible
+from winhost.model.units import Bytes
+from winhost.model.workloadfile import load_workload
+from winhost.resources.factsfile import read_facts
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.windows_scripts import watcher_script
+from winhost.serving.compose_project import ComposeRequest, compose_project
+from winhost.serving.monitoring import MonitoringRequest, monitoring_files
+from winhost.serving.proxy_config import PLACES, ProxyRequest, proxy_config
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """host: whose facts it is for, or the proxy; file: what was written, if anything; text: what is in it."""
+
+    host: str
+    file: str | None
+    notes: tuple[str, ...]
+    text: str
+
+
+def compose(
+    facts_file: Path | None,
+    gpus: str | None,
+    memory: Bytes | None,
+    path: str | None,
+    stack: StackOptions,
+    force: bool,
+    output: Output,
+) -> int:
+    faults = Faults()
+    facts = faults.of(lambda: machine(facts_file, gpus, memory))
+    parts = StackParts(stack)
+    parts.check(faults)
+    faults.of(lambda: parts.tls)
+    faults.of(lambda: parts.listen)
+    image = faults.of(lambda: parts.image, BY_DIGEST)
+    faults.refuse()
+    assert facts is not None
+    assert image is not None
+    parts = parts.with_key_of(facts.host)
+    request = ComposeRequest(
+        parts.workload,
+        image.saved.name if image.saved else image.pinned,
+        parts.keys,
+        parts.listen,
+        parts.tls,
+        parts.words.plain_http,
+        path,
+        parts.words.hub,
+    )
+    try:
+        made = compose_project(facts, request, __version__)
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from None
+    show_rendered(Rendered(made.host, written(output.path, made.text, force), made.notes, made.text), output)
+    show_made_keys(parts.made_keys, output.shape)
+    return 0
+
+
+def machine(facts_file: Path | None, gpus: str | None, memory: Bytes | None) -> HostFacts:
+    """The facts of a file, or what is said instead. Raises UsageError."""
+    file = named_facts(facts_file, None, "--facts")
+    if file is not None:
+        if gpus or memory:
+            raise click.UsageError("--gpus and --memory stand in for --facts: name the one or the others")
+        return HostFacts(read_facts(file))
+    if gpus is None or memory is None:
+        raise click.UsageError(
+            "which machine is to serve? Name --facts FILE, which winhost detect HOST -o FOLDER writes, or "
+            "--gpus 2x48GiB --memory 256GiB"
+        )
+    try:
+        return stated_linux(gpus, memory)
+    except ValueError as wrong:
+        raise click.BadParameter(str(wrong), param_hint="'--gpus'") from None
+
+
+def written(place: Path | None, text: str, force: bool) -> str | None:
+    if place is None:
+        return None
+    try:
+        write_file(place, text, "rendered", force)
+    except OSError as error:
+        raise from_os_error(error) from error
+    return str(place)
+
+
+def write_folder(place: Path, files: dict[str, str], force: bool) -> None:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            write_file(place / name, text, "rendered", force)
+    except OSError as error:
+        raise from_os_error(error) from error
+
+
+def show_rendered(rendered: Rendered, output: Output) -> None:
+    show_results("rendered", output.shape, [(rendered.host, rendered)], _show)
+
+
+def _show(rendered: Rendered) -> None:
+    if rendered.file is None:
+        click.echo(rendered.text, nl=False)
+    else:
+        say(f"Written to {visible(rendered.file)}")
+    for each in rendered.notes:
+        say(f"note: {each}", hang=2, err=True)
+
+
+def kubernetes(
+    facts_file: Path | None,
+    gpus: str | None,
+    memory: Bytes | None,
+    path: str | None,
+    stack: StackOptions,
+    cluster: ClusterOptions,
+    force: bool,
+    output: Output,
+) -> int:
+    from winhost.cli.cluster_parts import (  # with clusters, which other renderings do without
+        check_cluster_words,
+        check_images,
+        cluster_request,
+        with_cluster_key,
+    )
+    from winhost.cluster.rendering import folder, rendered, stream  # likewise
+
+    faults = Faults()
+    facts = faults.of(lambda: machine(facts_file, gpus, memory))
+    parts = StackParts(stack, in_cluster=True)
+    parts.check(faults)
+    check_cluster_words(parts, cluster, faults)
+    parts.check_allowed(facts, faults)
+    check_images(parts, cluster, faults)
+    faults.refuse()
+    assert facts is not None
+    parts = with_cluster_key(parts, cluster, facts.host)
+    try:
+        made = rendered(facts, cluster_request(parts, cluster, facts, path))
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from None
+    if output.path is not None:
+        write_folder(output.path, folder(made), force)
+    place = None if output.path is None else str(output.path)
+    show_rendered(Rendered(facts.host, place, made.notes, stream(made)), output)
+    show_made_keys(parts.made_keys, output.shape)
+    return 0
+
+
+_NOTES = (
+    "Where Prometheus runs and has the key: CHECK",
+    "The dashboard was never seen in a Grafana: import winhost-dashboard.json and choose the Prometheus (unverified).",
+)
+
+
+def monitoring(
+    gateways: tuple[tuple[str, int], ...],
+    tls: bool,
+    gateway_ca: str | None,
+    gateway_name: str | None,
+    plain_http: bool,
+    key_file: str,
+    force: bool,
+    output: Output,
+) -> int:
+    tls = tls or bool(gateway_ca or gateway_name)
+    elsewhere = [address for address, _ in gateways if not ip_address(address).is_loopback]
+    if elsewhere and not (tls or plain_http):
+        raise click.UsageError(
+            f"{elsewhere[0]} is another machine, and without TLS others can read the key for metrics on its way: "
+            "give --tls, or agree with --plain-http"
+        )
+    places = tuple(f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address, port in gateways)
+    files = monitoring_files(MonitoringRequest(places, key_file, tls, gateway_ca, gateway_name))
+    assert output.path
+    write_folder(output.path, files, force)
+    check = command_line(("promtool", "check", "config", str(output.path / "prometheus.yml")))
+    notes = tuple(note.replace("CHECK", check) for note in _NOTES)
+    show_rendered(Rendered(places[0], str(output.path), notes, files["prometheus.yml"]), output)
+    return 0
+
+
+def proxy(
+    program: str,
+    workload: Path,
+    gateway: tuple[str, int],
+    gateway_ca: str | None,
+    gateway_name: str | None,
+    plain_http: bool,
+    listen: tuple[str, int],
+    certificate: str,
+    key: str | None,
+    allow: tuple[str, ...],
+    force: bool,
+    output: Output,
+) -> int:
+    served = load_workload(workload)
+    try:
+        allowed = tuple(str(ip_network(each)) for each in allow)
+        to_gateway = (gateway_ca, gateway_name, plain_http, allowed)
+        text = proxy_config(program, ProxyRequest(served, gateway, listen, certificate, key, *to_gateway))
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from None
+    notes = () if output.path is None else (PLACES[program],)
+    show_rendered(Rendered(program, written(output.path, text, force), notes, text), output)
+    return 0
+
+
+_NOTE = "Its key and its task: docs/wsl2.md has the commands. A plan of path wsl2 installs it for yield_to.accounts."
+
+
+def watcher(workload_file: Path, url: str | None, output: Output) -> int:
+    from winhost.cli.planned_stack import settings_text  # with all that plans
+
+    wanted = load_workload(workload_file).availability.yield_to
+    if wanted is None:
+        raise UsageError(
+            "NothingToWatch",
+            what=f"{visible(str(workload_file))} has no availability.yield_to",
+            meaning="It says when models leave their GPUs to the desktop, which is what the watcher looks for.",
+            hint="Add it, for example: availability: {yield_to: {full_screen: true}}",
+        )
+    url = url or wanted.url or "http://127.0.0.1:8443"
+    if not url.startswith(("https://", "http://127.0.0.1:", "http://localhost:", "http://[::1]:")):
+        raise click.BadParameter("http is for this machine alone, as http://127.0.0.1:8443", param_hint="'--url'")
+    folder = output.path
+    assert folder is not None
+    texts = {"watch.ps1": watcher_script(), "settings.json": settings_text(wanted, url) + "\n"}
+    if there := [name for name in texts if (folder / name).exists()]:
+        raise click.BadParameter(f"{there[0]} is there already; name another folder", param_hint="'-o'")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text.replace("\n", "\r\n"), encoding="ascii", newline="")
+    if output.shape in ("json", "yaml"):
+        found = [Rendered("watcher", str(folder / name), (_NOTE,), text) for name, text in texts.items()]
+        answer("rendered", found, output.shape)
+        return 0
+    say(f"{folder}: watch.ps1 and settings.json. {_NOTE}", hang=2)
+    return 0

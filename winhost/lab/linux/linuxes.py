@@ -1,0 +1,297 @@
+"""The Linuxes that are machines of their own: one made of its facts, guests in VMs that winhost made, set up by the
+discs that they found when they started, and the one that takes turns with Windows.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from winhost.core.answers import Json, Record
+from winhost.core.dataclass import dataclass
+from winhost.lab.linux.linux_answers import LinuxAnswers, Sshd
+from winhost.lab.linux.linux_machine import Linux
+from winhost.lab.physics.firmware import WINDOWS_LOADER, FirmwarePart
+from winhost.lab.physics.lab_section import LabClock, LabSection
+from winhost.lab.physics.parts import Part
+from winhost.lab.physics.simulated_machine import InstalledLinux, Machine
+from winhost.lab.physics.ssh_keys import seed_of
+from winhost.lab.physics.virtual_machine import Device, VirtualMachine
+from winhost.lab.physics.vm_making import GuestDisc, read_disc
+from winhost.lab.physics.wsl_exe import Distro
+from winhost.model.facts import Facts
+
+
+class OwnLinux:
+    """Lets in root with the keys that it is given, while it is up."""
+
+    user = "root"
+
+    def __init__(self, facts: Facts, section: LabSection, clock: LabClock) -> None:
+        self._distro = Distro(facts.host, "", running=True, systemd=True, sshd=True, enabled=True)
+        self.machine = Machine(facts, section, clock)
+        self.linux = Linux(self.machine, self._distro, own=True)
+        self.answers = LinuxAnswers(self.linux)
+
+    @property
+    def seed(self) -> bytes:
+        return self._distro.seed
+
+    @property
+    def host_key(self) -> str:
+        return self._distro.host_key
+
+    @property
+    def authorized(self) -> Sequence[str]:
+        return self._distro.keys
+
+    @authorized.setter
+    def authorized(self, keys: Sequence[str]) -> None:
+        self._distro.keys = list(keys)
+
+    def listening(self) -> Sshd | None:
+        """Nobody while it restarts."""
+        machine, boot = self.machine, self.machine.boot
+        if not machine.accepting():
+            return None
+        self.answers.look()
+        up = lambda: machine.accepting() and machine.boot == boot  # noqa: E731
+        return Sshd(self.answers, self.user, tuple(self.authorized), machine, up, self.answers.came_in())
+
+
+NO_MORE = "/etc/cloud/cloud-init.disabled"
+_KERNEL = "6.8.0-87-generic"  # of Ubuntu's server image for clouds
+
+
+class SeenGpus(Part):
+    """NVIDIA's GPUs that a guest sees: each in a PCI domain of its own, in the windows that its VM has for them."""
+
+    def __init__(self, host: Machine, vm: VirtualMachine) -> None:
+        super().__init__(host)
+        self._host, self._vm = host, vm
+
+    def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
+        """The calls that list the instances."""
+        return {"LinuxGpu": self._gpus, "MmioNeed": self._lacks}
+
+    def _lacks(self) -> Iterator[Record]:
+        """Yield the kernel's report of devices for which there was no room."""
+        lacks = self._host.guest_lacks(self._vm.guid) if self._vm.guid in self._host.vms else {}
+        if lacks:
+            yield Record({"high": lacks.get("high"), "low": lacks.get("low")})
+
+    def _gpus(self) -> Iterator[Record]:
+        if self._vm.guid not in self._host.vms:
+            return
+        seen = self._host.guest_sees(self._vm.guid)
+        for number, device in enumerate(each for each in self._host.devices if each.location in seen):
+            if (state := linux_gpu(device)) is not None:
+                yield Record(state, {"address": f"{number + 1:04x}:00:00.0"})
+
+
+def linux_gpu(device: Device) -> Mapping[str, Json] | None:
+    """An NVIDIA GPU as a Linux without a driver sees it."""
+    ids = str(device.key["device"]).split("&")
+    if ids[0] != "VEN_10DE" or not device.bars.wide:
+        return None
+    told = {"vram": device.known_or("vram", None)}  # the driver of Linux will say what that of Windows said
+    return {**_NO_DRIVER, **told, "device": f"10de:{ids[1].removeprefix('DEV_').lower()}", "bars": _bars(device)}
+
+
+_NO_DRIVER: Mapping[str, Json] = {"driver": None, "numa": 0, "name": None, "uuid": None, "vram": None}
+
+
+def _bars(device: Device) -> list[dict[str, Json]]:
+    sizes = [*((size, False) for size in device.bars.narrow), *((size, True) for size in device.bars.wide)]
+    return [
+        {"index": index, "start": 1 << 40, "size": size, "prefetchable": wide}
+        for index, (size, wide) in enumerate(sizes)
+    ]
+
+
+def ubuntu(machine: str, memory: Json, *, secure_boot: bool) -> dict[str, Json]:
+    """The state of an Ubuntu 24.04, by its machine id and bytes of memory."""
+    return {
+        "id": "ubuntu",
+        "version": "24.04",
+        "kernel": _KERNEL,
+        "architecture": "x86_64",
+        "wsl": False,
+        "wsl_networking": None,
+        "systemd": True,
+        "machine_id": machine,
+        "simulated": True,
+        "secure_boot": secure_boot,
+        "cgroups": 2,
+        "memory": memory,
+        "shm": memory // 2,
+    }
+
+
+def _own_machine(host: Machine, vm: VirtualMachine, disc: GuestDisc) -> Machine:
+    """The machine of a Linux from Ubuntu's image."""
+    system = ubuntu(UUID(vm.guid).hex, vm.startup, secure_boot=bool(vm.traits["secure_boot"]))
+    system |= {"virtualization": "microsoft", "pci_hyperv": host.lab.new_vms.takes_devices}
+    facts = Facts(disc.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
+    machine = Machine(facts, clock=host.clock)
+    machine.parts.insert(0, SeenGpus(host, vm))
+    return machine
+
+
+@dataclass
+class GuestLinux:
+    """The Linux of one VM. disc: what it was told on its first start."""
+
+    vm: VirtualMachine
+    disc: GuestDisc
+    answers: LinuxAnswers
+    seen: int = 1
+    """Starts of the VM so far."""
+
+    @property
+    def distro(self) -> Distro:
+        return self.answers.linux.distro
+
+    def look(self) -> None:
+        """Catch up with each start that has happened since."""
+        for found in self.vm.discs[self.seen :]:
+            self.seen += 1
+            self.answers.machine.boot += 1
+            self._start(found)
+        self.answers.look()
+
+    def _start(self, found: bytes | None) -> None:
+        """cloud-init takes a start for that of another machine where it runs and does not find the same seed."""
+        if self.answers.linux.file(NO_MORE)["text"] is not None:
+            return
+        if found is None or read_disc(found).instance != self.disc.instance:
+            self.distro.own_seed = sha256(b"made anew" + self.distro.seed).digest()
+
+
+class GuestsOfHost:
+    """The guests of one host, by the ids of their VMs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._known: dict[str, GuestLinux] = {}
+
+    def guest(self, vm: VirtualMachine) -> GuestLinux | None:
+        """None where nothing on its disk would ever answer."""
+        disc = self._machine.disc_of(vm)
+        if disc is None:
+            return None
+        if vm.guid not in self._known:
+            distro = Distro(disc.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
+            distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
+            distro.keys, distro.own_seed = list(disc.keys), seed_of(disc.private)
+            self._known[vm.guid] = GuestLinux(
+                vm, disc, LinuxAnswers(Linux(_own_machine(self._machine, vm, disc), distro, own=True))
+            )
+            vm.holds = self._known[vm.guid].answers.linux.disk.size
+        found = self._known[vm.guid]
+        found.look()
+        return found
+
+    def own_key(self, vm: VirtualMachine) -> bool:
+        """Tell whether the guest shows a host key that it made itself."""
+        guest = self.guest(vm)
+        return guest is not None and guest.distro.host_key != guest.disc.public
+
+    def listening(self) -> Sshd | None:
+        """Return the SSH server of the first guest that runs."""
+        machine = self._machine
+        if not machine.accepting():
+            return None
+        for vm in machine.vms.values():
+            guest = self.guest(vm) if vm.power == "running" else None
+            if guest is not None:
+                return self._sshd(guest)
+        return None
+
+    def _sshd(self, guest: GuestLinux) -> Sshd:
+        machine, vm, starts, boot = self._machine, guest.vm, len(guest.vm.discs), self._machine.boot
+
+        def up() -> bool:
+            here = machine.accepting() and machine.boot == boot and vm.guid in machine.vms
+            return here and vm.power == "running" and len(vm.discs) == starts
+
+        return Sshd(guest.answers, guest.disc.user, tuple(guest.disc.keys), machine, up, guest.answers.came_in())
+
+
+class GpusOfMetal(Part):
+    """All that Windows has, too."""
+
+    def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
+        """The call that lists the instances."""
+        return {"LinuxGpu": self._gpus}
+
+    def _gpus(self) -> Iterator[Record]:
+        found = (linux_gpu(device) for device in self.host.devices)
+        for number, state in enumerate(filter(None, found), start=1):
+            yield Record(state, {"address": f"0000:{number:02x}:00.0"})
+
+
+class AnswersBeside(LinuxAnswers):
+    """A restart of it is one of the machine."""
+
+    def __init__(self, host: Machine, installed: InstalledLinux) -> None:
+        memory = host.instances("Memory")[0].state["total"]
+        system = ubuntu(uuid5(NAMESPACE_OID, host.name).hex, memory, secure_boot=True) | {
+            "virtualization": "none",
+            "pci_hyperv": None,
+        }
+        facts = Facts(installed.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
+        machine = Machine(facts, clock=host.clock)
+        machine.parts.insert(0, GpusOfMetal(host))
+        distro = Distro(installed.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
+        distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
+        distro.keys, distro.own_seed = list(installed.keys), seed_of(installed.private)
+        super().__init__(Linux(machine, distro, own=True))
+        self._host = host
+        self.linux.reboot = host.restart
+        self._timer: int | None = None
+
+    def look(self) -> None:
+        """It has started as often as the machine started it."""
+        self.machine.boot = self._host.linux.starts
+        super().look()
+
+    def told(self, program: str, json_text: str, connection: int) -> str:
+        """Answer like any Linux, and answer the program of `winhost boot` too."""
+        if program != "boot":
+            return super().told(program, json_text, connection)
+        return json.dumps({"answers": [self._booted(json.loads(json_text))]})
+
+    def _booted(self, request: Mapping[str, Json]) -> dict[str, Json]:
+        boot = self._host.part(FirmwarePart).boot
+        self._timer = request.get("timer", self._timer)
+        if request.get("to") == "linux":
+            boot["next"] = boot["current"]
+        if request.get("to") == "windows":
+            boot["next"] = next(each["entry"] for each in boot["entries"] if each["path"] == WINDOWS_LOADER)
+        self.look()
+        told = {name: boot[name] for name in ("current", "next", "order", "entries")}
+        if request.get("restart"):
+            self._host.restart()
+        return {"ok": True, "boot_id": self.linux.boot_id, **told, "timer": self._timer}
+
+
+class LinuxBeside:
+    """The Linux beside Windows on one simulated machine; a new installation knows nothing of the one before."""
+
+    def __init__(self, host: Machine) -> None:
+        self._host = host
+        self._known: tuple[InstalledLinux, AnswersBeside] | None = None
+
+    def listening(self) -> Sshd | None:
+        """None while Windows runs."""
+        installed = self._host.linux.installed
+        if not self._host.linux.runs or installed is None:
+            return None
+        if self._known is None or self._known[0] is not installed:
+            self._known = (installed, AnswersBeside(self._host, installed))
+        answers = self._known[1]
+        answers.look()
+        host, starts = self._host, self._host.linux.starts
+        up = lambda: host.linux.runs and host.linux.starts == starts  # noqa: E731
+        return Sshd(answers, installed.user, installed.keys, host, up, answers.came_in())

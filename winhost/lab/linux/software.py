@@ -1,0 +1,451 @@
+"""Units, NVIDIA's driver and packages of a simulated Linux, and what apt, dpkg and systemctl make of them.
+
+Sources: apt-get(8), apt-cache(8), apt-mark(8), dpkg-query(1), systemctl(1), the packages of Ubuntu, Docker and NVIDIA.
+A driver is loaded by the next start, as where nouveau runs or another version does.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from hashlib import sha256
+from typing import Any
+
+from packaging.version import Version
+
+from winhost.core.answers import Json, Record
+from winhost.core.dataclass import dataclass
+from winhost.lab.linux.disk import Disk
+from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.physics.wsl_exe import Distro
+
+
+def program_failed(program: str, message: str, code: int = 1) -> CmdletError:
+    """A program of Linux that says no."""
+    return CmdletError(program, "InvalidResult", "Winhost.ProgramFailed", (f"exit {code}",), message)
+
+
+def refused(code: str, category: str, message: str, program: str = "") -> CmdletError:
+    """An error of the agent there."""
+    return CmdletError(program, category, f"Winhost.{code}", (), message)
+
+
+SSH = "ssh.service"
+CDI = "winhost-cdi.service"
+
+
+@dataclass
+class Unit:
+    enabled: str
+    active: bool = False
+    failed: bool = False
+
+
+@dataclass
+class Systemd:
+    """texts: of the unit files that somebody wrote; generate: what the unit of the CDI spec runs; false: it did not;
+    can_run: whether the program of a unit finds what it needs.
+    """
+
+    distro: Distro
+    texts: Callable[[], Mapping[str, str]]
+    generate: Callable[[], bool]
+    can_run: Callable[[str], bool]
+    units: dict[str, Unit] = field(default_factory=dict)
+    written: dict[str, Unit] = field(default_factory=dict)
+    """Units of files that somebody wrote, not of a package."""
+
+    def __post_init__(self) -> None:
+        self.units |= {
+            "systemd-networkd.service": Unit("disabled"),
+            "systemd-networkd-wait-online.service": Unit("disabled"),
+            "systemd-resolved.service": Unit("enabled", active=True),
+        }
+
+    def reload(self) -> None:
+        """Forget units whose files are gone."""
+        texts = self.texts()
+        for name in [name for name in self.written if name not in texts]:
+            del self.written[name]
+
+    def loaded(self) -> list[str]:
+        """Units that systemd can read: of packages, and those that somebody wrote."""
+        return sorted({*self.units, *self.texts(), *([SSH] if self.distro.sshd else [])})
+
+    def find(self, name: str) -> Unit:
+        """One of those that are loaded."""
+        if name in self.units:
+            return self.units[name]
+        installs = "[Install]" in self.texts().get(name, "")
+        return self.written.setdefault(name, Unit("disabled" if installs else "static"))
+
+    def state(self, name: str) -> dict[str, Json]:
+        if name not in self.loaded():
+            waits = {"unavailable": "LinuxFile" if name.startswith("winhost-") else "DebianPackage"}
+            return {"loaded": False, "enabled": waits, "active": waits, "failed": False}
+        unit = self.find(name)
+        if name == SSH:
+            enabled = "enabled" if self.distro.enabled else "disabled"
+            return {"loaded": True, "enabled": enabled, "active": self.distro.listens, "failed": False}
+        masked = unit.enabled == "masked"
+        return {"loaded": not masked, "enabled": unit.enabled, "active": unit.active, "failed": unit.failed}
+
+    def enable(self, name: str, desired: str) -> None:
+        """systemctl mask, unmask, enable, disable. Raises CmdletError."""
+        if name not in self.loaded() and desired in ("enabled", "disabled", "masked"):
+            raise program_failed("systemctl", f"Failed: Unit file {name} does not exist.")
+        if name == SSH:
+            self.distro.enabled = desired == "enabled"
+            return
+        unit = self.find(name)
+        if unit.enabled == "masked" and desired != "masked":
+            unit.enabled = "disabled"
+        if desired == "masked" or (desired in ("enabled", "disabled") and unit.enabled != "static"):
+            unit.enabled = desired
+
+    def start(self, name: str) -> None:
+        """Raises CmdletError."""
+        if not self.state(name)["loaded"]:
+            raise program_failed("systemctl", f"Failed to start {name}: Unit {name} not found.", 5)
+        if name == SSH:
+            self.distro.enabled = True
+            return
+        if not self.can_run(name):
+            self.find(name).failed = True
+            raise program_failed(
+                "systemctl", f"Job for {name} failed because the control process exited with error code."
+            )
+        if name != CDI or self.generate():  # conditions that are not met are no failure
+            self.find(name).active = True
+
+    def stop(self, name: str) -> None:
+        """Raises CmdletError."""
+        if not self.state(name)["loaded"]:
+            raise program_failed("systemctl", f"Failed to stop {name}: Unit {name} not loaded.", 5)
+        if name == SSH:
+            self.distro.enabled = False
+        self.find(name).active = False
+
+    def restart_all(self) -> None:
+        """A start of the machine starts what is enabled."""
+        for name in self.loaded():
+            unit = self.find(name)
+            unit.active, unit.failed = False, False
+            if unit.enabled == "enabled":
+                with suppress(CmdletError):
+                    self.start(name)
+
+
+_MODULES = "linux-modules-nvidia-"
+_BRANCH = "580-server"
+_DRIVER_VERSION = "580.173.02"
+FABRIC_MANAGER, FABRIC_UNIT = "nvidia-fabricmanager-580", "nvidia-fabricmanager.service"
+_DRIVER_NEEDS = {
+    "nvidia-headless-no-dkms": ("libnvidia-compute", "nvidia-compute-utils", "nvidia-kernel-common"),
+    "nvidia-utils": ("libnvidia-compute",),
+    FABRIC_MANAGER: ("nvidia-kernel-common",),
+}
+_OF_THE_DRIVER = re.compile(rf"(?P<what>[a-z-]+)-{_BRANCH}(?P<open>-open)?(?P<flavour>-[a-z0-9.-]+)?")
+_NOTHING: Mapping[str, Json] = dict.fromkeys(("loaded", "kind", "installed", "signer"))
+
+
+class GpuDriver:
+    """broken: it does not load, as where nobody trusts who signed it; lost: GPUs that fell off the bus; multiverse:
+    that archive is among the sources.
+    """
+
+    def __init__(self, machine: Machine, packages: Callable[[], Mapping[str, str]]) -> None:
+        """packages: those that are installed, with their versions."""
+        self._machine, self._packages = machine, packages
+        given = machine.instances("LinuxGpuDriver")
+        known = given[0].state if given else {}
+        self._found: dict[str, Any] = {"packages": [], "libraries": [], "wsl_libcuda": False, **_NOTHING, **known}
+        self.loaded: str | None = self._found["loaded"]
+        self.kind: str | None = self._found["kind"]
+        self.broken, self.multiverse = False, True
+        self.lost: set[str] = set()
+
+    @property
+    def _system(self) -> Mapping[str, Json]:
+        return self._machine.instances("LinuxSystem")[0].state
+
+    def candidate(self, name: str) -> str | None:
+        """Its version in an archive of Ubuntu; empty where this one has no such archive, and None for what is no part
+        of the driver.
+        """
+        if name != FABRIC_MANAGER and _OF_THE_DRIVER.fullmatch(name) is None:
+            return None
+        offered = self._system["id"] == "ubuntu" and (name != FABRIC_MANAGER or self.multiverse)
+        return f"{_DRIVER_VERSION}-0ubuntu0.24.04.1" if offered else ""
+
+    def needs(self, name: str) -> Iterator[str]:
+        found = _OF_THE_DRIVER.fullmatch(name)
+        for each in _DRIVER_NEEDS.get(found["what"] if found else name, ()):
+            yield f"{each}-{_BRANCH}"
+
+    def _modules(self) -> str | None:
+        return next((name for name in self._packages() if name.startswith(_MODULES)), None)
+
+    @property
+    def installed(self) -> str | None:
+        """The version of the module on disk: of the package, or of what somebody put there otherwise."""
+        name = self._modules()
+        if name is not None:
+            return self._packages()[name].partition("-")[0]
+        return None if self._found["packages"] else self._found["installed"]
+
+    def start(self) -> None:
+        """Load the driver that is on disk, as a start of the machine does."""
+        self.loaded = None if self.broken else self.installed
+        ours = self._modules()
+        kind = ("open" if "-open-" in ours else "proprietary") if ours else self._found["kind"]
+        self.kind = kind if self.loaded else None
+
+    def state(self, packages: list[str]) -> Mapping[str, Json]:
+        signer = "Canonical Ltd. Kernel Module Signing" if self._modules() else self._found["signer"]
+        on_disk = {"signer": signer, "libraries": self._found["libraries"]} if self.installed else {"signer": None}
+        told = {"loaded": self.loaded, "kind": self.kind, "installed": self.installed, "packages": packages}
+        return {**self._found, "libraries": [], **on_disk, **told}
+
+    def gpus(self) -> Iterator[Record]:
+        """Yield the GPUs, with nvidia-smi's values only where the driver runs."""
+        for record in self._machine.instances("LinuxGpu"):
+            yield Record({**record.state, **self._of(record)}, record.key)
+
+    def _of(self, record: Record) -> Mapping[str, Json]:
+        found, address = record.state, record.key["address"]
+        if self.loaded is None:
+            other = found["driver"] if found["driver"] != "nvidia" else "nouveau"
+            return {"driver": other, "name": None, "uuid": None, "vram": None}
+        if address in self.lost:
+            return {"driver": "nvidia", "name": None, "uuid": None, "vram": None}
+        digest = sha256(address.encode()).hexdigest()
+        uuid = "-".join(("GPU", digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
+        vram = max((bar["size"] for bar in found["bars"]), default=None)
+        named = {"name": "NVIDIA Graphics Device", "uuid": uuid, "vram": vram}
+        known = {name: found[name] for name in named if found[name] is not None}
+        return {"driver": "nvidia", **named, **known}
+
+
+DOCKER_SOURCE, TOOLKIT_SOURCE = "winhost-docker", "winhost-nvidia-container-toolkit"
+SSHD = "openssh-server"
+NVIDIA_CTK = "nvidia-container-toolkit-base"  # brings nvidia-ctk
+_VERSION = "1.0-1"  # of what comes along, where nobody asked for a version
+_IN_UBUNTU = {"docker.io": "28.2.2-0ubuntu1~24.04.1", "podman": "4.9.3+ds1-1ubuntu0.2"}
+_SINCE = {"criu": "25.10"}  # releases of Ubuntu
+_FROM = {"docker-ce": DOCKER_SOURCE, "nvidia-container-toolkit": TOOLKIT_SOURCE}
+_NEEDS = {
+    "docker-ce": ("docker-ce-cli", "containerd.io"),
+    "nvidia-container-toolkit": ("nvidia-container-toolkit-base", "libnvidia-container-tools"),
+    "libnvidia-container-tools": ("libnvidia-container1",),
+}
+_BRINGS_UNITS = {
+    "docker-ce": ("docker.service",),
+    "docker.io": ("docker.service",),
+    "containerd.io": ("containerd.service",),
+    SSHD: (SSH, "ssh.socket"),
+    FABRIC_MANAGER: (FABRIC_UNIT,),
+}
+_LEFT_OFF = (FABRIC_MANAGER,)  # its package does not enable what it brings
+_APT_SECONDS, _UPDATE_SECONDS = 20.0, 5.0
+
+
+@dataclass
+class LabPackage:
+    """auto: it came for the sake of another."""
+
+    version: str
+    held: bool = False
+    auto: bool = False
+
+
+@dataclass
+class Apt:
+    """driver: NVIDIA's own, where the machine has one."""
+
+    machine: Machine
+    distro: Distro
+    systemd: Systemd
+    driver: GpuDriver | None
+    disk: Disk
+    sleep: Callable[[float], None]
+    packages: dict[str, LabPackage] = field(default_factory=dict)
+
+    @property
+    def installed(self) -> dict[str, LabPackage]:
+        """The way in brings sshd, whoever asked for it."""
+        return {SSHD: LabPackage(_VERSION), **self.packages} if self.distro.sshd else self.packages
+
+    @property
+    def generates(self) -> bool:
+        """nvidia-ctk is there."""
+        return NVIDIA_CTK in self.packages
+
+    def version(self, name: str) -> str:
+        """Return the version that apt would install; empty where no source has it."""
+        if Version(self._release) < Version(_SINCE.get(name, self._release)):
+            return ""
+        of_the_driver = self.driver.candidate(name) if self.driver else None
+        return _IN_UBUNTU.get(name, _VERSION) if of_the_driver is None else of_the_driver
+
+    def offered(self, name: str) -> str:
+        """The same, where its source is there."""
+        source = next((source for prefix, source in _FROM.items() if name.startswith(prefix)), None)
+        there = source is None or self.disk.node(f"/etc/apt/sources.list.d/{source}.sources") is not None
+        return self.version(name) if there else ""
+
+    @property
+    def _release(self) -> str:
+        given = self.machine.instances("LinuxSystem")
+        return str(given[0].state["version"]) if given else "24.04"
+
+    def needs(self, name: str) -> tuple[str, ...]:
+        return (*_NEEDS.get(name, ()), *(self.driver.needs(name) if self.driver else ()))
+
+    def check_repositories(self) -> None:
+        """Raises CmdletError."""
+        image = self.machine.lab.wsl.images.get(self.distro.image or "")
+        if image is not None and not image.packages:
+            raise program_failed("apt-get", "E: Failed to fetch: Could not resolve host", 100)
+
+    # ---- what is done at once
+
+    def coming(self, asked: Mapping[str, str]) -> dict[str, str]:
+        """Versions of what would be installed or changed, with all that it needs."""
+        found: dict[str, str] = {}
+        for name, version in asked.items():
+            there = self.installed.get(name)
+            if there is None or version not in ("", there.version):
+                found[name] = version or self.version(name)
+                found |= self.coming(dict.fromkeys(self.needs(name), ""))
+        return found | {name: version for name, version in asked.items() if version and name in found}
+
+    def going(self, names: Collection[str]) -> list[str]:
+        """List packages to remove, with those that need them."""
+        gone = {name for name in names if name in self.installed}
+        while more := {name for name in self.installed if gone & {*self.needs(name)}} - gone:
+            gone |= more
+        return sorted(gone)
+
+    def idle(self) -> list[str]:
+        """List packages that came for the sake of others which are gone."""
+        needed = {each for name, found in self.packages.items() if not found.auto for each in self._with_needs(name)}
+        return sorted(name for name, found in self.packages.items() if found.auto and name not in needed)
+
+    def _with_needs(self, name: str) -> Iterator[str]:
+        for each in self.needs(name):
+            yield each
+            yield from self._with_needs(each)
+
+    def install(self, name: str, version: str, *, auto: bool) -> None:
+        """And what it brings is enabled and started, as Debian does."""
+        found = self.packages.get(name)
+        self.packages[name] = LabPackage(version, found is not None and found.held, found.auto if found else auto)
+        for unit in _BRINGS_UNITS.get(name, ()):
+            off = name in _LEFT_OFF
+            self.systemd.units.setdefault(unit, Unit("disabled") if off else Unit("enabled", active=True))
+
+    def remove(self, name: str) -> None:
+        self.packages.pop(name, None)
+        for unit in _BRINGS_UNITS.get(name, ()):
+            self.systemd.units.pop(unit, None)
+
+
+# ---- programs
+
+
+def _words(words: Sequence[str]) -> list[str]:
+    return [word for word in words if not word.startswith("-")]
+
+
+def _apt_get(apt: Apt, words: Sequence[str]) -> str:
+    verb, *names = _words(words)
+    if verb == "update":
+        apt.check_repositories()
+        apt.sleep(_UPDATE_SECONDS)
+        return ""
+    asked = {each.partition("=")[0]: each.partition("=")[2] for each in names if not each.endswith("-")}
+    coming = apt.coming(asked) if verb == "install" else {}
+    leaving = [each[:-1] for each in names if each.endswith("-")] if verb == "install" else names
+    going = apt.idle() if verb == "autoremove" else apt.going(leaving)
+    if "--simulate" in words:
+        return "".join([*(_inst(apt, *each) for each in coming.items()), *(_purg(apt, name) for name in going)])
+    if coming:
+        apt.check_repositories()
+    apt.sleep(_APT_SECONDS)
+    for name in going:
+        apt.remove(name)
+    for name, version in coming.items():
+        apt.install(name, version, auto=name not in asked)
+    return ""
+
+
+def _inst(apt: Apt, name: str, version: str) -> str:
+    found = apt.installed.get(name)
+    return f"Inst {name} {f'[{found.version}] ' if found else ''}({version} Ubuntu:24.04 [amd64])\n"
+
+
+def _purg(apt: Apt, name: str) -> str:
+    return f"Purg {name} [{apt.installed[name].version}]\n"
+
+
+def _apt_cache(apt: Apt, words: Sequence[str]) -> str:
+    verb, *names = _words(words)
+    if verb == "policy":
+        return "".join(_policy(apt, name) for name in names)
+    name, _, version = names[0].partition("=")
+    if not apt.offered(name):
+        return ""
+    # What is called like a package comes in its version.
+    needs = (f"{each} (= {version})" if each.startswith(name) else each for each in apt.needs(name))
+    return f"Package: {name}\nVersion: {version}\nDepends: {', '.join(needs)}\n"
+
+
+def _policy(apt: Apt, name: str) -> str:
+    found = apt.installed.get(name)
+    lines = (f"{name}:", f"  Installed: {found.version if found else '(none)'}", "  Candidate: ")
+    return "\n".join(lines) + f"{apt.offered(name) or '(none)'}\n"
+
+
+def _apt_mark(apt: Apt, words: Sequence[str]) -> str:
+    verb, *names = words
+    if verb == "showauto":
+        return "".join(f"{name}\n" for name, found in apt.installed.items() if found.auto)
+    for name in names:
+        if name not in apt.installed:
+            raise program_failed("apt-mark", f"E: No packages found: {name}", 100)
+        found = apt.packages.setdefault(name, apt.installed[name])
+        if verb == "auto":
+            found.auto = True
+        else:
+            found.held = verb == "hold"
+    return ""
+
+
+def _dpkg_query(apt: Apt, words: Sequence[str]) -> str:
+    """Each by name, or all of them: two letters of its state, and then what was asked for."""
+    names = _words(words)
+    if names and names[0] not in apt.installed:
+        raise program_failed("dpkg-query", f"dpkg-query: no packages found matching {names[0]}")
+    whole = any("Depends" in word for word in words)
+    lines = []
+    for name, found in sorted(apt.installed.items()):
+        tab = "\t" if whole else ""
+        rest = f"\t{found.version}\t, {', '.join(apt.needs(name))}" if whole else ""
+        lines.append(f"{'h' if found.held else 'i'}i {tab}{name}{rest}\n")
+    return "".join(lines)
+
+
+def _dpkg(apt: Apt, words: Sequence[str]) -> str:
+    """Nothing was broken off."""
+    return ""
+
+
+PACKAGE_PROGRAMS: Mapping[str, Callable[[Apt, Sequence[str]], str]] = {
+    "apt-cache": _apt_cache,
+    "apt-get": _apt_get,
+    "apt-mark": _apt_mark,
+    "dpkg": _dpkg,
+    "dpkg-query": _dpkg_query,
+}

@@ -1,0 +1,545 @@
+"""Disks of a simulated host: partitions, how far they shrink, what is on the EFI partition, BitLocker, controllers."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from pydantic import Field
+
+from winhost.core.answers import Json, Record
+from winhost.lab.physics.disk_layouts import (
+    boot_files,
+    controllers,
+    encryption,
+    letters,
+    limits,
+    made_guid,
+    partitions_of,
+    whole_disk,
+)
+from winhost.lab.physics.firmware import FirmwarePart
+from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
+from winhost.lab.physics.windows_errors import WindowsObject, bad_request, not_ours, of_type, own_error, wrong_place
+from winhost.lab.physics.windows_files import FOLDER
+from winhost.model.units import MiB
+from winhost.model.written import Closed
+from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
+from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
+
+Listing = Mapping[str, Callable[[], Iterable[Record]]]
+_LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
+_NO_PROOF = {"proof": "none", "last_group": None, "protector": None}
+_OF_LINUX = re.compile(r"EFI\\(ubuntu|debian)\\|EFI\\BOOT\\(fb|mm|grub|shim)x64\.efi\Z", re.IGNORECASE)
+_LINUX_LOADER = re.compile(r"\\EFI\\(ubuntu|debian)\\", re.IGNORECASE)
+_TYPES = {LINUX_PARTITION: LINUX, OWN_EFI: EFI}
+_BACKUPS = {"active-directory": "Backup-BitLockerKeyProtector", "entra": "BackupToAAD-BitLockerKeyProtector"}
+_INSTALLED = (
+    ("EFI\\Boot\\bootx64.efi", "d1" * 32),
+    ("EFI\\BOOT\\fbx64.efi", "d2" * 32),
+    ("EFI\\ubuntu\\grubx64.efi", "d3" * 32),
+)
+
+_ENTRY: Mapping[str, Any] = {
+    "entry": "0006",
+    "description": "ubuntu",
+    "active": True,
+    "path": "\\EFI\\ubuntu\\grubx64.efi",
+}
+
+
+class DisksPhysics(Closed):
+    """`lab: {found: {disks: …}}` in a host file."""
+
+    recovery_password: str = Field(
+        default="111111-222222-333333-444444-555555-666666-777777-888888",
+        description="of each volume that has one: what no answer may ever hold",
+    )
+    stops_at: int | None = Field(default=None, description="bytes at which a shrink stops early, and fails")
+    installs: bool = Field(
+        default=False, description="a restart leaves Ubuntu's boot loader on the EFI partition, and its entry"
+    )
+    left: tuple[str, ...] = Field(default=(), description="files that others left on the EFI partitions")
+    looks_for_ever: bool = Field(default=False, description="how far a volume can shrink, Windows never says")
+    misplaces: bool = Field(default=False, description="a new partition begins 1 MiB behind where it was asked for")
+    meddles: tuple[str, ...] = Field(
+        default=(), description="files that somebody rewrites on a partition before it becomes read-only"
+    )
+    stays_writable: bool = Field(default=False, description="a partition that becomes read-only can be written to")
+    keeps_keys: tuple[str, ...] = Field(
+        default=(), description="what takes recovery keys: active-directory, entra; left out, neither"
+    )
+
+
+def stands_for(sha256: str | None, size: int | None) -> bytes:
+    """What stands for the content of a file that nobody has."""
+    return json.dumps({"sha256": sha256, "size": size}).encode()
+
+
+def of_bytes(data: bytes) -> dict[str, Json]:
+    return {"size": len(data), "sha256": sha256(data).hexdigest()}
+
+
+def efi_folder(guid: str) -> str:
+    """The host's folder for a copy of an EFI system partition."""
+    return f"{FOLDER}\\esp-{guid}"
+
+
+class Disks(Part):
+    """The contents of a host's disks, by the GUIDs of their partitions."""
+
+    for_administrators = ("ResizeLimit", "EfiVolume", "EfiBackup")
+    administrators_set = ("Partition", "OwnPartition")
+
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
+        self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
+        self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]
+        self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition"))}
+        self._limits: dict[str, Mapping[str, Json]] = {
+            r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())
+        }
+        self.labels: dict[str, tuple[str, str]] = {}
+        self.read_only: set[str] = set()  # by the attribute of the table
+        self._mounted_read_only: set[str] = set()
+        self._files: dict[str, dict[str, tuple[str, bytes]]] = {}
+        self._formatted = {r.key["partition"]: dict(r.state) for r in initial.get("EfiVolume", ())}
+        self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
+        self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
+        paging = of_type("Win32_PageFileUsage", Name="C:\\pagefile.sys")
+        copy = of_type("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
+        host.cim_classes["Win32_PageFileUsage"] = partial(self._if_held, "page-file", paging)
+        host.cim_classes["Win32_Process"] = self._processes
+        host.cim_classes["Win32_ShadowCopy"] = partial(self._if_held, "shadow-copies", copy)
+        host.cim_classes["Win32_EncryptableVolume"] = self._encryptable
+
+    def _encryptable(self) -> list[WindowsObject]:
+        return [of_type("Win32_EncryptableVolume", DeviceID=volume, DriveLetter=volume) for volume in self.volumes]
+
+    def _laid_out(self, stated: Sequence[Record] | None) -> Iterator[Record]:
+        """Yield the partitions of all disks: those of the host file, else Windows' default layout."""
+        if stated is not None:
+            yield from stated
+            return
+        after_c = letters()
+        for disk in self.disks:
+            yield from partitions_of(disk, after_c)
+
+    def records(self) -> Listing:
+        return {
+            "Disk": lambda: self.disks,
+            "Partition": self._listed,
+            "ResizeLimit": self._resize_limits,
+            "EfiVolume": self._efi_volumes,
+            "BitLocker": lambda: (Record(dict(state), {"volume": v}) for v, state in self.volumes.items()),
+            "StorageController": lambda: self._controllers,
+            "OwnPartition": self._own_partitions,
+            "KeyEscrow": lambda: (Record(dict(self.escrow(v) or _NO_PROOF), {"volume": v}) for v in self.volumes),
+            "EfiBackup": self._backups,
+        }
+
+    def restarted(self) -> bool:
+        """A volume whose suspension counts restarts has one less, and is protected again after the last."""
+        if self.physics.installs:
+            self._install()
+        for state in self.volumes.values():
+            if state["suspended"]:
+                state["suspended"] -= 1
+                if not state["suspended"]:
+                    state |= {"suspended": None, "protection": "on"}
+        return False
+
+    def disk_of(self, state: Mapping[str, Any]) -> Record | None:
+        """The disk that a partition is on; of two with one GUID, the last."""
+        return next((disk for disk in reversed(self.disks) if disk.state["guid"] == state["disk"]), None)
+
+    def own_partition(self, record: Mapping[str, Any]) -> str | None:
+        """The GUID of a partition that winhost has a record of, where it is as recorded."""
+        for guid, state in self.partitions.items():
+            there = all(state[part] == record[part] for part in ("disk", "offset", "size"))
+            if there and record["partition"] in (None, guid):
+                return guid
+        return None
+
+    def _own_partitions(self) -> Iterator[Record]:
+        for name, record in self.all_kept("partition"):
+            found = self.own_partition(record)
+            parts = {part: record[part] for part in ("disk", "offset", "size", "label")}
+            made = True if found and record["complete"] else None
+            state = {"made": made, "ours": found is not None, "partition": found or record["partition"], **parts}
+            yield Record(state, {"name": name})
+
+    def escrow(self, volume: str) -> Mapping[str, Json] | None:
+        """The proof that its recovery key is kept, as long as it has that protector."""
+        record = self.kept("escrow", volume.lower())
+        known = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
+        return record if record and record["protector"] in known else None
+
+    def _listed(self) -> Iterator[Record]:
+        for guid, state in self.partitions.items():
+            if self.disk_of(state) is not None:
+                yield Record(dict(state), {"partition": guid})
+
+    def _resize_limits(self) -> Iterator[Record]:
+        for record in self._listed():
+            if record.state["boot"]:
+                late = {name: {"unknown": _LATE.as_json()} for name in ("smallest", "largest")}
+                known = self.limits(record)
+                yield Record({**known, **late} if self.physics.looks_for_ever else known, record.key)
+
+    def limits(self, record: Record) -> Mapping[str, Json]:
+        """The sizes to which a partition can be resized now, in the form of resource ResizeLimit."""
+        found = dict(self._limits.get(record.key["partition"]) or limits(record.state))
+        hibernates = any(each.state["hibernation"] for each in self.host.instances("FastStartup"))
+        held = [each for each in found["holders"] if each != "hibernation-file"]
+        return {
+            **found,
+            "largest": self.largest(record),
+            "holders": [*held[:1], *(["hibernation-file"] if hibernates else []), *held[1:]],
+        }
+
+    def _efi_partitions(self) -> list[Record]:
+        return [record for record in self._listed() if record.state["type"] == EFI]
+
+    def _efi_volumes(self) -> Iterator[Record]:
+        for record in self._efi_partitions():
+            yield Record(dict(self.volume(record)), record.key)
+
+    def volume(self, record: Record) -> Mapping[str, Json]:
+        """The file system on an EFI system partition: the state of resource EfiVolume."""
+        guid, size = record.key["partition"], record.state["size"]
+        usual: dict[str, Json] = {"free": size - 34 * MiB, "file_system": "FAT32"}
+        return self._formatted.get(guid, usual)
+
+    # ---- files of partitions, by their paths, whose case does not matter
+
+    def _contents(self, guid: str) -> dict[str, tuple[str, bytes]]:
+        if guid not in self._files and self.is_efi(guid):
+            self._files[guid] = {
+                path.casefold(): (path, stands_for(**of)) for path, of in boot_files(self.physics.left)
+            }
+        return self._files.setdefault(guid, {})
+
+    def is_efi(self, guid: str) -> bool:
+        """Nobody has the bytes of what is on an EFI system partition: others stand for them."""
+        return bool(self.partitions[guid]["type"] == EFI)
+
+    def files_on(self, guid: str) -> list[dict[str, Any]]:
+        """path, size and sha256 of each."""
+        told = [
+            {"path": path, **(json.loads(data) if self.is_efi(guid) else of_bytes(data))}
+            for path, data in self._contents(guid).values()
+        ]
+        return sorted(told, key=lambda each: str(each["path"]))
+
+    def file(self, guid: str, path: str) -> bytes | None:
+        """Its content, or None where there is none."""
+        return self._contents(guid).get(path.casefold(), (path, None))[1]
+
+    def put_file(self, guid: str, path: str, content: bytes | None) -> None:
+        """Nothing takes it away."""
+        assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
+        if content is None:
+            self._contents(guid).pop(path.casefold(), None)
+        else:
+            self._contents(guid)[path.casefold()] = (path, content)
+
+    def clear(self, guid: str) -> None:
+        """All files of a partition go."""
+        assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
+        self._files[guid] = {}
+
+    def _install(self) -> None:
+        """Change each EFI system partition as Ubuntu's installer does."""
+        for record in self._efi_partitions():
+            for path, sha in _INSTALLED:
+                self.put_file(record.key["partition"], path, stands_for(sha, 966_664))
+            boot = self.host.part(FirmwarePart).boot
+            if not any(each["path"] == _ENTRY["path"] for each in boot["entries"]):
+                boot["entries"] = [*boot["entries"], {**_ENTRY, "partition": record.key["partition"]}]
+                boot["order"] = [*boot["order"], _ENTRY["entry"]]
+
+    def every_efi_file(self) -> dict[str, Json]:
+        """The files by their partitions."""
+        return {each.key["partition"]: self.files_on(each.key["partition"]) for each in self._efi_partitions()}
+
+    def _backups(self) -> Iterator[Record]:
+        for record in self._efi_partitions():
+            copy = self.efi_copy(record.key["partition"])
+            changed, added = ([], []) if copy is None else self.since_copy(record.key["partition"], copy)
+            state = {"kept": copy is not None, "changed": changed, "added": added}
+            yield Record(state, record.key)
+
+    def efi_copy(self, guid: str) -> list[Mapping[str, Json]] | None:
+        """The files that the host has a copy of, or None."""
+        text = self.host.files.read(f"{efi_folder(guid)}\\files.json")
+        return None if text is None else json.loads(text)["files"]
+
+    def since_copy(self, guid: str, copy: Sequence[Mapping[str, Json]]) -> tuple[list[str], list[str]]:
+        """Return the copied files that have changed since, and new files that installers of Linux write."""
+        files = self.files_on(guid)
+        now = {each["path"].casefold(): each["sha256"] for each in files}
+        kept = {str(each["path"]).casefold() for each in copy}
+        changed = [
+            str(e["path"]) for e in copy if now.get(str(e["path"]).casefold(), "gone") not in (None, e["sha256"])
+        ]
+        return changed, [
+            path for path in (each["path"] for each in files) if path.casefold() not in kept and _OF_LINUX.match(path)
+        ]
+
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        names = f"{LINUX_PARTITION}|{STAGING}|{OWN_EFI}"
+        own = Made("partition", names, ("disk", "offset", "size", "label"), self._make_own, self._remove_own)
+        return {
+            "Partition": self.set_size,
+            "OwnPartition": partial(self.set_made, own),
+            "BitLocker": self.set_suspension,
+            "KeyEscrow": self.set_escrow,
+            "EfiBackup": self.set_backup,
+        }
+
+    def set_size(self, asked: SetCall) -> None:
+        """Resize the partition that Windows runs from."""
+        asked.check_data()
+        size, found = asked.desired["size"], self._asked(asked)
+        if not found.state["boot"]:
+            raise wrong_place("Only the partition that Windows runs from is resized.")
+        smallest, largest = (self.limits(found)[name] for name in ("smallest", "largest"))
+        if not smallest <= size <= largest:
+            said = f"It can have between {smallest} and {largest} bytes now, and not {size}."
+            raise own_error("SizeNotSupported", "InvalidArgument", said)
+        self.resize_partition(found.key["partition"], size)
+
+    def _asked(self, asked: SetCall) -> Record:
+        return next(r for r in self._listed() if r.key["partition"] == asked.key["partition"].lower())
+
+    def _make_own(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
+        if name != LINUX_PARTITION and desired["label"] != "WINHOST":
+            raise bad_request("FAT32 has labels of eleven characters: that of staging and efi is WINHOST.")
+        mine: Kept = {part: desired[part] for part in ("disk", "offset", "size", "label")}
+        if record is not None and any(record[part] != mine[part] for part in ("disk", "offset", "size")):
+            raise wrong_place(f"winhost made {name} elsewhere: take that away first.")
+        mine |= {"partition": record and record["partition"], "complete": False}
+        guid = (self.own_partition(record) if record else None) or self._new_own(name, mine)
+        self.unprotect(guid)
+        self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", mine["label"])
+        self.set_partition(guid, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
+        self.keep("partition", name, {**mine, "partition": guid, "complete": True})
+
+    def _new_own(self, name: str, mine: Kept) -> str:
+        disk, offset, size = mine["disk"], mine["offset"], mine["size"]
+        if (count := sum(each.state["guid"] == disk for each in self.disks)) != 1:
+            said = f"{count} disks of this host have the GUID {disk}, and one is needed."
+            raise own_error("NoSuchDisk", "ObjectNotFound", said)
+        for guid, state in self.partitions.items():
+            if state["disk"] == disk and state["offset"] < offset + size and offset < state["offset"] + state["size"]:
+                raise own_error("NotFree", "ResourceExists", f"The partition {guid} is there, in the way.")
+        self.keep("partition", name, {**mine, "partition": None})
+        guid = self.new_partition(disk, offset, size)
+        if self.own_partition({**mine, "partition": guid}) is None:
+            said = f"Windows made it at {self.partitions[guid]['offset']}, and not at {offset}."
+            raise own_error("NotThere", "InvalidResult", said)
+        return guid
+
+    def _remove_own(self, name: str, record: Kept) -> None:
+        found = self.own_partition(record)
+        if found is None and record["partition"] in self.partitions:
+            raise not_ours(
+                f"The partition {record['partition']} is not where winhost put it, or not as large any more."
+            )
+        if found is not None:
+            for entry in self._linux_entries(found) if name == OWN_EFI else ():
+                self.host.part(FirmwarePart).remove_entry(entry["entry"])
+            self.unprotect(found)
+            self.remove_partition(found)
+
+    def protect(self, guid: str) -> None:
+        """Read-only by the attribute of its table. Raises CmdletError."""
+        self.set_read_only(guid, read_only=True)
+        self.mount_anew(guid)
+        if self.is_writable(guid):
+            said = "Windows made the partition read-only, and its volume can still be written to."
+            raise own_error("StillWritable", "InvalidResult", said)
+
+    def unprotect(self, guid: str) -> None:
+        if guid in self.read_only:
+            self.set_read_only(guid, read_only=False)
+            self.mount_anew(guid)
+
+    def _volume(self, asked: SetCall) -> str:
+        return next(name for name in self.volumes if name.casefold() == asked.key["volume"].casefold())
+
+    def set_suspension(self, asked: SetCall) -> None:
+        """Suspended for so many restarts, or resumed."""
+        name, restarts = self._volume(asked), asked.desired["suspended"]
+        if self.volumes[name]["conversion"] != "fully-encrypted":
+            raise wrong_place("The volume is not fully encrypted: there is nothing to suspend, or it is under way.")
+        if restarts is None:
+            self.resume_bitlocker(name)
+            return
+        if self.escrow(name) is None:
+            said = "Nobody has proven that the recovery key of this volume is kept elsewhere: do that first."
+            raise own_error("NotEscrowed", "InvalidOperation", said)
+        self.suspend_bitlocker(name, restarts)
+
+    def set_escrow(self, asked: SetCall) -> None:
+        """The proof, or none any more."""
+        name, proof = self._volume(asked), asked.desired.get("proof")
+        if proof is None:
+            raise bad_request("proof is none, active-directory, entra or typed.")
+        if proof == "none":
+            self.keep("escrow", name.lower(), None)
+            return
+        known = [each["id"] for each in self.volumes[name]["protectors"] if each["kind"] == "recovery-password"]
+        if not known:
+            raise own_error("NoRecoveryKey", "ObjectNotFound", "The volume has no recovery password: add one first.")
+        if proof != "typed":
+            self.backup_key(proof)
+        elif not (re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(asked.secret)):
+            said = "These are not the last six digits of the recovery key of this volume."
+            raise own_error("WrongDigits", "PermissionDenied", said)
+        kept = {"proof": proof, "last_group": asked.desired.get("last_group"), "protector": known[0]}
+        self.keep("escrow", name.lower(), kept)
+
+    def set_backup(self, asked: SetCall) -> None:
+        """Files of an EFI system partition are copied, or put back by the copy."""
+        asked.check_data()
+        guid, files = self._asked(asked).key["partition"], self.host.files
+        folder = efi_folder(guid)
+        if asked.desired["kept"]:
+            files.make_folders(FOLDER, folder)
+            whole = [each for each in self.files_on(guid) if each["sha256"]]
+            for each in whole:
+                files.write(f"{folder}\\{each['sha256']}", self.file(guid, each["path"]))
+            listed = [{"path": each["path"], "sha256": each["sha256"]} for each in whole]
+            entries = [each["path"] for each in self._linux_entries(guid)]
+            files.write(f"{folder}\\files.json", json.dumps({"files": listed, "entries": entries}).encode())
+            return
+        kept = json.loads(files.read(f"{folder}\\files.json") or '{"files": []}')
+        for entry in self._linux_entries(guid) if "entries" in kept else ():
+            if entry["path"] not in kept["entries"]:
+                self.host.part(FirmwarePart).remove_entry(entry["entry"])
+        changed, added = self.since_copy(guid, kept["files"])
+        for file in (each for each in kept["files"] if each["path"] in changed):
+            self.put_file(guid, str(file["path"]), files.read(f"{folder}\\{file['sha256']}"))
+        for path in added:
+            self.put_file(guid, path, None)
+        files.remove_folder(folder)
+
+    def _linux_entries(self, guid: str) -> list[Any]:
+        firmware = self.host.part(FirmwarePart)
+        entries: list[Any] = firmware.boot["entries"] if firmware.kind == "uefi" else []
+        return [e for e in entries if e["partition"] == guid and _LINUX_LOADER.search(str(e["path"]))]
+
+    # ---- cmdlets that change something
+
+    @as_cmdlet("Resize-Partition", "Confirm", guid="InputObject[].DeviceID", size="Size")
+    def resize_partition(self, guid: str, size: int) -> None:
+        """Raises CmdletError where it stops early: then it is as small as it got."""
+        if self.physics.stops_at is not None and size < self.physics.stops_at:
+            self._resize(guid, self.physics.stops_at)
+            raise self.host.fail("no-capacity", "Resize-Partition")
+        self._resize(guid, size)
+
+    def _resize(self, guid: str, size: int) -> None:
+        given, self.partitions[guid]["size"] = self.partitions[guid]["size"] - size, size
+        if guid in self._limits:
+            # Free space changes with the size; what cannot be moved stays where it is.
+            limit = self._limits[guid]
+            self._limits[guid] = {**limit, "free": limit["free"] - given}
+            return
+        found = limits({**self.partitions[guid], "size": size + given})
+        self._limits[guid] = {**found, "free": found["free"] - given}
+
+    def largest(self, record: Record) -> int:
+        """The largest size of a partition: up to the next one, or the end of the disk."""
+        begin, disk = record.state["offset"], self.disk_of(record.state)
+        behind = [each["offset"] for each in self.partitions.values() if each["disk"] == record.state["disk"]]
+        end = min([each for each in behind if each > begin], default=None)
+        whole = int(disk.state["size"]) - MiB if disk else begin + record.state["size"]
+        return int((whole if end is None else end) - begin) // MiB * MiB
+
+    @as_cmdlet("New-Partition")
+    def new_partition(self, disk: str, offset: int, size: int) -> str:
+        """Its GUID. Raises CmdletError where it is not free."""
+        on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
+        whole = self.disk_of({"disk": disk})
+        behind = whole is not None and offset + size > int(whole.state["size"])
+        taken = (each["offset"] < offset + size and offset < each["offset"] + each["size"] for each in on_disk)
+        if behind or any(taken):
+            raise self.host.fail("no-capacity", "New-Partition")
+        place = offset + MiB * self.physics.misplaces
+        guid = made_guid(disk, offset, len(self.partitions))
+        number = max((each["number"] for each in on_disk), default=0) + 1
+        flags = dict.fromkeys(("boot", "system", "hidden", "no_letter"), False)
+        where = {"disk": disk, "number": number, "offset": place, "size": size}
+        self.partitions[guid] = {**where, "type": BASIC_DATA, "letter": None, **flags}
+        return guid
+
+    @as_cmdlet("Set-Partition")
+    def set_partition(self, /, guid: str, **changed: Json) -> None:
+        """Its type, and whether it gets a drive letter."""
+        self.partitions[guid] |= changed
+
+    @as_cmdlet("Set-Partition")
+    def set_read_only(self, guid: str, *, read_only: bool) -> None:
+        """An attribute that a volume heeds when it is mounted."""
+        if read_only:
+            for path in self.physics.meddles:
+                self.put_file(guid, path, b"another")
+            self.read_only.add(guid)
+        else:
+            self.read_only.discard(guid)
+
+    def mount_anew(self, guid: str) -> None:
+        """The volume is dismounted, and mounted when it is used next."""
+        heeded = guid in self.read_only and not self.physics.stays_writable
+        (self._mounted_read_only.add if heeded else self._mounted_read_only.discard)(guid)
+
+    def is_writable(self, guid: str) -> bool:
+        """Tell whether the volume is mounted writable."""
+        return guid not in self._mounted_read_only
+
+    @as_cmdlet("Format-Volume")
+    def format_volume(self, guid: str, file_system: str, label: str) -> None:
+        """Format a volume, which loses its contents."""
+        self.labels[guid] = (file_system, label)
+        self.clear(guid)
+        self._formatted[guid] = {"free": self.partitions[guid]["size"] - MiB, "file_system": file_system}
+
+    @as_cmdlet("Remove-Partition", "Confirm", guid="InputObject[].DeviceID")
+    def remove_partition(self, guid: str) -> None:
+        """Remove a partition with its contents."""
+        assert guid not in self.read_only, "nobody knows whether Windows takes it away"
+        self.clear(guid)
+        for known in (self.partitions, self.labels, self._formatted, self._files):
+            known.pop(guid, None)
+
+    @as_cmdlet("Suspend-BitLocker", "Confirm", volume="MountPoint[]", restarts="RebootCount")
+    def suspend_bitlocker(self, volume: str, restarts: int) -> None:
+        """Encrypted as it is, and open."""
+        self.volumes[volume] |= {"protection": "off", "suspended": restarts}
+
+    @as_cmdlet("Resume-BitLocker", "Confirm", volume="MountPoint[]")
+    def resume_bitlocker(self, volume: str) -> None:
+        """Protected again."""
+        self.volumes[volume] |= {"protection": "on", "suspended": None}
+
+    def backup_key(self, where: str) -> None:
+        """Raises CmdletError where there is no such directory, or it does not take the key."""
+        with self.host.changing(_BACKUPS[where]):
+            if where not in self.physics.keeps_keys:
+                raise self.host.fail("no-directory", _BACKUPS[where])
+
+    # ---- CIM
+
+    def _if_held(self, word: str, found: WindowsObject) -> list[WindowsObject]:
+        return [found] if any(word in record.state["holders"] for record in self._resize_limits()) else []
+
+    def _processes(self) -> Iterator[WindowsObject]:
+        yield of_type("Win32_Process", Name="svchost.exe")
+        yield from self._if_held("wsl-disks", of_type("Win32_Process", Name="vmmemWSL"))

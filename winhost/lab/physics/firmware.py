@@ -1,0 +1,378 @@
+"""The firmware of a simulated host: its variables, what it boots, and Secure Boot."""
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field
+
+from winhost.core.answers import Json, Record
+from winhost.lab.physics.disk_layouts import made_guid
+from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
+from winhost.lab.physics.windows_errors import own_error
+from winhost.model.once import once
+from winhost.model.written import Closed
+
+GLOBAL = "{8be4df61-93ca-11d2-aa0d-00e098032b8c}"
+WINDOWS_LOADER = "\\EFI\\Microsoft\\Boot\\bootmgfw.efi"
+_TRUSTED = (
+    "Microsoft Windows Production PCA 2011",
+    "Microsoft Corporation UEFI CA 2011",
+    "Windows UEFI CA 2023",
+    "Microsoft UEFI CA 2023",
+)
+
+
+_BCD = {
+    "en": ("Firmware Boot Manager", "Windows Boot Manager", "identifier"),
+    "de": ("Firmware-Start-Manager", "Windows-Start-Manager", "Bezeichner"),
+}
+_NOT_SET = (1, "An error occurred while attempting to delete the specified data element.\nElement not found.")
+
+
+class FirmwarePhysics(Closed):
+    """`lab: {found: {firmware: …}}` in a host file."""
+
+    forgets: bool = Field(default=False, description="it takes a variable that is written, and does not keep it")
+
+
+class FirmwarePart(Part):
+    """The firmware. Values that a host file does not state are those of a new machine: Windows is booted, and Secure
+    Boot is on.
+    """
+
+    for_administrators = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
+
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
+        self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
+        host.programs["bcdedit.exe"] = self.bcdedit
+        host.registry_keys.append(self._keys)
+        self._stated = {name: dict(initial[name][0].state) for name in self.for_administrators if initial.get(name)}
+        self._boot: dict[str, Json] | None = None
+        self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
+        host.listed_as["FirmwareBoot"] = self._listed
+
+    def _keys(self) -> list[tuple[str, Mapping[str, Json]]]:
+        return [("SYSTEM\\CurrentControlSet\\Control", {"PEFirmwareType": {"bios": 1, "uefi": 2}[self.kind]})]
+
+    def _listed(self, record: Record) -> Record:
+        """The listed record of a whole host has no values that take a compiler to read."""
+        unread = {name: {"unknown": _NOT_READ.as_json()} for name in _NO_BOOT}
+        return record if self.kind == "bios" else Record({**record.state, **unread}, record.key)
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        return {
+            "FirmwareBoot": lambda: [Record(dict(self.boot))],
+            "SecureBoot": lambda: [Record(self.secure_boot)],
+            "OwnBootEntry": self._own_entries,
+        }
+
+    def restarted(self) -> bool:
+        """Windows runs."""
+        self.boot["next"] = None
+        return False
+
+    def start(self) -> Mapping[str, Any] | None:
+        """The entry that is started now: BootNext, which that uses up, else the first of the order."""
+        number = self.boot["next"] or next(iter(self.boot["order"]), None)
+        self.boot.update(next=None, current=number)
+        return next((each for each in self.boot["entries"] if each["entry"] == number), None)
+
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        entry = Made("boot", "installer", ("partition", "path"), self._make_own, self._remove_own)
+        return {
+            "OwnBootEntry": partial(self.set_made, entry),
+            "FirmwareBoot": lambda asked: self.set_next(asked.desired["next"]),
+        }
+
+    def _make_own(self, name: str, _: Kept | None, desired: Mapping[str, Any]) -> None:
+        record = {part: desired[part] for part in ("partition", "path")}
+        self.check_uefi()
+        if all(each.key["partition"] != record["partition"] for each in self.host.instances("Partition")):
+            said = f"There is no partition {record['partition']} for the boot entry: make that first."
+            raise own_error("WrongPlace", "ObjectNotFound", said)
+        self.keep("boot", name, record)
+        if self.own_entry(name, record) is None:
+            self.make_entry(f"winhost-{name}", record["partition"], record["path"])
+
+    def _remove_own(self, name: str, record: Kept) -> None:
+        if (found := self.own_entry(name, record)) is not None:
+            self.remove_entry(found)
+
+    def check_uefi(self) -> None:
+        """Raises CmdletError."""
+        if self.kind != "uefi":
+            raise own_error("NotUefi", "InvalidOperation", "Windows was started by a BIOS, which has no boot entries.")
+
+    def set_next(self, number: Json) -> None:
+        """Set the entry that is started once. Raises CmdletError."""
+        self.check_uefi()
+        entries = [each for each in self.boot["entries"] if each["entry"] == number]
+        alike = [each for each in self.boot["entries"] if entries and _alike(each) == _alike(entries[0])]
+        if number is not None and (len(alike) != 1 or not alike[0]["path"]):
+            said = f"The firmware has no boot entry {number} that starts a file, or several that bcdedit shows alike."
+            raise own_error("NoSuchEntry", "ObjectNotFound", said)
+        with self.host.changing("bcdedit.exe"):
+            if not self.physics.forgets:
+                self.boot["next"] = number
+        if self.boot["next"] != number:
+            said = f"BootNext was set to {number}, and is {self.boot['next']}."
+            raise own_error("FirmwareForgot", "InvalidResult", said)
+
+    # ---- what changes it
+
+    def bcdedit(self, arguments: Sequence[str]) -> tuple[int, str]:
+        """bcdedit.exe: its exit code and what it prints."""
+        match list(arguments):
+            case ["/enum", "firmware"]:
+                return 0, self._enumerated()
+            case ["/set", "{fwbootmgr}", "bootsequence", asked]:
+                with self.host.changing("bcdedit.exe"):
+                    entries = {self.bcd_id(entry): entry["entry"] for entry in self.boot["entries"]}
+                    if not self.physics.forgets:
+                        self.boot["next"] = entries[asked]
+                    return 0, "The operation completed successfully."
+            case ["/deletevalue", "{fwbootmgr}", "bootsequence"]:
+                with self.host.changing("bcdedit.exe"):
+                    if self.boot["next"] is None:
+                        return _NOT_SET
+                    self.boot["next"] = None
+                    return 0, "The operation completed successfully."
+        raise self.host.fail("not-stood-in", "bcdedit.exe", what=" ".join(arguments))
+
+    @staticmethod
+    def bcd_id(entry: Mapping[str, Any]) -> str:
+        """The name of an entry in bcdedit."""
+        return "{bootmgr}" if entry["path"] == WINDOWS_LOADER else "{" + made_guid("bcd", entry["entry"]) + "}"
+
+    def _enumerated(self) -> str:
+        manager, title, word = _BCD.get(str(self.host.lab.language)[:2], _BCD["en"])
+        ids = {entry["entry"]: self.bcd_id(entry) for entry in self.boot["entries"]}
+        order = "\r\n".join(f"{'' if place else 'displayorder':<24}{id_}" for place, id_ in enumerate(ids.values()))
+        once = [f"{'bootsequence':<24}{ids[self.boot['next']]}"] if self.boot["next"] in ids else []
+        lines = [manager, "-" * len(manager), f"{word:<24}{{fwbootmgr}}", order, *once, f"{'timeout':<24}2"]
+        blocks = ["\r\n".join(lines)]
+        for entry in self.boot["entries"]:
+            lines = [f"{word:<24}{self.bcd_id(entry)}", f"{'device':<24}partition=\\Device\\HarddiskVolume1"]
+            lines += [f"{'path':<24}{entry['path']}"] if entry["path"] else []
+            blocks.append("\r\n".join([title, "-" * len(title), *lines, f"{'description':<24}{entry['description']}"]))
+        return "\r\n\r\n".join(blocks) + "\r\n"
+
+    def make_entry(self, description: str, partition: str, path: str) -> str:
+        """The digits of a new entry, last in the order. Raises CmdletError where the firmware forgets it."""
+        taken = {entry["entry"] for entry in self.boot["entries"]}
+        number = next(digits for each in range(16, 256) if (digits := f"{each:04X}") not in taken)
+        with self.host.changing("Write-WinhostFirmwareVariable"):
+            if self.physics.forgets:
+                said = "The firmware took a boot order and has another one."
+                raise own_error("FirmwareForgot", "InvalidResult", said)
+            entry = {"entry": number, "description": description, "active": True, "partition": partition, "path": path}
+            self.boot["entries"] = [*self.boot["entries"], entry]
+            self.boot["order"] = [*self.boot["order"], number]
+        return number
+
+    @as_cmdlet("Write-WinhostFirmwareVariable")
+    def remove_entry(self, number: str) -> None:
+        """Remove an entry from the order and from the list."""
+        self.boot["order"] = [each for each in self.boot["order"] if each != number]
+        self.boot["entries"] = [each for each in self.boot["entries"] if each["entry"] != number]
+
+    @as_cmdlet("Write-WinhostFirmwareVariable")
+    def write(self, name: str, value: bytes) -> None:
+        """A variable, as the script writes it; empty takes it away."""
+        if self.physics.forgets:
+            return
+        if name == "BootOrder":
+            self._reorder([f"{each:04X}" for each in struct.unpack(f"<{len(value) // 2}H", value)])
+        elif value:
+            self._pending[name[4:]] = read_load_option(name[4:], value)
+        else:
+            self._pending.pop(name[4:], None)
+
+    def _reorder(self, order: list[str]) -> None:
+        known = {entry["entry"]: entry for entry in self.boot["entries"]} | self._pending
+        self.boot["order"] = order
+        self.boot["entries"] = [known[each] for each in order if each in known]
+
+    def own_entry(self, name: str, record: Mapping[str, Json]) -> str | None:
+        """The digits of an entry that winhost has a record of, whatever they are by now."""
+        wanted = (f"winhost-{name}", record["partition"], str(record["path"]).casefold())
+        for each in self.boot["entries"]:
+            if (each["description"], each["partition"], str(each["path"]).casefold()) == wanted:
+                return str(each["entry"])
+        return None
+
+    def _own_entries(self) -> Iterator[Record]:
+        for name, record in self.all_kept("boot"):
+            found = self.own_entry(name, record)
+            yield Record({"made": True if found else None, "entry": found, **record}, {"name": name})
+
+    @property
+    def kind(self) -> str:
+        """The kind of the firmware, by default `bios` where the system disk has an MBR."""
+        styles = {r.state["style"] for r in self.host.instances("Disk") if r.state["system"]}
+        return str(self._stated.get("FirmwareBoot", {}).get("kind", "bios" if "MBR" in styles else "uefi"))
+
+    @property
+    def boot(self) -> dict[str, Json]:
+        """The state of resource FirmwareBoot."""
+        if self._boot is None:
+            self._boot = {**(_NO_BOOT if self.kind == "bios" else self._windows_alone()), "kind": self.kind}
+            self._boot |= self._stated.get("FirmwareBoot", {})
+        return self._boot
+
+    def _windows_alone(self) -> dict[str, Json]:
+        system = (r.key["partition"] for r in self.host.instances("Partition") if r.state["system"])
+        entry = {
+            "entry": "0000",
+            "description": "Windows Boot Manager",
+            "active": True,
+            "partition": next(system, None),
+            "path": WINDOWS_LOADER,
+        }
+        return {"current": "0000", "next": None, "order": ["0000"], "entries": [entry]}
+
+    @property
+    def secure_boot(self) -> Mapping[str, Json]:
+        """The state of resource SecureBoot."""
+        uefi = self.kind == "uefi"
+        usual: Mapping[str, Json] = {
+            "state": "on" if uefi else "unsupported",
+            "authorities": list(_TRUSTED) if uefi else [],
+            "revoked": 431 if uefi else 0,
+        }
+        return {**usual, **self._stated.get("SecureBoot", {})}
+
+    def variable(self, name: str, space: str) -> bytes | None:
+        """Its bytes, or None where there is no such variable."""
+        made = self._variables().get((space, name))
+        waiting = self._pending.get(name.removeprefix("Boot")) if space == GLOBAL else None
+        return load_option(waiting) if waiting else made() if made else None
+
+    def secure_variable(self, name: str) -> bytes:
+        """The bytes that Get-SecureBootUEFI returns. Raises CmdletError where there is no such variable, or none at
+        all.
+        """
+        found = self.secure_boot
+        state = found["state"]
+        if self.kind == "bios":
+            raise self.host.fail("no-firmware-variables", "Get-SecureBootUEFI")
+        made: Mapping[str, Callable[[], bytes | None]] = {
+            "SetupMode": lambda: b"\0",
+            "SecureBoot": lambda: None if state == "unsupported" else bytes([state == "on"]),
+            "db": lambda: authorities(found["authorities"]),
+            "dbx": lambda: revoked(found["revoked"]),
+        }
+        value = made[name]()
+        if not value:
+            raise self.host.fail("no-such-variable", "Get-SecureBootUEFI")
+        return value
+
+    def _variables(self) -> Mapping[tuple[str, str], Callable[[], bytes | None]]:
+        boot = self.boot
+        entries: Iterable[Mapping[str, Any]] = boot["entries"]
+        return {
+            (GLOBAL, "BootOrder"): lambda: numbers(boot["order"]),
+            (GLOBAL, "BootCurrent"): lambda: numbers([boot["current"]]) if boot["current"] else None,
+            (GLOBAL, "BootNext"): lambda: numbers([boot["next"]]) if boot["next"] else None,
+            **{(GLOBAL, f"Boot{each['entry']}"): lambda each=each: load_option(each) for each in entries},  # type: ignore[misc]
+        }
+
+
+def _alike(entry: Mapping[str, Any]) -> tuple[Json, Json]:
+    """The values by which bcdedit tells entries apart."""
+    return entry["description"], entry["path"]
+
+
+_NOT_READ = own_error(
+    "NotRead", "OperationStopped", "Boot variables are not read with the whole host: that would start a C# compiler."
+)
+_NO_BOOT: Mapping[str, Json] = {"current": None, "next": None, "order": [], "entries": []}
+
+
+_X509 = UUID("a5c059a1-94e4-4aa7-87b5-ab155c2bf072")
+_SHA256 = UUID("c1c41626-504c-4092-aca9-41f936934328")
+_OWNER = UUID("77fa9abd-0359-4d32-bd60-28f4e78f784b").bytes_le
+_END = b"\x7f\xff\x04\x00"
+_BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def numbers(order: Iterable[str]) -> bytes:
+    """BootOrder, BootNext or BootCurrent."""
+    return b"".join(struct.pack("<H", int(entry, 16)) for entry in order)
+
+
+def load_option(entry: Mapping[str, Any], optional: bytes = b"") -> bytes:
+    """A Boot#### variable."""
+    path = b""
+    if entry["partition"] is not None:
+        path += (
+            b"\x04\x01" + struct.pack("<HIQQ", 42, 1, 2048, 532480) + UUID(entry["partition"]).bytes_le + b"\x02\x02"
+        )
+    if entry["path"] is not None:
+        name = _text(entry["path"])
+        path += b"\x04\x04" + struct.pack("<H", 4 + len(name)) + name
+    path += _END
+    return struct.pack("<IH", int(entry["active"]), len(path)) + _text(entry["description"]) + path + optional
+
+
+def read_load_option(entry: str, option: bytes) -> dict[str, Any]:
+    """The entry that a Boot#### variable of this form tells of."""
+    end = 6
+    while option[end : end + 2] != b"\0\0":
+        end += 2
+    found: dict[str, Any] = {"entry": entry, "description": option[6:end].decode("utf-16-le"), "active": option[0] == 1}
+    found |= {"partition": None, "path": None}
+    path = option[end + 2 :]
+    while path[:2] != b"\x7f\xff":
+        length = struct.unpack_from("<H", path, 2)[0]
+        if path[:2] == b"\x04\x01":
+            found["partition"] = str(UUID(bytes_le=path[24:40]))
+        else:
+            found["path"] = path[4:length].decode("utf-16-le").rstrip("\0")
+        path = path[length:]
+    return found
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-16-le") + b"\x00\x00"
+
+
+def authorities(names: Iterable[str]) -> bytes:
+    """`db` with certificates of these names."""
+    return b"".join(_list(_X509, [_certificate(name)]) for name in names)
+
+
+def revoked(count: int) -> bytes:
+    """`dbx` with as many hashes of programs."""
+    return _list(_SHA256, [number.to_bytes(32, "big") for number in range(count)]) if count else b""
+
+
+def _list(kind: UUID, each: list[bytes]) -> bytes:
+    size = 16 + len(each[0])
+    body = b"".join(_OWNER + data for data in each)
+    return kind.bytes_le + struct.pack("<III", 28 + len(body), 0, size) + body
+
+
+@once
+def _certificate(name: str) -> bytes:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Microsoft Corporation"),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+    unsigned = x509.CertificateBuilder(subject, subject, key.public_key(), 1, _BEGIN, _BEGIN.replace(year=2039))
+    return unsigned.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)

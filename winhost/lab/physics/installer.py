@@ -1,0 +1,212 @@
+"""Ubuntu's installer on a simulated host, as Windows put it onto a partition, and which system the firmware starts."""
+
+import gzip
+import json
+import re
+import zlib
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from pydantic import Field
+
+from winhost.core.answers import Json, Record
+from winhost.lab.physics.disks import Disks
+from winhost.lab.physics.firmware import FirmwarePart
+from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
+from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
+from winhost.model.written import Closed
+from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
+
+MARK = "EFI\\ubuntu\\winhost.txt"
+TICKET = "winhost\\fetch.json"
+_PATH = re.compile(r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,4}")
+_OF_WINDOWS = "System Volume Information\\"
+_PARTS = ("partition", "image", "files", "user", "address")
+_LONGEST_TICKET = 4096
+_OF_LINUX = re.compile(r"\\(ubuntu\\(shim|grub)|debian\\shim)x64\.efi\Z", re.IGNORECASE)
+
+
+class InstallerPhysics(Closed):
+    """`lab: {found: {installer: …}}` in a host file."""
+
+    image: tuple[str, ...] = Field(
+        default=(".disk\\info", "casper\\vmlinuz", "EFI\\boot\\bootx64.efi", "boot\\grub\\grub.cfg"),
+        description="the files of every image that is mounted",
+    )
+
+
+class InstallerPart(Part):
+    """The installer of one host. Its record is in the registry, under `ubuntu ubuntu`."""
+
+    for_administrators = ("RunningSystem", "UbuntuInstaller")
+
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
+        self.physics = InstallerPhysics.model_validate(host.lab.found.get("installer", {}))
+        self.mounted: set[str] = set()  # paths of images
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        return {"RunningSystem": lambda: [self._running()], "UbuntuInstaller": self._installers}
+
+    # ---- as resources that are set
+
+    def changes(self) -> Mapping[str, Change]:
+        return {"RunningSystem": self.set_running, "UbuntuInstaller": self.set_installer}
+
+    def set_running(self, asked: SetCall) -> bool:
+        """Choose the system that the firmware starts next. Return True for the Linux, which takes a restart."""
+        firmware, now = self.host.part(FirmwarePart), self._running().state
+        firmware.check_uefi()
+        if asked.desired["system"] == WINDOWS:
+            if now["system"] == LINUX_NEXT:
+                firmware.set_next(None)
+            return False
+        linux = self.linux_entries()
+        wanted = linux[0]["entry"] if linux else now["installer"]
+        if wanted is None:
+            said = "No boot entry starts a Linux, or an installer of one that winhost made."
+            raise own_error("NoLinux", "ObjectNotFound", said)
+        if firmware.boot["next"] != wanted:
+            firmware.set_next(wanted)
+        return True
+
+    def set_installer(self, asked: SetCall) -> None:
+        """Its files are put onto the partition or taken away, and the ticket at the moment of use."""
+        desired = asked.desired
+        if asked.key["name"] != "ubuntu":
+            raise bad_request("winhost makes the installer ubuntu.")
+        asked.check_data()
+        record = self.kept("ubuntu", "ubuntu")
+        if desired.get("made") is False:
+            self._remove(record)
+            return
+        if "made" in desired:
+            record = self._make({**(record or {}), **desired})
+        elif set(_PARTS) & set(desired) or record is None or not record["complete"]:
+            raise wrong_place("There is no finished installer on this host, or another one: set made.")
+        if "host_key" in desired:
+            record["host_key"] = desired["host_key"]
+            self.keep("ubuntu", "ubuntu", record)
+        if "ticket" in desired:
+            self._hand_over(record, desired["ticket"], asked.secret)
+
+    def _remove(self, record: Kept | None) -> None:
+        if record is not None and (guid := self.partition(record["partition"])) is not None:
+            self._disks.unprotect(guid)
+            self._disks.clear(guid)
+        self.keep("ubuntu", "ubuntu", None)
+
+    def _make(self, wanted: Mapping[str, Any]) -> Kept:
+        parts = {part: wanted.get(part) for part in _PARTS}
+        if None in [parts[part] for part in _PARTS if part != "address"]:
+            raise bad_request("An installer is made of an image, on a partition, with files beside it and for a user.")
+        disks, guid = self._disks, str(parts["partition"])
+        if self.partition(guid) is None:
+            said = f"{guid} is not the partition that winhost made for an installer."
+            raise own_error("WrongPlace", "ObjectNotFound", said)
+        self.host.software.staged_path(str(parts["image"])[:64])
+        texts = _unpacked(str(parts["files"]))
+        record = {**parts, "host_key": None, "content": None, "complete": False}
+        self.keep("ubuntu", "ubuntu", record)
+        disks.unprotect(guid)
+        disks.clear(guid)
+        if "casper\\vmlinuz" not in self.physics.image:
+            said = "This image is not an installer of Ubuntu Server: it has no casper\\vmlinuz."
+            raise own_error("NoInstaller", "InvalidData", said)
+        staged = dict.fromkeys(self.physics.image, b"")
+        staged |= {path.replace("/", "\\"): text.encode() for path, text in texts.items()}
+        for path, data in staged.items():
+            disks.put_file(guid, path, data)
+        record |= {"content": _content(staged), "complete": True}
+        self.keep("ubuntu", "ubuntu", record)
+        return record
+
+    def _hand_over(self, record: Kept, ticket: Json, secret: str) -> None:
+        disks, guid = self._disks, self.partition(record["partition"])
+        if guid is None:
+            raise own_error("WrongPlace", "ObjectNotFound", "The partition of the installer is not there any more.")
+        if ticket is not None and (len(secret) > _LONGEST_TICKET or sha256(secret.encode()).hexdigest() != ticket):
+            raise bad_request("The ticket is another than its SHA-256 says.")
+        disks.unprotect(guid)
+        disks.put_file(guid, TICKET, None if ticket is None else secret.encode())
+        if ticket is None:
+            return
+        disks.protect(guid)
+        paths = [str(each["path"]) for each in disks.files_on(guid)]
+        there = {path: disks.file(guid, path) or b"" for path in paths if not path.startswith(_OF_WINDOWS)}
+        if there.pop(TICKET, None) != secret.encode() or _content(there) != record["content"]:
+            said = "Files on the installer's partition are others than winhost put there."
+            raise own_error("NotAsStaged", "InvalidData", said)
+
+    def partition(self, guid: str) -> str | None:
+        """The partition for it with this GUID, where it is as winhost made it."""
+        record = self.kept("partition", "staging")
+        found = self._disks.own_partition(record) if record else None
+        return found if found == guid else None
+
+    @property
+    def _disks(self) -> Disks:
+        given: Disks = self.host.part(Disks)
+        return given
+
+    def _running(self) -> Record:
+        firmware = self.host.part(FirmwarePart)
+        if firmware.kind != "uefi":
+            return Record({"system": WINDOWS, "linux": None, "installer": None})
+        linux = self.linux_entries()
+        own = [each for each in self.host.instances("OwnBootEntry") if each.key["name"] == "installer"]
+        installer = own[0].state["entry"] if own else None
+        after = firmware.boot["next"]
+        coming = after is not None and after in (*(each["entry"] for each in linux), installer)
+        state = {"linux": linux[0]["path"] if linux else None, "installer": installer}
+        return Record({"system": LINUX_NEXT if coming else WINDOWS, **state})
+
+    def linux_entries(self) -> list[Mapping[str, Json]]:
+        """Boot entries that start a Linux, in the order of the firmware."""
+        home = self._home()
+        there = [each for each in self.host.part(FirmwarePart).boot["entries"] if home in ("any", each["partition"])]
+        return [each for each in there if _OF_LINUX.search(str(each["path"]))]
+
+    def _home(self) -> str | None:
+        """The EFI partition that the Linux is started from; None where winhost made a place for one still to come."""
+        made = self.kept("partition", "linux")
+        if made is None:
+            return "any"
+        mark = sha256(f"{made['label']}\n".encode()).hexdigest()
+        for record in self.host.instances("EfiVolume"):
+            guid = record.key["partition"]
+            if any((each["path"], each["sha256"]) == (MARK, mark) for each in self._disks.files_on(guid)):
+                given: str | None = guid
+                return given
+        return None
+
+    def _installers(self) -> Iterator[Record]:
+        record = self.kept("ubuntu", "ubuntu")
+        if record is None:
+            return
+        guid = self.partition(str(record["partition"]))
+        record.pop("content")
+        complete = record.pop("complete") is True and guid is not None
+        ticket = self._disks.file(guid, TICKET) if complete and guid else None
+        told = {"ticket": sha256(ticket).hexdigest() if ticket else None, "made": True if complete else None}
+        yield Record({**record, **told}, {"name": "ubuntu"})
+
+
+def _unpacked(packed: str) -> dict[str, str]:
+    try:
+        texts: Json = json.loads(gzip.decompress(b64decode(packed, validate=True)))
+    except (ValueError, OSError, EOFError, zlib.error):
+        texts = None
+    found: Mapping[str, Json] = texts if isinstance(texts, dict) else {"": None}
+    for path, text in found.items():
+        if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")) or not isinstance(text, str):
+            raise bad_request("files are texts by their paths: JSON, as gzip in base64.")
+    return {path: str(text) for path, text in found.items()}
+
+
+def _content(files: Mapping[str, bytes]) -> str:
+    """One hash of all paths, which have no case there, and contents."""
+    lines = sorted(f"{path.lower()} {sha256(data).hexdigest()}" for path, data in files.items())
+    return sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,148 @@
+"""Power plans, sleep states, the power source and the hardware clock of a simulated host; powercfg.exe changes them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from pydantic import Field
+
+from winhost.core.answers import Json, Record
+from winhost.lab.physics.parts import Change, Host, Part, SetCall
+from winhost.lab.physics.windows_errors import WindowsObject, of_type, own_error
+from winhost.model.written import Closed
+
+_SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
+_SETTINGS = {
+    "29f6c1db-86da-48c5-9fdb-f2b67b1f44da": "standby",
+    "9d7815a6-7ee4-497e-8888-515a05f02364": "hibernate",
+}
+_S0 = {"en": "Standby (S0 Low Power Idle) Network Connected", "de": "Standby (S0 Niedriger Energieleerlauf)"}
+_CONTROL = "SYSTEM\\CurrentControlSet\\Control"
+_FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
+
+
+class PowerPlanPhysics(Closed):
+    """`lab: {found: {power_plans: …}}` in a host file."""
+
+    refuses: bool = Field(default=False, description="powercfg.exe changes nothing, as under a group policy")
+
+
+class SleepPhysics(Closed):
+    """`lab: {found: {sleep_states: …}}` in a host file."""
+
+    refuses: bool = Field(default=False, description="its firmware cannot hibernate")
+
+
+class Power(Part):
+    """The plans of a host, by the GUIDs of their schemes, and its sleep states. Values that a host file does not state
+    are those of a new Windows: a client hibernates, and starts fast.
+    """
+
+    administrators_set = ("PowerPlan", "FastStartup")
+
+    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+        super().__init__(host)
+        self._fixed = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {})).refuses
+        self._cannot_hibernate = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {})).refuses
+        self._plans = {record.key["scheme"]: dict(record.state) for record in initial.get("PowerPlan", ())}
+        usual: Mapping[str, dict[str, Json]] = {
+            "FastStartup": {"hibernation": host.is_client, "fast_startup": host.is_client},
+            "PowerSource": {"batteries": 0, "on_battery": False},
+            "HardwareClock": {"utc": False},
+        }
+        self._states = {name: state | {k: v for r in initial.get(name, ())[:1] for k, v in r.state.items()}
+                        for name, state in usual.items()}  # fmt: skip
+        host.cim_classes |= {
+            "Win32_PowerPlan": self._listed,
+            "Win32_PowerSettingDataIndex": self._indexes,
+            "Win32_Battery": self._batteries,
+        }
+        host.registry_keys.append(self._keys)
+        host.registry_writers[_FAST_STARTUP] = self._write
+        host.programs["powercfg.exe"] = self.powercfg
+
+    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
+        plans = lambda: (Record(dict(state), {"scheme": s}) for s, state in self._plans.items())  # noqa: E731
+        states = {name: lambda name=name: [Record(dict(self._states[name]))] for name in self._states}
+        return {"PowerPlan": plans, **states}
+
+    def changes(self) -> Mapping[str, Change]:
+        return {"PowerPlan": self.set_plan, "FastStartup": self.set_fast_startup}
+
+    def set_plan(self, asked: SetCall) -> None:
+        scheme, desired = asked.key["scheme"], asked.desired
+        for setting, name in _SETTINGS.items():
+            if name in desired:
+                self._run("/setacvalueindex", scheme, _SLEEP, setting, str(desired[name]))
+        if self._plans[scheme]["active"]:
+            self._run("/setactive", scheme)
+
+    def set_fast_startup(self, asked: SetCall) -> None:
+        if "hibernation" in asked.desired:
+            self._run("/hibernate", "on" if asked.desired["hibernation"] else "off")
+        if "fast_startup" in asked.desired:
+            with self.host.changing("Write-WinhostRegistry"):
+                self._write("HiberbootEnabled", asked.desired["fast_startup"])
+
+    def _run(self, *arguments: str) -> None:
+        """Raises CmdletError."""
+        code, output = self.powercfg(arguments)
+        if code:
+            raise own_error("PowerPlanRefused", "InvalidOperation", f"powercfg.exe: {code} {output}")
+
+    def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
+        """powercfg.exe: its exit code and what it prints."""
+        if list(arguments) == ["/a"]:
+            return 0, self._sleep_states()
+        with self.host.changing("powercfg.exe"):
+            match list(arguments):
+                case ["/hibernate", _] if self._cannot_hibernate:
+                    return 1, "Hibernation failed with the following error: The request is not supported."
+                case ["/hibernate", desired]:
+                    self._states["FastStartup"]["hibernation"] = desired == "on"
+                case ["/setacvalueindex", *_] if self._fixed:
+                    return 1, "This operation is disabled by group policy."
+                case ["/setacvalueindex", scheme, _, setting, seconds]:
+                    self._plans[scheme][_SETTINGS[setting]] = int(seconds)
+                case ["/setactive", scheme]:
+                    for each, state in self._plans.items():
+                        state["active"] = each == scheme
+                case _:
+                    raise self.host.fail("not-stood-in", "powercfg.exe", what=" ".join(arguments))
+        return 0, ""
+
+    def _sleep_states(self) -> str:
+        modern = any(state["modern_standby"] is True for state in self._plans.values())
+        s0 = f"    {_S0.get(str(self.host.lab.language)[:2], _S0['en'])}\r\n"
+        reason = "\tThe system firmware does not support this standby state.\r\n"
+        available, missing = (s0, "") if modern else ("", s0 + reason)
+        return f"Available:\r\n{available}    Hibernate\r\n\r\nNot available:\r\n{missing}    Standby (S1)\r\n{reason}"
+
+    def _write(self, name: str, value: Json) -> None:
+        assert name == "HiberbootEnabled"
+        self._states["FastStartup"]["fast_startup"] = bool(value)
+
+    # ---- CIM and the registry
+
+    def _listed(self) -> Iterator[WindowsObject]:
+        for scheme, state in self._plans.items():
+            told = {"ElementName": state["name"], "IsActive": state["active"]}
+            yield WindowsObject(None, {"InstanceID": f"Microsoft:PowerPlan\\{{{scheme}}}", **told})
+
+    def _indexes(self) -> Iterator[WindowsObject]:
+        for scheme, state in self._plans.items():
+            for setting, name in _SETTINGS.items():
+                for source, value in (("AC", state[name]), ("DC", 180)):
+                    if isinstance(value, int):
+                        instance = f"Microsoft:PowerSettingDataIndex\\{{{scheme}}}\\{source}\\{{{setting}}}"
+                        yield WindowsObject(None, {"InstanceID": instance, "SettingIndexValue": value})
+
+    def _keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
+        state = self._states["FastStartup"]
+        yield f"{_CONTROL}\\Power", {"HibernateEnabled": int(bool(state["hibernation"]))}
+        yield _FAST_STARTUP, {"HiberbootEnabled": int(bool(state["fast_startup"]))}
+        utc = 1 if self._states["HardwareClock"]["utc"] else None
+        yield f"{_CONTROL}\\TimeZoneInformation", {"RealTimeIsUniversal": utc}
+
+    def _batteries(self) -> Iterator[WindowsObject]:
+        power = self._states["PowerSource"]
+        for _ in range(int(power["batteries"])):
+            yield of_type("Win32_Battery", BatteryStatus=1 if power["on_battery"] else 2)

@@ -1,0 +1,397 @@
+"""The shells of a host: a runspace pool of PSRP with its pipelines, and Windows' remote shell (WinRS) with programs.
+
+The one program is powershell.exe with a text that reads parts of an agent and a request from the standard input; what
+it would do with them is asked of the host, as in a runspace of PowerShell remoting. MS-WSMV, section 3.1.4.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import threading
+import time
+import uuid
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from psrpcore import (
+    CreatePipelineEvent,
+    GetCommandMetadataEvent,
+    PowerShell,
+    PSRPPayload,
+    ServerPipeline,
+    ServerRunspacePool,
+    StreamType,
+)
+from psrpcore.types import (
+    ErrorCategory,
+    ErrorCategoryInfo,
+    ErrorRecord,
+    NETException,
+    PipelineState,
+    PSInvocationState,
+)
+
+from winhost.core.dataclass import dataclass
+from winhost.lab.wire.served_host import Closing, ConnectionDropped, PipelineError, RemoteCommand, Runspace
+from winhost.lab.wire.wsman import Request, command_not_found, malformed, read_base64, timed_out
+
+_ENVELOPE_OVERHEAD_BYTES = 4_096
+_STREAM_OVERHEAD_BYTES = 256
+_TICK_S = 0.01  # a waiting Receive notices a reboot as late as this
+
+
+class Stream(enum.StrEnum):
+    OUT = "stdout"
+    ERROR = "stderr"
+
+
+Chunk = tuple[Stream, bytes]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """The content of one answer to Receive. `done`: the command has ended and nothing is left.
+
+    exit_code: of a process; none of a pipeline.
+    """
+
+    chunks: tuple[Chunk, ...]
+    done: bool
+    exit_code: int | None = None
+
+
+class Outbox:
+    """Belongs to one receiver. `changed` guards it, held by whoever calls; `alive`: is the machine still up?"""
+
+    def __init__(self, changed: threading.Condition, alive: Callable[[], bool]) -> None:
+        self.stop = threading.Event()
+        self._changed = changed
+        self._alive = alive
+        self._chunks: deque[Chunk] = deque()
+        self._ended = False
+        self._exit_code: int | None = None
+        self._receivers = 0
+        self._sent: tuple[str, Parcel] | None = None
+
+    def put(self, stream: Stream, data: bytes) -> None:
+        self._chunks.append((stream, data))
+
+    def end(self, exit_code: int | None = None) -> None:
+        self._ended, self._exit_code = True, exit_code
+
+    def receive(self, request: Request) -> Parcel:
+        """Waits for output as long as the request says.
+
+        Raises the fault of WinRM when there is none by then; ConnectionDropped when the machine goes down or the same
+        output is asked for again. A message that is sent again, as clients do after a read timeout, gets its answer
+        again: output taken by the first one would be lost otherwise.
+        """
+        deadline = time.monotonic() + request.operation_timeout
+        if self._sent is not None and self._sent[0] == request.message_id:
+            return self._sent[1]
+        self._await_output(deadline)
+        parcel = self._take(request.max_envelope_bytes)
+        self._sent = (request.message_id, parcel)
+        return parcel
+
+    def _await_output(self, deadline: float) -> None:
+        self._receivers += 1
+        me = self._receivers
+        while not self._chunks and not self._ended:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise timed_out()
+            self._changed.wait(min(left, _TICK_S))
+            if self._receivers != me or not self._alive():
+                raise ConnectionDropped
+
+    def _take(self, limit_bytes: int) -> Parcel:
+        bytes_left = limit_bytes - _ENVELOPE_OVERHEAD_BYTES
+        taken = [self._chunks.popleft()] if self._chunks else []
+        bytes_left -= sum(map(_size_as_text, taken))
+        while self._chunks and _size_as_text(self._chunks[0]) <= bytes_left:
+            taken.append(self._chunks.popleft())
+            bytes_left -= _size_as_text(taken[-1])
+        done = self._ended and not self._chunks
+        return Parcel(tuple(taken), done, self._exit_code if done else None)
+
+
+def _size_as_text(chunk: Chunk) -> int:
+    return len(chunk[1]) * 4 // 3 + _STREAM_OVERHEAD_BYTES
+
+
+log = logging.getLogger(__name__)
+
+_FRAGMENT_BYTES = 32_768  # what Windows sends, whatever the client could take
+
+
+class Shell:
+    """A shell that a client opened to run commands in; each kind reads its own messages. `alive` says whether the
+    machine that it runs on is still up, in the same boot.
+    """
+
+    def __init__(self, shell_id: str, owner: str, alive: Callable[[], bool]) -> None:
+        self.shell_id = shell_id
+        self.owner = owner
+        self.alive = alive
+        self._changed = threading.Condition()  # guards the outboxes, and what a kind has beside them
+        self._outboxes: dict[str, Outbox] = {}
+
+    def command(self, request: Request) -> str:
+        """Begins a command; its identifier."""
+        raise NotImplementedError
+
+    def send(self, request: Request) -> None:
+        raise NotImplementedError
+
+    def receive(self, command_id: str, request: Request) -> Parcel:
+        """Output of a command. Raises as Outbox.receive does."""
+        with self._changed:
+            return self._outbox(command_id).receive(request)
+
+    def interrupt(self, command_id: str) -> None:
+        """Ctrl-C: the command ends as stopped, as soon as the host heeds it."""
+        with self._changed:
+            self._outbox(command_id).stop.set()
+
+    def terminate(self, command_id: str) -> None:
+        """Nobody wants the output any more. Unlike Ctrl-C, this comes after the end of a command, too."""
+        with self._changed:
+            self._outbox(command_id).stop.set()
+            del self._outboxes[self._read_id(command_id)]
+
+    def close(self) -> None:
+        with self._changed:
+            for outbox in self._outboxes.values():
+                outbox.stop.set()
+
+    def _outbox(self, command_id: str) -> Outbox:
+        outbox = self._outboxes.get(self._read_id(command_id))
+        if outbox is None:
+            raise command_not_found()
+        return outbox
+
+    def _read_id(self, command_id: str) -> str:
+        return command_id
+
+
+class PowerShellShell(Shell):
+    """A pool of one runspace; output of the pool itself is that of a command without identifier."""
+
+    def __init__(self, shell_id: str, owner: str, runspace: Runspace, alive: Callable[[], bool]) -> None:
+        super().__init__(shell_id, owner, alive)
+        self._runspace = runspace
+        self._runspace_is_taken = threading.Lock()
+        self._pool = ServerRunspacePool()
+        self._outboxes[""] = Outbox(self._changed, alive)
+
+    def command(self, request: Request) -> str:
+        """Begins a pipeline: the first fragment of its script comes with it, and more may be sent."""
+        command_id = request.content("rsp:CommandLine").get("CommandId", "")
+        identifier = self._read_id(command_id)
+        with self._changed:
+            if identifier in self._outboxes:
+                raise malformed(f"CommandId {command_id} is in use")
+            # The pool refuses the CREATE_PIPELINE message of a pipeline that it does not know yet.
+            ServerPipeline(self._pool, uuid.UUID(identifier))
+            self._outboxes[identifier] = Outbox(self._changed, self.alive)
+            self.feed(read_base64(request.content("rsp:CommandLine/rsp:Arguments")))
+        return command_id
+
+    def send(self, request: Request) -> None:
+        self.feed(read_base64(request.content("rsp:Send/rsp:Stream")))
+
+    def feed(self, data: bytes) -> None:
+        """Takes in fragments of the client; pipelines start as soon as they are complete."""
+        with self._changed:
+            self._pool.receive_data(PSRPPayload(data, StreamType.default, None))
+            while (event := self._pool.next_event()) is not None:
+                if isinstance(event, CreatePipelineEvent):
+                    self._start(self._pool.pipeline_table[event.pipeline_id], event.pipeline)
+                elif isinstance(event, GetCommandMetadataEvent):
+                    self._end(self._pool.pipeline_table[event.pipeline_id], _unsupported("command metadata"))
+            self._flush()
+
+    def close(self) -> None:
+        super().close()
+        if isinstance(self._runspace, Closing):
+            self._runspace.close()
+
+    def _read_id(self, command_id: str) -> str:
+        try:
+            return str(uuid.UUID(command_id)) if command_id else ""
+        except ValueError:
+            raise malformed(f"CommandId {command_id!r} is no UUID") from None
+
+    def _start(self, pipeline: ServerPipeline, asked: PowerShell) -> None:
+        stop = self._outboxes[str(pipeline.pipeline_id)].stop
+        threading.Thread(target=self._run, args=(pipeline, asked, stop), daemon=True).start()
+
+    def _run(self, pipeline: ServerPipeline, asked: PowerShell, stop: threading.Event) -> None:
+        with self._runspace_is_taken:
+            with self._changed:
+                pipeline.start()
+            error = self._invoke(pipeline, asked, stop)
+            with self._changed:
+                if stop.is_set():
+                    self._finish(pipeline, pipeline.stop)
+                else:
+                    self._end(pipeline, error)
+
+    def _invoke(self, pipeline: ServerPipeline, asked: PowerShell, stop: threading.Event) -> PipelineError | None:
+        try:
+            if not asked.no_input:
+                raise _unsupported("pipeline input")
+            self._write(pipeline, self._runspace.invoke(_read_commands(asked), stop))
+        except PipelineError as error:
+            return error
+        except Exception as error:  # a bug of the simulated host; the client must not wait for ever
+            log.exception("the simulated host failed")
+            return PipelineError(f"The simulated host failed: {error!r}", "SimulatedHostFailed")
+        return None
+
+    def _write(self, pipeline: ServerPipeline, outputs: Iterable[object]) -> None:
+        at_once = isinstance(outputs, list | tuple)
+        for output in outputs:
+            with self._changed:
+                pipeline.write_output(output)
+                if not at_once:
+                    self._flush()
+
+    def _end(self, pipeline: ServerPipeline, error: PipelineError | None) -> None:
+        if error is None:
+            self._finish(pipeline, pipeline.complete)
+        else:
+            self._finish(pipeline, lambda: _fail(pipeline, error))
+
+    def _finish(self, pipeline: ServerPipeline, change_state: Callable[[], None]) -> None:
+        change_state()
+        pipeline.close()
+        outbox = self._outboxes.get(str(pipeline.pipeline_id))
+        if outbox is not None:
+            outbox.end()
+        self._flush()
+
+    def _flush(self) -> None:
+        while (payload := self._pool.data_to_send(_FRAGMENT_BYTES)) is not None:
+            outbox = self._outboxes.get(str(payload.pipeline_id or ""))
+            if outbox is not None:
+                outbox.put(Stream.OUT, payload.data)
+        self._changed.notify_all()
+
+
+def _read_commands(asked: PowerShell) -> list[RemoteCommand]:
+    return [
+        RemoteCommand(
+            text=str(command.command_text),
+            is_script=bool(command.is_script),
+            parameters={str(name): value for name, value in command.parameters if name},
+            arguments=tuple(value for name, value in command.parameters if not name),
+        )
+        for command in asked.commands
+    ]
+
+
+def _unsupported(what: str) -> PipelineError:
+    return PipelineError(f"The lab does not support {what}.", "LabNotSupported", "NotImplemented")
+
+
+def _fail(pipeline: ServerPipeline, error: PipelineError) -> None:
+    # psrpcore has methods for completed and stopped pipelines, none for failed ones.
+    pipeline.state = PSInvocationState.Failed
+    record = ErrorRecord(
+        Exception=NETException(Message=error.message),
+        CategoryInfo=ErrorCategoryInfo(Category=ErrorCategory[error.category], Reason="RuntimeException"),
+        FullyQualifiedErrorId=error.error_id,
+    )
+    state = PipelineState(PipelineState=int(PSInvocationState.Failed), ExceptionAsErrorRecord=record)
+    pipeline.prepare_message(state)
+
+
+URI = "http://schemas.microsoft.com/wbem/wsman/1/windows/shell/cmd"
+
+_PROGRAM, _OPTION = "powershell.exe", "-EncodedCommand"
+_CHUNK_BYTES = 32_768
+_ENDED = -1073741510  # STATUS_CONTROL_C_EXIT: of a process that somebody ended
+
+
+class _Process:
+    def __init__(self, line: str, outbox: Outbox) -> None:
+        self.line = line
+        self.outbox = outbox
+        self.input = bytearray()
+        self.begun = False
+
+
+class RemoteShell(Shell):
+    """`open_runspace` makes a fresh one for each process, which, unlike a pipeline, has no say in its end."""
+
+    def __init__(
+        self, shell_id: str, owner: str, open_runspace: Callable[[], Runspace], alive: Callable[[], bool]
+    ) -> None:
+        super().__init__(shell_id, owner, alive)
+        self._open_runspace = open_runspace
+        self._processes: dict[str, _Process] = {}
+
+    def command(self, request: Request) -> str:
+        command_id = str(uuid.uuid4()).upper()
+        words = [request.text("rsp:CommandLine/rsp:Command"), request.text("rsp:CommandLine/rsp:Arguments")]
+        with self._changed:
+            self._outboxes[command_id] = Outbox(self._changed, self.alive)
+            self._processes[command_id] = _Process(" ".join(words), self._outboxes[command_id])
+        return command_id
+
+    def send(self, request: Request) -> None:
+        stream = request.content("rsp:Send/rsp:Stream")
+        command_id = stream.get("CommandId", "")
+        with self._changed:
+            self._outbox(command_id)
+            process = self._processes[command_id]
+            process.input += read_base64(stream)
+            if stream.get("End") == "true" and not process.begun:
+                process.begun = True
+                threading.Thread(target=self._run, args=(process,), daemon=True).start()
+
+    def _run(self, process: _Process) -> None:
+        message, complained, code = b"", "", 0
+        try:
+            message = self._message(process)
+        except PipelineError as error:
+            complained, code = error.message, 1
+        except Exception as error:  # a bug of the simulated host; the client must not wait for ever
+            log.exception("the simulated host failed")
+            complained, code = f"The simulated host failed: {error!r}", 1
+        if process.outbox.stop.is_set():
+            message, complained, code = b"", "", _ENDED
+        with self._changed:
+            for start in range(0, len(message), _CHUNK_BYTES):
+                process.outbox.put(Stream.OUT, message[start : start + _CHUNK_BYTES])
+            if complained:
+                process.outbox.put(Stream.ERROR, f"{complained}\r\n".encode())
+            process.outbox.end(code)
+            self._changed.notify_all()
+
+    def _message(self, process: _Process) -> bytes:
+        command = _read(process)
+        runspace = self._open_runspace()
+        try:
+            outputs = list(runspace.invoke([command], process.outbox.stop))
+        finally:
+            if isinstance(runspace, Closing):
+                runspace.close()
+        return b"".join(b64encode(str(output).encode()) + b"\r\n" for output in outputs)
+
+
+def _read(process: _Process) -> RemoteCommand:
+    """The agent's text and its request, as one command of a pipeline."""
+    if not process.line.startswith(_PROGRAM) or _OPTION not in process.line:
+        raise PipelineError("The lab runs nothing but powershell.exe with an encoded command.", "LabOneProgram")
+    try:
+        sent = json.loads(process.input.decode("ascii"))
+        script, request = sent["script"], sent["request"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise PipelineError(f"The input is no line of JSON with a script and a request: {error}", "LabInput") from None
+    return RemoteCommand(script, is_script=True, arguments=(request,))

@@ -1,0 +1,241 @@
+"""Find room for Linux on a host's disks, and choose the one that Ubuntu is installed on: of its own, or of Windows."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from winhost.core.answers import MissingFact
+from winhost.core.dataclass import dataclass
+from winhost.model.facts import Instance
+from winhost.model.reason import Refusal
+from winhost.model.units import Bytes, GiB, MiB, about
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, OwnPartition
+from winhost.resources.windows.partition import DYNAMIC, EFI, RESERVED, STORAGE_SPACES, Partition
+from winhost.resources.windows.read_only import Disk, EfiVolume, ResizeLimit
+
+LEAST_FOR_LINUX: Bytes = 64 * GiB  # Ubuntu with driver, container engine, one image of vLLM and one small model
+EFI_SIZE: Bytes = GiB  # of the EFI system partition on a disk of its own
+STAGING_SIZE: Bytes = 8 * GiB  # of the installer's partition, where nothing else is said
+# What Windows keeps. Its own limit is optimistic, and a full system volume installs no updates.
+ABOVE_ITS_LIMIT: Bytes = 10 * GiB
+LEAST_FREE: Bytes = 64 * GiB
+FREE_SHARE = 5  # one part of so many
+# Buses that nothing but Windows boots from as it sees them, or that somebody may pull out.
+PLAIN_BUSES = ("nvme", "sata", "ata")  # between a disk and Linux: no RAID, Storage Spaces, iSCSI or USB
+NOT_PLAIN = ("spaces", "iscsi", "usb", "file backed virtual", "raid", "sd", "mmc")
+_TABLE_AT_THE_END: Bytes = MiB  # the second copy of the GPT is in its last sectors
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes of a disk that no partition has, in whole MiB."""
+
+    disk: str
+    offset: Bytes
+    size: Bytes
+
+
+def place_of(facts: HostFacts, name: str) -> str | None:
+    """The disk, by the GUID of its table, on which winhost made a partition of this name, or began to."""
+    try:
+        made = facts.of(OwnPartition, {"name": name})
+    except MissingFact:
+        return None
+    return made.disk if made is not None and made.made is not False else None
+
+
+def windows_partition(facts: HostFacts) -> Instance[Partition] | None:
+    """The one that Windows runs from. Raises MissingFact."""
+    return next((each for each in facts.all(Partition) if each.state.boot), None)
+
+
+def windows_disk(facts: HostFacts) -> Instance[Disk] | None:
+    """The disk that Windows runs from. Raises MissingFact."""
+    return next((each for each in facts.all(Disk) if each.state.boot), None)
+
+
+def on_disk(facts: HostFacts, guid: str | None) -> list[Instance[Partition]]:
+    """The partitions of a disk by the GUID of its table, in the order of their offsets. Raises MissingFact."""
+    found = (each for each in facts.all(Partition) if guid is not None and each.state.disk == guid)
+    return sorted(found, key=lambda each: each.state.offset)
+
+
+def empty_disks(facts: HostFacts) -> list[Instance[Disk]]:
+    """Plain and healthy disks, large enough for Ubuntu and its installer, on which Windows finds nothing but what it
+    reserves itself. Raises MissingFact.
+    """
+    return [each for each in facts.all(Disk) if _is_empty(facts, each.state)]
+
+
+def _is_empty(facts: HostFacts, disk: Disk) -> bool:
+    if disk.boot or disk.system or disk.offline or disk.read_only or disk.bus.casefold() not in PLAIN_BUSES:
+        return False
+    if disk.health in ("unhealthy", "warning"):
+        return False
+    if disk.size < LEAST_FOR_LINUX + EFI_SIZE + STAGING_SIZE + 2 * MiB:  # the table is at both ends
+        return False
+    kinds = {each.state.type for each in on_disk(facts, disk.guid)}
+    return disk.style == "RAW" or (disk.style == "GPT" and not kinds - {RESERVED})
+
+
+def gaps(facts: HostFacts, disk: Disk) -> Iterator[Gap]:
+    """The free space of a GPT disk, in the order of offsets. Raises MissingFact."""
+    if disk.style != "GPT" or disk.guid is None:
+        return
+    begin = MiB
+    for each in on_disk(facts, disk.guid):
+        yield from _gap(disk.guid, begin, each.state.offset)
+        begin = max(begin, each.state.offset + each.state.size)
+    yield from _gap(disk.guid, begin, disk.size - _TABLE_AT_THE_END)
+
+
+def _gap(disk: str, begin: Bytes, end: Bytes) -> Iterator[Gap]:
+    begin, end = -(-begin // MiB) * MiB, end // MiB * MiB
+    if end > begin:
+        yield Gap(disk, begin, end - begin)
+
+
+def largest_gap(facts: HostFacts) -> Gap | None:
+    """The largest gap on the disk of Windows. Raises MissingFact."""
+    disk = windows_disk(facts)
+    return max(gaps(facts, disk.state), key=lambda gap: gap.size, default=None) if disk else None
+
+
+def floor_of_windows(partition: Partition, limit: ResizeLimit) -> Bytes:
+    """The size below which winhost does not shrink Windows, in whole MiB."""
+    used = partition.size - limit.free
+    floor = max(limit.smallest + ABOVE_ITS_LIMIT, used + max(LEAST_FREE, partition.size // FREE_SHARE))
+    return -(-floor // MiB) * MiB
+
+
+def can_give(facts: HostFacts) -> Bytes:
+    """The bytes that Windows can give of its volume. Raises MissingFact."""
+    partition = windows_partition(facts)
+    limit = facts.of(ResizeLimit, partition.key) if partition else None
+    return max(0, partition.state.size - floor_of_windows(partition.state, limit)) if partition and limit else 0
+
+
+def held_back(facts: HostFacts) -> Bytes:
+    """Free space that Windows could give if nothing unmovable were behind it. Raises MissingFact."""
+    partition = windows_partition(facts)
+    limit = facts.of(ResizeLimit, partition.key) if partition else None
+    if partition is None or limit is None:
+        return 0
+    return max(0, limit.smallest - (partition.state.size - limit.free))
+
+
+Question = Callable[[HostFacts], str | None]  # what was seen, where it is so
+
+_LEAST_ON_ESP: Bytes = 30 * MiB  # shim, GRUB and MokManager twice, some 20 MiB, and room for one update
+
+
+def of_windows(facts: HostFacts) -> list[Instance[Partition]]:
+    """The partitions of its disk. Raises MissingFact."""
+    disk = windows_disk(facts)
+    return on_disk(facts, disk.state.guid) if disk else []
+
+
+def free_on_esp(facts: HostFacts) -> Bytes | None:
+    """The free bytes of the one EFI system partition of Windows; None if it has none or several. Raises MissingFact."""
+    guids = {each.key["partition"] for each in of_windows(facts) if each.state.type == EFI}
+    found = [each.state.free for each in facts.all(EfiVolume) if each.key["partition"] in guids]
+    return found[0] if len(found) == 1 else None
+
+
+def has_room_on_esp(free: Bytes) -> bool:
+    """Tell whether a boot loader fits."""
+    return free >= _LEAST_ON_ESP
+
+
+def dynamic_disk(facts: HostFacts) -> str | None:
+    """The disk of Windows is a dynamic disk, or a member of Storage Spaces."""
+    kinds = {each.state.type for each in of_windows(facts)}
+    if not kinds & {*DYNAMIC, STORAGE_SPACES}:
+        return None
+    kind = "Storage Spaces" if STORAGE_SPACES in kinds else "the Logical Disk Manager"
+    return f"partitions of {kind} on the disk of Windows"
+
+
+def several_efi_partitions(facts: HostFacts) -> str | None:
+    """The disk of Windows has no EFI system partition, or several of them."""
+    disk = windows_disk(facts)
+    found = [each for each in of_windows(facts) if each.state.type == EFI]
+    if disk is None or disk.state.style != "GPT" or len(found) == 1:
+        return None
+    return f"{len(found)} on the disk of Windows"
+
+
+def efi_partition_full(facts: HostFacts) -> str | None:
+    """The EFI system partition has no room for Ubuntu's boot loader."""
+    free = free_on_esp(facts)
+    if free is None or has_room_on_esp(free):
+        return None
+    return f"{free // MiB} MiB free, {_LEAST_ON_ESP // MiB} MiB needed"
+
+
+UNFIT: Sequence[Question] = (dynamic_disk, several_efi_partitions, efi_partition_full)
+
+
+_BESIDE = "Or go beside Windows: --set disk=windows."
+
+
+def gets_own_disk(facts: HostFacts) -> bool:
+    """Tell whether Ubuntu has a disk of its own, or gets one by default. Raises MissingFact."""
+    return begun_disk(facts) is not None or (place_of(facts, LINUX_PARTITION) is None and bool(empty_disks(facts)))
+
+
+def begun_disk(facts: HostFacts) -> Disk | None:
+    """The disk of its own on which winhost has begun with a place for Ubuntu: it is not empty any more. Raises
+    MissingFact.
+    """
+    efi, linux = place_of(facts, OWN_EFI), place_of(facts, LINUX_PARTITION)
+    if efi is None or linux not in (None, efi):
+        return None
+    return next((each.state for each in facts.all(Disk) if each.state.guid == efi), None)
+
+
+def chosen_disk(facts: HostFacts, asked: str) -> Disk | None:
+    """None for that of Windows. asked: auto, windows, or the GUID of an empty disk. Raises Refusal, MissingFact."""
+    if asked == "windows":
+        _refuse_unfit(facts)
+        return None
+    begun = begun_disk(facts)
+    if begun is not None and asked not in ("auto", begun.guid):
+        hint = f"Take it back first (winhost rollback RUN), or go on there: --set disk={begun.guid}"
+        raise Refusal("disk.not-empty", f"An EFI system partition for Ubuntu is begun on {begun.model} already", hint)
+    if begun is not None:
+        return begun
+    empty = sorted((each.state for each in empty_disks(facts)), key=lambda disk: disk.size)
+    if asked != "auto":
+        return _named(facts, empty, asked)
+    tabled = [disk for disk in empty if disk.style == "GPT"]
+    if empty and not tabled:
+        raise Refusal(
+            "disk.no-table",
+            f"Windows finds no partition table on {empty[-1].model}, {about(empty[-1].size)}",
+            "If nothing of another system is on it (LVM, LUKS, ZFS, RAID), give it one on the host: "
+            f"Initialize-Disk -Number {empty[-1].number} -PartitionStyle GPT. {_BESIDE}",
+        )
+    return tabled[-1] if tabled else None
+
+
+def _refuse_unfit(facts: HostFacts) -> None:
+    """The rules ask this only where Ubuntu would get no other disk. Raises Refusal."""
+    observed = [seen for question in UNFIT if (seen := question(facts))]
+    if observed:
+        hint = "Leave out --set disk=windows, and Ubuntu gets the empty disk."
+        raise Refusal("disk.windows-unfit", "; ".join(observed), hint)
+
+
+def _named(facts: HostFacts, empty: list[Disk], guid: str) -> Disk:
+    those = [each.state for each in facts.all(Disk) if each.state.guid == guid]
+    if len(those) != 1:
+        raise Refusal(
+            "disk.not-there",
+            f"{len(those)} disks of the host have the GUID {guid}, and one is needed",
+            f"winhost detect HOST -o wide shows the disks with their GUIDs. {_BESIDE}",
+        )
+    if those[0] not in empty:
+        hint = "Name an empty one, or go beside Windows: --set disk=windows."
+        what = f"{those[0].model} is not empty, too small, not healthy, or not a plain disk"
+        raise Refusal("disk.not-empty", what, hint)
+    return those[0]
