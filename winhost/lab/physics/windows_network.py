@@ -25,6 +25,8 @@ from winhost.lab.physics.windows_errors import (
     not_found,
     of_type,
     own_error,
+    refusal,
+    refuse,
     wrong_place,
 )
 from winhost.lab.physics.windows_files import FOLDER as DATA
@@ -198,9 +200,7 @@ def set_switch(network: Host, asked: SetCall) -> None:
         ours.write(COMMIT, {"name": name})
         committed = True
     ended = _wait(network, asked, name, committed=committed)
-    if in_flight(ended):
-        message = "It stands, and is undone unless you come back: ask again in a new session."
-        raise own_error("ComeBack", "OperationStopped", message)
+    refuse(in_flight(ended), "ComeBack")
     if ended is not None and _undone(ended):
         raise _undone_error(ended)
     _forget(ours, *([] if ours.all() else [FOLDER]))
@@ -263,7 +263,7 @@ def _wait(network: Host, asked: SetCall, name: str, *, committed: bool) -> Switc
         if record is None or not in_flight(record) or (record["phase"] == "awaiting" and not committed):
             given: dict[str, Any] | None = record
             return given
-    raise own_error("SwitchSilent", "OperationTimeout", "The scheduled task does not come to an end.")
+    raise refusal("SwitchSilent")
 
 
 # ---- the task
@@ -335,7 +335,7 @@ def _linked(network: Host, record: SwitchRecord, kept: Mapping[str, Any], *, mad
         end = _end(network, record, made=made)
         if end.shows_at <= network.now and (network.is_up(end) or not kept["link"]):
             return end
-    raise own_error("NoLink", "OperationTimeout", f"{end.state['name']} has no link.")
+    raise refusal("NoLink", name=end.state["name"])
 
 
 def _end(network: Host, record: SwitchRecord, *, made: bool) -> Adapter:
