@@ -10,9 +10,10 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from winhost.core.answers import Json, Record
+from winhost.lab.physics.own_switches import Switch
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
 from winhost.lab.physics.windows_errors import own_error, refusal, wrong_place
-from winhost.lab.physics.windows_network import Network, Switch
+from winhost.lab.physics.windows_network import Network
 from winhost.resources.windows.nat_switch import NO_NAT
 from winhost.resources.windows.own_vm import NAME
 
