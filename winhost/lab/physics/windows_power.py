@@ -6,7 +6,7 @@ from pydantic import Field
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
-from winhost.lab.physics.windows_errors import WindowsObject, of_type, refuse
+from winhost.lab.physics.windows_errors import WindowsObject, of_type, own_error
 from winhost.model.written import Closed
 
 _SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
@@ -85,7 +85,8 @@ class Power(Part):
     def _run(self, *arguments: str) -> None:
         """Raises CmdletError."""
         code, output = self.powercfg(arguments)
-        refuse(code, "PowerPlanRefused", code=code, output=output)
+        if code:
+            raise own_error("PowerPlanRefused", "InvalidOperation", f"powercfg.exe: {code} {output}")
 
     def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
         """powercfg.exe: its exit code and what it prints."""
