@@ -8,8 +8,8 @@ import pytest
 
 from tests.cases import read_cases
 from tests.powershell.twins import Scripts, machine, scripts
+from winhost.lab.physics.own_switches import COMMIT, SNAPSHOT, TASK
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_network import COMMIT, SNAPSHOT, TASK
 from winhost.lab.powershell.powershell_engine import Loopback, PowerShellEngine
 from winhost.lab.powershell.standins import seams
 

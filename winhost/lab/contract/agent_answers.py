@@ -14,7 +14,7 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_administrator, own_error
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, not_administrator, own_error, refuse
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_software import MODELS
 from winhost.resources.registry import WINDOWS
@@ -132,7 +132,7 @@ class AgentAnswers:
     def _answer(self, call: Call, stop: threading.Event) -> Answer:
         try:
             if call.get("verb") not in _VERBS:
-                raise _bad_request(f"The verb is {', '.join(_VERBS[:-1])} or {_VERBS[-1]}.")
+                raise bad_request(f"The verb is {', '.join(_VERBS[:-1])} or {_VERBS[-1]}.")
             answer: Answer = getattr(self, f"_{call['verb']}")(call, stop)
         except NotYet as missing:
             return {"ok": False, "unavailable": missing.resource}
@@ -154,7 +154,7 @@ class AgentAnswers:
         if resource != MARKS:
             self._check_can(resource, "set", resource in self.machine.changes)
         if asked is None or desired is None:
-            raise _bad_request("A set says of what, and what it wants.")
+            raise bad_request("A set says of what, and what it wants.")
         found = self._found(resource, asked)
         if not found:
             raise own_error("NotFound", "ObjectNotFound", f"There is no such {resource}.")
@@ -214,7 +214,7 @@ class AgentAnswers:
 
     def _differences(self, desired: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
         if unknown := sorted(set(desired) - set(state)):
-            raise _bad_request(f"There is no property {', '.join(unknown)}.")
+            raise bad_request(f"There is no property {', '.join(unknown)}.")
         return {
             name: {"expected": expected, "found": state[name]}
             for name, expected in desired.items()
@@ -232,7 +232,7 @@ class AgentAnswers:
             fault = answer.unknown
             raise CmdletError(fault.cmdlet, fault.category, fault.code, tuple(fault.hresults), fault.message)
         if (answer or known.absent) and key is not None and set(key) != set(known.key):
-            raise _bad_request(f"The key is {', '.join(sorted(known.key))}.")
+            raise bad_request(f"The key is {', '.join(sorted(known.key))}.")
         if key is None and resource in self.machine.listed_as:
             return [self.machine.listed_as[resource](record) for record in answer]
         asked = self.machine.known_as[resource](key) if key is not None and resource in self.machine.known_as else key
@@ -253,13 +253,12 @@ class AgentAnswers:
         return self.machine.files.write(MARKS_FILE, "".join(f"{mark}\n" for mark in marks).encode())
 
     def _check_known(self, resource: str) -> None:
-        if resource not in WINDOWS:
-            raise own_error("UnknownNoun", "InvalidArgument", f"There is no resource {resource}.")
+        refuse(resource not in WINDOWS, "UnknownNoun", resource=resource)
 
     def _check_can(self, resource: str, verb: str, can: bool) -> None:
         self._check_known(resource)
         if not can:
-            raise _bad_request(f"{resource} cannot be asked to {verb}.")
+            raise bad_request(f"{resource} cannot be asked to {verb}.")
 
     def _change(self, resource: str, key: Key, call: Call, before: Answer, stop: threading.Event) -> Answer:
         how = call.get("how") or {}
@@ -275,18 +274,18 @@ class AgentAnswers:
 
     def _check_values(self, resource: str, asked: SetCall) -> None:
         for fixed in (name for name in asked.desired if name not in WINDOWS[resource].sets):
-            raise _bad_request(f"{fixed} cannot be set.")
+            raise bad_request(f"{fixed} cannot be set.")
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
             raise not_administrator(*_SAID_OTHERWISE.get(resource, ()))
         desired = {name: value for name, value in asked.desired.items() if value not in _BACK_TO.get(resource, ())}
         if resource not in _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
-            raise _bad_request(wrong)
+            raise bad_request(wrong)
 
     def _send(self, call: Call, _: threading.Event) -> Answer:
         resource, asked = str(call.get("resource", "")), call.get("key")
         self._check_can(resource, "send", resource == "StagedFile")
         if asked is None:
-            raise _bad_request("A send says of what.")
+            raise bad_request("A send says of what.")
         found = self._instances(resource, asked)[0]
         if drift := self._differences(call.get("expect") or {}, found.state):
             return {"ok": False, "drift": drift, "before": dict(found.state), "warnings": []}
@@ -300,15 +299,10 @@ class AgentAnswers:
         self._check_can(resource, "restart", resource == "Boot")
         self._meet_fault(resource, "restart", after=False)
         code, errors = self.machine.run_shutdown()
-        if code not in (0, _SHUTTING_DOWN):
-            raise own_error("RestartRefused", "InvalidResult", f"shutdown.exe: {code} {errors}")
+        refuse(code not in (0, _SHUTTING_DOWN), "RestartRefused", code=code, errors=errors)
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
 
 
 def failure(error: CmdletError) -> Answer:
     """The answer of an agent that met this error."""
     return {"ok": False, "error": error.as_json(), "warnings": []}
-
-
-def _bad_request(message: str) -> CmdletError:
-    return own_error("BadRequest", "InvalidArgument", message)

@@ -384,6 +384,14 @@ class Sshd:
     up: Callable[[], bool]
     connection: int
 
+    @classmethod
+    def of(
+        cls, answers: LinuxAnswers, user: str, keys: Sequence[str], host: Machine, run: Callable[[], object]
+    ) -> "Sshd":
+        """run: names the run of this Linux, and changes when that ends."""
+        began = run()
+        return cls(answers, user, tuple(keys), host, lambda: run() == began, answers.came_in())
+
     @property
     def seed(self) -> bytes:
         """The seed of its host key."""
@@ -440,11 +448,7 @@ class DistrosOfHost:
 
     def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
         """The SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
-        machine, starts, boot = self._machine, distro.starts, self._machine.boot
+        machine = self._machine
         near = all(within(peer, distro.allowed) for peer in machine.network.peers())
-
-        def up() -> bool:
-            here = machine.accepting() and machine.boot == boot
-            return here and distro.running and distro.starts == starts
-
-        return Sshd(answers, "root", tuple(distro.keys) if near else (), machine, up, answers.came_in())
+        run = lambda: (machine.accepting(), machine.boot, distro.running, distro.starts)  # noqa: E731
+        return Sshd.of(answers, "root", distro.keys if near else (), machine, run)

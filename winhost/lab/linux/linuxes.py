@@ -51,12 +51,11 @@ class OwnLinux:
 
     def listening(self) -> Sshd | None:
         """Nobody while it restarts."""
-        machine, boot = self.machine, self.machine.boot
+        machine = self.machine
         if not machine.accepting():
             return None
         self.answers.look()
-        up = lambda: machine.accepting() and machine.boot == boot  # noqa: E731
-        return Sshd(self.answers, self.user, tuple(self.authorized), machine, up, self.answers.came_in())
+        return Sshd.of(self.answers, self.user, self.authorized, machine, lambda: (machine.accepting(), machine.boot))
 
 
 NO_MORE = "/etc/cloud/cloud-init.disabled"
@@ -109,7 +108,7 @@ def _bars(device: Device) -> list[dict[str, Json]]:
     ]
 
 
-def ubuntu(machine: str, memory: Json, *, secure_boot: bool) -> dict[str, Json]:
+def ubuntu(machine: str, memory: Json) -> dict[str, Json]:
     """The state of an Ubuntu 24.04, by its machine id and bytes of memory."""
     return {
         "id": "ubuntu",
@@ -121,21 +120,23 @@ def ubuntu(machine: str, memory: Json, *, secure_boot: bool) -> dict[str, Json]:
         "systemd": True,
         "machine_id": machine,
         "simulated": True,
-        "secure_boot": secure_boot,
         "cgroups": 2,
         "memory": memory,
         "shm": memory // 2,
     }
 
 
-def _own_machine(host: Machine, vm: VirtualMachine, disc: GuestDisc) -> Machine:
-    """The machine of a Linux from Ubuntu's image."""
-    system = ubuntu(UUID(vm.guid).hex, vm.startup, secure_boot=bool(vm.traits["secure_boot"]))
-    system |= {"virtualization": "microsoft", "pci_hyperv": host.lab.new_vms.takes_devices}
-    facts = Facts(disc.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
+def _ubuntu(
+    host: Machine, gpus: Part, disc: GuestDisc | InstalledLinux, machine_id: str, memory: Json, **more: Json
+) -> Linux:
+    """A Linux from Ubuntu's image on a machine of its own, with sshd."""
+    facts = Facts(disc.hostname, "synthetic", "", "", {"LinuxSystem": (Record(ubuntu(machine_id, memory) | more),)})
     machine = Machine(facts, clock=host.clock)
-    machine.parts.insert(0, SeenGpus(host, vm))
-    return machine
+    machine.parts.insert(0, gpus)
+    distro = Distro(disc.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
+    distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
+    distro.keys, distro.own_seed = list(disc.keys), seed_of(disc.private)
+    return Linux(machine, distro, own=True)
 
 
 @dataclass
@@ -181,12 +182,11 @@ class GuestsOfHost:
         if disc is None:
             return None
         if vm.guid not in self._known:
-            distro = Distro(disc.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
-            distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
-            distro.keys, distro.own_seed = list(disc.keys), seed_of(disc.private)
-            self._known[vm.guid] = GuestLinux(
-                vm, disc, LinuxAnswers(Linux(_own_machine(self._machine, vm, disc), distro, own=True))
-            )
+            traits = {"secure_boot": bool(vm.traits["secure_boot"]), "virtualization": "microsoft"}
+            traits |= {"pci_hyperv": self._machine.lab.new_vms.takes_devices}
+            gpus = SeenGpus(self._machine, vm)
+            linux = _ubuntu(self._machine, gpus, disc, UUID(vm.guid).hex, vm.startup, **traits)
+            self._known[vm.guid] = GuestLinux(vm, disc, LinuxAnswers(linux))
             vm.holds = self._known[vm.guid].answers.linux.disk.size
         found = self._known[vm.guid]
         found.look()
@@ -209,13 +209,12 @@ class GuestsOfHost:
         return None
 
     def _sshd(self, guest: GuestLinux) -> Sshd:
-        machine, vm, starts, boot = self._machine, guest.vm, len(guest.vm.discs), self._machine.boot
+        machine, vm = self._machine, guest.vm
 
-        def up() -> bool:
-            here = machine.accepting() and machine.boot == boot and vm.guid in machine.vms
-            return here and vm.power == "running" and len(vm.discs) == starts
+        def run() -> object:
+            return machine.accepting(), machine.boot, machine.vms.get(vm.guid) is vm, vm.power, len(vm.discs)
 
-        return Sshd(guest.answers, guest.disc.user, tuple(guest.disc.keys), machine, up, guest.answers.came_in())
+        return Sshd.of(guest.answers, guest.disc.user, guest.disc.keys, machine, run)
 
 
 class GpusOfMetal(Part):
@@ -235,18 +234,9 @@ class AnswersBeside(LinuxAnswers):
     """A restart of it is one of the machine."""
 
     def __init__(self, host: Machine, installed: InstalledLinux) -> None:
-        memory = host.instances("Memory")[0].state["total"]
-        system = ubuntu(uuid5(NAMESPACE_OID, host.name).hex, memory, secure_boot=True) | {
-            "virtualization": "none",
-            "pci_hyperv": None,
-        }
-        facts = Facts(installed.hostname, "synthetic", "", "", {"LinuxSystem": (Record(system),)})
-        machine = Machine(facts, clock=host.clock)
-        machine.parts.insert(0, GpusOfMetal(host))
-        distro = Distro(installed.hostname, "", running=True, systemd=True, sshd=True, enabled=True)
-        distro.port, distro.listen = 22, "0.0.0.0"  # noqa: S104 - simulated
-        distro.keys, distro.own_seed = list(installed.keys), seed_of(installed.private)
-        super().__init__(Linux(machine, distro, own=True))
+        machine_id, memory = uuid5(NAMESPACE_OID, host.name).hex, host.instances("Memory")[0].state["total"]
+        traits: dict[str, Json] = {"secure_boot": True, "virtualization": "none", "pci_hyperv": None}
+        super().__init__(_ubuntu(host, GpusOfMetal(host), installed, machine_id, memory, **traits))
         self._host = host
         self.linux.reboot = host.restart
         self._timer: int | None = None
@@ -292,6 +282,5 @@ class LinuxBeside:
             self._known = (installed, AnswersBeside(self._host, installed))
         answers = self._known[1]
         answers.look()
-        host, starts = self._host, self._host.linux.starts
-        up = lambda: host.linux.runs and host.linux.starts == starts  # noqa: E731
-        return Sshd(answers, installed.user, installed.keys, host, up, answers.came_in())
+        turn = self._host.linux
+        return Sshd.of(answers, installed.user, installed.keys, self._host, lambda: (turn.runs, turn.starts))

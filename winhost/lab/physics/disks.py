@@ -22,7 +22,16 @@ from winhost.lab.physics.disk_layouts import (
 )
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import WindowsObject, bad_request, not_ours, of_type, own_error, wrong_place
+from winhost.lab.physics.windows_errors import (
+    WindowsObject,
+    bad_request,
+    not_ours,
+    of_type,
+    own_error,
+    refusal,
+    refuse,
+    wrong_place,
+)
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
 from winhost.model.written import Closed
@@ -309,9 +318,7 @@ class Disks(Part):
         if not found.state["boot"]:
             raise wrong_place("Only the partition that Windows runs from is resized.")
         smallest, largest = (self.limits(found)[name] for name in ("smallest", "largest"))
-        if not smallest <= size <= largest:
-            said = f"It can have between {smallest} and {largest} bytes now, and not {size}."
-            raise own_error("SizeNotSupported", "InvalidArgument", said)
+        refuse(not smallest <= size <= largest, "SizeNotSupported", smallest=smallest, largest=largest, size=size)
         self.resize_partition(found.key["partition"], size)
 
     def _asked(self, asked: SetCall) -> Record:
@@ -333,16 +340,14 @@ class Disks(Part):
     def _new_own(self, name: str, mine: Kept) -> str:
         disk, offset, size = mine["disk"], mine["offset"], mine["size"]
         if (count := sum(each.state["guid"] == disk for each in self.disks)) != 1:
-            said = f"{count} disks of this host have the GUID {disk}, and one is needed."
-            raise own_error("NoSuchDisk", "ObjectNotFound", said)
+            raise refusal("NoSuchDisk", count=count, disk=disk)
         for guid, state in self.partitions.items():
-            if state["disk"] == disk and state["offset"] < offset + size and offset < state["offset"] + state["size"]:
-                raise own_error("NotFree", "ResourceExists", f"The partition {guid} is there, in the way.")
+            reaches = state["offset"] < offset + size and offset < state["offset"] + state["size"]
+            refuse(state["disk"] == disk and reaches, "NotFree", guid=guid)
         self.keep("partition", name, {**mine, "partition": None})
         guid = self.new_partition(disk, offset, size)
         if self.own_partition({**mine, "partition": guid}) is None:
-            said = f"Windows made it at {self.partitions[guid]['offset']}, and not at {offset}."
-            raise own_error("NotThere", "InvalidResult", said)
+            raise refusal("NotThere", offset=self.partitions[guid]["offset"], offset2=offset)
         return guid
 
     def _remove_own(self, name: str, record: Kept) -> None:
@@ -361,9 +366,7 @@ class Disks(Part):
         """Read-only by the attribute of its table. Raises CmdletError."""
         self.set_read_only(guid, read_only=True)
         self.mount_anew(guid)
-        if self.is_writable(guid):
-            said = "Windows made the partition read-only, and its volume can still be written to."
-            raise own_error("StillWritable", "InvalidResult", said)
+        refuse(self.is_writable(guid), "StillWritable")
 
     def unprotect(self, guid: str) -> None:
         if guid in self.read_only:
@@ -382,8 +385,7 @@ class Disks(Part):
             self.resume_bitlocker(name)
             return
         if self.escrow(name) is None:
-            said = "Nobody has proven that the recovery key of this volume is kept elsewhere: do that first."
-            raise own_error("NotEscrowed", "InvalidOperation", said)
+            raise refusal("NotEscrowed")
         self.suspend_bitlocker(name, restarts)
 
     def set_escrow(self, asked: SetCall) -> None:
@@ -395,8 +397,7 @@ class Disks(Part):
             self.keep("escrow", name.lower(), None)
             return
         known = [each["id"] for each in self.volumes[name]["protectors"] if each["kind"] == "recovery-password"]
-        if not known:
-            raise own_error("NoRecoveryKey", "ObjectNotFound", "The volume has no recovery password: add one first.")
+        refuse(not known, "NoRecoveryKey")
         if proof != "typed":
             self.backup_key(proof)
         elif not (re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(asked.secret)):

@@ -12,7 +12,7 @@ from pydantic import Field
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
-from winhost.lab.physics.windows_errors import own_error
+from winhost.lab.physics.windows_errors import own_error, refusal, refuse
 from winhost.model.once import once
 from winhost.model.written import Closed
 
@@ -107,8 +107,7 @@ class FirmwarePart(Part):
 
     def check_uefi(self) -> None:
         """Raises CmdletError."""
-        if self.kind != "uefi":
-            raise own_error("NotUefi", "InvalidOperation", "Windows was started by a BIOS, which has no boot entries.")
+        refuse(self.kind != "uefi", "NotUefi")
 
     def set_next(self, number: Json) -> None:
         """Set the entry that is started once. Raises CmdletError."""
@@ -116,8 +115,7 @@ class FirmwarePart(Part):
         entries = [each for each in self.boot["entries"] if each["entry"] == number]
         alike = [each for each in self.boot["entries"] if entries and _alike(each) == _alike(entries[0])]
         if number is not None and (len(alike) != 1 or not alike[0]["path"]):
-            said = f"The firmware has no boot entry {number} that starts a file, or several that bcdedit shows alike."
-            raise own_error("NoSuchEntry", "ObjectNotFound", said)
+            raise refusal("NoSuchEntry", number=number)
         with self.host.changing("bcdedit.exe"):
             if not self.physics.forgets:
                 self.boot["next"] = number

@@ -10,9 +10,10 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from winhost.core.answers import Json, Record
+from winhost.lab.physics.own_switches import Switch
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
-from winhost.lab.physics.windows_errors import own_error, wrong_place
-from winhost.lab.physics.windows_network import Network, Switch
+from winhost.lab.physics.windows_errors import own_error, refusal, wrong_place
+from winhost.lab.physics.windows_network import Network
 from winhost.resources.windows.nat_switch import NO_NAT
 from winhost.resources.windows.own_vm import NAME
 
@@ -38,8 +39,7 @@ class HostNats(Part):
         network = desired["network"]
         for other, prefix in self.prefixes.items():
             if record is None or other.casefold() != name:
-                said = f"The host has the NAT {other} for {prefix} already, and Windows has one at a time."
-                raise own_error("OtherNat", "ResourceExists", said)
+                raise refusal("OtherNat", other=other, prefix=prefix)
         mine: Kept = {"network": network, "switch": record and record["switch"], "complete": False, "name": name}
         switch = self._named(name)
         if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):

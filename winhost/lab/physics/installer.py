@@ -15,7 +15,7 @@ from winhost.core.answers import Json, Record
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
-from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
+from winhost.lab.physics.windows_errors import bad_request, own_error, refusal, refuse, wrong_place
 from winhost.model.written import Closed
 from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
 
@@ -66,8 +66,7 @@ class InstallerPart(Part):
         linux = self.linux_entries()
         wanted = linux[0]["entry"] if linux else now["installer"]
         if wanted is None:
-            said = "No boot entry starts a Linux, or an installer of one that winhost made."
-            raise own_error("NoLinux", "ObjectNotFound", said)
+            raise refusal("NoLinux")
         if firmware.boot["next"] != wanted:
             firmware.set_next(wanted)
         return True
@@ -112,9 +111,7 @@ class InstallerPart(Part):
         self.keep("ubuntu", "ubuntu", record)
         disks.unprotect(guid)
         disks.clear(guid)
-        if "casper\\vmlinuz" not in self.physics.image:
-            said = "This image is not an installer of Ubuntu Server: it has no casper\\vmlinuz."
-            raise own_error("NoInstaller", "InvalidData", said)
+        refuse("casper\\vmlinuz" not in self.physics.image, "NoInstaller")
         staged = dict.fromkeys(self.physics.image, b"")
         staged |= {path.replace("/", "\\"): text.encode() for path, text in texts.items()}
         for path, data in staged.items():
@@ -136,9 +133,7 @@ class InstallerPart(Part):
         disks.protect(guid)
         paths = [str(each["path"]) for each in disks.files_on(guid)]
         there = {path: disks.file(guid, path) or b"" for path in paths if not path.startswith(_OF_WINDOWS)}
-        if there.pop(TICKET, None) != secret.encode() or _content(there) != record["content"]:
-            said = "Files on the installer's partition are others than winhost put there."
-            raise own_error("NotAsStaged", "InvalidData", said)
+        refuse(there.pop(TICKET, None) != secret.encode() or _content(there) != record["content"], "NotAsStaged")
 
     def partition(self, guid: str) -> str | None:
         """The partition for it with this GUID, where it is as winhost made it."""

@@ -21,6 +21,7 @@ from winhost.lab.physics.windows_errors import (
     not_ours,
     of_type,
     own_error,
+    refusal,
 )
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 
@@ -341,10 +342,9 @@ class LocalAccounts(Part):
     def _remove(self, account: Account) -> None:
         account.check_ours()
         if distros := self.distros(account):
-            said = f"The profile of {account.name} holds {distros} distro(s)."
-            raise own_error("HoldsDistro", "ResourceExists", said)
+            raise refusal("HoldsDistro", name=account.name, distros=distros)
         if account.profile is not None and self.loaded(account):
-            raise own_error("LoggedOn", "ResourceBusy", f"{account.name} is still logged on.")
+            raise refusal("LoggedOn", name=account.name)
         self.remove_profile(account.sid)
         self.remove_local_user(account.sid)
 

@@ -14,7 +14,7 @@ from winhost.images.seed import HOST_KEYS, filled
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
-from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, wrong_place
+from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, refusal, refuse, wrong_place
 from winhost.model.units import GiB
 from winhost.resources.values import is_device
 from winhost.resources.windows.own_vm import NAME, NO_VM
@@ -90,13 +90,12 @@ class OwnVms(Part):
             said = f"{folder} is {', '.join(found)}, and Hyper-V uses no such disk. Take that from its folder."
             raise own_error("DiskAttributes", "InvalidOperation", said)
         if (free := self.host.lab.new_vms.free) < size + _LEFT:
-            said = f"{folder} has {free} bytes left, and the disk can grow to {size}; 4 GiB must remain."
-            raise own_error("NoRoom", "ResourceUnavailable", said)
+            raise refusal("NoRoom", folder=folder, free=free, size=size)
         self.keep("disk", name, {"image": image, "path": path, "complete": False})
         self.host.software.copy_source(staged, path)
         disk = self.host.virtual_disk(path, "Get-VHD").physics
         if disk.format != "VHDX" or disk.kind == "Differencing":
-            raise own_error("WrongDisk", "InvalidData", f"It is a {disk.format} of type {disk.kind}.")
+            raise refusal("WrongDisk", format=disk.format, kind=disk.kind)
         self.host.test_vhd(path)
         self._resize(path, size)
         self.keep("disk", name, {"image": image, "path": path, "complete": True})
@@ -133,7 +132,7 @@ class OwnVms(Part):
         self.keep("vm", name, mine)
         self.host.set_vm_com_port(vm.guid, f"\\\\.\\pipe\\{vm.guid}")
         if vm.com1 is None:
-            raise own_error("NoBootLog", "InvalidResult", "The VM did not take its first serial port.")
+            raise refusal("NoBootLog")
         self._write_settings(vm, desired)
         if not vm.disks:
             self.host.add_vm_hard_disk_drive(vm.guid, disk["path"])
@@ -141,8 +140,7 @@ class OwnVms(Part):
         self.keep("vm", name, {**mine, "complete": True})
 
     def _check_switch(self, switch: Json) -> None:
-        if all(each.guid != switch for each in self.host.network.switches):
-            raise own_error("NoSwitch", "ObjectNotFound", f"There is no switch {switch}.")
+        refuse(all(each.guid != switch for each in self.host.network.switches), "NoSwitch", switch=switch)
 
     def _write_settings(self, vm: VirtualMachine, desired: Mapping[str, Any]) -> None:
         """A cmdlet for each; null leaves it, but for the VLAN."""
@@ -166,9 +164,7 @@ class OwnVms(Part):
     def _write_secure_boot(self, vm: VirtualMachine, on: bool) -> None:
         template = next(guid for guid, name in TEMPLATES.items() if name == LINUX_TEMPLATE)
         self.host.set_vm_secure_boot(vm.guid, on=on, template=template if on else None)
-        if on and not boots_linux(vm):
-            said = "This host did not take the template for Linux: plan with new_vm.secure_boot=false."
-            raise own_error("TemplateRefused", "InvalidResult", said)
+        refuse(on and not boots_linux(vm), "TemplateRefused")
 
     def _remove_vm(self, name: str, record: Kept) -> None:
         if self.made(record) is not None:
@@ -250,8 +246,7 @@ class OwnVms(Part):
     def _new_host_key(self, path: str) -> tuple[str, str]:
         """Private and public; nothing of them stays on disk."""
         if self.host.run_ssh_keygen(["-f", path]) is None:
-            said = "This host has no ssh-keygen.exe, which makes the key of the guest: install OpenSSH's client."
-            raise own_error("NoSshKeygen", "NotInstalled", said)
+            raise refusal("NoSshKeygen")
         files = self.host.files
         private, public = ((files.read(each) or b"").decode("ascii") for each in (path, f"{path}.pub"))
         for each in (path, f"{path}.pub"):

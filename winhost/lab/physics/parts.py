@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import CmdletError, bad_request, own_error, wrong_place
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, refusal, wrong_place
 from winhost.resources.registry import WINDOWS
 from winhost.resources.values import is_device
 
@@ -88,8 +88,7 @@ class SetCall:
         for rule in known.risks:
             asks = all(self.desired.get(each.property) in each.one_of for each in rule.when)
             if asks and rule.consent == "data" and "data" not in self.accept:
-                said = f"What {known.title} hold would be lost or written over, without the consent for it."
-                raise own_error("HoldsData", "ResourceBusy", said)
+                raise refusal("HoldsData", title=known.title)
 
     @contextmanager
     def or_warn(self, what: str) -> Iterator[None]:

@@ -14,7 +14,7 @@ from winhost.lab.physics.host_state import CmdletHost, known_or
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.lab.physics.parts import SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Device, VirtualMachine, window_end
-from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, own_error, wrong_place
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, refusal, refuse, wrong_place
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.model.units import MiB
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
@@ -117,9 +117,7 @@ class FeatureCmdlets(CmdletHost):
 
     def _set_optional(self, states: Mapping[str, Json]) -> bool:
         for name in sorted(states):
-            if name not in self.optional_features:
-                message = f"This edition of Windows has no feature {name}, or its files were removed."
-                raise own_error("FeatureNotHere", "NotInstalled", message)
+            refuse(name not in self.optional_features, "FeatureNotHere", name=name)
         return self._install(states, self.enable_windows_optional_feature, self.disable_windows_optional_feature)
 
     def _install(self, states: Mapping[str, Json], install: Callable[..., bool], remove: Callable[..., bool]) -> bool:
@@ -355,8 +353,7 @@ class VmCmdlets(DeviceCmdlets):
             if error.category != "OperationTimeout":
                 raise
             if TURN_OFF not in asked.accept:
-                message = f"The guest did not shut down within {asked.within:g} s."
-                raise own_error("GuestDidNotStop", "OperationTimeout", message) from None
+                raise refusal("GuestDidNotStop", within=asked.within) from None
             self.turn_vm_off(guid)
 
     def stop_vm(

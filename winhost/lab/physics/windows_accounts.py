@@ -39,7 +39,7 @@ from winhost.lab.physics.local_accounts import (
     script_path,
 )
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, not_found, own_error
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, not_found, own_error, refuse
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script, watcher_script
@@ -203,8 +203,7 @@ class Accounts(LocalAccounts):
     def read_config(self, account: Account) -> Mapping[str, Json]:
         """The same, where it can be read. Raises CmdletError."""
         path = config_path(str(account.profile))
-        if self.host.files.is_link(path):
-            raise own_error("NotAFile", "InvalidType", f"{path} is a link.")
+        refuse(self.host.files.is_link(path), "NotAFile", path=path)
         if self.host.files.is_link(str(account.profile)):
             raise own_error("NotAFolder", "InvalidType", f"{account.profile} is a link.")
         content = self.host.files.read(path)

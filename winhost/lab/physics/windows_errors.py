@@ -91,6 +91,18 @@ def own_error(code: str, category: str, message: str) -> CmdletError:
     return CmdletError("", category, f"Winhost.{code}", (_OWN_HRESULT,), message)
 
 
+def refusal(code: str, /, **words: object) -> CmdletError:
+    """The refusal of winhost's own scripts with this code, in the catalogue's words."""
+    category, text = _catalogue()["refusals"][code]
+    return own_error(code, category, text.format(**words))
+
+
+def refuse(when: object, code: str, /, **words: object) -> None:
+    """Raises CmdletError where something stands in the way."""
+    if when:
+        raise refusal(code, **words)
+
+
 def bad_request(message: str) -> CmdletError:
     """The request makes no sense."""
     return own_error("BadRequest", "InvalidArgument", message)

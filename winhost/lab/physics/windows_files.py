@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error
+from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, refusal
 
 PROGRAM_DATA = "C:\\ProgramData"
 FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
@@ -119,7 +119,7 @@ def decoded(content: bytes) -> tuple[str, str]:
     try:
         return content[len(_MARKS[encoding]) :].decode(encoding.removesuffix("-bom")), encoding
     except UnicodeDecodeError:
-        raise own_error("NotDecodable", "InvalidData", f"These bytes are not {encoding}.") from None
+        raise refusal("NotDecodable", encoding=encoding) from None
 
 
 def encoded(text: str, encoding: str) -> bytes:

@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import bad_request, own_error, wrong_place
+from winhost.lab.physics.windows_errors import bad_request, refuse, wrong_place
 from winhost.resources.windows.hyperv_firewall import WSL
 
 HYPER_V_FIREWALL = 22621  # the first build that has it
@@ -79,8 +79,7 @@ class Firewalls(Part):
 
     def _netsh(self, verb: str, *ends: str) -> None:
         code, output = self.run_netsh([verb, "v4tov4", *ends])
-        if code:
-            raise own_error("NetshFailed", "InvalidResult", f"netsh: {code} {output}")
+        refuse(code, "NetshFailed", code=code, output=output)
 
     def set_firewall(self, asked: SetCall) -> None:
         """Set the firewall for the VMs of WSL. Raises CmdletError."""

@@ -17,7 +17,7 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import Device
-from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error
+from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.written import Closed
 
@@ -143,8 +143,7 @@ class Software(Part):
     def staged_path(self, desired: Json) -> str:
         """Find a file that winhost brought by its hash. Raises CmdletError."""
         keys = [record.key for record in self._staged() if record.key["sha256"] == desired]
-        if not keys:
-            raise own_error("NotStaged", "ObjectNotFound", f"No file with SHA-256 {desired} was brought to this host.")
+        refuse(not keys, "NotStaged", desired=desired)
         return min(self.path_of(key["sha256"], key["name"]) for key in keys)
 
     def read_hash(self, path: str) -> str:
@@ -228,7 +227,7 @@ class Software(Part):
             self.host.files.remove(part)
             self.copy_source(key["source"], part)
         if not (found := self.read_hash(part)):
-            raise own_error("NotSent", "ObjectNotFound", "Nothing of it was sent to this host.")
+            raise refusal("NotSent")
         if found != key["sha256"]:
             self._remove_part(name, path)
             raise own_error("WrongHash", "InvalidData", f"The source gave SHA-256 {found}, and not {key['sha256']}.")
@@ -252,8 +251,7 @@ class Software(Part):
             self.write_registry(f"version {name}", None)
             version = ""
         elif piece["at"] != received:
-            said = f"{received} bytes of it are here, and this piece begins at {piece['at']}."
-            raise own_error("OutOfStep", "InvalidOperation", said)
+            raise refusal("OutOfStep", received=received, at=piece["at"])
         if piece.get("from") is None or piece["at"] == 0:
             files.append(part, content, restart=piece["at"] == 0)
         whole = None
@@ -269,8 +267,7 @@ class Software(Part):
         if version and int(version.split(" ")[0]) == before:
             return before
         told = self.receive_slice(source, part, version)
-        if not told["resumes"]:
-            raise own_error("NoRange", "NotImplemented", "Its server sends all of it or nothing, and never the rest.")
+        refuse(not told["resumes"], "NoRange")
         if told["version"] != version:
             self.write_registry(f"version {name}", str(told["version"]))
         elif self.host.files.length(part) == before:
@@ -320,13 +317,11 @@ class Software(Part):
         if version is None or package is None:
             raise bad_request("WSL is installed in a version, and from a staged MSI.")
         if self.wsl is not None and _numbers(self.wsl) > _numbers(str(version)):
-            said = f"WSL {self.wsl} is installed; winhost never goes back to {version}."
-            raise own_error("Downgrade", "InvalidOperation", said)
+            raise refusal("Downgrade", wsl=self.wsl, version=version)
         path = self.staged_path(package)
         status, signer = self.signature(path)
-        if status != "Valid" or not _OF_MICROSOFT.search(re.sub('"[^"]*"', "", signer)):
-            said = f"{path} has no signature of Microsoft's: {status}, {signer}."
-            raise own_error("BadSignature", "SecurityError", said)
+        good = status == "Valid" and _OF_MICROSOFT.search(re.sub('"[^"]*"', "", signer))
+        refuse(not good, "BadSignature", path=path, status=status, signer=signer)
         restart = self._msiexec("/i", path)
         self.write_registry("wsl version", self.wsl or "")
         self.write_registry("wsl package", str(package))
@@ -334,10 +329,8 @@ class Software(Part):
 
     def _msiexec(self, *arguments: str) -> bool:
         code = self.run_msiexec(arguments)
-        if code == _BUSY:
-            raise own_error("InstallerBusy", "ResourceBusy", "Another installation is under way: wait, then go on.")
-        if code not in _ENDS_WELL:
-            raise own_error("InstallerFailed", "InvalidResult", f"msiexec.exe: {code}")
+        refuse(code == _BUSY, "InstallerBusy")
+        refuse(code not in _ENDS_WELL, "InstallerFailed", code=code)
         return code != 0
 
     @as_cmdlet("msiexec.exe")
@@ -383,14 +376,10 @@ class Software(Part):
         """Set the driver model that counts from the next restart on."""
         model, location = str(asked.desired["pending"]), asked.key["location"]
         displays = next(device.state()["displays"] for device in self.host.devices if device.location == location)
-        if model != MODELS[0] and displays and "headless" not in asked.accept:
-            said = "A display is connected to this GPU, and would stay dark."
-            raise own_error("TakesDisplay", "InvalidOperation", said)
+        refuse(model != MODELS[0] and displays and "headless" not in asked.accept, "TakesDisplay")
         self.set_driver_model(location, MODELS.index(model))
         current, pending = self.driver_models().get(location, (None, None))
-        if pending != model:
-            said = "This GPU or its driver knows no such model: leave it as it is."
-            raise own_error("DriverModelRefused", "InvalidOperation", said)
+        refuse(pending != model, "DriverModelRefused")
         return current != pending
 
     def driver_models(self) -> dict[str, tuple[str, str]]:

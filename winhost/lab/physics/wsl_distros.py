@@ -11,7 +11,7 @@ from winhost.core.answers import Json, Record
 from winhost.lab.physics.local_accounts import check_account_name
 from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, wrong_place
+from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, refusal, refuse, wrong_place
 from winhost.lab.physics.windows_files import FOLDER, encoded
 from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
 from winhost.resources.values import is_device
@@ -330,9 +330,7 @@ class Distros(WslExe):
         self._end_idle(account)
         self._resume(account, distro)
         self.host.clock.sleep(_KEEP_SECONDS)
-        if not distro.running:
-            said = "It started and ended again: set instanceIdleTimeout=-1 in [general] of .wslconfig."
-            raise own_error("NotHeld", "InvalidResult", said)
+        refuse(not distro.running, "NotHeld")
 
     def _resume(self, account: str, distro: Distro) -> None:
         task = self._keeper(account, distro.name)
@@ -353,7 +351,7 @@ class Distros(WslExe):
             raise wrong_place(f"The .wslconfig of {account} is another one, so no VM can be made with that.")
         if running and STOP not in asked.accept:
             names = ", ".join(each.name for each in running)
-            raise own_error("EndsDistros", "ResourceBusy", f"What runs in {names} would end.")
+            raise refusal("EndsDistros", names=names)
         mode = asked.desired.get("mode", self.vm_mode(account))
         self._end_all(account)
         self.note_vm(account, mode)

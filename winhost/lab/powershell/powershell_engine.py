@@ -28,47 +28,41 @@ from winhost.web.served import served
 VARIABLE = "WINHOST_LAB"  # the environment variable that leads a process here
 
 
-class Loopback:
+class Loopback(socketserver.ThreadingTCPServer):
     """Serves one machine while it is open. Whoever does not know its word gets nothing."""
+
+    daemon_threads = True
+    block_on_close = False
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._word = secrets.token_urlsafe(24)
-        self._server = _Server(self)
-        self._open = ExitStack()
+        self._while_open = ExitStack()
+        super().__init__(("127.0.0.1", 0), _Connection)
 
     @property
     def address(self) -> str:
         """The address for the environment of processes that are to use it."""
-        return f"{self._server.server_address[1]} {self._word}"
+        return f"{self.server_address[1]} {self._word}"
 
     def knows(self, word: str) -> bool:
         return compare_digest(word.encode(), self._word.encode())
 
     def __enter__(self) -> Self:
-        self._open.enter_context(self._server)
-        self._open.enter_context(served(self._server))
+        self._while_open.callback(self.server_close)
+        self._while_open.enter_context(served(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, loopback: Loopback) -> None:
-        self.loopback = loopback
-        super().__init__(("127.0.0.1", 0), _Connection)
+        self._while_open.close()
 
 
 class _Connection(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
-    server: _Server
+    server: Loopback
 
     def handle(self) -> None:
-        loopback = self.server.loopback
+        loopback = self.server
         if not loopback.knows(self.rfile.readline().decode().strip("\ufeff\r\n")):
             return
         process = CmdletProcess(loopback.machine)

@@ -39,7 +39,9 @@ function Read-LabOrThrow {
     if ($null -ne $answer.fault) {
         throw (New-LabError $answer.fault)
     }
-    ConvertFrom-LabValue @($answer.objects)[0]
+    foreach ($value in $answer.objects) {
+        ConvertFrom-LabValue $value
+    }
 }
 
 # ---- values: JSON there, objects of the right types here

@@ -55,47 +55,41 @@ class SshHost(Protocol):
         """None while there is nobody."""
 
 
-class SshEndpoint:
+class SshEndpoint(socketserver.ThreadingTCPServer):
     """Serves the Linux of one simulated host to real clients on a free port, while it is open.
 
     lose: so many answers more are made and then lost, with their connection; real: where a real gateway listens on this
     computer, which gets the connections to the simulated one.
     """
 
+    daemon_threads = True
+    block_on_close = False
+
     def __init__(self, host: SshHost) -> None:
         self.host = host
         self.lose = 0
         self.real: tuple[str, int] | None = None
-        self._server = _Listener(self)
-        self._open = ExitStack()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    def __enter__(self) -> Self:
-        self._open.callback(self._server.close_connections)
-        self._open.enter_context(self._server)
-        self._open.enter_context(served(self._server))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-
-class _Listener(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, endpoint: SshEndpoint) -> None:
-        self.endpoint = endpoint
         self._transports: list[paramiko.Transport] = []
+        self._while_open = ExitStack()
         # It prints a traceback for each visitor who only looks whether the port is open, as `winhost host test` does.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL)
         super().__init__(("127.0.0.1", 0), _Connection)
 
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def __enter__(self) -> Self:
+        self._while_open.callback(self.close_connections)
+        self._while_open.callback(self.server_close)
+        self._while_open.enter_context(served(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._while_open.close()
+
     def verify_request(self, request: object, client_address: object) -> bool:
-        return self.endpoint.host.listening() is not None
+        return self.host.listening() is not None
 
     def handle_error(self, request: object, client_address: object) -> None:
         log.debug("a connection ended badly", exc_info=True)
@@ -109,22 +103,22 @@ class _Listener(socketserver.ThreadingTCPServer):
 
 
 class _Connection(socketserver.BaseRequestHandler):
-    server: _Listener
+    server: SshEndpoint
 
     def handle(self) -> None:
-        sshd = self.server.endpoint.host.listening()
+        sshd = self.server.host.listening()
         if sshd is None:
             return
         transport = paramiko.Transport(self.request)
         try:
             transport.add_server_key(paramiko.Ed25519Key.from_private_key(io.StringIO(private_text(sshd.seed))))
             self.server.opened(transport)
-            logon = _Logon(sshd, self.server.endpoint)
+            logon = _Logon(sshd, self.server)
             transport.start_server(server=logon)
             channel = _within(transport, transport.accept)
             threading.Thread(target=_tunnels, args=(transport, logon), daemon=True).start()
             if channel is not None and _within(transport, logon.asked.wait):
-                _serve(channel, logon.command, sshd, self.server.endpoint)
+                _serve(channel, logon.command, sshd, self.server)
         except (HostDown, EOFError, OSError, paramiko.SSHException):
             return  # either way there is nobody left to answer
         finally:

@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from dataclasses import field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
 from typing import Self, cast
 
 from cryptography import x509
@@ -126,7 +125,7 @@ class Connection(BaseHTTPRequestHandler):
     server_version = "winhost-lab"
     disable_nagle_algorithm = True  # or each call waits 40 ms for the client's delayed acknowledgement
     wbufsize = -1  # headers and body leave in one segment
-    server: Listener
+    server: Endpoint
 
     def setup(self) -> None:
         super().setup()
@@ -221,8 +220,14 @@ class Connection(BaseHTTPRequestHandler):
         log.debug(format, *args)
 
 
-class Listener(socketserver.ThreadingTCPServer):
-    """Accepts on loopback only. Raises OSError where `port` is taken; 0 takes a free one."""
+class Endpoint(socketserver.ThreadingTCPServer):
+    """Serves one simulated host to real clients on loopback, until it is stopped. It cannot be started again.
+
+    `users` maps names (`name` or `DOMAIN\\name`) to passwords. With `tls`, `certificate_path` is the PEM file of the
+    throw-away certificate that clients must trust; it lasts as long as the endpoint. `port` 0 takes a free one. Raises
+    OSError where `port` is taken. unencrypted_bodies: how many crossed HTTP readable, other than under Basic; all were
+    refused.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -232,23 +237,28 @@ class Listener(socketserver.ThreadingTCPServer):
     def __init__(
         self,
         host: SimulatedHost,
-        accounts: EndpointAccounts,
-        faults: WireTroubles,
+        users: Mapping[str, str],
         *,
-        port: int,
-        tls: ssl.SSLContext | None,
-        allow_basic: bool,
+        tls: bool = False,
+        allow_basic: bool = True,
+        faults: WireTroubles | None = None,
+        port: int = 0,
     ) -> None:
-        super().__init__((_LOOPBACK, port), Connection)
         self.host = host
-        self.accounts = accounts
-        self.faults = faults
-        self.tls = tls
+        self.accounts = EndpointAccounts(users)
+        self.faults = faults or WireTroubles()
         self.allow_basic = allow_basic
-        self.service = Service(host, faults, self.url)
+        self.certificate_path: Path | None = None
         self.unencrypted_bodies = 0
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
+        with ExitStack() as undo:
+            folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="winhost-lab-")))
+            self.tls = self._prepare_tls(folder) if tls else None
+            super().__init__((_LOOPBACK, port), Connection)
+            undo.callback(self.server_close)
+            self._undo = undo.pop_all()
+        self.service = Service(host, self.faults, self.url)
 
     @property
     def port(self) -> int:
@@ -257,6 +267,35 @@ class Listener(socketserver.ThreadingTCPServer):
     @property
     def url(self) -> str:
         return f"{'https' if self.tls else 'http'}://{_LOOPBACK}:{self.port}{PATH}"
+
+    def start(self) -> None:
+        user_file.open()
+        self._undo.callback(user_file.close)
+        self._undo.callback(self.close_connections)
+        self._undo.callback(self.service.stop)
+        self._undo.enter_context(served(self))
+
+    def stop(self) -> None:
+        """Cuts all connections and tells running pipelines to stop. Harmless when nothing runs."""
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _prepare_tls(self, folder: Path) -> ssl.SSLContext:
+        made = make_certificate()
+        self.certificate_path = folder / "certificate.pem"
+        self.certificate_path.write_bytes(made.certificate)
+        key = folder / "key.pem"
+        key.write_bytes(made.key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate_path, key)
+        key.unlink()
+        return context
 
     def wire(self) -> int | None:
         """The number of the network that leads here, if any does."""
@@ -297,75 +336,3 @@ class Listener(socketserver.ThreadingTCPServer):
         """Clients that break off are everyday life; anything else is a bug of ours."""
         level = logging.DEBUG if isinstance(sys.exception(), OSError) else logging.ERROR
         log.log(level, "a connection broke", exc_info=True)
-
-
-class Endpoint:
-    """Serves one simulated host to real clients, until it is stopped. It cannot be started again.
-
-    `users` maps names (`name` or `DOMAIN\\name`) to passwords. With `tls`, `certificate_path` is the PEM file of the
-    throw-away certificate that clients must trust; it lasts as long as the endpoint. `port` 0 takes a free one.
-    """
-
-    def __init__(
-        self,
-        host: SimulatedHost,
-        users: Mapping[str, str],
-        *,
-        tls: bool = False,
-        allow_basic: bool = True,
-        faults: WireTroubles | None = None,
-        port: int = 0,
-    ) -> None:
-        self.faults = faults or WireTroubles()
-        self.certificate_path: Path | None = None
-        accounts = EndpointAccounts(users)
-        with ExitStack() as undo:
-            folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="winhost-lab-")))
-            context = self._prepare_tls(folder) if tls else None
-            self._listener = Listener(host, accounts, self.faults, port=port, tls=context, allow_basic=allow_basic)
-            undo.callback(self._listener.server_close)
-            self._undo = undo.pop_all()
-
-    @property
-    def port(self) -> int:
-        return self._listener.port
-
-    @property
-    def url(self) -> str:
-        return self._listener.url
-
-    @property
-    def unencrypted_bodies(self) -> int:
-        """The number of bodies that crossed HTTP readable, other than under Basic. All of them were refused."""
-        return self._listener.unencrypted_bodies
-
-    def start(self) -> None:
-        user_file.open()
-        self._undo.callback(user_file.close)
-        self._undo.callback(self._listener.close_connections)
-        self._undo.callback(self._listener.service.stop)
-        self._undo.enter_context(served(self._listener))
-
-    def stop(self) -> None:
-        """Cuts all connections and tells running pipelines to stop. Harmless when nothing runs."""
-        self._undo.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _prepare_tls(self, folder: Path) -> ssl.SSLContext:
-        made = make_certificate()
-        self.certificate_path = folder / "certificate.pem"
-        self.certificate_path.write_bytes(made.certificate)
-        key = folder / "key.pem"
-        key.write_bytes(made.key)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate_path, key)
-        key.unlink()
-        return context

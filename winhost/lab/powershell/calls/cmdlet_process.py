@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from winhost.lab.physics.own_switches import TASK
 from winhost.lab.physics.parts import STANDINS
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.physics.windows_files import on_wire
-from winhost.lab.physics.windows_network import TASK
 from winhost.lab.physics.windows_software import RECORD
 from winhost.lab.powershell.standins import cmdlets
 from winhost.lab.powershell.windows_views import all_shown, our_word

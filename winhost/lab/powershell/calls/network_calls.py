@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_network
 from typing import Any
 
+from winhost.lab.physics.own_switches import Adapter, Switch
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.physics.windows_firewall import ANY
-from winhost.lab.physics.windows_network import Adapter, Network, Switch
+from winhost.lab.physics.windows_network import Network
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import shown, windows_word
 from winhost.resources.windows.hyperv_firewall import WSL
