@@ -137,6 +137,16 @@ def test_what_is_just_a_screen_is_no_gpu(vendor: str) -> None:
     assert assessment.path("bare-metal").offers("gpu-compute").because == ("gpu-compute.no-card",)
 
 
+def test_a_version_is_quoted_as_this_host_writes_it() -> None:
+    """1.2.5.0 of another host is the same version, and what is kept of it is not said of this one."""
+    code = "wsl2.older-than-known"
+    for version, other in (("1.2.5.0", "WSL 1.2.5,"), ("1.2.5", "WSL 1.2.5.0,")):
+        resources = merged(resources_of(code), {"Wsl": {"version": version}})
+        said = [reason.observed for reason in found(assess(facts_of(resources)))]
+        assert [each for each in said if f"WSL {version}," in each]
+        assert [each for each in said if other in each] == []
+
+
 @pytest.mark.costly
 @each_row("code", CASES)
 def test_the_code_comes_up_with_its_severity(code: str) -> None:

@@ -16,7 +16,7 @@ from tests.serving.situations import EIGHT_GPUS, ONE_GPU, TWO_GPUS, linux, model
 from winhost.compat.capabilities.nccl import BEHIND_WINDOWS, NO_CUSTOM_ALL_REDUCE
 from winhost.compat.swap import STARTS
 from winhost.engine.plan_wsl2 import Wsl2Planner
-from winhost.findings.condition import fault_of, in_range
+from winhost.findings.condition import fault_of, meets
 from winhost.knowledge import catalogue
 from winhost.model.path import AvailableMemory
 from winhost.model.plan import PlanRequest
@@ -98,7 +98,7 @@ VLLM_S_OWN = [(name, row) for name, row in ROWS if row.kind == "engine" or row.n
 def test_every_version_that_a_line_is_for_knows_its_word(name: str, row: Any) -> None:
     """Of those that were asked; one that it does not know ends vLLM at its start."""
     wanted = row.when.get("vllm", ">=0")
-    claimed = [v for v in seen_versions() if in_range(v, wanted)]
+    claimed = [v for v in seen_versions() if meets(v, wanted)]
     assert claimed
     assert [v for v in claimed if not knows(row.kind, row.name, v)] == []
 

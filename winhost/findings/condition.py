@@ -134,12 +134,8 @@ def _unlike(pattern: str) -> Matcher:
 _MATCHERS: Mapping[str, Callable[[Any], Matcher]] = {"not": _without, "like": _like, "unlike": _unlike}
 
 
-def in_range(answer: Any, wanted: str) -> bool:
-    """A number or version within the bounds; nothing else is."""
-    return _within(answer, bounds(wanted))
-
-
 def _within(answer: Any, limits: "tuple[tuple[str, Version], ...]") -> bool:
+    """A number or version within the bounds; nothing else is."""
     if answer is None or isinstance(answer, bool):
         return False
     version = answer if hasattr(answer, "release") else _version(str(answer))
