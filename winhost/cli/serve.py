@@ -1,5 +1,6 @@
 """winhost serve: how models are served on a target."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
-from winhost.serving.command import command
+from winhost.serving.command import command, program_command
 from winhost.serving.compose_words import readable_yaml
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
 from winhost.serving.profile import base_of
@@ -50,11 +51,14 @@ class Profiled:
     models: tuple[Commanded, ...]
 
     @classmethod
-    def of(cls, found: Serving) -> "Profiled":
-        """Add the command of each model."""
-        models = tuple(
-            Commanded(**vars(served), command=" ".join(command(served, found.vllm))) for served in found.models
-        )
+    def of(cls, found: Serving, suspended: Collection[str] = ()) -> "Profiled":
+        """Add the command of each model. suspended: those whose process leaves its GPU."""
+
+        def words(served: Served) -> list[str]:
+            alone = served.served_name in suspended
+            return program_command(served) if alone else command(served, found.vllm)
+
+        models = tuple(Commanded(**vars(served), command=" ".join(words(served))) for served in found.models)
         variant = path_of(found.variant), variant_name(found.variant)
         return cls(found.host, found.origin, *variant, found.chosen, found.verdict, found.vllm, models)
 
@@ -83,7 +87,13 @@ def profile(
     if "vllm" not in workload.versions:  # as a plan does, whose image this is
         workload = replace(workload, versions={**workload.versions, "vllm": seen_versions()[-1]})
     found = serving(known, workload, named, read_speed, path)
-    show_results("profile", output.shape, [(found.host, Profiled.of(found))], lambda _: show_serving(found, everything))
+    suspended = {model.served_name for model in workload.models if model.suspend}
+    show_results(
+        "profile",
+        output.shape,
+        [(found.host, Profiled.of(found, suspended))],
+        lambda _: show_serving(found, everything, suspended),
+    )
     return 0
 
 

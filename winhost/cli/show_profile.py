@@ -1,7 +1,7 @@
 """Profiles for people: a command for each model, to copy, and what there is to know beside it as comments."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import click
 
@@ -10,46 +10,51 @@ from winhost.gateway.gateway_settings import Limits
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.units import gib
-from winhost.model.workload import LoadFormat
 from winhost.serving.causes import Because
 from winhost.serving.choice import Served, Serving
-from winhost.serving.command import DEV_MODE, command
-from winhost.serving.engine_names import model_folder, packed_folder
+from winhost.serving.command import DEV_MODE, command, folder_of, is_packed, program_command
 from winhost.serving.ladder import format_rest, format_wait
 from winhost.serving.lost import Lost
 from winhost.serving.profile_lines import UNKNOWN_WORD, ProfileLine
 
 
-def show_serving(found: Serving, everything: bool) -> None:
-    """One block for each model. Everything that is no command is a comment, so that the whole can be run."""
+def show_serving(found: Serving, everything: bool, suspended: Collection[str] = ()) -> None:
+    """One block for each model. Everything that is no command is a comment, so that the whole can be run. suspended:
+    models whose process leaves its GPU.
+    """
     simulated = " (simulated)" if found.origin == "synthetic" else ""
     _comment(f"{found.host}{simulated} by {found.variant}: {found.verdict}", bold=True)
     _comment(f"  {found.variant}: {found.chosen}")
     for served in found.models:
         click.echo()
-        _show(served, found.vllm, everything)
+        _show(served, found.vllm, everything, alone=served.served_name in suspended)
     if not everything:
         click.echo()
         _comment("The reason, versions and evidence of each line: --explain")
 
 
-def _show(served: Served, vllm: str | None, everything: bool) -> None:
+def _show(served: Served, vllm: str | None, everything: bool, *, alone: bool) -> None:
     _comment(f"{served.model}: profile {served.profile}", bold=True)
-    for sentence in (_files(served), *_notes(served)):
+    for sentence in (_files(served), *([_SUSPENDED] if alone else []), *_notes(served)):
         _comment(f"  {sentence}")
+    words = program_command(served) if alone else command(served, vllm)
     # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
-    click.echo(" \\\n  ".join(command(served, vllm)))
+    click.echo(" \\\n  ".join(words))
     if everything:
         for line in (*served.lines, *served.left_out):
             _explain(line, left_out=line in served.left_out)
 
 
+_SUSPENDED = (
+    "Between its turns its process leaves the GPU (suspend), which works with one process of a unit and with no "
+    "container: this is vLLM's own program, and a plan makes its unit"
+)
+
+
 def _files(served: Served) -> str:
-    packed = any(line.text == f"--load-format={LoadFormat.PACKED}" for line in served.lines)
-    folder = (packed_folder if packed else model_folder)(served.served_name)
-    how = ", packed, with winhost's loader beside vLLM" if packed else ""
+    how = ", packed, with winhost's loader beside vLLM" if is_packed(served) else ""
     return (
-        f"The files of {served.id} are expected in {folder}{how}, and the gateway at {served.socket}, "
+        f"The files of {served.id} are expected in {folder_of(served)}{how}, and the gateway at {served.socket}, "
         "in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
     )
 
@@ -75,7 +80,7 @@ def _notes(served: Served) -> Iterator[str]:
 def _between_turns(served: Served) -> Iterator[str]:
     if any(line.name == DEV_MODE for line in served.lines):
         yield "Not in development mode, which sleep takes: everybody who reaches the engine could run code in it"
-        yield f"  A plan turns it on behind the gateway; by hand: --env={DEV_MODE}=1, if nobody else reaches the socket"
+        yield f"  A plan turns it on behind the gateway; by hand: {DEV_MODE}=1, if nobody else reaches the socket"
     if served.rest:
         yield f"Between its turns {format_rest(served.rest)}"
     if served.anew:
