@@ -146,8 +146,8 @@ def _files(document: YamlNode, target: RecipeTarget) -> Iterator[Found]:
     for each in (*nodes, *mounts, *_paths(document, "hooks", "path")):
         if not each.value.startswith("/"):
             yield Found("not-absolute-path", each.start, {"value": each.value})
-    if not document.get("devices").items():
-        return
+    if not document.get("devices").items() or document.get("kind").value not in (_GPU, ""):
+        return  # what another maker's devices need is not known
     folders = [each for each in mounts if ".so" not in each.value.rpartition("/")[2]]  # whatever is in them
     if not folders and not any("libcuda" in each.value for each in mounts):
         yield Found("no-driver-library", document.start)
