@@ -156,6 +156,12 @@ class RecipeCase:
         default = str(self.other.port or "") if self.other else "8000"
         return ((found.value if found else None) or default).rpartition(":")[2]
 
+    @property
+    def port_known(self) -> bool:
+        """An image that others made may listen elsewhere by itself."""
+        own = self.other is None and self.derived and self.engine.option("--port") is None
+        return self.port.isdigit() and not own
+
     @cached_property
     def open_by(self) -> str | None:
         """Say how other machines reach the engine; None where they do not, or nothing tells."""

@@ -272,7 +272,7 @@ def ports(case: RecipeCase) -> Iterator[Found]:
             code = "port-not-mapped" if outer not in ("", case.port) else "ports-with-host-network"
             words = {"value": value, "port": case.port, "engine": case.title}
             yield Found(code, port.text.start, words, engine.editor.remove(port))
-        elif inner.isdigit() and case.port.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
+        elif case.port_known and inner.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
             edits = _inner_port(port, inner, case.port)
             words = {"value": inner, "port": case.port, "engine": case.title}
             yield Found("other-port", port.text.start, words, edits)
