@@ -8,6 +8,9 @@ import pytest
 from tests.cli.conftest import Line
 from winhost.lab.hostfile import host_files
 from winhost.lab.running_lab import Lab
+from winhost.model.shipped import shipped
+
+EXAMPLES = shipped("examples") / "workloads"
 
 
 def next_of(out: str) -> list[str]:
@@ -38,6 +41,14 @@ def test_the_command_after_assess_keeps_what_was_asked(line: Line) -> None:
     assert words[words.index("--path") + 1].startswith("wsl2/")
     assert "--assume" in words
     assert line(*words).code == 0
+
+
+def test_the_plan_after_assess_serves_the_workload_that_was_assessed(line: Line) -> None:
+    workload = EXAMPLES / "one-7b-on-24gb.yaml"
+    words = next_of(line("assess", line.facts("win11-pro-1gpu"), "--workload", workload).out)
+    assert words[0] == "plan"
+    assert words[words.index("--workload") + 1] == str(workload)
+    assert "no such option" not in line(*words).err
 
 
 def test_a_hypothesis_leads_to_no_plan(line: Line) -> None:

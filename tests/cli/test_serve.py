@@ -145,3 +145,15 @@ def test_a_server_whose_gpus_are_assigned_gets_the_profile_of_its_guest(line: Li
 @pytest.mark.parametrize("words", [("--path", "dda", "--profile", "wsl2"), ("--path", "linux")], ids=str)
 def test_a_path_and_a_profile_that_do_not_go_together_are_wrong_usage(line: Line, words: tuple[str, ...]) -> None:
     assert served(line, "one-7b-on-24gb", *words).code == 2
+
+
+def test_a_model_that_leaves_its_gpu_is_no_container(line: Line, tmp_path: Path) -> None:
+    workload = tmp_path / "workload.yaml"
+    text = (EXAMPLES / "one-7b-on-24gb.yaml").read_text("utf-8")
+    workload.write_text(text.replace("  chat: ", "  chat:\n    state: sleeping\n    suspend: disk #"), "utf-8")
+    words = ("serve", "profile", EXAMPLES.parent / "linux/ubuntu-2xh100.json", "--workload", workload)
+    said = line(*words)
+    assert said.code == 0, said.err
+    assert "docker run" not in said.out
+    assert "vllm serve /srv/winhost/models/chat" in said.out
+    assert line(*words, "--json").result["models"][0]["command"].startswith("umask 0007; env ")

@@ -219,3 +219,11 @@ def test_where_the_memory_of_a_way_is_not_known_nothing_is_promised() -> None:
     found = fit("server2025-role-installed", "gpu-p", ANY, ONE_7B)
     assert "gpu-memory.room-unknown" in {reason.code for offered in found.lacking for reason in offered.reasons}
     assert found.budget is None
+
+
+def test_what_is_said_of_engines_over_several_gpus_is_for_workloads_with_one() -> None:
+    needs = Needs(("cuda-checkpoint",))
+    for workload, said in ((ONE_7B, False), (WIDE, True), (None, True)):
+        lacking = fit("server2025-2x4090", "dda", needs, workload).lacking
+        codes = {reason.code for offered in lacking for reason in offered.reasons}
+        assert ("cuda-checkpoint.several-cards" in codes) is said

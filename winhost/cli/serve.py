@@ -1,7 +1,7 @@
 """winhost serve profile, files, gateway and explain: how models are served, as settings to copy."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,14 +23,12 @@ from winhost.model.errors import visible
 from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Verdict
 from winhost.model.units import gib
-from winhost.model.workload import LoadFormat
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Lost, Served, Serving, serving
-from winhost.serving.command import DEV_MODE, command
+from winhost.serving.command import DEV_MODE, command, folder_of, is_packed, program_command
 from winhost.serving.compose_words import readable_yaml
-from winhost.serving.engine_names import model_folder, packed_folder
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
 from winhost.serving.levels import (
     LADDER,
@@ -70,11 +68,14 @@ class Profiled:
     models: tuple[Commanded, ...]
 
     @classmethod
-    def of(cls, found: Serving) -> "Profiled":
-        """Add the command of each model."""
-        models = tuple(
-            Commanded(**vars(served), command=" ".join(command(served, found.vllm))) for served in found.models
-        )
+    def of(cls, found: Serving, suspended: Collection[str] = ()) -> "Profiled":
+        """Add the command of each model. suspended: those whose process leaves its GPU."""
+
+        def words(served: Served) -> list[str]:
+            alone = served.served_name in suspended
+            return program_command(served) if alone else command(served, found.vllm)
+
+        models = tuple(Commanded(**vars(served), command=" ".join(words(served))) for served in found.models)
         variant = path_of(found.variant), variant_name(found.variant)
         return cls(found.host, found.origin, *variant, found.chosen, found.verdict, found.vllm, models)
 
@@ -102,7 +103,13 @@ def profile(
     if "vllm" not in workload.versions:  # as a plan does, whose image this is
         workload = replace(workload, versions={**workload.versions, "vllm": seen_versions()[-1]})
     found = serving(known, workload, named, read_speed, path)
-    show_results("profile", output.shape, [(found.host, Profiled.of(found))], lambda _: show_serving(found, everything))
+    suspended = {model.served_name for model in workload.models if model.suspend}
+    show_results(
+        "profile",
+        output.shape,
+        [(found.host, Profiled.of(found, suspended))],
+        lambda _: show_serving(found, everything, suspended),
+    )
     return 0
 
 
@@ -254,36 +261,42 @@ def _seconds(back: tuple[float, float]) -> str:
     return f"{back[0]:g} s" if back[0] == back[1] else f"{back[0]:g} to {back[1]:g} s"
 
 
-def show_serving(found: Serving, everything: bool) -> None:
-    """One block for each model. Everything that is no command is a comment, so that the whole can be run."""
+def show_serving(found: Serving, everything: bool, suspended: Collection[str] = ()) -> None:
+    """One block for each model. Everything that is no command is a comment, so that the whole can be run. suspended:
+    models whose process leaves its GPU.
+    """
     simulated = " (simulated)" if found.origin == "synthetic" else ""
     _comment(f"{found.host}{simulated} by {found.variant}: {found.verdict}", bold=True)
     _comment(f"  {found.variant}: {found.chosen}")
     for served in found.models:
         click.echo()
-        _show(served, found.vllm, everything)
+        _show(served, found.vllm, everything, alone=served.served_name in suspended)
     if not everything:
         click.echo()
         _comment("The reason, versions and evidence of each line: --explain")
 
 
-def _show(served: Served, vllm: str | None, everything: bool) -> None:
+def _show(served: Served, vllm: str | None, everything: bool, *, alone: bool) -> None:
     _comment(f"{served.model}: profile {served.profile}", bold=True)
-    for sentence in (_files_of(served), *_notes(served)):
+    for sentence in (_files_of(served), *([_SUSPENDED] if alone else []), *_notes(served)):
         _comment(f"  {sentence}")
     # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
-    click.echo(" \\\n  ".join(command(served, vllm)))
+    click.echo(" \\\n  ".join(program_command(served) if alone else command(served, vllm)))
     if everything:
         for line in (*served.lines, *served.left_out):
             _explain(line, left_out=line in served.left_out)
 
 
+_SUSPENDED = (
+    "Between its turns its process leaves the GPU (suspend), which works with one process of a unit and with no "
+    "container: this is vLLM's own program, and a plan makes its unit"
+)
+
+
 def _files_of(served: Served) -> str:
-    packed = any(line.text == f"--load-format={LoadFormat.PACKED}" for line in served.lines)
-    folder = (packed_folder if packed else model_folder)(served.served_name)
-    how = ", packed, with winhost's loader beside vLLM" if packed else ""
+    how = ", packed, with winhost's loader beside vLLM" if is_packed(served) else ""
     return (
-        f"The files of {served.id} are expected in {folder}{how}, and the gateway at {served.socket}, "
+        f"The files of {served.id} are expected in {folder_of(served)}{how}, and the gateway at {served.socket}, "
         "in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
     )
 
@@ -311,7 +324,7 @@ def _notes(served: Served) -> Iterator[str]:
 def _between_turns(served: Served) -> Iterator[str]:
     if any(line.name == DEV_MODE for line in served.lines):
         yield "Not in development mode, which sleep takes: everybody who reaches the engine could run code in it"
-        yield f"  A plan turns it on behind the gateway; by hand: --env={DEV_MODE}=1, if nobody else reaches the socket"
+        yield f"  A plan turns it on behind the gateway; by hand: {DEV_MODE}=1, if nobody else reaches the socket"
     if served.rest:
         yield f"Between its turns {format_rest(served.rest)}"
     if served.anew:

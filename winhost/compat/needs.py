@@ -144,7 +144,9 @@ def fit_of(variant: PathVerdict, needs: Needs, workload: Workload | None = None)
 
 def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None = None) -> Fit:
     """The same without searching for what would fit."""
-    must, nice = ([variant.offers(name) for name in names] for names in (needs.must, needs.nice))
+    one_each = workload is not None and all(model.engine_gpus == 1 for model in workload.models)
+    offered_of = _of_one_gpu if one_each else lambda offered: offered
+    must, nice = ([offered_of(variant.offers(name)) for name in names] for names in (needs.must, needs.nice))
     lacking = [offered for offered in must if offered.verdict is not Verdict.SUPPORTED]
     missed = tuple(offered for offered in nice if offered.verdict is not Verdict.SUPPORTED)
     found: Budget | None = None
@@ -159,6 +161,19 @@ def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None =
         denied = conflicts(workload, variant.path, found)
     verdict = Verdict.worst([variant.verdict, Verdict.of(denied), *(offered.verdict for offered in lacking)])
     return Fit(variant.path, verdict, tuple(lacking), missed, denied, found)
+
+
+_OVER_SEVERAL = frozenset({"cuda-checkpoint.several-cards"})  # reasons of the host's GPUs that one engine has to span
+
+
+def _of_one_gpu(offered: CapabilityVerdict) -> CapabilityVerdict:
+    """A capability for engines on one GPU each."""
+    reasons = tuple(each for each in offered.reasons if each.code not in _OVER_SEVERAL)
+    if len(reasons) == len(offered.reasons):
+        return offered
+    verdict = Verdict.of(reasons)
+    because = tuple(dict.fromkeys(each.code for each in reasons if each.severity.rank == verdict.rank))
+    return replace(offered, verdict=verdict, because=because, reasons=reasons)
 
 
 def _as_planned(workload: Workload, variant: PathVerdict) -> tuple[Workload, AvailableMemory | None]:

@@ -47,8 +47,11 @@ STARTS = re.compile(
 FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = ("", "bash", "sh", "shell", "console", "zsh", "powershell", "pwsh", "ps1", "cmd", "bat", "text")
 _MAPPING = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n)*[\w.\"'-]+:(?:[ \t]|\r?\n)")
+_YAML = ("yaml", "yml")
+_BLANK = re.compile(r"[^\n]")
 _KEYS = ("run", "cmd", "cmds", "command", "commands", "script", "shell", "exec", "start")
 DEEPEST_KEY = 12
+MOST_IN_YAML = 8  # pieces of a page
 
 
 def read_commands(source: SourceFile) -> Recipe:
@@ -68,6 +71,8 @@ def _scripts(source: SourceFile) -> Sequence[tuple[PlacedText, bool]]:
         return [whole]
     fenced = [found.span("code") for found in FENCED.finditer(text) if found["language"].lower() in _LANGUAGES]
     codes = [(source.whole.part(*span), False) for span in fenced if STARTS.search(text, *span)]
+    in_yaml = [code for code in FENCED.finditer(text) if code["language"] in _YAML and STARTS.search(code["code"])]
+    codes += [found for code in in_yaml[:MOST_IN_YAML] for found in _in_yaml(source, code)]
     if codes or not STARTS.search(FENCED.sub("", text)):
         return codes
     if not _MAPPING.match(text):
@@ -76,6 +81,16 @@ def _scripts(source: SourceFile) -> Sequence[tuple[PlacedText, bool]]:
         return [found for document in documents(source) if document.is_map for found in _commands_in(document)]
     except NotYaml:
         return [whole]
+
+
+def _in_yaml(source: SourceFile, code: re.Match[str]) -> Iterator[tuple[PlacedText, bool]]:
+    """The same of YAML in a page: whatever is before it is blank, so that each character stays where it is."""
+    alone = _BLANK.sub(" ", source.text[: code.start("code")]) + code["code"]
+    try:
+        for document in documents(SourceFile(alone, source.encoding, source.bom)):
+            yield from _commands_in(document)
+    except NotYaml:
+        return
 
 
 def _commands_in(node: YamlNode, path: tuple[str, ...] = ()) -> Iterator[tuple[PlacedText, bool]]:

@@ -19,6 +19,9 @@ from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.words import IMAGE, OtherEngine, other_engines
 from winhost.resources.host import Gpu
 
+_OTHERS = ("cpu", "rocm", "xpu", "tpu", "hpu", "gaudi", "ascend", "npu", "neuron", "openeuler")
+_VARIABLES_OF_OTHERS = ("VLLM_CPU_", "HABANA_", "ASCEND_", "NEURON_", "ZE_AFFINITY_")
+_DEVICES_OF_OTHERS = ("/dev/kfd", "/dev/dri", "/dev/davinci", "/dev/vfio", "/dev/accel", "/dev/neuron")
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+])")
 # What only a recipe for WSL has in it: its folders, its driver's files, the switch of vLLM for it.
 _OF_WSL = re.compile(r"/usr/lib/wsl|(?<![\w.])/mnt/[a-z]/|VLLM_WSL2_|(?m:^[ \t]*wsl(?:\.exe)? )|\bwslc\b")
@@ -153,6 +156,12 @@ class RecipeCase:
         default = str(self.other.port or "") if self.other else "8000"
         return ((found.value if found else None) or default).rpartition(":")[2]
 
+    @property
+    def port_known(self) -> bool:
+        """An image that others made may listen elsewhere by itself."""
+        own = self.other is None and self.derived and self.engine.option("--port") is None
+        return self.port.isdigit() and not own
+
     @cached_property
     def open_by(self) -> str | None:
         """Say how other machines reach the engine; None where they do not, or nothing tells."""
@@ -191,6 +200,19 @@ class RecipeCase:
     def has_key(self) -> bool:
         names = ("--api-key", "--api-key-file", *(self.other.key_from if self.other else ("VLLM_API_KEY",)))
         return any(self.engine.option(name) or self.engine.variable(name) for name in names)
+
+    @cached_property
+    def on_others(self) -> bool:
+        """It is for a processor, or for what NVIDIA does not make."""
+        found, chosen = self.engine.boxed(IMAGE), self.engine.option("--device")
+        image = (found.value or "").casefold() if found else ""
+        devices = [device.value or "" for device in self.engine.all_boxed("--device")]
+        return (
+            any(word in image for word in _OTHERS)
+            or any(each.startswith(_DEVICES_OF_OTHERS) for each in devices)
+            or any(each.name.startswith(_VARIABLES_OF_OTHERS) for each in self.engine.variables)
+            or (chosen is not None and chosen.value in _OTHERS)
+        )
 
     @property
     def is_pod(self) -> bool:

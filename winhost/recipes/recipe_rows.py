@@ -76,6 +76,7 @@ QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
     "container": lambda case: (case.engine.in_container,),
     "detached": lambda case: (case.engine.form != "command" or case.engine.boxed("--detach") is not None,),
     "engine": lambda case: (case.engine.kind,),
+    "nvidia": lambda case: (not case.on_others,),
     "written": lambda case: (" ".join(word.value for word in case.engine.words),),
     "form": lambda case: (case.engine.form.value,),
     "oneshot": lambda case: (any(each.value == "oneshot" for each in case.engine.all_boxed("Type")),),

@@ -19,9 +19,6 @@ from winhost.recipes.written_sizes import docker_size, in_gib, kubernetes_size, 
 from winhost.serving.computed import SHM_LEAST, SHM_MARGIN, SHM_STEP
 from winhost.serving.vllm_options import names
 
-_OTHERS = ("cpu", "rocm", "xpu", "tpu", "hpu", "gaudi", "ascend", "npu", "neuron", "openeuler")
-_VARIABLES_OF_OTHERS = ("VLLM_CPU_", "HABANA_", "ASCEND_", "NEURON_", "ZE_AFFINITY_")
-_DEVICES_OF_OTHERS = ("/dev/kfd", "/dev/dri", "/dev/davinci", "/dev/vfio", "/dev/accel", "/dev/neuron")
 DOCKER_SHM: Bytes = 64 * 1024**2
 DOCKER_GRACE, POD_GRACE, LEAST_GRACE = 10, 30, 30
 FIRST_DRAINING, DRAINING = Version("0.18.1"), 20  # that knows --shutdown-timeout, and what is advised for it
@@ -74,7 +71,7 @@ def gpus(case: RecipeCase) -> Iterator[Found]:
     """Check that the container gets GPUs, and the ones it names."""
     engine = case.engine
     given = [each for each in engine.container if _gives_gpu(each)]
-    if engine.in_container and not given and not _on_others(case) and _wants_gpu(case):
+    if engine.in_container and not given and not case.on_others and _wants_gpu(case):
         yield _no_gpu(case)
     for setting in given:
         yield from _given(setting, case)
@@ -94,20 +91,6 @@ def _gives_gpu(setting: Setting) -> bool:
     if setting.name == "--device":
         return "nvidia" in value or "/dev/dxg" in value
     return setting.name in ("--gpus", "--gpus requested")
-
-
-def _on_others(case: RecipeCase) -> bool:
-    """It is for a processor, or for what NVIDIA does not make."""
-    found = case.engine.boxed(IMAGE)
-    image = (found.value or "").casefold() if found else ""
-    devices = [device.value or "" for device in case.engine.all_boxed("--device")]
-    chosen = case.engine.option("--device")
-    return (
-        any(word in image for word in _OTHERS)
-        or any(each.startswith(_DEVICES_OF_OTHERS) for each in devices)
-        or any(each.name.startswith(_VARIABLES_OF_OTHERS) for each in case.engine.variables)
-        or (chosen is not None and chosen.value in _OTHERS)
-    )
 
 
 def _wants_gpu(case: RecipeCase) -> bool:
@@ -289,7 +272,7 @@ def ports(case: RecipeCase) -> Iterator[Found]:
             code = "port-not-mapped" if outer not in ("", case.port) else "ports-with-host-network"
             words = {"value": value, "port": case.port, "engine": case.title}
             yield Found(code, port.text.start, words, engine.editor.remove(port))
-        elif inner.isdigit() and case.port.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
+        elif case.port_known and inner.isdigit() and inner != case.port and len(engine.all_boxed("--publish")) == 1:
             edits = _inner_port(port, inner, case.port)
             words = {"value": inner, "port": case.port, "engine": case.title}
             yield Found("other-port", port.text.start, words, edits)

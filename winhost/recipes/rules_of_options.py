@@ -238,6 +238,8 @@ def abbreviations(case: RecipeCase) -> Iterator[Found]:
 
 def repeated(case: RecipeCase) -> Iterator[Found]:
     """Options that are given twice, where one counts."""
+    if case.recipe.template:
+        return  # they may be of two branches
     plain = [each for each in case.engine.options if "." not in each.written and each.written != "-O"]
     last = {setting.name: setting for setting in plain}  # -O is a level of its own in newer versions
     for setting in plain:

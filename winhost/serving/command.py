@@ -1,9 +1,10 @@
-"""A served model as a `docker run` command for a shell, with every argument quoted."""
+"""A served model as a command for a shell, `docker run` or vLLM's own program, with every argument quoted."""
 
 import shlex
 
+from winhost.model.workload import LoadFormat
 from winhost.serving.choice import Served
-from winhost.serving.engine_names import MODEL
+from winhost.serving.engine_names import MODEL, model_folder, packed_folder
 from winhost.serving.profile_lines import ProfileLine
 
 IMAGE = "vllm/vllm-openai"
@@ -22,6 +23,24 @@ def command(served: Served, vllm: str | None) -> list[str]:
     model = [MODEL, quoted(f"--served-model-name={served.served_name}")]
     image = quoted(f"{IMAGE}:v{vllm}") if vllm else ASKED_FOR
     return [f"docker run --detach {name}", *before, "--entrypoint=/bin/sh", image, "-c", quoted(START), *model, *after]
+
+
+def is_packed(served: Served) -> bool:
+    return any(line.text == f"--load-format={LoadFormat.PACKED}" for line in served.lines)
+
+
+def folder_of(served: Served) -> str:
+    """The folder with its files."""
+    return (packed_folder if is_packed(served) else model_folder)(served.served_name)
+
+
+def program_command(served: Served) -> list[str]:
+    """The same with vLLM's own program, of a model whose process leaves its GPU, which no container's can."""
+    variables = [quoted(f"{each.name}={each.value}") for each in served.lines if each.kind == "env"]
+    before = [each for each in variables if not each.startswith(DEV_MODE)]
+    after = [_words(line) for line in served.lines if line.kind == "engine"]
+    name = quoted(f"--served-model-name={served.served_name}")
+    return ["umask 0007; env", *before, f"vllm serve {quoted(folder_of(served))}", name, *after]
 
 
 def _words(line: ProfileLine) -> str:
