@@ -9,7 +9,7 @@ from xdist.remote import Producer
 
 from tests.house.inner_suite import run_suite
 from tests.workers import JUDGED, Scheduling
-from winhost.compat import rule
+from winhost.resources import host
 
 SUITE = {
     "test_deep.py": """
@@ -134,5 +134,5 @@ def test_workers_begin_with_different_files_and_agree_on_the_order(tmp_path: Pat
 
 def test_no_host_is_judged_while_tests_are_collected(pytestconfig: pytest.Config) -> None:
     """Each worker collects all files: it would be done by all of them, whatever they run."""
-    assert rule.finding.cache_info
+    assert host._property.cache_info
     assert pytestconfig.stash[JUDGED] == 0

@@ -6,13 +6,12 @@ stand in the row of its code.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
 from importlib.resources import files
 from typing import Any, TypeAlias, TypeVar
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.catalogue import Catalogue, typed
-from winhost.findings.condition import Condition, Matcher, When, matcher
+from winhost.findings.condition import Condition, When
 from winhost.model.errors import visible
 from winhost.model.masking import masked
 from winhost.model.reason import Finding, Severity
@@ -76,11 +75,6 @@ class Row:
     when: When = field(default_factory=Condition)
     mend: Mapping[str, Any] = field(default_factory=dict)
     case: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def fits(self) -> Matcher | None:
-        """Tells whether the value of a setting is one that `find` wants; None where any is."""
-        return matcher(self.find["value"]) if "value" in self.find else None
 
 
 Rows: TypeAlias = Catalogue[Row]

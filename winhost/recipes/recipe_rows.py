@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from winhost.core.answers import NOT_THERE, MissingFact
-from winhost.findings.condition import evaluate
+from winhost.findings.condition import evaluate, meets
 from winhost.findings.finding import Found, Row, TextEdit, rows_of
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
@@ -43,7 +43,7 @@ def _is_common(row: Row) -> bool:
 
 def _by_row(row: Row, case: RecipeCase) -> Iterator[Found]:
     unsure = UNKNOWN_VERSION if "vllm" in row.when and case.version is None else ""
-    for setting in _found(row, case):
+    for setting in _found(row.find, case):
         if setting is None and not case.engine.known:
             continue
         lacking = next(iter(_names(row.find, "lacks")), "")
@@ -90,9 +90,9 @@ QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
 }
 
 
-def _found(row: Row, case: RecipeCase) -> list[Setting | None]:
+def _found(find: Mapping[str, Any], case: RecipeCase) -> list[Setting | None]:
     """The settings that a row is about; None for one that lacks."""
-    find, engine = row.find, case.engine
+    engine = case.engine
     if find.get("at"):
         return [None]
     if names := _names(find, "lacks"):
@@ -101,7 +101,7 @@ def _found(row: Row, case: RecipeCase) -> list[Setting | None]:
         return [] if any(engine.boxed(name) for name in names) else [None]
     sources = (("env", engine.variables), ("option", engine.options), ("boxed", engine.container))
     found = [each for key, settings in sources for each in settings if each.name in _names(find, key)]
-    return [each for each in found if _fits(row, each)]
+    return [each for each in found if _fits(find, each)]
 
 
 def _names(find: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -109,13 +109,13 @@ def _names(find: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _fits(row: Row, setting: Setting) -> bool:
-    if row.fits and not row.fits(setting.value or ""):
+def _fits(find: Mapping[str, Any], setting: Setting) -> bool:
+    if "value" in find and not meets(setting.value or "", find["value"]):
         return False
     if "$" in (setting.value or ""):  # it may be anything, so that only what is written there tells
-        wanted = row.find.get("value")
-        return "switched" not in row.find and not (isinstance(wanted, Mapping) and {"unlike", "not"} & wanted.keys())
-    return "switched" not in row.find or setting.is_on is row.find["switched"]
+        wanted = find.get("value")
+        return "switched" not in find and not (isinstance(wanted, Mapping) and {"unlike", "not"} & wanted.keys())
+    return "switched" not in find or setting.is_on is find["switched"]
 
 
 def _edits(mend: Mapping[str, Any], setting: Setting | None, case: RecipeCase) -> Sequence[TextEdit]:
