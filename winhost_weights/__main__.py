@@ -1,4 +1,4 @@
-"""python -m winhost_weights pack|unpack|verify FOLDER [TARGET]: a line of JSON for each file that is finished.
+"""python -m winhost_weights pack|replace|unpack|verify FOLDER [TARGET]: a line of JSON for each file that is finished.
 
 It runs in the Python of an engine, which has torch.
 """

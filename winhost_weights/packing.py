@@ -57,6 +57,29 @@ def verify(source: Path, told: Told) -> None:
         told(path.name, path.stat().st_size, file.original_size)
 
 
+def replace(source: Path, target: Path, told: Told) -> None:
+    """Delete each original file once its packed one, read back from the disk, decodes to exactly it."""
+    for path in container.weights(source):
+        packed = container.read(target / path.name)
+        for _ in _verified(packed):
+            pass
+        if packed.sha256 != _digest(path):
+            raise BadContainer(f"{path.name} is another file than the one that was packed, and stays")
+        sizes = path.stat().st_size, packed.path.stat().st_size
+        _keep(target)
+        path.unlink()
+        told(path.name, *sizes)
+
+
+def _keep(folder: Path) -> None:
+    """Bring the names of a folder to the disk: the contents of its files are there."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def _begin(source: Path, target: Path, sizes: Mapping[str, int]) -> None:
     """sizes: of the files to write, at most. What is not weights is copied."""
     if target.resolve() == source.resolve():

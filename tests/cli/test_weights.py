@@ -106,6 +106,25 @@ def test_packing_runs_in_the_named_python_with_the_wheel(line: Line, model: Path
     assert [path.name for path in Path("small").iterdir()] == [WHEEL]
 
 
+def test_originals_are_deleted_by_a_second_step_alone_and_how_to_get_them_back_is_said(line: Line, model: Path) -> None:
+    Path("small").mkdir()
+    python = stand_in('{"file": "model.safetensors", "before": 1000000, "after": 690000}')
+    said = line("weights", "pack", model, "-o", "small", "--replace", "--python", python)
+    assert (said.code, said.err) == (0, "")
+    assert "model.safetensors: its packed file decodes to it, so the original is deleted" in said.out
+    assert f"  winhost weights unpack small -o {model}\n" in said.out
+    assert Path("said").read_text().splitlines()[0] == f"-m winhost_weights replace {model} small"
+
+
+def test_an_original_that_changed_is_told_with_what_was_packed_of_it(line: Line, model: Path) -> None:
+    Path("small").mkdir()
+    python = stand_in(
+        json.dumps({"error": "model.safetensors is another file than the one that was packed, and stays"}), 1
+    )
+    said = line("weights", "pack", model, "-o", "small", "--replace", "--python", python)
+    assert (said.code, "another file than the one that was packed" in said.err) == (1, True)
+
+
 @each_row("command", ["unpack", "verify"])
 def test_the_way_back_has_the_sizes_the_other_way_round(command: str, line: Line, model: Path) -> None:
     python = stand_in('{"file": "model.safetensors", "before": 690000, "after": 1000000}')

@@ -5,6 +5,7 @@ The wheel is on its path. There is no GPU: what torch has of CUDA, and nvCOMP, a
 
 import json
 import os
+import shutil
 import sys
 import types
 import zlib
@@ -97,12 +98,22 @@ def main(model: Path, folder: Path) -> None:
         "packed again": refusal(packing.pack, packed, folder / "twice", print),
         "onto itself": refusal(packing.pack, model, model, print),
     }
+    gone = folder / "gone"
+    shutil.copytree(model, gone)
+    packing.replace(gone, packed, lambda *row: rows.append(row))
+    said["replaced"] = [path.name for path in gone.glob("*.safetensors")] == [] and rows[-1] == rows[0]
+    shutil.copytree(model, folder / "other")
+    (folder / "other/model.safetensors").open("r+b").truncate(1000)
+    said["other"] = refusal(packing.replace, folder / "other", packed, print)
+    said["other stays"] = (folder / "other/model.safetensors").exists()
     (path,) = container.weights(packed)
     tensor = next(each for each in container.read(path).tensors if each.codec == container.RAW)
     data = bytearray(path.read_bytes())
     data[tensor.start] ^= 1
     path.write_bytes(data)
+    said["not replaced"] = refusal(packing.replace, model, packed, print)
     said["damaged"] = refusal(packing.verify, packed, print)
+    said["original stays"] = (model / path.name).exists()
     said["unpacked"] = refusal(packing.unpack, packed, folder / "damaged", print)
     said["left"] = sorted(path.name for path in (folder / "damaged").glob("*.safetensors"))
     sys.stdout.write(json.dumps(said) + "\n")

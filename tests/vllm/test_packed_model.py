@@ -39,3 +39,8 @@ def test_it_answers_as_the_original_also_when_its_weights_are_loaded_again(tmp_p
     assert "is damaged" in said["damaged"]
     assert said["unpacked"] == said["damaged"]
     assert said["left"] == []
+    assert said["replaced"], "every original that is packed right is deleted"
+    assert "is another file than the one that was packed, and stays" in said["other"]
+    assert said["other stays"]
+    assert said["not replaced"] == said["damaged"]
+    assert said["original stays"]

@@ -26,10 +26,12 @@ from winhost.serving.packed_weights import (
 from winhost_weights.container import BadContainer, weights
 
 
-def pack(model: Path, python: str, output: Output) -> int:
+def pack(model: Path, python: str, replace: bool, output: Output) -> int:
     folder = output.required_path
     _refuse_none(model)
     _run(python, output, "pack", model, folder)
+    if replace:
+        _delete_originals(python, model, folder, output)
     try:
         write_wheel(folder)
     except OSError as error:
@@ -40,6 +42,19 @@ def pack(model: Path, python: str, output: Output) -> int:
         say("Then start vLLM with:")
         click.echo(f"  {visible(command_line(('vllm', 'serve', str(folder), '--load-format', 'packed')))}")
     return 0
+
+
+def _delete_originals(python: str, model: Path, folder: Path, output: Output) -> None:
+    with TemporaryDirectory() as beside:
+        try:
+            for file in run_in_engine(python, write_wheel(Path(beside)), "replace", model, folder):
+                if output.shape == "table":
+                    say(f"{file.file}: its packed file decodes to it, so the original is deleted")
+        except WinhostError as error:
+            raise _with_next(error, folder) from error.__cause__
+    if output.shape == "table":
+        say("To have the originals again:")
+        click.echo(f"  {visible(command_line(('winhost', 'weights', 'unpack', str(folder), '-o', str(model))))}")
 
 
 def unpack(model: Path, python: str, output: Output) -> int:

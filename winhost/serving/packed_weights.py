@@ -87,7 +87,7 @@ def _encoded(data: bytes) -> str:
 
 
 def run_in_engine(python: str, wheel: Path, command: str, *folders: Path) -> Iterator[WeightsFile]:
-    """pack, unpack or verify, in a Python that has torch. Raises UsageError (NoPacker), WinhostError (NotPacked)."""
+    """A command of winhost_weights, in a Python that has torch. Raises UsageError (NoPacker), WinhostError (NotPacked)."""
     words = [python, "-m", "winhost_weights", command, *map(str, folders)]
     path = os.pathsep.join(filter(None, (str(wheel), os.environ.get("PYTHONPATH"))))
     try:
@@ -104,7 +104,7 @@ def run_in_engine(python: str, wheel: Path, command: str, *folders: Path) -> Ite
             if "error" in said:
                 raise not_packed(said["error"])
             first, second = said["before"], said["after"]
-            yield WeightsFile(said["file"], *((first, second) if command == "pack" else (second, first)))
+            yield WeightsFile(said["file"], *((first, second) if command in ("pack", "replace") else (second, first)))
     if process.returncode:
         raise _no_packer(f"{python} ended with code {process.returncode}, and said why")
 

@@ -129,12 +129,17 @@ def weights() -> None:
 @weights.command()
 @model_argument
 @python_option
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Then delete each safetensors file of MODEL whose packed file, read back from disk, decodes to exactly it.",
+)
 @answers("FOLDER", "The folder to write.", required=True)
 def pack(**options: Any) -> int:
     """Pack the safetensors files of MODEL, a folder, on the GPU of this machine.
 
-    The folder gets all files of the model and the loader as a wheel. MODEL stays as it is. Run it again to go on where
-    it ended.
+    The folder gets all files of the model and the loader as a wheel. MODEL stays as it is without --replace. Run it
+    again to go on where it ended.
     """
     from winhost.cli.weights import pack as run
 
