@@ -87,7 +87,7 @@ def _encoded(data: bytes) -> str:
 
 
 def run_in_engine(python: str, wheel: Path, command: str, *folders: Path) -> Iterator[WeightsFile]:
-    """A command of winhost_weights, in a Python that has torch. Raises UsageError (NoPacker), WinhostError (NotPacked)."""
+    """A command of winhost_weights in a Python with torch. Raises UsageError (NoPacker), WinhostError (NotPacked)."""
     words = [python, "-m", "winhost_weights", command, *map(str, folders)]
     path = os.pathsep.join(filter(None, (str(wheel), os.environ.get("PYTHONPATH"))))
     try:
