@@ -68,14 +68,15 @@ class YamlNode:
         return str(self.node.value) if self.is_scalar else ""
 
     def pairs(self, depth: int = 0) -> Iterator[tuple[str, "YamlNode"]]:
-        """Keys and values; those that come by `<<` last."""
+        """Keys and values, of a key that is written twice the last; those that come by `<<` last."""
         if not self.is_map or depth > _DEEPEST:
             return
         merged: list[Any] = []
+        last = {key.value: key for key, _ in self.node.value if isinstance(key, yaml.ScalarNode)}
         for key, value in self.node.value:
             if key.tag == _MERGE:
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
-            elif isinstance(key, yaml.ScalarNode):
+            elif isinstance(key, yaml.ScalarNode) and last[key.value] is key:
                 yield str(key.value), YamlNode(self.source, value, key)
         for each in merged:
             yield from YamlNode(self.source, each).pairs(depth + 1)
