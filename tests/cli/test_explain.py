@@ -1,6 +1,7 @@
 """The story of a reason, from the command line."""
 
-from io import BufferedReader, BytesIO, TextIOWrapper
+import os
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -153,5 +154,18 @@ def test_a_pipe_is_read_without_a_sign_for_it(line: Line, monkeypatch: pytest.Mo
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"Error: 0x80070569\n")))
     (found,) = line("explain", "--json").result["found"]
     assert found["symptom"] == "wsl.service-logon"
-    monkeypatch.setattr("sys.stdin", TextIOWrapper(BufferedReader(BytesIO(b""))))  # type: ignore[arg-type]
-    assert "dda.client-sku" in line("explain").out
+    reader, writer = os.pipe()
+    os.close(writer)
+    with os.fdopen(reader) as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        assert "dda.client-sku" in line("explain").out
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows can ask sockets alone whether there is something to read")
+def test_a_pipe_that_stays_open_and_silent_is_not_waited_for(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    monkeypatch.setattr("winhost.cli.explain._PATIENCE_S", 0)
+    with os.fdopen(reader) as silent:
+        monkeypatch.setattr("sys.stdin", silent)
+        assert "dda.client-sku" in line("explain").out
+    os.close(writer)

@@ -123,6 +123,17 @@ def test_who_has_to_name_a_vm_hears_which_are_fit() -> None:
     assert "files-01 (unverified)" in str(which.value.hint)
 
 
+def test_a_gpu_of_another_vm_that_stays_keeps_its_own_reason() -> None:
+    """It would not go if the others stayed, so nobody is invited to name it for the window's sake."""
+    facts, _ = expand(find("server2025-8gpu"))
+    location = HostFacts(facts).gpus[-1].location
+    record = next(each for each in facts.resources["AssignableDevice"] if each.key["location"] == location)
+    record.state["place"] = f"assigned:{facts.resources['Vm'][1].key['vm']}"  # type: ignore[index]
+    told = [note for note in plan(HostFacts(facts), "dda", "infer-01").notes if "stays where it is" in note]
+    assert told
+    assert any("[dda.assigned-already]" in note or "[dda.assigned-elsewhere]" in note for note in told), told
+
+
 def test_a_plan_takes_as_many_gpus_as_assess_says_go_together() -> None:
     """Two H100 need a larger window than anybody has seen, and assess says that one is supported."""
     facts = host("server2025-2xh100")

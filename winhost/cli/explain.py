@@ -1,6 +1,8 @@
 """winhost explain: a reason by its code, or whatever somebody pastes when something failed."""
 
+import os
 import re
+import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -34,6 +36,7 @@ from winhost.symptoms.scan import pieces
 from winhost.symptoms.table import said_of, symptoms
 
 STDIN = "-"
+_PATIENCE_S = 3
 _PATH = re.compile(r"[\\/]|\.(?:log|txt|json|out|err|evtx|xml|gz)$", re.IGNORECASE)
 TEXT = "text"
 
@@ -75,7 +78,9 @@ def _explanation(code: str) -> Explanation | None:
 
 
 def _is_piped() -> bool:
-    """Tell whether another program, or a file, gives us something to read."""
+    """Tell whether another program, or a file, gives us something to read, and begins to within `_PATIENCE_S`: a
+    program that starts us may leave its own input open, and never write to it.
+    """
     try:
         return sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer)
     except (OSError, ValueError):  # it is closed, or nobody may read it
@@ -83,7 +88,11 @@ def _is_piped() -> bool:
 
 
 def _begins(stream: BinaryIO) -> bool:
-    return not isinstance(stream, BufferedReader) or bool(stream.peek(1))
+    if not isinstance(stream, BufferedReader):
+        return True
+    if os.name != "nt" and not select.select([stream], [], [], _PATIENCE_S)[0]:  # Windows can ask sockets alone
+        return False
+    return bool(stream.peek(1))
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:

@@ -41,7 +41,7 @@ _NAMING = ("NotAvailable", "NotFound", "RemoteError")  # errors whose words may 
 def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     """A paragraph for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed.
 
-    It is broken into lines as `line_breaks.wrapped` does.
+    It is broken into lines as `terminal.wrapped` does.
     """
     lines = wrapped(visible(text), hang, sys.stderr if err else sys.stdout)
     click.echo(click.style(lines, **style) if style else lines, err=err)

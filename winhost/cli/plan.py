@@ -89,7 +89,8 @@ def plan(
     if many and output.shape in ("table", "wide") and not details:
         show_plans([*results()], output.wide)
     else:
-        show_results("planning", output.shape, results(), lambda made: show_planned(made, details, output.wide))
+        fleet = hosts.fleet_file
+        show_results("planning", output.shape, results(), lambda made: show_planned(made, details, output.wide, fleet))
     if joining:
         joining.show_made_keys(output.shape)
     return max(codes)

@@ -8,6 +8,7 @@ import click
 
 from winhost.cli.groups import is_verbose
 from winhost.cli.output import say, show_error_text
+from winhost.cli.shells import command_line
 from winhost.cli.show_groups import show_groups, show_notes
 from winhost.cli.tables import format_full_value, format_two, format_value, table
 from winhost.core.dataclass import dataclass
@@ -42,14 +43,18 @@ _WIRE_RATES = (5e6, 1e6)  # bytes a second that PowerShell remoting brings, as u
 ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", "undo": ""}
 
 
-def show_plan(plan: Plan, written_to: Path | None, details: bool = False, wide: bool = False) -> None:
-    """A plan, and how it is applied. details: every step; wide: also whole values, and the reason of every step."""
+def show_plan(
+    plan: Plan, written_to: Path | None, details: bool = False, wide: bool = False, fleet_file: Path | None = None
+) -> None:
+    """A plan, and how it is applied. details: every step; wide: also whole values, and the reason of every step;
+    fleet_file: the one that was named.
+    """
     if details or wide:
         show_whole(plan, wide)
     else:
         show_short(plan)
         say("Every step, with reasons: --details")
-    _show_next(plan, written_to)
+    _show_next(plan, written_to, fleet_file)
 
 
 def show_short(plan: Plan) -> None:
@@ -85,12 +90,12 @@ def _option(plan: Plan) -> str:
     return f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
 
 
-def show_planned(made: PlannedHost, details: bool, wide: bool) -> None:
+def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path | None = None) -> None:
     """A plan, and how it came to its path."""
     if made.recommended:
         option = _option(made.plan)
         say(f"{made.host}: {option} is recommended here ({made.recommended}). To choose another option, use --path.")
-    show_plan(made.plan, Path(made.file) if made.file else None, details, wide)
+    show_plan(made.plan, Path(made.file) if made.file else None, details, wide, fleet_file)
 
 
 def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> None:
@@ -248,16 +253,17 @@ def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:
             say(f"  {risk}: {RISKS[risk]}", hang=2)
 
 
-def _show_next(plan: Plan, written_to: Path | None) -> None:
+def _show_next(plan: Plan, written_to: Path | None, fleet_file: Path | None) -> None:
     if not any(True for _ in plan.steps) and not plan.deferred:
         return
     if written_to is None:
         say("Save it with -o plan.json, then run: winhost apply plan.json")
         return
-    accept = f" --accept {','.join(plan.risks)}" if plan.risks else ""
+    accept = ("--accept", ",".join(plan.risks)) if plan.risks else ()
+    fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
     # A command stands in a line of its own, which no terminal of any width breaks when it is copied.
     say(f"Written to {written_to}. To apply it:")
-    click.echo(visible(f"  winhost apply {written_to}{accept}"))
+    click.echo(visible(f"  {command_line(('winhost', 'apply', str(written_to), *accept, *fleet))}"))
     if plan.deferred and plan.possible_risks:
         say("To apply it without stopping for the approvals of a later stage:")
         click.echo(f"  --accept {','.join((*plan.risks, *plan.possible_risks))}")

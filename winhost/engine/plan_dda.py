@@ -59,8 +59,10 @@ class DdaPlanner:
             return general
         going = {gpu.location for gpu in self.gpus}
         because = spoiling(self._facts, self._default)
+        alone = {gpu.location for gpu in self._default}  # those that would go if the others did not
         judged = judge(self._facts, self._request.path).cards
-        return general + tuple(_staying(gpu, because) for gpu in judged if gpu.key not in going and _could_go(gpu))
+        staying = (gpu for gpu in judged if gpu.key not in going and _could_go(gpu))
+        return general + tuple(_staying(gpu, because if gpu.key in alone else ()) for gpu in staying)
 
     @property
     def choices(self) -> str | None:

@@ -159,7 +159,8 @@ def bad_edits(case: CdiCase) -> Iterator[Found]:
                         yield Found("cdi-bad-edit", value.start if value.node else each.start, words)
         for each in edits.get("env").items():
             if not re.match(r"[^=]+=", each.value):
-                words = {"field": "A variable", "value": each.value or "empty", "rule": "it is written NAME=VALUE"}
+                what = "what stands here" if each.value else "empty"  # it may be a secret
+                words = {"field": "A variable", "value": what, "rule": "it is written NAME=VALUE"}
                 yield Found("cdi-bad-edit", each.start, words)
 
 
