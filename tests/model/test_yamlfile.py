@@ -229,6 +229,7 @@ def test_a_missing_file_is_a_fault(file: Path) -> None:
         ('{"first": {}, "first": {}}', [": key 'first' is there twice"]),
         ('{"first":\n  {,}}', [":2:4: is not JSON: "]),
         ("", [":1:1: is not JSON: "]),
+        ("# x\nschema: winhost.host/2\n", [":1:1: is not JSON: Expecting value; it is a host of the simulator"]),
         ("[" * 100_000, [": is nested too deeply"]),
         (b'{"first": "\xff"}', [": is not UTF-8 text"]),
         ('{"first": {"name": "\\ud800"}}', [": Invalid JSON"]),

@@ -189,6 +189,9 @@ def _single(path: Path, message: str, line: int | None = None, column: int | Non
 _TOO_MANY = f"holds more than {MOST_VALUES:,} values, which no file of this kind needs"
 
 
+_HOST_FILE = re.compile(r"(#.*\n|\s)*schema: winhost\.host/")
+
+
 def _parsed_json(path: Path, text: str, mistakes: list[Mistake]) -> object:
     if sum(map(text.count, "[{,")) > MOST_VALUES:
         raise _single(path, _TOO_MANY)
@@ -204,7 +207,8 @@ def _parsed_json(path: Path, text: str, mistakes: list[Mistake]) -> object:
     try:
         return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        fault = _single(path, f"is not JSON: {error.msg}", error.lineno, error.colno)
+        simulated = "; it is a host of the simulator, for `winhost lab up`" if _HOST_FILE.match(text) else ""
+        fault = _single(path, f"is not JSON: {error.msg}{simulated}", error.lineno, error.colno)
     except RecursionError:
         fault = _single(path, "is nested too deeply")
     except ValueError:  # all that is left: Python reads no whole number of more than 4,300 digits
