@@ -137,6 +137,21 @@ def test_one_that_nobody_confirmed_is_not_used_again(images: Images) -> None:
     assert images.check() == GONE
 
 
+def test_a_restore_that_takes_the_machine_down_is_not_tried_again(
+    images: Images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken(images)
+    on_disk: list[str] = []
+    monkeypatch.setattr(
+        process_image.os, "fsync", lambda opened: on_disk.extend(each.name for each in os.scandir(opened))
+    )
+    tried: list[list[str]] = []
+    monkeypatch.setattr(process_image, "_criu", lambda *_: tried.append([*on_disk]))
+    with pytest.raises(NoImage):
+        images.restore(GONE, 1)
+    assert [sorted(each) for each in tried] == [["image", "trying"]]
+
+
 def test_a_process_id_that_somebody_has_is_not_taken_from_him(images: Images) -> None:
     images.take(os.getpid(), 7)
     assert why_not(images) == f"process id {min(int(each.name) for each in Path('/proc/self/task').iterdir())} is taken"

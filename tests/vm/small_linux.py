@@ -16,6 +16,7 @@ PACKAGES = (
     "libc6",
     "libblkid1",
     "libuuid1",
+    "libcap-ng0",
     "libexpat1",
     "zlib1g",
     "libssl3",
@@ -42,7 +43,9 @@ class NoLinux(Exception):
     """Why this machine cannot make it."""
 
 
-def make_linux(folder: Path, files: dict[str, str]) -> tuple[Path, Path]:
+def make_linux(
+    folder: Path, files: dict[str, str], kernel: str = KERNEL, modules: tuple[str, ...] = MODULES
+) -> tuple[Path, Path]:
     """Kernel, which is a program for UEFI, and initramfs, with these files. Packages stay in the folder."""
     lacking = [tool for tool in TOOLS if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
     if lacking:
@@ -51,7 +54,7 @@ def make_linux(folder: Path, files: dict[str, str]) -> tuple[Path, Path]:
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        _unpack(folder, root)
+        _unpack(folder, root, kernel, modules)
         (folder / "complete").touch()
     for path, text in {"init": INIT.replace("MODULES", " ".join(MODULES)), **files}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -65,8 +68,8 @@ def make_linux(folder: Path, files: dict[str, str]) -> tuple[Path, Path]:
     made = ["cpio", "--null", "--create", "--format=newc", "--quiet", "--owner=0:0"]
     archive = subprocess.run(made, cwd=root, input=listed, capture_output=True, check=True, timeout=PATIENCE_S).stdout
     initramfs.write_bytes(archive)
-    (kernel,) = (folder / "kernel/boot").glob("vmlinuz-*")
-    return kernel, initramfs
+    (image,) = (folder / "kernel/boot").glob("vmlinuz-*")
+    return image, initramfs
 
 
 def _depends(package: str, pattern: str) -> str:
@@ -77,8 +80,8 @@ def _depends(package: str, pattern: str) -> str:
     return found[0]
 
 
-def _unpack(folder: Path, root: Path) -> None:
-    kernel = _depends(KERNEL, r"linux-image-\d\S+-cloud-amd64")
+def _unpack(folder: Path, root: Path, image: str, wanted: tuple[str, ...]) -> None:
+    kernel = _depends(image, rf"linux-image-\d\S+{image.removeprefix('linux-image')}")
     python = _depends("python3-minimal", r"python3\.\d+")
     names = [kernel, f"{python}-minimal", f"lib{python}-minimal", f"lib{python}-stdlib", *PACKAGES]
     done = subprocess.run(["apt-get", "download", *names], cwd=folder, capture_output=True, text=True, timeout=300)
@@ -99,17 +102,15 @@ def _unpack(folder: Path, root: Path) -> None:
     for part in ("usr/share", "usr/include"):
         shutil.rmtree(root / part, ignore_errors=True)
     (modules,) = (folder / "kernel/lib/modules").iterdir()
-    _modules(modules, root / "usr/lib/modules" / modules.name)
+    _modules(modules, root / "usr/lib/modules" / modules.name, wanted)
 
 
-def _modules(source: Path, target: Path) -> None:
+def _modules(source: Path, target: Path, wanted: tuple[str, ...]) -> None:
     """Those that are needed, with what they need."""
     sure("depmod", "-b", str(source.parents[2]), source.name)
     needs = dict(line.split(":", 1) for line in (source / "modules.dep").read_text().splitlines())
     by_name = {Path(path).name.partition(".")[0].replace("-", "_"): path for path in needs}
-    for path in {
-        each for name in MODULES if name in by_name for each in [by_name[name], *needs[by_name[name]].split()]
-    }:
+    for path in {each for name in wanted if name in by_name for each in [by_name[name], *needs[by_name[name]].split()]}:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / path, target / path)
     for name in ("modules.builtin", "modules.order", "modules.builtin.modinfo"):

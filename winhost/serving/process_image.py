@@ -111,6 +111,9 @@ class Images:
     def restore(self, pid: int, log: int) -> None:
         """log: the descriptor that the engine writes to. Raises NoImage."""
         self._trying.write_text("")
+        opened = os.open(self.folder, os.O_RDONLY)
+        os.fsync(opened)  # a restore that takes the machine down must not be tried again at its next start
+        os.close(opened)
         manifest = self._manifest()
         _put_back(self.image / "files", manifest["kept"])
         criu = ["restore", "--images-dir", str(self.image / "criu"), "--restore-detached", *_CRIU]
