@@ -38,6 +38,13 @@ LEADS_TO = {
     "mount: /mnt/models: mount point does not exist.": "never made",
     "[h264_nvenc @ 01] Cannot load nvcuda.dll": "NVIDIA's driver is not installed",
     "PXE-E61: Media test failure, check cable": "No cable with a link",
+    "E: Failed to fetch http://mirror/Packages.gz  Hash Sum mismatch": "proxy or mirror",
+    "docker: invalid reference format.": "name was cut",
+    'msg="NVIDIA driver too old"': "driver is older",
+    "FailedScheduling 0/2 nodes are available: 2 Insufficient memory.": "requests more memory",
+    "gguf_init_from_file: invalid magic characters 'vers'": "page of an error",
+    "Invalid user token.": "token is wrong",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/system.slice": "own limit was reached",
     "could not open moddep file '/lib/modules/6.8.0-51-generic/modules.dep.bin'": "It is a container",
 }
 # Texts of other programs with the same words, of which nothing is known.

@@ -288,7 +288,7 @@ class _Rulings:
 def _found(hit: Hit, rulings: _Rulings) -> SymptomFinding:
     symptom = hit.symptom
     ruled = [(number, cause, rulings.of(cause)) for number, cause in enumerate(symptom.causes, start=1)]
-    ruled.sort(key=lambda each: (-each[2].severity.rank, each[2].by != "text", not each[2].here))
+    ruled.sort(key=lambda each: (-each[2].severity.rank, each[2].by != "text", _unseen(*each[1:]), not each[2].here))
     return SymptomFinding(
         code=symptom.id,
         severity=symptom.severity,
@@ -302,6 +302,11 @@ def _found(hit: Hit, rulings: _Rulings) -> SymptomFinding:
         signs=tuple(sign.text or f"0x{sign.code or 0:08X}" for sign in symptom.signs),
         causes=tuple(_likely(symptom.id, *each) for each in ruled),
     )
+
+
+def _unseen(cause: KnownCause, ruling: Ruling) -> bool:
+    """A cause that companions of the line would show, and none of them is there."""
+    return bool(cause.beside) and ruling.severity is POSSIBLE
 
 
 def _likely(symptom: str, number: int, cause: KnownCause, ruling: Ruling) -> CauseFinding:
