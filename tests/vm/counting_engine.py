@@ -18,6 +18,7 @@ from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 
 BALLAST = 8 << 20
+PATIENCE_S = 300
 AT = BALLAST  # of the count in the shared memory
 
 
@@ -57,7 +58,8 @@ def main(path: str) -> None:
         nonlocal count
         while True:
             numbers.send_bytes(count.to_bytes(8, "little"))
-            added.acquire()
+            while not added.acquire(timeout=PATIENCE_S):
+                pass
             line.sendall(bytes(shared.buf[AT : AT + 8]))
             count = int.from_bytes(line.recv(8, socket.MSG_WAITALL), "little")
             time.sleep(0.05)

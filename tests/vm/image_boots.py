@@ -25,7 +25,17 @@ HERE = Path(__file__).parent
 OTHER = "linux-image-amd64"
 # CRIU looks at sockets by the diagnoses, and tries a pair of network devices and nftables before it does anything.
 MODULES = (
-    *("virtio_pci", "virtio_blk", "ext4", "unix_diag", "tcp_diag", "udp_diag", "netlink_diag", "af_packet_diag"),
+    *(
+        "virtio_pci",
+        "virtio_blk",
+        "crc32c_generic",
+        "ext4",
+        "unix_diag",
+        "tcp_diag",
+        "udp_diag",
+        "netlink_diag",
+        "af_packet_diag",
+    ),
     *("veth", "nf_tables"),
 )
 INIT = """\
@@ -63,7 +73,7 @@ STARTS = (
     ("after the reset", KERNEL, "take"),
     ("with another kernel", OTHER, "take"),
     ("a restart under that one", OTHER, "confirm"),
-    ("its image once more, after a reset of a confirmed one", OTHER, ""),
+    ("its image once more, the last one confirmed", OTHER, ""),
 )
 
 
