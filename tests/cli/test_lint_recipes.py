@@ -198,3 +198,8 @@ def test_a_file_in_utf_16_without_a_mark_is_one_finding(line: Line, linter: str)
     Path("file").write_bytes("[wsl2]\nmemory=4GB\nswap=0\n".encode("utf-16-le"))
     (found,) = line("lint", linter, "file", "--json").result["findings"]
     assert "Error" not in found["sentence"]
+
+
+def test_an_empty_word_is_not_taken_for_this_folder(line: Line) -> None:
+    said = line("lint", "serve", "")
+    assert (said.code, "this starts no engine that lint reads" in said.err) == (2, True)

@@ -274,7 +274,7 @@ def _given(words: Sequence[str]) -> Given:
 
 def _is_file(word: str) -> bool:
     try:
-        return word != STDIN and Path(word).exists()
+        return bool(word) and word != STDIN and Path(word).exists()
     except (OSError, ValueError):  # longer than a name can be
         return False
 
@@ -282,7 +282,7 @@ def _is_file(word: str) -> bool:
 def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:
     """A single word that is no file was mostly meant for one."""
     shown = visible(hidden(words[0])[:80])
-    meant = file is None and len(words) == 1 and not words[0].strip().count(" ") and words[0] != STDIN
+    meant = file is None and len(words) == 1 and words[0] not in ("", STDIN) and not words[0].strip().count(" ")
     return UsageError(
         "NoRecipe",
         what=f"cannot read {shown}: no such file"
