@@ -1,7 +1,7 @@
 """What a plan starts, started on real GPUs: the engine by its unit's own command and environment, behind the gateway.
 
     python -m tests.vllm.planned_units write FOLDER      on a computer with winhost: what plans would put there
-    python3 planned_units.py run FOLDER NUMBERS.json [NVCOMP.whl]     on a throw-away machine with GPUs, as root
+    python3 planned_units.py run FOLDER NUMBERS.json [NVCOMP.whl]   on a throw-away machine with GPUs, as root
 
 The second needs vLLM for `python3` (PYTHONPATH), torch and transformers, and nothing of winhost. It takes the
 part of systemd, which such a machine may lack: user, private network, folders, limits and credentials of the units. Of
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from http.client import HTTPConnection
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,8 @@ class Service:
         if self.unit.one("PrivateNetwork") == "yes":
             who = ["unshare", "--net", "--", sys.executable, str(Path(__file__).resolve()), "in-own-network", *who]
         named = dict.fromkeys(("USER", "LOGNAME"), "winhost")  # as systemd says, of a dynamic user as well
+        if find_spec("flashinfer") is None:  # a vLLM without it does not start by itself
+            named["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
         environment = {**os.environ, **named, **self.unit.environment, **self._credentials()}
         with self.log_file.open("ab") as log:
             return subprocess.Popen(
@@ -226,10 +229,9 @@ def pack(entries: list[dict[str, Any]], wheel: Path) -> dict[str, Any]:
     words, python = desired["command"], str(Path(PROGRAM).with_name("python3"))
     settings = (word.removeprefix("--setenv=") for word in words if word.startswith("--setenv="))
     environment = dict(each.split("=", 1) for each in settings)
-    subprocess.run(
-        [sys.executable, "-m", "zipfile", "-e", str(wheel), environment["PYTHONPATH"].split(":")[1]],
-        check=True, timeout=300,
-    )  # fmt: skip
+    for each in wheel.parent.glob("*.whl"):  # nvCOMP's own, and its library's
+        unzip = [sys.executable, "-m", "zipfile", "-e", str(each), environment["PYTHONPATH"].split(":")[1]]
+        subprocess.run(unzip, check=True, timeout=300)
     began, source, folder = time.monotonic(), Path(words[-2]), Path(words[-1])
     folder.mkdir(parents=True, exist_ok=True)
     command = words[words.index(python) :]
