@@ -102,6 +102,9 @@ def main(model: Path, folder: Path) -> None:
     shutil.copytree(model, gone)
     packing.replace(gone, packed, lambda *row: rows.append(row))
     said["replaced"] = [path.name for path in gone.glob("*.safetensors")] == [] and rows[-1] == rows[0]
+    (folder / "linked").mkdir()
+    (folder / "linked/model.safetensors").symlink_to(model / "model.safetensors")
+    said["linked"] = refusal(packing.replace, folder / "linked", packed, print)
     shutil.copytree(model, folder / "other")
     (folder / "other/model.safetensors").open("r+b").truncate(1000)
     said["other"] = refusal(packing.replace, folder / "other", packed, print)

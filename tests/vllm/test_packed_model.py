@@ -42,5 +42,6 @@ def test_it_answers_as_the_original_also_when_its_weights_are_loaded_again(tmp_p
     assert said["replaced"], "every original that is packed right is deleted"
     assert "is another file than the one that was packed, and stays" in said["other"]
     assert said["other stays"]
+    assert "is a link, and stays" in said["linked"]
     assert said["not replaced"] == said["damaged"]
     assert said["original stays"]
