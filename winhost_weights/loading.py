@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from winhost_weights.container import ANS, BadContainer, Container, Tensor, read
-from winhost_weights.reading import THREADS, Extent, Reader, Slot
+from winhost_weights.reading import Extent, Reader, Slot
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -57,15 +57,15 @@ class Codec:
         return self._nvcomp.as_array(tensor, self._stream.cuda_stream)
 
 
-def tensors(paths: Sequence[Path], *, keep: bool, threads: int = THREADS) -> Iterator[tuple[str, torch.Tensor]]:
-    """keep: leave the files in the page cache."""
+def tensors(paths: Sequence[Path], *, keep: bool, threads: int | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+    """keep: leave the files in the page cache; threads: as in Reader."""
     for tensor, data in decoded([read(path) for path in paths], keep=keep, threads=threads):
         if tensor.dtype not in DTYPES:
             raise BadContainer(f"tensor {tensor.name!r} is of type {tensor.dtype}, which cannot be loaded")
         yield tensor.name, data.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
 
 
-def decoded(files: Sequence[Container], *, keep: bool, threads: int = THREADS) -> Iterator[tuple[Tensor, torch.Tensor]]:
+def decoded(files: Sequence[Container], *, keep: bool, threads: int | None = None) -> Iterator[tuple[Tensor, torch.Tensor]]:
     """The bytes of each tensor, in the order of the files."""
     extents = [
         Extent(file.path, offset, packed)

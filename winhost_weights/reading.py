@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fcntl import F_SETFL, fcntl
@@ -13,6 +14,7 @@ from winhost_weights.container import PAGE, padded
 
 THREADS = 8  # 4 and 16 were slower on the disk of docs/evidence/packed-weights.md
 PIECE = 8 << 20  # of one call
+FROM_MEMORY = 2e9  # bytes a second: faster than most disks, slower than memory
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,9 @@ class Slot:
 class Reader:
     """make: returns a buffer of so many bytes that starts on a page, and a view of it. keep: read through the page
     cache, so that the next reader finds the files there; otherwise around it, where the file system can.
+
+    threads: eight around the page cache, unless said. Through it, one reads, because eight that wait for a disk there
+    take five times its CPU time (docs/evidence/packed-weights.md), and a second helps while data is in memory already.
     """
 
     def __init__(
@@ -45,17 +50,22 @@ class Reader:
         make: Callable[[int], tuple[Any, memoryview]],
         *,
         keep: bool,
-        threads: int = THREADS,
+        threads: int | None = None,
     ) -> None:
         self._extents = extents
         self._files = {path: _open(path, keep) for path in {each.path for each in extents}}
         most = max((padded(each.size) for each in extents), default=PAGE)
-        self._slots = [Slot(*make(most)) for _ in range(min(threads, len(extents)))]
+        count = threads or (2 if keep else THREADS)
+        self._slots = [Slot(*make(most)) for _ in range(min(count, len(extents)))]
         self._condition = threading.Condition()
         self._ready: dict[int, Slot] = {}
         self._next, self._closed = 0, False
         self._error: BaseException | None = None
-        self._threads = [threading.Thread(target=self._run, args=(slot,), daemon=True) for slot in self._slots]
+        self._alone = self._adapts = keep and threads is None  # alone: the first thread reads, and the second waits
+        self._threads = [
+            threading.Thread(target=self._run, args=(slot, not number), daemon=True)
+            for number, slot in enumerate(self._slots)
+        ]
         for slot, thread in zip(self._slots, self._threads, strict=True):
             slot.free.set()
             thread.start()
@@ -71,11 +81,15 @@ class Reader:
                 slot = self._ready.pop(number)
             yield slot
 
-    def _run(self, slot: Slot) -> None:
+    def _run(self, slot: Slot, first: bool) -> None:
         try:
-            while (number := self._take(slot)) is not None:
+            while (number := self._take(slot, first)) is not None:
+                began = time.monotonic()
                 self._fill(self._extents[number], slot.view)
+                size, took = self._extents[number].size, time.monotonic() - began
                 with self._condition:
+                    if self._adapts and size >= PIECE:
+                        self._alone = size < took * FROM_MEMORY
                     self._ready[number] = slot
                     self._condition.notify_all()
         except BaseException as error:  # noqa: BLE001  whoever waits for the data raises it
@@ -83,11 +97,13 @@ class Reader:
                 self._error = error
                 self._condition.notify_all()
 
-    def _take(self, slot: Slot) -> int | None:
+    def _take(self, slot: Slot, first: bool) -> int | None:
         slot.free.wait()
         slot.free.clear()
         slot.done()
         with self._condition:
+            while self._alone and not first and not self._closed:
+                self._condition.wait()
             if self._closed or self._error or self._next == len(self._extents):
                 return None
             self._next += 1
@@ -105,6 +121,7 @@ class Reader:
     def close(self) -> None:
         with self._condition:
             self._closed = True
+            self._condition.notify_all()
         for slot, thread in zip(self._slots, self._threads, strict=True):
             slot.free.set()
             thread.join()

@@ -1,11 +1,12 @@
 """The parallel reader: data in order, bounded buffers, and errors where the data is waited for."""
 
 import errno
+import itertools
 import mmap
 import os
 from fcntl import F_GETFL, fcntl
 from pathlib import Path
-from threading import Event
+from threading import Event, get_ident
 from typing import Any
 
 import pytest
@@ -31,13 +32,38 @@ def extents(tmp_path: Path) -> list[Extent]:
 
 
 @each_row("keep", [True, False])
-@each_row("threads", [1, 3, 8, 100])
-def test_everything_comes_in_order(keep: bool, threads: int, extents: list[Extent]) -> None:
+@each_row("threads", [None, 1, 3, 8, 100])
+def test_everything_comes_in_order(keep: bool, threads: int | None, extents: list[Extent]) -> None:
     reader = Reader(extents, buffer, keep=keep, threads=threads)
     for extent, slot in zip(extents, reader, strict=True):
         data = extent.path.read_bytes()[extent.offset : extent.offset + extent.size]
         assert bytes(slot.view[: extent.size]) == data
         slot.free.set()
+    reader.close()
+
+
+def test_through_the_page_cache_one_thread_waits_for_the_disk_and_two_read_memory(
+    extents: list[Extent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, now = os.preadv, itertools.count()
+    who = set()
+
+    def noted(file: int, *words: Any) -> int:
+        who.add(get_ident())
+        return read(file, *words)
+
+    monkeypatch.setattr(os, "preadv", noted)
+    monkeypatch.setattr("winhost_weights.reading.PIECE", PAGE)
+    monkeypatch.setattr("winhost_weights.reading.time.monotonic", lambda: next(now))
+    reader = Reader(extents, buffer, keep=True)
+    for slot in reader:
+        slot.free.set()
+    reader.close()
+    assert len(who) == 1, "what takes seconds comes from a disk"
+    monkeypatch.setattr("winhost_weights.reading.time.monotonic", lambda: 0)
+    reader = Reader(extents, buffer, keep=True)
+    first, second = itertools.islice(reader, 2)  # the first buffer is not given back before another thread reads
+    assert first is not second
     reader.close()
 
 
