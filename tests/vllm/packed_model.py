@@ -1,6 +1,7 @@
 """Packs a model, loads it by vLLM and unpacks it: `python packed_model.py MODEL FOLDER`, by vLLM's Python.
 
-The wheel is on its path. There is no GPU: what torch has of CUDA, and nvCOMP, are stood in for. Prints a line of JSON.
+The wheel is on its path. There is no GPU: what torch has of CUDA, and nvCOMP, are stood in for, by an entry point of vLLM
+also in the workers of two ranks. Prints a line of JSON.
 """
 
 import json
@@ -53,11 +54,12 @@ def stand_in() -> None:
     torch.Tensor.cuda = torch.Tensor.clone
 
 
-def tokens(folder: Path, load_format: str) -> list[Any]:
+def tokens(folder: Path, load_format: str, ranks: int = 1) -> list[Any]:
     from vllm import LLM, SamplingParams
     from vllm.distributed import cleanup_dist_env_and_memory
 
-    engine = LLM(model=str(folder), load_format=load_format, enforce_eager=True, max_model_len=128)
+    several = {"tensor_parallel_size": ranks, "distributed_executor_backend": "mp"} if ranks > 1 else {}
+    engine = LLM(model=str(folder), load_format=load_format, enforce_eager=True, max_model_len=128, **several)
     found = []
     for _ in range(2):
         taken = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -95,6 +97,7 @@ def main(model: Path, folder: Path) -> None:
         ),
         "plain": tokens(model, "auto"),
         "packed": tokens(packed, "packed"),
+        "two ranks": [tokens(model, "auto", 2), tokens(packed, "packed", 2)],
         "packed again": refusal(packing.pack, packed, folder / "twice", print),
         "onto itself": refusal(packing.pack, model, model, print),
     }

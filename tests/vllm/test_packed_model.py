@@ -19,11 +19,18 @@ def test_it_answers_as_the_original_also_when_its_weights_are_loaded_again(tmp_p
     except NoVllm as why:
         pytest.skip(str(why))
     model = tiny_model(python, tmp_path / "tiny")
+    named = tmp_path / "site/stand_in-1.dist-info"  # vLLM calls it in every worker
+    named.mkdir(parents=True)
+    (named / "METADATA").write_text("Metadata-Version: 2.1\nName: stand-in\nVersion: 1\n")
+    (named / "entry_points.txt").write_text("[vllm.general_plugins]\nstand_in = packed_model:stand_in\n")
     done = subprocess.run(
         [str(python), str(HERE / "packed_model.py"), str(model), str(tmp_path)],
         capture_output=True,
         text=True,
-        env=environment(PYTHONPATH=str(write_wheel(tmp_path))),
+        env=environment(
+            PYTHONPATH=":".join(map(str, (write_wheel(tmp_path), named.parent, HERE))),
+            VLLM_CPU_OMP_THREADS_BIND="nobind",
+        ),
         timeout=3 * PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -31,6 +38,8 @@ def test_it_answers_as_the_original_also_when_its_weights_are_loaded_again(tmp_p
     first, again = said["plain"]
     assert first == again
     assert said["packed"] == said["plain"]
+    plain, packed = said["two ranks"]
+    assert packed == plain, "two ranks load other parts of packed weights"
     assert said["again"], "what was packed is packed a second time"
     assert said["same"]
     assert said["codecs"] == ["ans-f2", "raw"]
