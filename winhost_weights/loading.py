@@ -65,7 +65,9 @@ def tensors(paths: Sequence[Path], *, keep: bool, threads: int | None = None) ->
         yield tensor.name, data.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
 
 
-def decoded(files: Sequence[Container], *, keep: bool, threads: int | None = None) -> Iterator[tuple[Tensor, torch.Tensor]]:
+def decoded(
+    files: Sequence[Container], *, keep: bool, threads: int | None = None
+) -> Iterator[tuple[Tensor, torch.Tensor]]:
     """The bytes of each tensor, in the order of the files."""
     extents = [
         Extent(file.path, offset, packed)
