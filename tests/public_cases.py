@@ -19,7 +19,7 @@ from winhost.symptoms.diagnosis import Diagnosed, SymptomFinding, diagnosis
 CASES = Path(__file__).parent / "data" / "cases"
 Score: TypeAlias = Literal["right", "partly", "nothing known", "missed", "confidently wrong"]
 WORST: Sequence[Score] = ("confidently wrong", "missed", "nothing known", "partly", "right")
-FOUND_BY = "found-"  # files of cases that were found after the work, and put to it unchanged
+COMMANDED = {"source", "of", "do", "name", "file", "host", "change", "gpu", "right", "partly", "wrong", "unknown"}
 
 
 def score(case: Mapping[str, Any], leading: Sequence[str], everything: str) -> Score:
@@ -62,6 +62,7 @@ def commanded(case: Mapping[str, Any], folder: Path) -> Score:
     """By the command line, in a process of its own: what it prints is the answer."""
     import subprocess
 
+    assert case.keys() <= COMMANDED, case.keys() - COMMANDED
     words = case["do"].split()
     if "file" in case:
         (folder / case["name"]).write_text(case["file"], encoding="utf-8")

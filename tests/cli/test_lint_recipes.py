@@ -42,6 +42,18 @@ def test_findings_stand_at_their_places_and_secrets_nowhere(line: Line) -> None:
     assert Path("compose.yaml").read_text() == COMPOSE
 
 
+def test_a_compose_file_may_get_its_gpu_from_another_one_in_its_folder(line: Line) -> None:
+    Path("compose.yaml").write_text(COMPOSE.replace("    runtime: nvidia\n", ""))
+    assert "[serve.no-gpu]" in line("lint", "serve", "compose.yaml").out
+    other = "services:\n  web:\n    deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}\n"
+    Path("compose.gpu.yaml").write_text(other)
+    assert "[serve.no-gpu]" in line("lint", "serve", "compose.yaml").out, "another service has it"
+    Path("compose.gpu.yaml").write_text(other.replace("web", "llm"))
+    said = line("lint", "serve", "compose.yaml").out
+    assert "gives the container no GPU; compose.gpu.yaml beside it does. [serve.gpu-elsewhere]" in said
+    assert "[serve.no-gpu]" not in said
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes of files")
 def test_a_mended_file_is_a_new_one_that_the_same_people_read(line: Line) -> None:
     Path("compose.yaml").write_text(COMPOSE)

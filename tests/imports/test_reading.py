@@ -14,6 +14,8 @@ from winhost.imports.observation import Observation, Unreported
 from winhost.imports.sources import SOURCES, read
 from winhost.model.errors import UsageError
 from winhost.model.units import MiB
+from winhost.render.windows_text import GPU_COLUMNS, gpu_rows
+from winhost.resources.host import HostFacts
 
 SYNTHETIC = DATA / "synthetic"
 FILES = sorted((*SYNTHETIC.iterdir(), *(DATA / "recorded").iterdir()))
@@ -298,6 +300,11 @@ def test_an_nvidia_smi_of_wsl_knows_the_driver_of_windows() -> None:
         (gpu, *_) = read("q.xml", xml.replace(driver, version).encode())[1].functions or ()
         found[version] = getattr(gpu.state["driver_version"], "value", None)
     assert found == {"581.57": "15.8157", "553.62": "15.5362", "550.78": None, "580.102.01": None}
+
+
+def test_a_driver_of_which_only_the_version_was_read_is_shown() -> None:
+    facts = imported([SYNTHETIC / "nvidia-smi-table-wsl.txt"])
+    assert [row[GPU_COLUMNS.index("driver")] for row in gpu_rows(HostFacts(facts))] == ["15.8157"]
 
 
 PASSWORD = "111111-222222-333333-444444-555555-666666-777777-888888"

@@ -152,6 +152,11 @@ def test_logs_of_other_programs_are_not_claimed() -> None:
     assert len(claimed) * 100 <= len(lines), claimed
 
 
+@pytest.mark.costly
+def test_public_cases_of_other_commands_are_answered_right() -> None:
+    assert {name: got for name, got in scores("commands").items() if got not in ("right", "partly")} == {}
+
+
 def test_public_cases_are_answered_right_and_none_confidently_wrong() -> None:
     found = scores("explain")
     assert [name for name, got in found.items() if got == "confidently wrong"] == []

@@ -6,7 +6,8 @@ Each command reads its file and asks its linter; one printer shows what all of t
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 STDIN, COMMAND = "-", "command"
 T = TypeVar("T")
+_BESIDE = 20  # compose files of one folder
 _MOST_SETTINGS, _MOST = 64 * KiB, 512 * KiB  # a rendered project with its gateway has half of the second
 
 
@@ -197,8 +199,8 @@ def serve(
     """Check how somebody starts vLLM."""
     from winhost.recipes.lint_recipe import lint_recipe  # other lints do without
 
-    target = _target(facts_file, path, _version(vllm, "0.33.0", "--vllm"))
     given = _given(words)
+    target = replace(_target(facts_file, path, _version(vllm, "0.33.0", "--vllm")), beside=_compose_files(given.file))
     mending = _mending(fix, in_place, force, output, given.file)
     linted = lint_recipe(given.data, target, mend=mending.wanted)
     if linted.form is None or not (linted.versions or linted.findings):
@@ -270,6 +272,20 @@ def _given(words: Sequence[str]) -> Given:
         return _given_file(Path(words[0]), _MOST)
     text = words[0] if len(words) == 1 else shlex.join(words)
     return Given(COMMAND, None, text.encode("utf-8", "surrogateescape"))
+
+
+def _compose_files(file: Path | None) -> Mapping[str, str]:
+    """The other compose files in the folder of one, any of which may complete it."""
+    if file is None or "compose" not in file.name:
+        return {}
+    try:
+        beside = [
+            each for each in sorted(file.parent.glob("*compose*.y*ml")) if each.name != file.name and each.is_file()
+        ]
+        texts = {each.name: read_within(each, _MOST).decode("utf-8", "replace") for each in beside[:_BESIDE]}
+    except (OSError, TooLarge):  # a folder that may be entered and not listed, or what is no compose file
+        return {}
+    return {name: text for name, text in texts.items() if "services:" in text}
 
 
 def _is_file(word: str) -> bool:

@@ -6,7 +6,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.compat.rule import finding
 from winhost.hardware.gpus import known
-from winhost.knowledge.versions import checked, subjects
+from winhost.knowledge.versions import checked, newer_line, subjects
 from winhost.model.errors import UsageError
 from winhost.model.reason import Finding, Refusal, Severity
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
@@ -96,6 +96,15 @@ def driver_of_others(facts: HostFacts) -> str | None:
         return None
     source = "by packages of its own" if driver.packages else "by no package: NVIDIA's installer puts it so"
     return f"{driver.loaded} ({driver.kind or 'of an unknown kind'}), {source}"
+
+
+def driver_newer_than_known(facts: HostFacts) -> str | None:
+    """A branch of NVIDIA's driver that nobody has looked into. In WSL it is that of Windows, which its host judges."""
+    driver = facts.the(LinuxGpuDriver).loaded
+    if facts.the(LinuxSystem).wsl or not driver:
+        return None
+    newer = newer_line("NVIDIA drivers", driver)
+    return newer and newer.replace("NVIDIA drivers", "driver", 1)
 
 
 def gpu_not_listed(facts: HostFacts) -> str | None:

@@ -20,11 +20,12 @@ from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB, STARTS, Swap, swaps
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import holds
 from winhost.knowledge.catalogue import CatalogueEntry
-from winhost.knowledge.versions import bounded
+from winhost.knowledge.versions import bounded, newer_line
 from winhost.model.path import NATIVE, SHARED, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
+from winhost.sizing.gpu_memory import is_first_v1
 
 DRIVER_SUSPENDS_SHARED = Version("610")  # NVIDIA/cuda-checkpoint #56
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
@@ -132,6 +133,19 @@ def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[
 
 def _named(models: list[Model]) -> str:
     return ", ".join(model.name for model in models)
+
+
+# --- Versions of vLLM ------------------------------------------------------------------------------------------------
+
+
+def vllm_newer_than_known(case: WorkloadOnVariant) -> str | None:
+    vllm = case.workload.versions.get("vllm")
+    return newer_line("vLLM", str(vllm)) if vllm else None
+
+
+def vllm_of_the_first_v1(case: WorkloadOnVariant) -> str | None:
+    vllm = case.workload.versions.get("vllm")
+    return f"vLLM {vllm}" if is_first_v1(vllm) else None
 
 
 # --- Combinations --------------------------------------------------------------------------------------------------

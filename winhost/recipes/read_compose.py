@@ -109,6 +109,9 @@ def _service(service: YamlNode) -> RecipeEngine | None:
         return None
     engine.slips += slips
     engine.places = {**engine.places, "service": service.key_text}
+    if build := service.get("build"):
+        recipe = build.get("dockerfile")
+        engine.places = {**engine.places, "built": recipe.text if recipe.is_scalar else build.key_text}
     engine.editor = ComposeEditor(service, engine)
     return engine
 

@@ -83,6 +83,8 @@ def _places(container: YamlNode, pod: YamlNode) -> Iterator[tuple[str, PlacedTex
     for name in PROBES:
         if found := container.get(name):
             yield name, found.key_text
+    if not container.get("resources"):
+        yield "no resources", _at(container)
     if found := pod.get("enableServiceLinks"):
         yield "service links", found.text
     texts = [(each.get("name").value, each.get("value")) for each in container.get("env").items()]

@@ -1,7 +1,8 @@
 """An engine of a recipe on its target: what the rules ask."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from functools import cached_property
 from typing import TypeVar
 
@@ -30,12 +31,14 @@ _OF_WSL = re.compile(r"/usr/lib/wsl|(?<![\w.])/mnt/[a-z]/|VLLM_WSL2_|(?m:^[ \t]*
 @dataclass(frozen=True)
 class RecipeTarget:
     """The machine that the recipe is to run on, as far as it is known. path: as `assess` names it, None where nobody
-    says; stated: the version of vLLM that the user states; facts: of the host.
+    says; stated: the version of vLLM that the user states; facts: of the host; beside: texts of the other compose files
+    in its folder, by their names.
     """
 
     path: str | None = None
     stated: Version | None = None
     on: Target | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...] | None:
@@ -205,7 +208,8 @@ class RecipeCase:
     def on_others(self) -> bool:
         """It is for a processor, or for what NVIDIA does not make."""
         found, chosen = self.engine.boxed(IMAGE), self.engine.option("--device")
-        image = (found.value or "").casefold() if found else ""
+        built = self.engine.places.get("built")
+        image = " ".join([found.value or "" if found else "", built.value if built else ""]).casefold()
         devices = [device.value or "" for device in self.engine.all_boxed("--device")]
         return (
             any(word in image for word in _OTHERS)

@@ -109,10 +109,32 @@ def _no_gpu(case: RecipeCase) -> Found:
         RecipeForm.KUBERNETES: "Add nvidia.com/gpu to the container's limits.",
         RecipeForm.QUADLET: "Add AddDevice=nvidia.com/gpu=all.",
     }.get(engine.form, "Add --gpus=all (podman: --device=nvidia.com/gpu=all).")
+    if elsewhere := _gpu_elsewhere(case):
+        return Found("gpu-elsewhere", engine.at.start, {"instead": advice, "elsewhere": elsewhere})
     podman = "podman" in engine.program or engine.form is RecipeForm.QUADLET
     option = ("--device", "nvidia.com/gpu=all") if podman else ("--gpus", "all")
     edits = engine.editor.add_to_container(*option) if engine.form is not RecipeForm.COMPOSE else ()
     return Found("no-gpu", engine.at.start, {"instead": advice}, edits)
+
+
+_SEVERAL_FILES = re.compile(r"(?:-f|--file)[ =]\S+ +(?:-f|--file)[ =]\S+|COMPOSE_FILE=\S+:\S+")
+
+
+def _gpu_elsewhere(case: RecipeCase) -> str:
+    """Say what else may give the container its GPU, or make it need none; empty where nothing suggests that."""
+    engine = case.engine
+    if engine.form is RecipeForm.COMPOSE:
+        service = re.compile(rf"^ +[\"']?{re.escape(engine.at.value)}[\"']?:", re.MULTILINE)
+        for name, text in case.target.beside.items():
+            if service.search(text) and re.search(r"nvidia|\bgpus?\b", text):
+                return f"{name} beside it does"
+        if _SEVERAL_FILES.search(case.source.text):
+            return "the other file that it names may"
+        if "built" in engine.places and engine.boxed(IMAGE) is None:
+            return "another file may, or the image that is built here is for processors"
+    if "no resources" in engine.places:
+        return "a patch or the default runtime of the cluster may"
+    return ""
 
 
 def _counted(value: str) -> int | None:

@@ -1,5 +1,6 @@
 """The GPUs and disks of a Windows host, in rows: disks by the names that settings take, and what is on each."""
 
+from winhost.core.answers import MissingFact
 from winhost.hardware.host_gpus import memory_of
 from winhost.model.facts import Instance
 from winhost.model.units import about, size
@@ -42,7 +43,7 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
     return (
         state.name,
         _memory(gpu),
-        format_fact(lambda: " ".join(filter(None, (state.driver, state.driver_version))) or "none"),
+        _driver(gpu),
         format_fact(lambda: state.driver_model or "none"),
         format_fact(lambda: host.place(gpu.pci)),
         format_fact(lambda: state.displays),
@@ -51,6 +52,15 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
         format_fact(lambda: state.device_class or "none"),
         gpu.pci.key["device"],
     )
+
+
+def _driver(gpu: Gpu) -> str:
+    """Its version alone where only that was read, as from an nvidia-smi in WSL."""
+    state = gpu.pci.state
+    try:
+        return " ".join(filter(None, (state.driver, state.driver_version))) or "none"
+    except MissingFact:
+        return format_fact(lambda: state.driver_version)
 
 
 def _memory(gpu: Gpu) -> str:

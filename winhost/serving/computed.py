@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
+from packaging.version import Version
+
 from winhost.compat.workload_rules import CONVERTED
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
@@ -13,7 +15,7 @@ from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
 from winhost.sizing.engines import CUDA_GRAPHS, REMAINS, Engine, engine
-from winhost.sizing.gpu_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, limit_of, share_holds
+from winhost.sizing.gpu_memory import CUDA_SEES, GRAPHS_INSIDE, VIDEO, is_first_v1, limit_of, share_holds
 from winhost.sizing.memory_places import RAM, SHM, MemoryPlace
 
 SHM_LEAST: Bytes = 8 * GiB
@@ -73,19 +75,21 @@ def _share(case: Case) -> Computed:
         vram = _vram(case, place)
         if place.fits and share * vram < _needed(case, place) - beside:
             doubts.append(f"GPUs of different sizes: too little of {place.where}")
-        doubts += filter(None, [_share_doubt(each, place, share_holds(each, vram, share, vllm))])
+        doubts += filter(None, [_share_doubt(each, place, share_holds(each, vram, share, vllm), vllm)])
     how = "; ".join(dict.fromkeys(how for _, how in given))
     how += f"; {gib(beside)} of it lie outside the share ({', '.join(part.what for part in each.outside)})"
     how += "; of what CUDA sees, at least 98 %; rounded down"
     return Computed(str(float(share)), how, next(iter(doubts), None))
 
 
-def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None) -> str | None:
+def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None, vllm: Version | None) -> str | None:
     if place.fits is False:
         taken = gib_range(place.least, place.used)
         return f"it takes {taken} of {place.where}, where {gib(place.capacity or 0)} are safe"
     if holds or any(part.what in REMAINS for part in each.outside):
         return None
+    if is_first_v1(vllm):
+        return f"engine V1 of vLLM {vllm} was reported to run out of memory where there was room"
     graphs = sum(part.bytes for part in each.outside if part.what == CUDA_GRAPHS)
     return (
         f"from vLLM {GRAPHS_INSIDE} on, model runner V1 takes CUDA graphs (up to {gib(graphs)}) out of this share, "

@@ -106,7 +106,11 @@ _TEXTS: dict[ChangeKind, Callable[[FitChange], str]] = {
     ChangeKind.CONTEXT: lambda c: f"a context of {c.to:,} tokens instead of {c.was:,}",
     ChangeKind.QUANTIZATION: lambda c: f"weights in {c.to}",
     ChangeKind.SLEEP: lambda _: "let it sleep and take turns",
-    ChangeKind.SLEEP_LEVEL: lambda c: f"sleep level {c.to}, which keeps no weights in host memory",
+    ChangeKind.SLEEP_LEVEL: lambda c: (
+        f"sleep level {c.to}, which keeps no weights in host memory"
+        if c.to
+        else "no sleep_level, so that it is stopped between its turns where it cannot sleep"
+    ),
     ChangeKind.TENSOR: lambda c: f"spread each layer over {c.to} GPUs",
     ChangeKind.MOVE: lambda _: "serve it on another machine",
     ChangeKind.GPUS: lambda c: f"{c.to} GPUs instead of {c.was}, each added one of {gib(c.each or 0)}",

@@ -51,7 +51,7 @@ class FixSearch:
         yield from self._fewer((), ChangeKind.CONTEXT)
         yield from self._quantized()
         yield from self._asleep()
-        yield from self._level_two()
+        yield from self._at_level(2) or self._without_level()
         yield from self._spread()
         yield from self._elsewhere()
 
@@ -151,15 +151,20 @@ class FixSearch:
                 fewest = len(chosen)
                 yield chosen
 
-    def _level_two(self) -> Iterator[Changes]:
-        """Sleep level 2 for as few models as it takes, those with the largest backup first."""
-        backups = [(each.backup.bytes, each.model.name) for each in map(engine, self.workload.models) if each.backup]
+    def _without_level(self) -> list[Changes]:
+        """No level of sleep, where one is stated: a plan stops such a model between its turns."""
+        return self._at_level(0, [each for each in self.workload.models if each.sleep_level is not None])
+
+    def _at_level(self, level: int, models: Iterable[Model] | None = None) -> list[Changes]:
+        """Another level of sleep for as few models as it takes, those with the largest backup first."""
+        engines = map(engine, self.workload.models if models is None else models)
+        backups = [(each.backup.bytes, each.model.name) for each in engines if each.backup]
         largest_first = [name for _, name in sorted(backups, key=lambda backup: (-backup[0], backup[1]))]
         for count in range(1, len(largest_first) + 1):
-            changes = tuple(FitChange(ChangeKind.SLEEP_LEVEL, name, 1, 2) for name in largest_first[:count])
+            changes = tuple(FitChange(ChangeKind.SLEEP_LEVEL, name, 1, level) for name in largest_first[:count])
             if as_good_as(budget(*self._after(changes)), self.now):
-                yield changes
-                return
+                return [changes]
+        return []
 
     def _spread(self) -> Iterator[Changes]:
         """Spread the layers of each model over more GPUs: of those that there are, else with added ones."""

@@ -43,6 +43,13 @@ CUDA_SEES = Fraction(98, 100)  # at least, of what nvidia-smi names; vLLM's shar
 GRAPHS_INSIDE = Version("0.20.0")  # from here on runner V1 takes graphs out of the share (profile_cudagraph_memory)
 
 
+FIRST_V1 = Version("0.8"), Version("0.9")  # vLLM whose engine V1 took more than it counted; V0 beside it did not
+
+
+def is_first_v1(vllm: Version | None) -> bool:
+    return vllm is not None and FIRST_V1[0] <= vllm < FIRST_V1[1]
+
+
 def limit_of(path: str, models: Iterable[Model]) -> _Limit:
     if path not in SHARED_WITH_WINDOWS:
         return NATIVE
@@ -65,14 +72,14 @@ def share_holds(each: Engine, vram: Bytes, share: Fraction, vllm: Version | None
     """Tell whether an engine starts with this share of a GPU to itself; None where that depends on what it takes.
 
     Weights, KV cache and activations have to be inside, and there has to be room for the rest outside. From
-    GRAPHS_INSIDE on, graphs may be in both.
+    GRAPHS_INSIDE on, graphs may be in both; whether the first engines V1 start where they fit is open.
     """
     seen = vram * CUDA_SEES
     (inside_least, inside), (outside_least, outside) = _ends(each.share), _ends(each.outside)
     graphs_least, graphs = _ends(part for part in each.outside if part.what == CUDA_GRAPHS)
     within = 0 if vllm and vllm < GRAPHS_INSIDE else graphs
     if inside + within <= seen * share and seen * share + outside <= seen:
-        return True
+        return None if is_first_v1(vllm) else True
     return None if inside_least <= vram * share and vram * share + outside_least - graphs_least <= vram else False
 
 
