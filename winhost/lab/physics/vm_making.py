@@ -180,7 +180,6 @@ class VmMaking(VmCmdlets):
     def remove_vm(self, guid: str) -> None:
         """Its definition; disks stay."""
         self._vm_in(("off", "saved"), guid, "Remove-VM")
-        self.network.vm_ports.pop(guid, None)
         del self.vms[guid]
 
     @as_cmdlet("Set-VMProcessor", guid="VM[].Id", count="Count")
@@ -241,7 +240,6 @@ class VmMaking(VmCmdlets):
     @as_cmdlet("Connect-VMNetworkAdapter", guid="VMNetworkAdapter[].VMId", switch="VMSwitch.Id")
     def connect_vm(self, guid: str, switch: str) -> None:
         self._vm(guid, "Connect-VMNetworkAdapter").switch = switch
-        self.network.vm_ports[guid] = switch
 
     # ---- the guest
 
