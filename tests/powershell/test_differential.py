@@ -142,7 +142,8 @@ def test_a_hostile_key_is_one_that_is_not_there(engine: Scripts, name: str) -> N
     keys = [dict.fromkeys(WINDOWS[name].key, text) for text in HOSTILE]
     answers = same(engine, host, host, *({"resource": name, "verb": "get", "key": key} for key in keys))
     absent = WINDOWS[name].absent
-    assert all(answer["state"] == (absent and dict(absent)) for answer in answers)
+    found = [answer["state"] for answer in answers if verdict(answer) != "Winhost.BadRequest"]
+    assert all(state == (absent and dict(absent)) for state in found)
     before = host.settled_state()
     for key in keys if WINDOWS[name].sets else ():
         call = {"resource": name, "verb": "set", "key": key, "desired": dict.fromkeys(WINDOWS[name].sets, "x")}
