@@ -24,7 +24,6 @@ from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import (
     WindowsObject,
-    bad_request,
     not_ours,
     of_type,
     own_error,
@@ -35,7 +34,7 @@ from winhost.lab.physics.windows_errors import (
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
 from winhost.model.written import Closed
-from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
+from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI
 from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
@@ -301,8 +300,7 @@ class Disks(Part):
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
-        names = f"{LINUX_PARTITION}|{STAGING}|{OWN_EFI}"
-        own = Made("partition", names, ("disk", "offset", "size", "label"), self._make_own, self._remove_own)
+        own = Made("partition", self._make_own, self._remove_own)
         return {
             "Partition": self.set_size,
             "OwnPartition": partial(self.set_made, own),
@@ -325,8 +323,6 @@ class Disks(Part):
         return next(r for r in self._listed() if r.key["partition"] == asked.key["partition"].lower())
 
     def _make_own(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        if name != LINUX_PARTITION and desired["label"] != "WINHOST":
-            raise bad_request("FAT32 has labels of eleven characters: that of staging and efi is WINHOST.")
         mine: Kept = {part: desired[part] for part in ("disk", "offset", "size", "label")}
         if record is not None and any(record[part] != mine[part] for part in ("disk", "offset", "size")):
             raise wrong_place(f"winhost made {name} elsewhere: take that away first.")
@@ -390,9 +386,7 @@ class Disks(Part):
 
     def set_escrow(self, asked: SetCall) -> None:
         """The proof, or none any more."""
-        name, proof = self._volume(asked), asked.desired.get("proof")
-        if proof is None:
-            raise bad_request("proof is none, active-directory, entra or typed.")
+        name, proof = self._volume(asked), asked.desired["proof"]
         if proof == "none":
             self.keep("escrow", name.lower(), None)
             return

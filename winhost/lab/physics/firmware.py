@@ -85,7 +85,7 @@ class FirmwarePart(Part):
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
-        entry = Made("boot", "installer", ("partition", "path"), self._make_own, self._remove_own)
+        entry = Made("boot", self._make_own, self._remove_own)
         return {
             "OwnBootEntry": partial(self.set_made, entry),
             "FirmwareBoot": lambda asked: self.set_next(asked.desired["next"]),

@@ -3,7 +3,6 @@ each, and undoes it unless somebody comes back.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
@@ -12,7 +11,7 @@ from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.parts import Host, SetCall
-from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import CmdletError, not_found, refusal, refuse, wrong_place
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_files import Files
 
@@ -113,7 +112,6 @@ FOLDER = f"{DATA}\\switch"
 SWITCHES, COMMIT = f"{FOLDER}\\switches.json", f"{FOLDER}\\commit.json"
 SwitchRecord = dict[str, Any]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LEAST_WITHIN, _WITHIN, _SILENT_AFTER = 60, 300, 240
 _LINK_SECONDS = 60
 
@@ -168,8 +166,6 @@ def in_flight(record: Mapping[str, Any] | None) -> bool:
 def set_switch(network: Host, asked: SetCall) -> None:
     """Begin, or go on with, the task for a switch. Raises CmdletError."""
     name, adapter, ours = asked.key["name"], asked.desired["adapter"], network.ours
-    if not _NAME.fullmatch(name):
-        raise bad_request("The name of a switch has 1 to 32 letters, digits, - and _.")
     ours.files.make_folders(DATA, FOLDER)
     last, flying = ours.of(name), ours.flying()
     if last is not None and _undone(last) and not last["told"]:

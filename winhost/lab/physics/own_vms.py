@@ -1,7 +1,6 @@
 """The records of the VMs that winhost makes on a simulated host, and their view in the facts."""
 
 import gzip
-import re
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +15,7 @@ from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, refusal, refuse, wrong_place
 from winhost.model.units import GiB
-from winhost.resources.values import is_device
-from winhost.resources.windows.own_vm import NAME, NO_VM
+from winhost.resources.windows.own_vm import NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
 from winhost.resources.windows.vm_seed import ATTACHED, NO_SEED, NONE, RETIRED
 
@@ -48,10 +46,9 @@ class OwnVms(Part):
         return {"VmDisk": self._disks, "OwnVm": self._vms, "VmSeed": self._seeds}
 
     def changes(self) -> Mapping[str, Change]:
-        disks = Made("disk", NAME, ("image", "size"), self._make_disk, self._remove_disk, self._change_disk)
-        parts = ("cpus", "memory", "switch", "mac", "secure_boot")
+        disks = Made("disk", self._make_disk, self._remove_disk, self._change_disk)
         change = lambda name, record, desired: self._write_settings(self.of_ours(name, record), desired)  # noqa: E731
-        vms = Made("vm", NAME, parts, self._make_vm, self._remove_vm, change)
+        vms = Made("vm", self._make_vm, self._remove_vm, change)
         return {"VmDisk": partial(self.set_made, disks), "OwnVm": partial(self.set_made, vms), "VmSeed": self.set_seed}
 
     # ---- disks
@@ -197,8 +194,6 @@ class OwnVms(Part):
     def set_seed(self, asked: SetCall) -> None:
         """Put into the VM, known by other keys, taken out, or forgotten."""
         name, desired = asked.key["name"], asked.desired
-        if not re.fullmatch(NAME, name) or is_device(name):
-            raise bad_request(f"No VM of winhost has such a name: {name!r:.80}.")
         record, stage = self.kept("seed", name), desired.get("stage")
         if stage == ATTACHED:
             self._put_in(name, record, desired)
@@ -214,8 +209,6 @@ class OwnVms(Part):
             self.keep("seed", name, {**record, "host_keys": keys, "retired": record["retired"] or stage == RETIRED})
 
     def _put_in(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        if desired.get("user") is None or desired.get("template") is None or "host_keys" in desired:
-            raise bad_request("A seed is made of a template, for a user, and its host key with it.")
         vm, files = self.of_ours(name, self.kept("vm", name)), self.host.files
         if vm.power != "off":
             raise wrong_place(f"The VM is {vm.power.capitalize()}: its Linux reads a seed on its first start only.")

@@ -1,26 +1,22 @@
 """Distros of a simulated Windows as resources, and what winhost wrote down of them."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import count
 from typing import Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.local_accounts import check_account_name
 from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import NotYet, not_ours, own_error, refusal, refuse, wrong_place
 from winhost.lab.physics.windows_files import FOLDER, encoded
 from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
-from winhost.resources.values import is_device
 from winhost.resources.windows.wsl_access import NO_ACCESS
 from winhost.resources.windows.wsl_conf import NO_CONF
 from winhost.resources.windows.wsl_distro import NO_DISTRO
 
 DATA, STOP = "data", "vm-stop"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEEP_SECONDS = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
@@ -235,16 +231,6 @@ class Distros(WslExe):
             "WslAccess": self.set_access,
         }
 
-    def _checked(self, asked: SetCall) -> tuple[str, str]:
-        """Account and name of a distro. Raises CmdletError."""
-        account, name = asked.key["account"], asked.key["distro"]
-        check_account_name(account)
-        if not _NAME.fullmatch(name) or name.endswith(".") or is_device(account) or is_device(name):
-            raise bad_request(
-                "A distro has a name of letters, digits, dots and dashes, and no device of Windows has it."
-            )
-        return account, name
-
     def _find(self, account: str, name: str) -> Distro | None:
         """Raises CmdletError, NotYet where the account can run nothing."""
         self.host.accounts.ready_to_run(account)
@@ -261,14 +247,10 @@ class Distros(WslExe):
     def set_distro(self, asked: SetCall) -> None:
         """Imported, started, stopped or taken away."""
         desired, image, runs = asked.desired, asked.desired.get("image"), asked.desired.get("running")
-        account, name = self._checked(asked)
+        account, name = asked.key["account"], asked.key["distro"]
         if desired.get("installed") is False:
-            if runs or image is not None:
-                raise bad_request("What is not installed has no image and does not run.")
             self._remove(account, name, keep=DATA not in asked.accept)
             return
-        if (desired.get("installed") or "image" in desired) and image is None:
-            raise bad_request("image is the SHA-256 of a staged file.")
         if desired.get("installed"):
             self._add(account, name, str(image))
         elif image is not None:
@@ -342,7 +324,6 @@ class Distros(WslExe):
     def set_vm(self, asked: SetCall) -> None:
         """Ended, and started with another configuration."""
         account = asked.key["account"]
-        check_account_name(account)
         self.host.accounts.ready_to_run(account)
         running, digest = self.session(account).running, self.digest(account)
         if isinstance(digest, Mapping):
@@ -365,7 +346,7 @@ class Distros(WslExe):
 
     def set_conf(self, asked: SetCall) -> None:
         """The files that it starts with; it starts anew."""
-        account, name = self._checked(asked)
+        account, name = asked.key["account"], asked.key["distro"]
         encoded("".join(str(text or "") for text in asked.desired.values()), "utf-8")
         distro, record = self._installed(account, name)
         ran, conf = distro.running, {**self.conf(account, distro), **asked.desired}
@@ -378,14 +359,11 @@ class Distros(WslExe):
 
     def set_access(self, asked: SetCall) -> None:
         """sshd in it."""
-        account, name = self._checked(asked)
+        account, name = asked.key["account"], asked.key["distro"]
         distro, record = self._installed(account, name)
         goal = {**self.access(account, distro), **asked.desired}
         if goal["port"] is None and "allowed" not in asked.desired:
             goal["allowed"] = None
-        some = [goal["port"], goal["listen"], goal["authorized"] or None]
-        if None in some and (some != [None] * 3 or goal["allowed"] is not None or goal["active"]):
-            raise bad_request("A way in is a port, an address to listen on, and keys, or none of them and not active.")
         with self.inside(account, distro):
             if why := self.not_let_in(distro, goal):
                 raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {why[1]} ({why[0]})")
