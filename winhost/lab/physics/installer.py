@@ -69,7 +69,7 @@ class InstallerPart(Part):
         return True
 
     def set_installer(self, asked: SetCall) -> None:
-        """Its files are put onto the partition or taken away, and the ticket at the moment of use."""
+        """Put the installer onto its partition or remove it, and hand over the ticket when it is used."""
         desired = asked.desired
         asked.check_data()
         record = self.kept("ubuntu", "ubuntu")
@@ -127,7 +127,7 @@ class InstallerPart(Part):
         refuse(there.pop(TICKET, None) != secret.encode() or _content(there) != record["content"], "NotAsStaged")
 
     def partition(self, guid: str) -> str | None:
-        """The partition for it with this GUID, where it is as winhost made it."""
+        """The GUID if it is that of the installer's partition, and the partition is as winhost made it; else None."""
         record = self.kept("partition", "staging")
         found = self._disks.own_partition(record) if record else None
         return found if found == guid else None
@@ -150,13 +150,13 @@ class InstallerPart(Part):
         return Record({"system": LINUX_NEXT if coming else WINDOWS, **state})
 
     def linux_entries(self) -> list[Mapping[str, Json]]:
-        """Boot entries that start a Linux, in the order of the firmware."""
+        """The boot entries that start a Linux, in the firmware's order."""
         home = self._home()
         there = [each for each in self.host.part(FirmwarePart).boot["entries"] if home in ("any", each["partition"])]
         return [each for each in there if _OF_LINUX.search(str(each["path"]))]
 
     def _home(self) -> str | None:
-        """The EFI partition that the Linux is started from; None where winhost made a place for one still to come."""
+        """The EFI partition that the Linux starts from; None where winhost made one for a Linux still to come."""
         made = self.kept("partition", "linux")
         if made is None:
             return "any"
@@ -181,6 +181,6 @@ class InstallerPart(Part):
 
 
 def _content(files: Mapping[str, bytes]) -> str:
-    """One hash of all paths, which have no case there, and contents."""
+    """Hash all paths, whose case does not matter, and contents."""
     lines = sorted(f"{path.lower()} {sha256(data).hexdigest()}" for path, data in files.items())
     return sha256("\n".join(lines).encode()).hexdigest()
