@@ -244,10 +244,7 @@ def test_what_only_the_host_finds_ends_the_run_and_all_of_it_goes_back(tmp_path:
 
 # ---- the host goes down in the middle
 
-CMDLETS = (
-    "resize_vhd", "new_vm", "set_vm", "set_vm_com_port", "set_vm_processor", "set_vm_memory",
-    "set_vm_secure_boot", "set_vm_mac", "connect_vm", "add_vm_hard_disk_drive", "set_vm_first_boot",
-)  # fmt: skip
+CMDLETS = ("resize_vhd", "new_vm", "set_vm", "set_vm_secure_boot", "add_vm_hard_disk_drive")
 
 
 def goes_down_after(here: NewVmWorld, monkeypatch: pytest.MonkeyPatch, cmdlet: str) -> None:

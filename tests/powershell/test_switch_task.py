@@ -8,7 +8,7 @@ import pytest
 
 from tests.cases import read_cases
 from tests.powershell.twins import Scripts, machine, scripts
-from winhost.lab.physics.own_switches import COMMIT, SNAPSHOT, TASK
+from winhost.lab.physics.own_switches import COMMIT, FOLDER, TASK
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.powershell.powershell_engine import Loopback, PowerShellEngine
 from winhost.lab.powershell.standins import seams
@@ -54,10 +54,11 @@ class Case:
         record = {"name": NAME, "adapter": self.adapter.guid, "make": make, "seconds": SECONDS, "switch": switch}
         began = {"begun": begun, "told": False, "phase": "pending", "detail": None}
         self.network.ours.save({**record, **began})
-        for path in (COMMIT, SNAPSHOT):
+        self.network.before = None
+        for path in (COMMIT, f"{FOLDER}\\snapshot.json"):
             self.machine.files.remove(path)
         if comes_back:
-            self.network.ours.write(COMMIT, {"name": NAME})
+            self.network.ours.commit(NAME)
         self.machine.tasks[TASK] = {}
 
     def left(self) -> dict[str, Any]:

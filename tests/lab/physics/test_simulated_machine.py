@@ -78,7 +78,7 @@ class Case:
         if self.machine.vms[self.vm].power != "off":
             self.machine.stop_vm(self.vm)
         self.machine.set_vm(self.vm, stop_action="turn-off", checkpoint_type="disabled")
-        self.machine.set_vm_memory(self.vm, dynamic_memory_enabled=False)
+        self.machine.set_vm(self.vm, dynamic_memory=False)
 
     def taken(self) -> None:
         assert self.device
@@ -217,7 +217,7 @@ def test_three_gpus_need_a_window_for_their_order() -> None:
         host.stop_vm(vm)
         host.set_vm(vm, stop_action="turn-off", low=1 << 30)
         host.set_vm(vm, high=164_384 << 20)
-        host.set_vm_memory(vm, dynamic_memory_enabled=False)
+        host.set_vm(vm, dynamic_memory=False)
         for gpu in [d for d in host.devices if d.healthy.get("vram")]:
             host.disable_pnp_device(gpu.instance)
             host.dismount_vm_host_assignable_device(gpu.location, force=True)
@@ -260,7 +260,7 @@ def assignable(host: Machine) -> Machine:
     for guid in host.vms:
         host.stop_vm(guid)
         host.set_vm(guid, stop_action="turn-off", start_action="nothing")
-        host.set_vm_memory(guid, dynamic_memory_enabled=False)
+        host.set_vm(guid, dynamic_memory=False)
     return host
 
 

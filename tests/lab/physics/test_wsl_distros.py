@@ -13,7 +13,7 @@ from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.hostfile import expand, find
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.wsl_distros import Distros, folder_of, record_of
+from winhost.lab.physics.wsl_distros import Distros, folder_of
 
 IMAGE = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
 STAGED = f"C:\\ProgramData\\winhost\\files\\{IMAGE}-ubuntu-24.04.4-wsl-amd64.wsl"
@@ -209,26 +209,6 @@ def test_an_import_may_take_ten_minutes() -> None:
     machine = served(Recording(), images={IMAGE: {"import_seconds": 600}})
     assert put(machine, "WslDistro", FRESH, {"installed": True, "image": IMAGE})["ok"]
     assert 600 in Recording.slept
-
-
-@pytest.mark.parametrize("registered", [False, True])
-def test_an_import_that_was_cut_off_is_begun_anew(registered: bool) -> None:
-    machine = served()
-    folder = folder_of("winhost", "fresh")
-    if registered:
-        wsl(machine, "--import", "fresh", folder, STAGED, "--version", "2")
-    else:
-        machine.files.write(f"{folder}\\ext4.vhdx", b"half")
-    machine.distros.write_record("winhost", "fresh", record_of(IMAGE, complete=False))
-    assert put(machine, "WslDistro", FRESH, {"installed": True, "image": IMAGE})["after"]["image"] == IMAGE
-
-
-def test_a_name_that_was_taken_meanwhile_is_not_ours() -> None:
-    machine = served()
-    wsl(machine, "--import", "fresh", "D:\\mine", STAGED, "--version", "2")
-    machine.distros.write_record("winhost", "fresh", record_of(IMAGE, complete=False))
-    answer = put(machine, "WslDistro", FRESH, {"image": IMAGE, "installed": True})
-    assert (answer["ok"], "fresh" in names(machine)) == (False, True)
 
 
 def test_a_folder_with_something_in_it_is_not_ours() -> None:

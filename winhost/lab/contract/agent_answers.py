@@ -66,7 +66,7 @@ _SAID_OTHERWISE = {"PortForward": ("Ports are forwarded by administrators.",)}
 # What is no place or size Hyper-V says, and not the script.
 _WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
 # What was there before comes back, also where no plan could ask for it.
-_BACK_TO: Mapping[str, tuple[Json, ...]] = {"Wsl": (None,), "GpuDriverModel": MODELS}
+BACK_TO: Mapping[str, tuple[Json, ...]] = {"Wsl": (None,), "GpuDriverModel": MODELS}
 MARKS_FILE = f"{FOLDER}\\marks.txt"
 _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped
 Answer = dict[str, Json]
@@ -277,7 +277,7 @@ class AgentAnswers:
             raise bad_request(f"{fixed} cannot be set.")
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
             raise not_administrator(*_SAID_OTHERWISE.get(resource, ()))
-        desired = {name: value for name, value in asked.desired.items() if value not in _BACK_TO.get(resource, ())}
+        desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
         if resource not in _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
             raise bad_request(wrong)
 

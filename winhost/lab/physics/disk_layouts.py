@@ -16,12 +16,12 @@ _SERVICES |= {"RAID": ("Avago MegaRAID SAS Adapter", "megasas35i"), "SAS": ("Mic
 
 
 def made_guid(*names: object) -> str:
-    """The same for the same names."""
+    """Make a GUID, the same for the same names."""
     return str(uuid5(NAMESPACE_OID, "/".join(map(str, names))))
 
 
 def whole_disk(record: Record, number: int) -> Record:
-    """A disk with all that a host file did not say of it."""
+    """Complete the record of a disk with what its host file does not say."""
     gpt = record.state.get("style") == "GPT"
     more: Mapping[str, Json] = {
         "guid": made_guid(record.key["disk"]) if gpt else None,
@@ -101,7 +101,7 @@ def boot_files(left: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def controllers(disks: list[Record]) -> Iterator[Record]:
-    """One for each kind of bus that a disk is on."""
+    """Yield a controller for each kind of bus that a disk is on."""
     for number, bus in enumerate(dict.fromkeys(str(disk.state["bus"]) for disk in disks)):
         if bus in _SERVICES:
             name, service = _SERVICES[bus]
@@ -111,7 +111,7 @@ def controllers(disks: list[Record]) -> Iterator[Record]:
 
 
 def encryption(record: Record) -> Record:
-    """A volume with all that a host file did not say of its BitLocker."""
+    """Complete the BitLocker record of a volume with what its host file does not say."""
     encrypted = record.state["protection"] != "off"
     kinds = ["tpm", "recovery-password"] if encrypted else []
     volume = record.key["volume"]

@@ -24,7 +24,6 @@ from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import (
     WindowsObject,
-    bad_request,
     not_ours,
     of_type,
     own_error,
@@ -35,7 +34,7 @@ from winhost.lab.physics.windows_errors import (
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
 from winhost.model.written import Closed
-from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING
+from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI
 from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
@@ -83,7 +82,7 @@ class DisksPhysics(Closed):
 
 
 def stands_for(sha256: str | None, size: int | None) -> bytes:
-    """What stands for the content of a file that nobody has."""
+    """Encode the hash and the size of a file whose content nobody has."""
     return json.dumps({"sha256": sha256, "size": size}).encode()
 
 
@@ -150,7 +149,7 @@ class Disks(Part):
         }
 
     def restarted(self) -> bool:
-        """A volume whose suspension counts restarts has one less, and is protected again after the last."""
+        """Count down the restarts for which BitLocker is suspended; after the last it protects again."""
         if self.physics.installs:
             self._install()
         for state in self.volumes.values():
@@ -161,11 +160,11 @@ class Disks(Part):
         return False
 
     def disk_of(self, state: Mapping[str, Any]) -> Record | None:
-        """The disk that a partition is on; of two with one GUID, the last."""
+        """The disk that a partition is on; of two disks with one GUID, the last."""
         return next((disk for disk in reversed(self.disks) if disk.state["guid"] == state["disk"]), None)
 
     def own_partition(self, record: Mapping[str, Any]) -> str | None:
-        """The GUID of a partition that winhost has a record of, where it is as recorded."""
+        """The GUID of the partition of a record, if that partition is as recorded."""
         for guid, state in self.partitions.items():
             there = all(state[part] == record[part] for part in ("disk", "offset", "size"))
             if there and record["partition"] in (None, guid):
@@ -181,7 +180,7 @@ class Disks(Part):
             yield Record(state, {"name": name})
 
     def escrow(self, volume: str) -> Mapping[str, Json] | None:
-        """The proof that its recovery key is kept, as long as it has that protector."""
+        """The proof that the recovery key of a volume is kept, as long as the volume has that protector."""
         record = self.kept("escrow", volume.lower())
         known = [each["id"] for each in self.volumes[volume]["protectors"] if each["kind"] == "recovery-password"]
         return record if record and record["protector"] in known else None
@@ -232,11 +231,11 @@ class Disks(Part):
         return self._files.setdefault(guid, {})
 
     def is_efi(self, guid: str) -> bool:
-        """Nobody has the bytes of what is on an EFI system partition: others stand for them."""
+        """Tell whether it is an EFI system partition, of whose files only hash and size are known."""
         return bool(self.partitions[guid]["type"] == EFI)
 
     def files_on(self, guid: str) -> list[dict[str, Any]]:
-        """path, size and sha256 of each."""
+        """The path, size and sha256 of each file on a partition."""
         told = [
             {"path": path, **(json.loads(data) if self.is_efi(guid) else of_bytes(data))}
             for path, data in self._contents(guid).values()
@@ -244,11 +243,11 @@ class Disks(Part):
         return sorted(told, key=lambda each: str(each["path"]))
 
     def file(self, guid: str, path: str) -> bytes | None:
-        """Its content, or None where there is none."""
+        """The content of a file, or None where there is none."""
         return self._contents(guid).get(path.casefold(), (path, None))[1]
 
     def put_file(self, guid: str, path: str, content: bytes | None) -> None:
-        """Nothing takes it away."""
+        """Write a file; None removes it."""
         assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
         if content is None:
             self._contents(guid).pop(path.casefold(), None)
@@ -256,7 +255,7 @@ class Disks(Part):
             self._contents(guid)[path.casefold()] = (path, content)
 
     def clear(self, guid: str) -> None:
-        """All files of a partition go."""
+        """Remove all files of a partition."""
         assert self.is_writable(guid), "Windows refuses it: ERROR_WRITE_PROTECT"
         self._files[guid] = {}
 
@@ -271,7 +270,7 @@ class Disks(Part):
                 boot["order"] = [*boot["order"], _ENTRY["entry"]]
 
     def every_efi_file(self) -> dict[str, Json]:
-        """The files by their partitions."""
+        """The files of all EFI system partitions."""
         return {each.key["partition"]: self.files_on(each.key["partition"]) for each in self._efi_partitions()}
 
     def _backups(self) -> Iterator[Record]:
@@ -282,7 +281,7 @@ class Disks(Part):
             yield Record(state, record.key)
 
     def efi_copy(self, guid: str) -> list[Mapping[str, Json]] | None:
-        """The files that the host has a copy of, or None."""
+        """The files of the host's copy of an EFI system partition, or None where it has no copy."""
         text = self.host.files.read(f"{efi_folder(guid)}\\files.json")
         return None if text is None else json.loads(text)["files"]
 
@@ -301,8 +300,7 @@ class Disks(Part):
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
-        names = f"{LINUX_PARTITION}|{STAGING}|{OWN_EFI}"
-        own = Made("partition", names, ("disk", "offset", "size", "label"), self._make_own, self._remove_own)
+        own = Made("partition", self._make_own, self._remove_own)
         return {
             "Partition": self.set_size,
             "OwnPartition": partial(self.set_made, own),
@@ -325,8 +323,6 @@ class Disks(Part):
         return next(r for r in self._listed() if r.key["partition"] == asked.key["partition"].lower())
 
     def _make_own(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        if name != LINUX_PARTITION and desired["label"] != "WINHOST":
-            raise bad_request("FAT32 has labels of eleven characters: that of staging and efi is WINHOST.")
         mine: Kept = {part: desired[part] for part in ("disk", "offset", "size", "label")}
         if record is not None and any(record[part] != mine[part] for part in ("disk", "offset", "size")):
             raise wrong_place(f"winhost made {name} elsewhere: take that away first.")
@@ -363,7 +359,7 @@ class Disks(Part):
             self.remove_partition(found)
 
     def protect(self, guid: str) -> None:
-        """Read-only by the attribute of its table. Raises CmdletError."""
+        """Make a partition read-only. Raises CmdletError where it can still be written to."""
         self.set_read_only(guid, read_only=True)
         self.mount_anew(guid)
         refuse(self.is_writable(guid), "StillWritable")
@@ -377,7 +373,7 @@ class Disks(Part):
         return next(name for name in self.volumes if name.casefold() == asked.key["volume"].casefold())
 
     def set_suspension(self, asked: SetCall) -> None:
-        """Suspended for so many restarts, or resumed."""
+        """Suspend BitLocker for a number of restarts, or resume it."""
         name, restarts = self._volume(asked), asked.desired["suspended"]
         if self.volumes[name]["conversion"] != "fully-encrypted":
             raise wrong_place("The volume is not fully encrypted: there is nothing to suspend, or it is under way.")
@@ -389,10 +385,8 @@ class Disks(Part):
         self.suspend_bitlocker(name, restarts)
 
     def set_escrow(self, asked: SetCall) -> None:
-        """The proof, or none any more."""
-        name, proof = self._volume(asked), asked.desired.get("proof")
-        if proof is None:
-            raise bad_request("proof is none, active-directory, entra or typed.")
+        """Note the proof that the recovery key is kept elsewhere, or forget it."""
+        name, proof = self._volume(asked), asked.desired["proof"]
         if proof == "none":
             self.keep("escrow", name.lower(), None)
             return
@@ -401,13 +395,12 @@ class Disks(Part):
         if proof != "typed":
             self.backup_key(proof)
         elif not (re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(asked.secret)):
-            said = "These are not the last six digits of the recovery key of this volume."
-            raise own_error("WrongDigits", "PermissionDenied", said)
+            raise refusal("WrongDigits")
         kept = {"proof": proof, "last_group": asked.desired.get("last_group"), "protector": known[0]}
         self.keep("escrow", name.lower(), kept)
 
     def set_backup(self, asked: SetCall) -> None:
-        """Files of an EFI system partition are copied, or put back by the copy."""
+        """Copy the files of an EFI system partition, or restore them from the copy."""
         asked.check_data()
         guid, files = self._asked(asked).key["partition"], self.host.files
         folder = efi_folder(guid)
@@ -440,7 +433,7 @@ class Disks(Part):
 
     @as_cmdlet("Resize-Partition", "Confirm", guid="InputObject[].DeviceID", size="Size")
     def resize_partition(self, guid: str, size: int) -> None:
-        """Raises CmdletError where it stops early: then it is as small as it got."""
+        """Resize a partition. Raises CmdletError where that stops early, at a size in between."""
         if self.physics.stops_at is not None and size < self.physics.stops_at:
             self._resize(guid, self.physics.stops_at)
             raise self.host.fail("no-capacity", "Resize-Partition")
@@ -466,7 +459,7 @@ class Disks(Part):
 
     @as_cmdlet("New-Partition")
     def new_partition(self, disk: str, offset: int, size: int) -> str:
-        """Its GUID. Raises CmdletError where it is not free."""
+        """Make a partition and return its GUID. Raises CmdletError where the space is not free."""
         on_disk = [each for each in self.partitions.values() if each["disk"] == disk]
         whole = self.disk_of({"disk": disk})
         behind = whole is not None and offset + size > int(whole.state["size"])
@@ -483,12 +476,12 @@ class Disks(Part):
 
     @as_cmdlet("Set-Partition")
     def set_partition(self, /, guid: str, **changed: Json) -> None:
-        """Its type, and whether it gets a drive letter."""
+        """Set the type of a partition, and whether it gets a drive letter."""
         self.partitions[guid] |= changed
 
     @as_cmdlet("Set-Partition")
     def set_read_only(self, guid: str, *, read_only: bool) -> None:
-        """An attribute that a volume heeds when it is mounted."""
+        """Set the attribute that makes a volume read-only from its next mount on."""
         if read_only:
             for path in self.physics.meddles:
                 self.put_file(guid, path, b"another")
@@ -497,7 +490,7 @@ class Disks(Part):
             self.read_only.discard(guid)
 
     def mount_anew(self, guid: str) -> None:
-        """The volume is dismounted, and mounted when it is used next."""
+        """Dismount a volume, and mount it again with its present attribute."""
         heeded = guid in self.read_only and not self.physics.stays_writable
         (self._mounted_read_only.add if heeded else self._mounted_read_only.discard)(guid)
 
@@ -522,16 +515,16 @@ class Disks(Part):
 
     @as_cmdlet("Suspend-BitLocker", "Confirm", volume="MountPoint[]", restarts="RebootCount")
     def suspend_bitlocker(self, volume: str, restarts: int) -> None:
-        """Encrypted as it is, and open."""
+        """Suspend protection; the volume stays encrypted."""
         self.volumes[volume] |= {"protection": "off", "suspended": restarts}
 
     @as_cmdlet("Resume-BitLocker", "Confirm", volume="MountPoint[]")
     def resume_bitlocker(self, volume: str) -> None:
-        """Protected again."""
+        """Protect the volume again."""
         self.volumes[volume] |= {"protection": "on", "suspended": None}
 
     def backup_key(self, where: str) -> None:
-        """Raises CmdletError where there is no such directory, or it does not take the key."""
+        """Store the recovery key in a directory. Raises CmdletError where there is none that takes it."""
         with self.host.changing(_BACKUPS[where]):
             if where not in self.physics.keeps_keys:
                 raise self.host.fail("no-directory", _BACKUPS[where])

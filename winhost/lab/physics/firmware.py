@@ -72,12 +72,12 @@ class FirmwarePart(Part):
         }
 
     def restarted(self) -> bool:
-        """Windows runs."""
+        """Forget the entry that was to be started once."""
         self.boot["next"] = None
         return False
 
     def start(self) -> Mapping[str, Any] | None:
-        """The entry that is started now: BootNext, which that uses up, else the first of the order."""
+        """Return the entry that is started now: BootNext, which is then used up, else the first in the order."""
         number = self.boot["next"] or next(iter(self.boot["order"]), None)
         self.boot.update(next=None, current=number)
         return next((each for each in self.boot["entries"] if each["entry"] == number), None)
@@ -85,7 +85,7 @@ class FirmwarePart(Part):
     # ---- as resources that are set
 
     def changes(self) -> Mapping[str, Change]:
-        entry = Made("boot", "installer", ("partition", "path"), self._make_own, self._remove_own)
+        entry = Made("boot", self._make_own, self._remove_own)
         return {
             "OwnBootEntry": partial(self.set_made, entry),
             "FirmwareBoot": lambda asked: self.set_next(asked.desired["next"]),
@@ -116,12 +116,13 @@ class FirmwarePart(Part):
         alike = [each for each in self.boot["entries"] if entries and _alike(each) == _alike(entries[0])]
         if number is not None and (len(alike) != 1 or not alike[0]["path"]):
             raise refusal("NoSuchEntry", number=number)
-        with self.host.changing("bcdedit.exe"):
-            if not self.physics.forgets:
-                self.boot["next"] = number
-        if self.boot["next"] != number:
-            said = f"BootNext was set to {number}, and is {self.boot['next']}."
-            raise own_error("FirmwareForgot", "InvalidResult", said)
+        self._write_next(number)
+        refuse(self.boot["next"] != number, "FirmwareForgot", given=number, kept=self.boot["next"])
+
+    @as_cmdlet("bcdedit.exe")
+    def _write_next(self, number: Json) -> None:
+        if not self.physics.forgets:
+            self.boot["next"] = number
 
     # ---- what changes it
 
@@ -131,17 +132,13 @@ class FirmwarePart(Part):
             case ["/enum", "firmware"]:
                 return 0, self._enumerated()
             case ["/set", "{fwbootmgr}", "bootsequence", asked]:
-                with self.host.changing("bcdedit.exe"):
-                    entries = {self.bcd_id(entry): entry["entry"] for entry in self.boot["entries"]}
-                    if not self.physics.forgets:
-                        self.boot["next"] = entries[asked]
-                    return 0, "The operation completed successfully."
+                self._write_next({self.bcd_id(entry): entry["entry"] for entry in self.boot["entries"]}[asked])
+                return 0, "The operation completed successfully."
+            case ["/deletevalue", "{fwbootmgr}", "bootsequence"] if self.boot["next"] is None:
+                return _NOT_SET
             case ["/deletevalue", "{fwbootmgr}", "bootsequence"]:
-                with self.host.changing("bcdedit.exe"):
-                    if self.boot["next"] is None:
-                        return _NOT_SET
-                    self.boot["next"] = None
-                    return 0, "The operation completed successfully."
+                self._write_next(None)
+                return 0, "The operation completed successfully."
         raise self.host.fail("not-stood-in", "bcdedit.exe", what=" ".join(arguments))
 
     @staticmethod
@@ -163,13 +160,11 @@ class FirmwarePart(Part):
         return "\r\n\r\n".join(blocks) + "\r\n"
 
     def make_entry(self, description: str, partition: str, path: str) -> str:
-        """The digits of a new entry, last in the order. Raises CmdletError where the firmware forgets it."""
+        """Add an entry, last in the order, and return its digits. Raises CmdletError where the firmware forgets it."""
         taken = {entry["entry"] for entry in self.boot["entries"]}
         number = next(digits for each in range(16, 256) if (digits := f"{each:04X}") not in taken)
         with self.host.changing("Write-WinhostFirmwareVariable"):
-            if self.physics.forgets:
-                said = "The firmware took a boot order and has another one."
-                raise own_error("FirmwareForgot", "InvalidResult", said)
+            refuse(self.physics.forgets, "FirmwareForgot", given=number, kept="no such entry")
             entry = {"entry": number, "description": description, "active": True, "partition": partition, "path": path}
             self.boot["entries"] = [*self.boot["entries"], entry]
             self.boot["order"] = [*self.boot["order"], number]
@@ -183,7 +178,7 @@ class FirmwarePart(Part):
 
     @as_cmdlet("Write-WinhostFirmwareVariable")
     def write(self, name: str, value: bytes) -> None:
-        """A variable, as the script writes it; empty takes it away."""
+        """Write a variable as the script does; an empty value removes it."""
         if self.physics.forgets:
             return
         if name == "BootOrder":
@@ -199,7 +194,7 @@ class FirmwarePart(Part):
         self.boot["entries"] = [known[each] for each in order if each in known]
 
     def own_entry(self, name: str, record: Mapping[str, Json]) -> str | None:
-        """The digits of an entry that winhost has a record of, whatever they are by now."""
+        """The present digits of the entry that winhost has a record of."""
         wanted = (f"winhost-{name}", record["partition"], str(record["path"]).casefold())
         for each in self.boot["entries"]:
             if (each["description"], each["partition"], str(each["path"]).casefold()) == wanted:
@@ -248,7 +243,7 @@ class FirmwarePart(Part):
         return {**usual, **self._stated.get("SecureBoot", {})}
 
     def variable(self, name: str, space: str) -> bytes | None:
-        """Its bytes, or None where there is no such variable."""
+        """The bytes of a variable, or None where there is no such variable."""
         made = self._variables().get((space, name))
         waiting = self._pending.get(name.removeprefix("Boot")) if space == GLOBAL else None
         return load_option(waiting) if waiting else made() if made else None
@@ -302,12 +297,12 @@ _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def numbers(order: Iterable[str]) -> bytes:
-    """BootOrder, BootNext or BootCurrent."""
+    """The bytes of BootOrder, BootNext or BootCurrent."""
     return b"".join(struct.pack("<H", int(entry, 16)) for entry in order)
 
 
 def load_option(entry: Mapping[str, Any], optional: bytes = b"") -> bytes:
-    """A Boot#### variable."""
+    """The bytes of a Boot#### variable."""
     path = b""
     if entry["partition"] is not None:
         path += (
@@ -321,7 +316,7 @@ def load_option(entry: Mapping[str, Any], optional: bytes = b"") -> bytes:
 
 
 def read_load_option(entry: str, option: bytes) -> dict[str, Any]:
-    """The entry that a Boot#### variable of this form tells of."""
+    """Parse a Boot#### variable of this form into an entry."""
     end = 6
     while option[end : end + 2] != b"\0\0":
         end += 2
@@ -343,12 +338,12 @@ def _text(text: str) -> bytes:
 
 
 def authorities(names: Iterable[str]) -> bytes:
-    """`db` with certificates of these names."""
+    """The bytes of `db` with certificates of these names."""
     return b"".join(_list(_X509, [_certificate(name)]) for name in names)
 
 
 def revoked(count: int) -> bytes:
-    """`dbx` with as many hashes of programs."""
+    """The bytes of `dbx` with this number of hashes."""
     return _list(_SHA256, [number.to_bytes(32, "big") for number in range(count)]) if count else b""
 
 

@@ -15,7 +15,6 @@ from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
 from winhost.lab.physics.windows_errors import own_error, refusal, wrong_place
 from winhost.lab.physics.windows_network import Network
 from winhost.resources.windows.nat_switch import NO_NAT
-from winhost.resources.windows.own_vm import NAME
 
 
 class HostNats(Part):
@@ -33,7 +32,7 @@ class HostNats(Part):
     # ---- as a resource
 
     def changes(self) -> Mapping[str, Change]:
-        return {"NatSwitch": partial(self.set_made, Made("nat", NAME, ("network",), self._make, self._remove))}
+        return {"NatSwitch": partial(self.set_made, Made("nat", self._make, self._remove))}
 
     def _make(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         network = desired["network"]

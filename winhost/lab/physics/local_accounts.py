@@ -16,7 +16,6 @@ from winhost.lab.physics.parts import Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import (
     CmdletError,
     WindowsObject,
-    bad_request,
     not_found,
     not_ours,
     of_type,
@@ -102,7 +101,6 @@ _DEFAULT_RIGHTS = {
 _PEOPLE, _BATCH, _SERVICE = 2, 4, 5  # types of logon sessions
 _KINDS = ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]")  # of characters; a password policy asks for three of them
 _LEAST_PASSWORD = 14
-_ACCOUNT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,18}[A-Za-z0-9_-])?")
 
 
 @dataclass
@@ -326,7 +324,6 @@ class LocalAccounts(Part):
     def set_account(self, asked: SetCall) -> None:
         """Made, removed, or another member of the administrators."""
         name, desired = asked.key["account"], asked.desired
-        check_account_name(name)
         account = self.find(name)
         if desired.get("there") is False:
             if account is not None:
@@ -392,15 +389,12 @@ class LocalAccounts(Part):
     def set_granted(self, asked: SetCall) -> None:
         """Apply a set of AccountRight."""
         right, name = asked.key["right"], asked.key["account"]
-        if right not in RIGHTS[:2]:
-            raise bad_request("winhost grants and takes back SeBatchLogonRight and SeServiceLogonRight.")
         holder = name if re.fullmatch(r"S-1-[0-9]+(-[0-9]+)+", name) else self.named(name).sid
         others = [each for each in self.rights[right] if each != holder]
         self.set_right(right, [*others, holder] if asked.desired["granted"] else others)
 
     def named(self, name: str) -> Account:
         """Raises CmdletError."""
-        check_account_name(name)
         if self.is_controller:
             raise no_local_accounts()
         if (account := self.find(name)) is None:
@@ -416,12 +410,6 @@ class LocalAccounts(Part):
 def new_secret() -> str:
     """A password that every policy takes."""
     return secrets.token_urlsafe(36) + "Aa1-"
-
-
-def check_account_name(name: str) -> None:
-    """Raises CmdletError for what is no name of an account of winhost."""
-    if not _ACCOUNT.fullmatch(name):
-        raise bad_request("An account of winhost has a name of letters, digits, dots and dashes, 20 at most.")
 
 
 def no_local_accounts() -> CmdletError:

@@ -1,11 +1,8 @@
-"""Adapters and switches of a simulated host as it keeps them, and the external switches that winhost makes: a scheduled
-task makes each, and undoes it unless somebody comes back.
-
-A task is a generator: each `yield` is a second in which it sleeps.
+"""The adapters and switches of a simulated host, and the external switches that winhost makes: a scheduled task makes
+each, and undoes it unless somebody comes back.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
@@ -14,15 +11,7 @@ from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.parts import Host, SetCall
-from winhost.lab.physics.windows_errors import (
-    CmdletError,
-    bad_request,
-    not_found,
-    own_error,
-    refusal,
-    refuse,
-    wrong_place,
-)
+from winhost.lab.physics.windows_errors import CmdletError, not_found, refusal, refuse, wrong_place
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_files import Files
 
@@ -71,7 +60,7 @@ class Adapter:
         return found
 
     def manual(self) -> list[dict[str, Json]]:
-        """The addresses that somebody gave it."""
+        """The static addresses."""
         return [dict(each) for each in self.addresses if each["origin"] == "manual"]
 
     def add_address(self, address: str, prefix: int) -> None:
@@ -91,7 +80,7 @@ class Adapter:
         return [*default, *([to, by] for to, by in self.routes)]
 
     def name_servers(self) -> list[str]:
-        """Those that somebody gave it: where addresses are, so are they."""
+        """The name servers that are not from DHCP: with static addresses, all of them."""
         return list(self.state["dns"]) if self.manual() or self.fixed_dns else []
 
 
@@ -120,49 +109,50 @@ def port_name(switch: str) -> str:
 
 TASK = "winhost-switch"
 FOLDER = f"{DATA}\\switch"
-SWITCHES, COMMIT, SNAPSHOT = (f"{FOLDER}\\{name}.json" for name in ("switches", "commit", "snapshot"))
+SWITCHES, COMMIT = f"{FOLDER}\\switches.json", f"{FOLDER}\\commit.json"
 SwitchRecord = dict[str, Any]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _LEAST_WITHIN, _WITHIN, _SILENT_AFTER = 60, 300, 240
-_LINK_SECONDS, _PROFILE_SECONDS = 60, 30
+_LINK_SECONDS = 60
 
 
 class SwitchRecords:
-    """The records of switches by name; `files` are the host's."""
+    """The records of winhost's switches, in the files of a host."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
 
-    def read(self, path: str) -> Any:
-        """Parsed, or None where there is no such file."""
-        content = self.files.read(path)
-        return None if content is None else json.loads(content)
+    @property
+    def committed(self) -> bool:
+        """Whoever asked for the switch has come back."""
+        return self.files.read(COMMIT) is not None
 
-    def write(self, path: str, content: Mapping[str, Any]) -> None:
-        self.files.write(path, json.dumps(content).encode())
+    def commit(self, name: str) -> None:
+        self.files.write(COMMIT, json.dumps({"name": name}).encode())
 
     def all(self) -> list[SwitchRecord]:
-        """Whoever wrote them."""
-        records: list[SwitchRecord] = (self.read(SWITCHES) or {"records": []})["records"]
+        """All records, also where somebody else could have written them."""
+        content = self.files.read(SWITCHES)
+        records: list[SwitchRecord] = [] if content is None else json.loads(content)["records"]
         return records
 
     def of(self, name: str) -> SwitchRecord | None:
-        """The one of this switch."""
+        """The record of the switch with this name."""
         return next((each for each in self.all() if each["name"].casefold() == name.casefold()), None)
 
     def believed(self) -> list[SwitchRecord]:
-        """None where others could have put them."""
+        """The records, but none from a folder in which others could have written."""
         return self.all() if self.files.is_own(DATA) and self.files.is_own(FOLDER) else []
 
     def save(self, record: Mapping[str, Any]) -> None:
         """Replace the record of this name. A switch that is gone for good is forgotten."""
         others = [each for each in self.all() if each["name"] != record["name"]]
         kept = record["phase"] != "settled" or record["make"]
-        self.write(SWITCHES, {"records": [*others, *([dict(record)] if kept else [])]})
+        content = {"records": [*others, *([dict(record)] if kept else [])]}
+        self.files.write(SWITCHES, json.dumps(content).encode())
 
     def flying(self) -> SwitchRecord | None:
-        """The one that a task is at, or that waits to hear whether it may stay."""
+        """The record that the task works on, or that waits for somebody to come back."""
         return next(filter(in_flight, self.all()), None)
 
 
@@ -176,50 +166,46 @@ def in_flight(record: Mapping[str, Any] | None) -> bool:
 def set_switch(network: Host, asked: SetCall) -> None:
     """Begin, or go on with, the task for a switch. Raises CmdletError."""
     name, adapter, ours = asked.key["name"], asked.desired["adapter"], network.ours
-    if not _NAME.fullmatch(name):
-        raise bad_request("The name of a switch has 1 to 32 letters, digits, - and _.")
     ours.files.make_folders(DATA, FOLDER)
     last, flying = ours.of(name), ours.flying()
     if last is not None and _undone(last) and not last["told"]:
         ours.save({**last, "told": True})
         raise _undone_error(last)
-    committed = False
     if flying is None:
         _begin(network, asked, name, adapter)
     elif flying["name"].casefold() != name.casefold() or flying["make"] != (adapter is not None):
         raise wrong_place(f"Another change is under way: of switch {flying['name']}.")
     elif flying["phase"] == "awaiting":
-        ours.write(COMMIT, {"name": name})
-        committed = True
-    ended = _wait(network, asked, name, committed=committed)
+        ours.commit(name)
+    ended = _wait(network, asked, name)
     refuse(in_flight(ended), "ComeBack")
     if ended is not None and _undone(ended):
         raise _undone_error(ended)
-    _forget(ours, *([] if ours.all() else [FOLDER]))
+    ours.files.remove(COMMIT)
+    if not ours.all():
+        ours.files.remove_folder(FOLDER)
+
+
+def _undone(record: SwitchRecord) -> bool:
+    return record["phase"] in ("undone", "failed")
+
+
+def _undone_error(record: SwitchRecord) -> CmdletError:
+    return refusal("SwitchUndone", why=f"{record['phase']}: {record['detail']}")
 
 
 def _begin(network: Host, asked: SetCall, name: str, adapter: Json) -> None:
     seconds = int(asked.within) if asked.within >= _LEAST_WITHIN else _WITHIN
-    record: SwitchRecord = {"name": name, "adapter": adapter or "", "make": adapter is not None, "seconds": seconds}
-    record |= {"switch": "", "begun": False, "told": False, "phase": "pending", "detail": None}
-    if adapter is not None:
-        _check_free(network, name, str(adapter))
-    else:
-        record |= _made_by_us(network, name)
-    _forget(network.ours)
-    network.ours.save(record)
+    end = _free_adapter(network, name, str(adapter)) if adapter is not None else _made_by_us(network, name)
+    record = {"name": name, "make": adapter is not None, "seconds": seconds, "begun": False, "told": False}
+    network.ours.files.remove(COMMIT)
+    network.ours.save({**record, **end, "phase": "pending", "detail": None})
+    network.before = None
     network.host.tasks[TASK] = {}
     network.start()
 
 
-def _forget(ours: SwitchRecords, *folders: str) -> None:
-    for folder in folders:
-        ours.files.remove_folder(folder)
-    for path in (COMMIT, SNAPSHOT):
-        ours.files.remove(path)
-
-
-def _check_free(network: Host, name: str, guid: str) -> None:
+def _free_adapter(network: Host, name: str, guid: str) -> SwitchRecord:
     adapter = _adapter(network, guid)
     if not network.is_up(adapter):
         raise wrong_place(f"{adapter.state['name']} has no link.")
@@ -228,6 +214,7 @@ def _check_free(network: Host, name: str, guid: str) -> None:
             raise wrong_place(f"There is a switch {switch.state['name']} already.")
         if switch.bound == guid:
             raise wrong_place(f"Switch {switch.state['name']} has this adapter.")
+    return {"adapter": guid, "switch": ""}
 
 
 def _made_by_us(network: Host, name: str) -> SwitchRecord:
@@ -240,21 +227,13 @@ def _made_by_us(network: Host, name: str) -> SwitchRecord:
     return {"adapter": known["adapter"], "switch": known["switch"]}
 
 
-def _undone(record: SwitchRecord) -> bool:
-    return record["phase"] in ("undone", "failed")
-
-
-def _undone_error(record: SwitchRecord) -> CmdletError:
-    return own_error("SwitchUndone", "OperationStopped", f"{record['phase']}: {record['detail']}")
-
-
-def _wait(network: Host, asked: SetCall, name: str, *, committed: bool) -> SwitchRecord | None:
+def _wait(network: Host, asked: SetCall, name: str) -> SwitchRecord | None:
+    """Return the record of the switch once its change has ended, or waits for somebody to come back."""
     for _ in range(_SILENT_AFTER):
         network.wait(1.0, asked.stop)
-        record = network.ours.of(name)
-        if record is None or not in_flight(record) or (record["phase"] == "awaiting" and not committed):
-            given: dict[str, Any] | None = record
-            return given
+        record: SwitchRecord | None = network.ours.of(name)
+        if record is None or not in_flight(record) or (record["phase"] == "awaiting" and not network.ours.committed):
+            return record
     raise refusal("SwitchSilent")
 
 
@@ -262,117 +241,96 @@ def _wait(network: Host, asked: SetCall, name: str, *, committed: bool) -> Switc
 
 
 def switch_task(network: Host) -> Iterator[None]:
-    """Every record in flight, to its end; then the task is gone."""
-    for record in filter(in_flight, network.ours.all()):
-        why = yield from _change(network, record)
-        record["phase"] = "settled" if why is None else "undone"
-        if why is not None:
+    """Change what the record in flight asks for, and undo that unless somebody comes back. Each `yield` is a second in
+    which the task sleeps.
+    """
+    if (record := network.ours.flying()) is not None:
+        phase, detail = "settled", None
+        try:
+            yield from _change(network, record)
+        except CmdletError as why:
+            phase, detail = "undone", why.message
             try:
                 yield from _move(network, record, make=not record["make"])
             except CmdletError as error:
-                record["phase"], why = "failed", f"{why} {error.message}"
-        record["detail"] = why
-        network.ours.save(record)
+                phase, detail = "failed", f"{why.message} {error.message}"
+        network.ours.save({**record, "phase": phase, "detail": detail})
     network.host.tasks.pop(TASK, None)
 
 
-def _change(network: Host, record: SwitchRecord) -> Any:
-    """Nothing, or why it has to be undone."""
+def _change(network: Host, record: SwitchRecord) -> Iterator[None]:
+    """Raises CmdletError, which tells why the change has to be undone."""
     if record["begun"]:
         yield
         while network.now < network.ready_at:
             yield
-        return "The host restarted before anybody came back."
+        raise refusal("SwitchUndone", why="The host restarted before anybody came back.")
     record["begun"] = True
-    network.ours.save(record)
-    try:
-        network.ours.write(SNAPSHOT, _addressing(network, _end(network, record, made=not record["make"])))
-        yield from _move(network, record, make=record["make"])
-    except CmdletError as error:
-        return error.message
+    network.before = _addressing(network, _end(network, record, made=not record["make"]))
+    yield from _move(network, record, make=record["make"])
     record["phase"] = "awaiting"
     network.ours.save(record)
     for _ in range(record["seconds"]):
         yield
-        if network.ours.read(COMMIT) is not None:
-            return None
-    return f"Nobody came back within {record['seconds']} s."
+        if network.ours.committed:
+            return
+    raise refusal("SwitchUndone", why=f"Nobody came back within {record['seconds']} s.")
 
 
 def _move(network: Host, record: SwitchRecord, *, make: bool) -> Iterator[None]:
-    """The switch comes or goes, and its end gets the addressing of before. Raises CmdletError."""
-    there = [each for each in network.external() if each.guid == record["switch"]]
+    """Make or remove the switch, and give its end the addressing of before. Raises CmdletError."""
+    there = any(each.guid == record["switch"] for each in network.external())
     if make and not there:
         adapter = _adapter(network, record["adapter"])
         switch = network.new_vm_switch(record["name"], str(adapter.state["name"]))
         record["switch"] = switch.guid
-        network.ours.save(record)
-        if switch.port is not None and adapter.state["vlan"]:
-            network.set_vm_network_adapter_vlan(switch.port, adapter.state["vlan"])
-    for switch in [] if make else network.external():
-        half = record["make"] and switch.state["name"] == record["name"] and switch.bound == record["adapter"]
-        if switch in there or half:
-            network.remove_vm_switch(switch.guid)
-    kept = network.ours.read(SNAPSHOT)
-    if kept is not None:
-        end = yield from _linked(network, record, kept, made=make)
-        _give(end, kept)
-        yield from _give_profile(end, kept["network"])
-
-
-def _linked(network: Host, record: SwitchRecord, kept: Mapping[str, Any], *, made: bool) -> Any:
-    """The adapter or the host's port, once it has a link. Raises CmdletError."""
+        network.adapters[switch.port].tag = adapter.state["vlan"] or None
+    elif there and not make:
+        network.remove_vm_switch(record["switch"])
+    network.ours.save(record)
+    if (before := network.before) is None:
+        return
     for _ in range(_LINK_SECONDS):
         yield
-        end = _end(network, record, made=made)
-        if end.shows_at <= network.now and (network.is_up(end) or not kept["link"]):
-            return end
+        end = _end(network, record, made=make)
+        if end.shows_at <= network.now and (network.is_up(end) or not before["link"]):
+            _give(end, before)
+            return
     raise refusal("NoLink", name=end.state["name"])
 
 
 def _end(network: Host, record: SwitchRecord, *, made: bool) -> Adapter:
-    if not made:
-        return _adapter(network, record["adapter"])
-    for switch in network.switches:
-        if switch.guid == record["switch"] and switch.port is not None:
-            return _adapter(network, switch.port)
-    raise not_found(f"The host has no port on switch {record['name']}.")
+    """The adapter, or the host's own port on the switch."""
+    ports = [each.port for each in network.switches if each.guid == record["switch"]] if made else [record["adapter"]]
+    return _adapter(network, next(filter(None, ports), f"on switch {record['name']}"))
 
 
 def _adapter(network: Host, guid: str) -> Adapter:
-    found = network.adapters.get(guid)
+    found: Adapter | None = network.adapters.get(guid)
     if found is None:
         raise not_found(f"There is no network adapter {guid}.")
-    given: Adapter = found
-    return given
+    return found
 
 
 def _addressing(network: Host, end: Adapter) -> dict[str, Any]:
     """The manual settings of an adapter, and its profile."""
-    manual = [{"address": each["address"], "prefix": each["prefix"]} for each in end.manual()]
-    families = {":" in str(each["address"]) for each in manual}
+    families = {":" in str(each["address"]) for each in end.manual()}
     return {
         "link": network.is_up(end),
-        "addresses": manual,
+        "addresses": end.manual(),
         "routes": [route for route in end.all_routes() if (":" in route[0]) in families],
         "dns": end.name_servers(),
         "metric": end.metric,
-        "network": end.state["profile"],
+        "profile": end.state["profile"],
     }
 
 
-def _give(end: Adapter, kept: Mapping[str, Any]) -> None:
-    for each in kept["addresses"]:
+def _give(end: Adapter, before: Mapping[str, Any]) -> None:
+    """Give an adapter the settings that it lost."""
+    for each in before["addresses"]:
         end.add_address(each["address"], each["prefix"])
-    for to, by in kept["routes"]:
+    for to, by in before["routes"]:
         end.add_route(to, by)
-    end.state["dns"] = kept["dns"] or end.state["dns"]
-    end.metric = end.metric if kept["metric"] is None else kept["metric"]
-
-
-def _give_profile(end: Adapter, profile: str | None) -> Iterator[None]:
-    for _ in range(_PROFILE_SECONDS if profile in ("private", "public") else 0):
-        if end.state["profile"] is not None:
-            end.state["profile"] = profile
-            return
-        yield
+    end.state["dns"] = before["dns"] or end.state["dns"]
+    end.metric = end.metric if before["metric"] is None else before["metric"]
+    end.state["profile"] = before["profile"]

@@ -1,7 +1,6 @@
 """The records of the VMs that winhost makes on a simulated host, and their view in the facts."""
 
 import gzip
-import re
 import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
@@ -16,15 +15,21 @@ from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
 from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, refusal, refuse, wrong_place
 from winhost.model.units import GiB
-from winhost.resources.values import is_device
-from winhost.resources.windows.own_vm import NAME, NO_VM
+from winhost.resources.windows.own_vm import NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
 from winhost.resources.windows.vm_seed import ATTACHED, NO_SEED, NONE, RETIRED
 
 LINUX_TEMPLATE = "MicrosoftUEFICertificateAuthority"
 _MADE_WITH = ("user", "address", "template")
 _LEFT = 4 * GiB
-_START_DELAY = 60
+_FIELDS = {"cpus": "cpus", "memory": "startup", "mac": "mac", "vlan": "vlan", "switch": "switch"}
+_FIXED: Mapping[str, Any] = {
+    "checkpoint_type": "disabled",
+    "automatic_checkpoints": False,
+    "stop_action": "turn-off",
+    "start_action": "start-if-running",
+    "start_delay": 60,
+}
 
 
 class OwnVms(Part):
@@ -41,10 +46,9 @@ class OwnVms(Part):
         return {"VmDisk": self._disks, "OwnVm": self._vms, "VmSeed": self._seeds}
 
     def changes(self) -> Mapping[str, Change]:
-        disks = Made("disk", NAME, ("image", "size"), self._make_disk, self._remove_disk, self._change_disk)
-        parts = ("cpus", "memory", "switch", "mac", "secure_boot")
+        disks = Made("disk", self._make_disk, self._remove_disk, self._change_disk)
         change = lambda name, record, desired: self._write_settings(self.of_ours(name, record), desired)  # noqa: E731
-        vms = Made("vm", NAME, parts, self._make_vm, self._remove_vm, change)
+        vms = Made("vm", self._make_vm, self._remove_vm, change)
         return {"VmDisk": partial(self.set_made, disks), "OwnVm": partial(self.set_made, vms), "VmSeed": self.set_seed}
 
     # ---- disks
@@ -117,67 +121,58 @@ class OwnVms(Part):
         if disk is None or not disk["complete"]:
             raise wrong_place(f"There is no disk for the VM {name}: make that first.")
         self._check_switch(desired["switch"])
-        vm = self.of_ours(name, record) if record is not None and self.made(record) else None
+        vm = self.of_ours(name, record) if record is not None and self.made(name, record) else None
         others = [each for each in self.host.vms.values() if each is not vm]
         if any(each.name.casefold() == name for each in others):
             raise own_error("NameTaken", "ResourceExists", f"There is a VM {name} already, which winhost did not make.")
         if any(each.mac == desired["mac"] for each in others):
             said = f"Another network adapter on this host has the MAC address {desired['mac']}."
             raise own_error("AddressTaken", "ResourceExists", said)
-        vm = vm or self.host.new_vm(name, desired["memory"], self.store)
-        mine = {"token": str(uuid4()), **(record or {}), "id": vm.guid, "marked": True, "complete": False}
-        fixed = {"checkpoint_type": "disabled", "automatic_checkpoints": False, "stop_action": "turn-off"}
-        fixed |= {"start_action": "start-if-running", "start_delay": _START_DELAY}
-        self.host.set_vm(vm.guid, notes=f"Made by winhost, which knows it by {mine['token']}.", **fixed)
+        if vm is None or record is None:
+            record = {"token": str(uuid4()), "id": None, "marked": False, "complete": False}
+            self.keep("vm", name, record)
+            vm = self.host.new_vm(name, desired["memory"], self.store)
+        mine = {**record, "id": vm.guid, "marked": True, "complete": False}
+        notes = f"Made by winhost, which knows it by {mine['token']}."
+        self.host.set_vm(vm.guid, notes=notes, com1=f"\\\\.\\pipe\\{vm.guid}", **_FIXED)
         self.keep("vm", name, mine)
-        self.host.set_vm_com_port(vm.guid, f"\\\\.\\pipe\\{vm.guid}")
         if vm.com1 is None:
             raise refusal("NoBootLog")
         self._write_settings(vm, desired)
         if not vm.disks:
             self.host.add_vm_hard_disk_drive(vm.guid, disk["path"])
-        vm.boots_from = vm.disks[0]
+        self.host.set_vm(vm.guid, boots_from=vm.disks[0])
         self.keep("vm", name, {**mine, "complete": True})
 
     def _check_switch(self, switch: Json) -> None:
         refuse(all(each.guid != switch for each in self.host.network.switches), "NoSwitch", switch=switch)
 
     def _write_settings(self, vm: VirtualMachine, desired: Mapping[str, Any]) -> None:
-        """A cmdlet for each; null leaves it, but for the VLAN."""
-        host, guid = self.host, vm.guid
-        cmdlets: Mapping[str, Callable[[Any], object]] = {
-            "cpus": partial(host.set_vm_processor, guid),
-            "memory": lambda size: host.set_vm_memory(guid, dynamic_memory_enabled=False, startup=size),
-            "secure_boot": partial(self._write_secure_boot, vm),
-            "mac": partial(host.set_vm_mac, guid),
-            "vlan": partial(host.set_vm_vlan, guid),
-            "switch": partial(self._connect, guid),
-        }
-        for name, cmdlet in cmdlets.items():
-            if desired.get(name) is not None or (name == "vlan" and name in desired):
-                cmdlet(desired[name])
-
-    def _connect(self, guid: str, switch: str) -> None:
-        self._check_switch(switch)
-        self.host.connect_vm(guid, switch)
-
-    def _write_secure_boot(self, vm: VirtualMachine, on: bool) -> None:
-        template = next(guid for guid, name in TEMPLATES.items() if name == LINUX_TEMPLATE)
-        self.host.set_vm_secure_boot(vm.guid, on=on, template=template if on else None)
-        refuse(on and not boots_linux(vm), "TemplateRefused")
+        """Null leaves a setting, but for the VLAN."""
+        given = {n: value for n, value in desired.items() if n == "vlan" or value is not None}
+        fields = {field: given[name] for name, field in _FIELDS.items() if name in given}
+        if "switch" in given:
+            self._check_switch(given["switch"])
+        if (on := given.get("secure_boot")) is not None:
+            template = next(guid for guid, name in TEMPLATES.items() if name == LINUX_TEMPLATE)
+            self.host.set_vm_secure_boot(vm.guid, on=on, template=template if on else None)
+            refuse(on and not boots_linux(vm), "TemplateRefused")
+        self.host.set_vm(vm.guid, **({"dynamic_memory": False} if "startup" in fields else {}), **fields)
 
     def _remove_vm(self, name: str, record: Kept) -> None:
-        if self.made(record) is not None:
+        if self.made(name, record) is not None:
             self.host.remove_vm(self.of_ours(name, record).guid)
 
-    def made(self, record: Kept) -> VirtualMachine | None:
-        """Return the VM with the record's id."""
-        given: VirtualMachine | None = self.host.vms.get(record["id"])
-        return given
+    def made(self, name: str, record: Kept) -> VirtualMachine | None:
+        """Return the VM with the record's id; until that is noted, the one in winhost's folder."""
+        known, path = record["id"], f"{self.store}\\{name}"
+        return next(
+            (vm for vm in self.host.vms.values() if known == vm.guid or (known is None and vm.path == path)), None
+        )
 
     def of_ours(self, name: str, record: Kept | None) -> VirtualMachine:
         """Raises CmdletError where winhost made none, or it has lost its mark."""
-        vm = None if record is None else self.made(record)
+        vm = None if record is None else self.made(name, record)
         if vm is None or record is None:
             raise wrong_place(f"winhost made no VM {name}.")
         if not is_marked(vm, record):
@@ -187,9 +182,11 @@ class OwnVms(Part):
     def _vms(self) -> Iterator[Record]:
         for name, record in self.all_kept("vm"):
             state: dict[str, Json] = {**NO_VM, "made": None}
-            if vm := self.made(record):
+            if vm := self.made(name, record):
                 state |= {"id": vm.guid, "ours": is_marked(vm, record)}
-                state |= {"made": True, **_settings(vm)} if state["ours"] and record["complete"] else {}
+                if state["ours"] and record["complete"]:
+                    settings = {name: getattr(vm, field) for name, field in _FIELDS.items()}
+                    state |= {"made": True, "secure_boot": boots_linux(vm), **settings}
             yield Record(state, {"name": name})
 
     # ---- seeds
@@ -197,8 +194,6 @@ class OwnVms(Part):
     def set_seed(self, asked: SetCall) -> None:
         """Put into the VM, known by other keys, taken out, or forgotten."""
         name, desired = asked.key["name"], asked.desired
-        if not re.fullmatch(NAME, name) or is_device(name):
-            raise bad_request(f"No VM of winhost has such a name: {name!r:.80}.")
         record, stage = self.kept("seed", name), desired.get("stage")
         if stage == ATTACHED:
             self._put_in(name, record, desired)
@@ -214,8 +209,6 @@ class OwnVms(Part):
             self.keep("seed", name, {**record, "host_keys": keys, "retired": record["retired"] or stage == RETIRED})
 
     def _put_in(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        if desired.get("user") is None or desired.get("template") is None or "host_keys" in desired:
-            raise bad_request("A seed is made of a template, for a user, and its host key with it.")
         vm, files = self.of_ours(name, self.kept("vm", name)), self.host.files
         if vm.power != "off":
             raise wrong_place(f"The VM is {vm.power.capitalize()}: its Linux reads a seed on its first start only.")
@@ -262,7 +255,7 @@ class OwnVms(Part):
     def seeded(self, name: str) -> VirtualMachine | None:
         """The VM that a seed is for."""
         record = self.kept("vm", name)
-        return None if record is None else self.made(record)
+        return None if record is None else self.made(name, record)
 
     def _seeds(self) -> Iterator[Record]:
         for name, record in self.all_kept("seed"):
@@ -283,21 +276,10 @@ class OwnVms(Part):
 
 
 def is_marked(vm: VirtualMachine, record: Kept) -> bool:
-    """Whose it is, its notes tell."""
-    return record["token"] in vm.notes
+    """Tell whether the VM is winhost's: its notes say so, as soon as they have been written."""
+    return not record["marked"] or record["token"] in vm.notes
 
 
 def boots_linux(vm: VirtualMachine) -> bool:
     """Secure Boot is on, with the template for Linux."""
     return vm.traits["secure_boot"] is True and vm.traits["secure_boot_template"] == LINUX_TEMPLATE
-
-
-def _settings(vm: VirtualMachine) -> dict[str, Json]:
-    return {
-        "cpus": vm.cpus,
-        "memory": vm.startup,
-        "switch": vm.switch,
-        "vlan": vm.vlan,
-        "mac": vm.mac,
-        "secure_boot": boots_linux(vm),
-    }

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import CmdletError, bad_request, refusal, wrong_place
+from winhost.lab.physics.windows_errors import CmdletError, refusal, wrong_place
 from winhost.resources.registry import WINDOWS
-from winhost.resources.values import is_device
 
 Host = Any
 """The machine: its module imports those of its parts, so that they cannot name its class."""
@@ -106,15 +105,11 @@ Kept = dict[str, Any]  # what winhost notes of a thing that it made
 
 @dataclass(frozen=True)
 class Made:
-    """A kind of thing that winhost makes, notes in the registry by `kind`, and takes away again.
-
-    names: a pattern of what it can be called; parts: properties without which none is made; change: what else can be
-    set of one, if anything can.
+    """A kind of thing that winhost makes, notes in the registry by `kind`, and takes away again. change: sets what else
+    can be set of one, if anything can.
     """
 
     kind: str
-    names: str
-    parts: tuple[str, ...]
     make: Callable[[str, Kept | None, Mapping[str, Any]], None]
     remove: Callable[[str, Kept], None]
     change: Callable[[str, Kept | None, Mapping[str, Any]], None] | None = None
@@ -154,8 +149,6 @@ class Part:
     def set_made(self, how: Made, asked: SetCall) -> None:
         """Made, changed or taken away. Raises CmdletError."""
         name, desired = asked.key["name"], asked.desired
-        if not re.fullmatch(how.names, name) or is_device(name):
-            raise bad_request(f"winhost makes nothing of that name: {name!r:.80}.")
         record = self.kept(how.kind, name)
         if "made" not in desired:
             if how.change is None:
@@ -164,8 +157,6 @@ class Part:
             return
         asked.check_data()
         if desired["made"]:
-            if missing := [part for part in how.parts if desired.get(part) is None]:
-                raise bad_request(f"None is made without {', '.join(missing)}.")
             how.make(name, record, desired)
         elif record is not None:
             how.remove(name, record)

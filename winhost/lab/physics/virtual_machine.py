@@ -170,19 +170,49 @@ def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:
     return made
 
 
-# Parameters of Set-VM, and properties of what Get-VM gives: the field of a VM that each is kept in.
-SETTINGS = {
-    "LowMemoryMappedIoSpace": "low",
-    "HighMemoryMappedIoSpace": "high",
-    "GuestControlledCacheTypes": "cache",
-    "AutomaticStopAction": "stop_action",
-    "AutomaticStartAction": "start_action",
-    "CheckpointType": "checkpoint_type",
-    "AutomaticCheckpointsEnabled": "automatic_checkpoints",
-    "AutomaticStartDelay": "start_delay",
-    "Notes": "notes",
+@dataclass(frozen=True)
+class Setting:
+    """A field of a VM that a cmdlet sets. cold: only while the VM is off; words: the values that it can have; least,
+    most, step: of sizes in bytes.
+    """
+
+    cmdlet: str
+    parameter: str
+    cold: bool = True
+    words: tuple[str, ...] = ()
+    least: int = 0
+    most: int = 1 << 64
+    step: int = 1
+
+    def takes(self, value: Any) -> bool:
+        if isinstance(value, int):
+            return self.least <= value <= self.most and value % self.step == 0
+        return not self.words or value in self.words
+
+
+# By the fields that keep them. A VM of these cmdlets is a row of docs/lab.md.
+SETTINGS: Mapping[str, Setting] = {
+    "low": Setting("Set-VM", "LowMemoryMappedIoSpace", least=128 * MiB, most=3584 * MiB, step=2 * MiB),
+    "high": Setting("Set-VM", "HighMemoryMappedIoSpace", least=2 * MiB, step=2 * MiB),
+    "cache": Setting("Set-VM", "GuestControlledCacheTypes"),
+    "stop_action": Setting("Set-VM", "AutomaticStopAction", words=("turn-off", "save", "shut-down")),
+    "start_action": Setting("Set-VM", "AutomaticStartAction", False, ("nothing", "start-if-running", "start")),
+    "checkpoint_type": Setting(
+        "Set-VM", "CheckpointType", False, ("disabled", "production", "production-only", "standard")
+    ),
+    "automatic_checkpoints": Setting("Set-VM", "AutomaticCheckpointsEnabled", False),
+    "start_delay": Setting("Set-VM", "AutomaticStartDelay", False),
+    "notes": Setting("Set-VM", "Notes", False),
+    "cpus": Setting("Set-VMProcessor", "Count"),
+    "dynamic_memory": Setting("Set-VMMemory", "DynamicMemoryEnabled"),
+    "startup": Setting("Set-VMMemory", "StartupBytes"),
+    "com1": Setting("Set-VMComPort", "Path", False),
+    "boots_from": Setting("Set-VMFirmware", "FirstBootDevice"),
+    "mac": Setting("Set-VMNetworkAdapter", "StaticMacAddress"),
+    "vlan": Setting("Set-VMNetworkAdapterVlan", "VlanId", False),
+    "switch": Setting("Connect-VMNetworkAdapter", "VMSwitch", False),
 }
-# Likewise of properties of resources.
+# The fields that keep properties of resources.
 FIELDS = {
     "VmMmio": {"low": "low", "high": "high", "cache": "cache"},
     "VmActions": {"stop": "stop_action", "start": "start_action"},

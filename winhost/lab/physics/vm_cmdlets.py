@@ -6,7 +6,7 @@ where.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from winhost.core.answers import Json
@@ -16,7 +16,6 @@ from winhost.lab.physics.parts import SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Device, VirtualMachine, window_end
 from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, refusal, refuse, wrong_place
 from winhost.lab.physics.windows_software import PENDING, Software
-from winhost.model.units import MiB
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 from winhost.resources.windows.read_only import OsFamily
 
@@ -103,24 +102,20 @@ class FeatureCmdlets(CmdletHost):
 
     def set_role(self, asked: SetCall) -> bool:
         """Hyper-V and its tools."""
-        role, tools = (CLIENT_ROLE, CLIENT_TOOLS) if self.is_client else (ROLE, TOOLS)
-        states = {
-            name: asked.desired[part] for name, part in ((role, "role"), (tools, "tools")) if part in asked.desired
-        }
-        if self.is_client:
-            return self._set_optional(states)
-        return self._install(states, self.install_windows_feature, self.uninstall_windows_feature)
+        names = (CLIENT_ROLE, CLIENT_TOOLS) if self.is_client else (ROLE, TOOLS)
+        return self._set_features(dict(zip(names, map(asked.desired.get, ("role", "tools")), strict=True)))
 
     def set_platform(self, asked: SetCall) -> bool:
         """Virtual Machine Platform."""
-        return self._set_optional({PLATFORM: asked.desired["feature"]})
+        return self._set_features({PLATFORM: asked.desired["feature"]})
 
-    def _set_optional(self, states: Mapping[str, Json]) -> bool:
-        for name in sorted(states):
-            refuse(name not in self.optional_features, "FeatureNotHere", name=name)
-        return self._install(states, self.enable_windows_optional_feature, self.disable_windows_optional_feature)
-
-    def _install(self, states: Mapping[str, Json], install: Callable[..., bool], remove: Callable[..., bool]) -> bool:
+    def _set_features(self, states: Mapping[str, Json]) -> bool:
+        """Return True if a restart is needed. None leaves a feature as it is."""
+        install, remove = self.install_windows_feature, self.uninstall_windows_feature
+        if self.is_client or PLATFORM in states:
+            install, remove = self.enable_windows_optional_feature, self.disable_windows_optional_feature
+            for name in sorted(name for name, state in states.items() if state is not None):
+                refuse(name not in self.optional_features, "FeatureNotHere", name=name)
         coming = sorted(name for name, state in states.items() if state == "installed")
         going = sorted(name for name, state in states.items() if state == "available")
         restart = bool(coming) and install(*coming)
@@ -213,17 +208,7 @@ def _cannot_be_given(found: Device) -> bool:
 SERVER_2025 = 26100
 
 _COMMON_WIDTH = 46  # physical address bits of most servers
-_MMIO_STEP = 2 * MiB
 _PAGE = 4096
-_LOW_LEAST, _LOW_MOST = 128 * MiB, 3584 * MiB
-_COLD = {"low", "high", "cache", "stop_action"}  # which Set-VM takes of a VM that is off
-_FITTING: Mapping[str, Callable[[Any], bool]] = {
-    "low": lambda size: _LOW_LEAST <= size <= _LOW_MOST and size % _MMIO_STEP == 0,
-    "high": lambda size: size > 0 and size % _MMIO_STEP == 0,
-    "stop_action": ("turn-off", "save", "shut-down").__contains__,
-    "start_action": ("nothing", "start-if-running", "start").__contains__,
-    "checkpoint_type": ("disabled", "production", "production-only", "standard").__contains__,
-}
 TURN_OFF, FORCE = "vm-turn-off", "force-dismount"  # consents
 _GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
 _STOP_VM_SECONDS = 300.0
@@ -253,34 +238,32 @@ class VmCmdlets(DeviceCmdlets):
 
     # ---- settings and power
 
-    @as_cmdlet("Set-VM")
     def set_vm(self, /, guid: str, **settings: Any) -> None:
-        """settings: by the fields that keep them (SETTINGS). All or nothing."""
-        assert settings.keys() <= {*SETTINGS.values()}
-        vm = self._vm(guid, "Set-VM")
-        if set(settings) & _COLD:
-            vm = self._vm_in(("off",), guid, "Set-VM")
-        for parameter, name in SETTINGS.items():
-            if name in settings and name in _FITTING:
-                self._require(_FITTING[name](settings[name]), "Set-VM", parameter, settings[name])
+        """Set fields of a VM, by the cmdlets that have them (SETTINGS): all those of one cmdlet, or none."""
+        for cmdlet in dict.fromkeys(SETTINGS[name].cmdlet for name in settings):
+            with self.changing(cmdlet):
+                self._set_vm_by(cmdlet, guid, {n: v for n, v in settings.items() if SETTINGS[n].cmdlet == cmdlet})
+
+    def _set_vm_by(self, cmdlet: str, guid: str, settings: Mapping[str, Any]) -> None:
+        vm = self._vm(guid, cmdlet)
+        if any(SETTINGS[name].cold for name in settings):
+            vm = self._vm_in(("off",), guid, cmdlet)
+        threads = sum(int(each.state["threads"]) for each in self.instances("Processor"))
+        for name, value in settings.items():
+            fits = SETTINGS[name].takes(value) and (name != "cpus" or value <= threads)
+            self._require(fits, cmdlet, SETTINGS[name].parameter, value)
         if settings.get("stop_action") == "save" and vm.assignments:
-            raise self.fail("save-with-device", "Set-VM", vm=vm.name)
+            raise self.fail("save-with-device", cmdlet, vm=vm.name)
         for name, value in settings.items():
             setattr(vm, name, value)
+        if self.lab.new_vms.loses_com_port:
+            vm.com1 = None
 
     def set_vm_resource(self, resource: str, asked: SetCall) -> None:
-        """Apply a set of VmMmio, VmActions, VmCheckpoints or VmMemory: a cmdlet for each property."""
+        """Apply a set of VmMmio, VmActions, VmCheckpoints or VmMemory, one property after another."""
         for name, field in FIELDS[resource].items():
-            if name in asked.desired and field == "dynamic_memory":
-                self.set_vm_memory(asked.key["vm"], dynamic_memory_enabled=asked.desired[name])
-            elif name in asked.desired:
+            if name in asked.desired:
                 self.set_vm(asked.key["vm"], **{field: asked.desired[name]})
-
-    @as_cmdlet("Set-VMMemory", guid="VM[].Id", dynamic_memory_enabled="DynamicMemoryEnabled", startup="StartupBytes")
-    def set_vm_memory(self, guid: str, *, dynamic_memory_enabled: bool, startup: int | None = None) -> None:
-        """Static or dynamic, and so many bytes."""
-        vm = self._vm_in(("off",), guid, "Set-VMMemory")
-        vm.dynamic_memory, vm.startup = dynamic_memory_enabled, startup or vm.startup
 
     @as_cmdlet("Start-VM", guid="VM[].Id")
     def start_vm(self, guid: str) -> None:

@@ -180,19 +180,7 @@ class VmMaking(VmCmdlets):
     def remove_vm(self, guid: str) -> None:
         """Its definition; disks stay."""
         self._vm_in(("off", "saved"), guid, "Remove-VM")
-        self.network.vm_ports.pop(guid, None)
         del self.vms[guid]
-
-    @as_cmdlet("Set-VMProcessor", guid="VM[].Id", count="Count")
-    def set_vm_processor(self, guid: str, count: int) -> None:
-        threads = sum(int(each.state["threads"]) for each in self.instances("Processor"))
-        self._require(count <= threads, "Set-VMProcessor", "Count", count)
-        self._vm_in(("off",), guid, "Set-VMProcessor").cpus = count
-
-    @as_cmdlet("Set-VMComPort", "Number", guid="VM[].Id", path="Path")
-    def set_vm_com_port(self, guid: str, path: str) -> None:
-        """COM1."""
-        self._vm(guid, "Set-VMComPort").com1 = None if self.lab.new_vms.loses_com_port else path
 
     @as_cmdlet("Set-VMFirmware")
     def set_vm_secure_boot(self, guid: str, *, on: bool, template: str | None = None) -> None:
@@ -201,10 +189,6 @@ class VmMaking(VmCmdlets):
         refused = template is None or self.lab.new_vms.refuses_template
         named = {} if refused else {"secure_boot_template": TEMPLATES[str(template)]}
         vm.traits = {**vm.traits, "secure_boot": on, **named}
-
-    @as_cmdlet("Set-VMFirmware")
-    def set_vm_first_boot(self, guid: str, disk: str) -> None:
-        self._vm_in(("off",), guid, "Set-VMFirmware").boots_from = disk
 
     @as_cmdlet("Add-VMHardDiskDrive", guid="VM[].Id", path="Path")
     def add_vm_hard_disk_drive(self, guid: str, path: str) -> None:
@@ -228,20 +212,6 @@ class VmMaking(VmCmdlets):
         if self.files.read(path) is None:
             raise self.fail("no-such-disk", cmdlet, path=path)
         return path
-
-    @as_cmdlet("Set-VMNetworkAdapter", guid="VMNetworkAdapter.VMId", mac="StaticMacAddress")
-    def set_vm_mac(self, guid: str, mac: str) -> None:
-        """Static, which only a VM that is off takes."""
-        self._vm_in(("off",), guid, "Set-VMNetworkAdapter").mac = mac
-
-    @as_cmdlet("Set-VMNetworkAdapterVlan")
-    def set_vm_vlan(self, guid: str, vlan: int | None) -> None:
-        self._vm(guid, "Set-VMNetworkAdapterVlan").vlan = vlan
-
-    @as_cmdlet("Connect-VMNetworkAdapter", guid="VMNetworkAdapter[].VMId", switch="VMSwitch.Id")
-    def connect_vm(self, guid: str, switch: str) -> None:
-        self._vm(guid, "Connect-VMNetworkAdapter").switch = switch
-        self.network.vm_ports[guid] = switch
 
     # ---- the guest
 

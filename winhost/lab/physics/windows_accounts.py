@@ -30,7 +30,6 @@ from winhost.lab.physics.local_accounts import (
     LocalAccounts,
     Task,
     answer_path,
-    check_account_name,
     job_folder,
     jobs_task,
     keep_alive_task,
@@ -39,11 +38,10 @@ from winhost.lab.physics.local_accounts import (
     script_path,
 )
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, not_found, own_error, refuse
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_found, own_error, refuse
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script, watcher_script
-from winhost.resources.windows.yield_watcher import NO_WATCHER
 from winhost.resources.windows.yield_watcher import STALE as STALE_WATCH
 
 _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
@@ -225,7 +223,6 @@ class Accounts(LocalAccounts):
     def set_tasks(self, asked: SetCall) -> None:
         """Made, changed or removed; a first job makes the account's profile."""
         name = asked.key["account"]
-        check_account_name(name)
         now = self.tasks_of(name)
         goal = _goal(asked.desired, now)
         tasks = {"jobs": self.task("jobs", name), "keep_alive": self.task("keep-alive", name)}
@@ -272,8 +269,6 @@ class Accounts(LocalAccounts):
         if account is None or account.profile is None:
             raise NotYet("AccountTasks")
         goal: dict[str, Json] = {**self.read_config(account), **desired}
-        if str(desired.get("text")).startswith("\ufeff") or (goal["text"] is None and desired.get("encoding")):
-            raise bad_request("A byte order mark is said by the encoding, which only a text has.")
         if self.host.software.wsl is not None and self.jobs_task(account.name) is not None:
             with asked.or_warn(f"What the VM of {name} was made with could not be written down"):
                 self.first_job(account.name)
@@ -433,16 +428,13 @@ class Accounts(LocalAccounts):
 
 
 def _goal(desired: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
-    """Tasks as they are to be. Raises CmdletError."""
+    """The state that the tasks are to have."""
     goal: dict[str, Json] = {**now, **desired}
     if goal["keep_alive"] == "absent" and "distro" not in desired:
         goal["distro"] = None
     goal["jobs"] = "ready" if goal["jobs"] == STALE else goal["jobs"]
     goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
     goal["program"] = None if goal["distro"] is None else _WSL_PROGRAM
-    nothing = goal["jobs"] is None or goal["keep_alive"] is None
-    if nothing or (goal["keep_alive"] == "absent") != (goal["distro"] is None):
-        raise bad_request("There is a distro exactly where something keeps it alive.")
     return goal
 
 
@@ -452,8 +444,6 @@ def config_path(profile: str) -> str:
 
 
 _WATCHERS = f"{FOLDER}\\watchers"
-_EDGE = r"""[^\s."/\\\[\]:;|=,+*?<>@%$]"""
-_PERSON = re.compile(rf"""{_EDGE}([^\x00-\x1f"/\\\[\]:;|=,+*?<>@%$]{{0,18}}{_EDGE})?""")
 
 
 class YieldWatchers(Part):
@@ -473,7 +463,6 @@ class YieldWatchers(Part):
                 self._accounts.tasks[f"watch-{account}".casefold()] = _task(account, state["task"] != "disabled")
                 if state["task"] != STALE_WATCH:
                     host.files.write(_file(account, "watch.ps1"), watcher_script().encode())
-        host.known_as["YieldWatcher"] = _named
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {"YieldWatcher": self._watchers}
@@ -509,9 +498,6 @@ class YieldWatchers(Part):
         """Made, changed or removed. Raises CmdletError."""
         name = asked.key["account"]
         goal: dict[str, Any] = {**self._state(name), **asked.desired}
-        missing = [each for each in ("settings", "key", "digest") if goal[each] is None]
-        if goal["task"] not in NO_TASK_LACKS or len(missing) != NO_TASK_LACKS[goal["task"]]:
-            raise bad_request("A watcher has settings, key and digest; without its task it has none of them.")
         if goal["task"] == "absent":
             if self._accounts.task("watch", name) is not None:
                 self._accounts.unregister_scheduled_task(f"watch-{name}")
@@ -534,19 +520,6 @@ class YieldWatchers(Part):
         self._accounts.register_task(_task(name, True))
         if goal["task"] == "disabled":
             self._accounts.disable_scheduled_task(f"watch-{name}")
-
-
-NO_TASK_LACKS = {"absent": len(NO_WATCHER) - 1, "ready": 0, "disabled": 0}
-"""How many of the other properties are null."""
-
-
-def _named(key: Key) -> Key:
-    """The same key. Raises CmdletError for what is no account's name."""
-    if not _PERSON.fullmatch(str(key.get("account"))):
-        raise bad_request(
-            "The account is the name of a local account, 20 characters at most, without %, $ and what no such name has."
-        )
-    return key
 
 
 def _folder(account: str) -> str:

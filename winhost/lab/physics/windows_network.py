@@ -25,10 +25,7 @@ from winhost.lab.physics.own_switches import (
 )
 from winhost.lab.physics.parts import Change, Host, as_cmdlet
 from winhost.lab.physics.virtual_machine import not_exposed
-from winhost.lab.physics.windows_errors import (
-    WindowsObject,
-    of_type,
-)
+from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.resources.windows.read_only import VIRTUAL
 
@@ -46,8 +43,8 @@ class Network(Firewalls):
         self.ready_at = 0.0  # until then Windows is starting, and tells nothing of switches
         self.wire = 1
         self._made = 0
-        self.vm_ports: dict[str, str] = {}  # by the GUID of a VM that was made here: the switch that it is on
         self.ours = SwitchRecords(host.files)
+        self.before: Mapping[str, Any] | None = None  # the addressing before the change that the task makes
         self._task: Iterator[None] | None = None
         self._lock = threading.RLock()
         records = enumerate(host.instances("NetworkAdapter"), FIRST_INDEX)
@@ -157,10 +154,10 @@ class Network(Firewalls):
 
     def users(self, switch: Switch) -> int:
         """The number of VM adapters that are connected to a switch."""
-        return self.found_users(switch) + list(self.vm_ports.values()).count(switch.guid)
+        return self.found_users(switch) + [vm.switch for vm in self.host.vms.values()].count(switch.guid)
 
     def found_users(self, switch: Switch) -> int:
-        """Those of VMs that were there from the beginning."""
+        """The connected adapters of VMs that were there from the beginning."""
         given: int = self.host.lab.switch_vms.get(str(switch.state["name"]), 0)
         return given
 
@@ -273,28 +270,28 @@ class Network(Firewalls):
 
     @as_cmdlet("New-VMSwitch")
     def new_vm_switch(self, name: str, adapter_name: str) -> Switch:
-        """External, with a port of the host's own on it, which takes over what the adapter had."""
+        """Make an external switch, whose port takes over what the adapter had."""
         adapter = next((a for a in self.visible_adapters() if a.state["name"] == adapter_name), None)
         bound = adapter is not None and any(each.bound == adapter.guid for each in self.external())
         if adapter is None or bound or self.physics(adapter.guid).refuses:
             raise self.host.fail("switch-not-made", "New-VMSwitch", switch=name)
-        port = self._new_port(name, adapter)
-        state = {"name": name, "kind": "external", "adapter": adapter.state["description"], "management_os": True}
-        guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {adapter.guid} {self._made}"))
-        made = Switch(guid, state, adapter.guid, port.guid, dead=not self.physics(adapter.guid).comes_back)
-        self.switches.append(made)
-        self._made += 1
+        made = self._new_switch(name, adapter, f"switch {adapter.guid} {self._made}")
+        port = self.adapters[str(made.port)]
         self._move(adapter, port)
         self._meet_physics(port, self.physics(adapter.guid))
         return made
 
     @as_cmdlet("New-VMSwitch")
     def new_internal_vm_switch(self, name: str) -> Switch:
-        """Make a switch with a port of the host's own, which has no address yet."""
-        guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"switch {self.host.name} {name} {self._made}"))
-        port = self._new_port(name, Adapter(guid, 0, {**BLANK}))
-        state = {"name": name, "kind": "internal", "adapter": None, "management_os": True}
-        made = Switch(guid, state, None, port.guid)
+        """Make a switch of which the host's port has no address yet."""
+        return self._new_switch(name, None, f"switch {self.host.name} {name} {self._made}")
+
+    def _new_switch(self, name: str, adapter: Adapter | None, seed: str) -> Switch:
+        guid, bound = str(uuid.uuid5(uuid.NAMESPACE_OID, seed)), None if adapter is None else adapter.guid
+        port = self._new_port(name, adapter or Adapter(guid, 0, {**BLANK}))
+        state: dict[str, Any] = {"name": name, "kind": "external" if adapter else "internal", "management_os": True}
+        state["adapter"] = None if adapter is None else adapter.state["description"]
+        made = Switch(guid, state, bound, port.guid, dead=bound is not None and not self.physics(bound).comes_back)
         self.switches.append(made)
         self._made += 1
         return made

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, Part, SetCall
-from winhost.lab.physics.windows_errors import WindowsObject, of_type, own_error
+from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, of_type, own_error
 from winhost.model.written import Closed
 
 _SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
@@ -68,25 +68,16 @@ class Power(Part):
         return {"PowerPlan": self.set_plan, "FastStartup": self.set_fast_startup}
 
     def set_plan(self, asked: SetCall) -> None:
-        scheme, desired = asked.key["scheme"], asked.desired
-        for setting, name in _SETTINGS.items():
-            if name in desired:
-                self._run("/setacvalueindex", scheme, _SLEEP, setting, str(desired[name]))
-        if self._plans[scheme]["active"]:
-            self._run("/setactive", scheme)
+        with self.host.changing("powercfg.exe"):
+            if self._fixed:
+                raise _refused("This operation is disabled by group policy.")
+            self._plans[asked.key["scheme"]] |= asked.desired
 
     def set_fast_startup(self, asked: SetCall) -> None:
-        if "hibernation" in asked.desired:
-            self._run("/hibernate", "on" if asked.desired["hibernation"] else "off")
-        if "fast_startup" in asked.desired:
-            with self.host.changing("Write-WinhostRegistry"):
-                self._write("HiberbootEnabled", asked.desired["fast_startup"])
-
-    def _run(self, *arguments: str) -> None:
-        """Raises CmdletError."""
-        code, output = self.powercfg(arguments)
-        if code:
-            raise own_error("PowerPlanRefused", "InvalidOperation", f"powercfg.exe: {code} {output}")
+        with self.host.changing("powercfg.exe"):
+            if self._cannot_hibernate and "hibernation" in asked.desired:
+                raise _refused("The firmware cannot hibernate.")
+            self._states["FastStartup"] |= asked.desired
 
     def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
         """powercfg.exe: its exit code and what it prints."""
@@ -146,3 +137,7 @@ class Power(Part):
         power = self._states["PowerSource"]
         for _ in range(int(power["batteries"])):
             yield of_type("Win32_Battery", BatteryStatus=1 if power["on_battery"] else 2)
+
+
+def _refused(why: str) -> CmdletError:
+    return own_error("PowerPlanRefused", "InvalidOperation", f"powercfg.exe: {why}")

@@ -3,7 +3,6 @@ and curl.exe, which really fetches: from the computer that runs winhost, and tha
 """
 
 import base64
-import binascii
 import re
 import urllib.error
 import urllib.request
@@ -17,7 +16,7 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import Device
-from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, refusal, refuse
+from winhost.lab.physics.windows_errors import not_ours, own_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.written import Closed
 
@@ -28,10 +27,6 @@ PENDING = {"install-pending": "installed", "uninstall-pending": "available"}
 
 _SUM = b"winhost lab: content with SHA-256 "
 _FILES = f"{FOLDER}\\files"
-_NAME = r"[A-Za-z0-9._-]{0,99}[A-Za-z0-9_-]"
-_SOURCE = rf"""https://[A-Za-z0-9.:\[\]-]+/[!-~]+|[A-Za-z]:\\[^\x00-\x1f"*/:<>?|]+|\./{_NAME}"""
-_OFFER = re.compile(r"http://([0-9.]+|\[[0-9a-f:]+\]):[1-9][0-9]{0,4}/[0-9a-f]{64}")
-_LONGEST_FETCH = 600
 _OF_MICROSOFT = re.compile(r"(^|, )O=Microsoft Corporation(,|\Z)")
 _NOT_INSTALLED, _BUSY, _NO_PACKAGE, _BAD_PACKAGE = 1605, 1618, 1619, 1620
 _ENDS_WELL = (0, 3010, 1641)
@@ -210,10 +205,7 @@ class Software(Part):
         self._remove_part(name, path)
 
     def _named(self, key: Key) -> tuple[str, str]:
-        """The registry name of a file, and its path. Raises CmdletError."""
-        parts = (("sha256", "[0-9a-f]{64}"), ("name", _NAME), ("source", _SOURCE))
-        if not all(re.fullmatch(pattern, str(key[part])) for part, pattern in parts):
-            raise bad_request("sha256 is 64 digits, name plain, source https, a path on a drive or ./name.")
+        """The registry name of a file, and its path."""
         return f"{key['sha256']}-{key['name']}", self.path_of(key["sha256"], key["name"])
 
     def _remove_part(self, name: str, path: str) -> None:
@@ -238,13 +230,10 @@ class Software(Part):
         name, path = self._named(key)
         files, part, source = self.host.files, f"{path}.part", key["source"]
         fetched = source.startswith("https://")
-        if not fetched and not source.startswith("./"):
-            raise bad_request("Only ./name, and what is at an https address, comes in pieces.")
         received, version = files.length(part), self.record.get(f"version {name}", "")
         if piece is None:
             whole = int(version.split(" ")[0]) if fetched and version else None
             return {"received": received, "sha256": None if fetched else self.read_hash(part), "whole": whole}
-        content = _checked_piece(piece, source if fetched else None)
         if piece["at"] == 0:
             files.make_folders(FOLDER, _FILES)
             self.write_registry(f"part {name}", source)
@@ -253,7 +242,7 @@ class Software(Part):
         elif piece["at"] != received:
             raise refusal("OutOfStep", received=received, at=piece["at"])
         if piece.get("from") is None or piece["at"] == 0:
-            files.append(part, content, restart=piece["at"] == 0)
+            files.append(part, base64.b64decode(piece.get("bytes") or ""), restart=piece["at"] == 0)
         whole = None
         if fetched:
             whole = self._fetch_next(source, name, part, version)
@@ -314,8 +303,6 @@ class Software(Part):
                 self.write_registry(name, None)
             return restart
         version = desired.get("version", self.wsl)
-        if version is None or package is None:
-            raise bad_request("WSL is installed in a version, and from a staged MSI.")
         if self.wsl is not None and _numbers(self.wsl) > _numbers(str(version)):
             raise refusal("Downgrade", wsl=self.wsl, version=version)
         path = self.staged_path(package)
@@ -403,27 +390,8 @@ class Software(Part):
         return 0, f"Set driver model to {MODELS[number]}.\nReboot required.\nAll done."
 
 
-def _checked_piece(piece: Mapping[str, Json], source: str | None) -> bytes:
-    """Return the bytes of a piece; none where it only names their source. source: where the whole comes from, unless
-    that is the computer that runs winhost. Raises CmdletError.
-    """
-    content, address, seconds = _decoded(piece.get("bytes")), piece.get("from"), piece.get("seconds")
-    fits = address == source if source else address is None or _OFFER.fullmatch(str(address))
-    in_time = address is None or (type(seconds) is int and 1 <= seconds <= _LONGEST_FETCH)
-    if (content is None and address is None) or type(piece.get("at")) is not int or not fits or not in_time:
-        raise bad_request("A piece begins at a byte, and has bytes or an address from where it comes in 1 to 600 s.")
-    return content or b""
-
-
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))  # of System.Version: 2.6.1 comes before 2.6.1.0
-
-
-def _decoded(text: Json) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else None
-    except binascii.Error:
-        return None
 
 
 def drives(device: Device) -> bool:

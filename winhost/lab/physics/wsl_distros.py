@@ -1,26 +1,22 @@
 """Distros of a simulated Windows as resources, and what winhost wrote down of them."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import count
 from typing import Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.local_accounts import check_account_name
 from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import NotYet, bad_request, not_ours, own_error, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import NotYet, not_ours, own_error, refusal, refuse, wrong_place
 from winhost.lab.physics.windows_files import FOLDER, encoded
 from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
-from winhost.resources.values import is_device
 from winhost.resources.windows.wsl_access import NO_ACCESS
 from winhost.resources.windows.wsl_conf import NO_CONF
 from winhost.resources.windows.wsl_distro import NO_DISTRO
 
 DATA, STOP = "data", "vm-stop"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEEP_SECONDS = 20.0  # lab seconds that the script waits to see whether somebody holds a distro
 DISTRO_RESOURCES = ("WslDistro", "WslVm", "WslConf", "WslAccess")
 
@@ -107,7 +103,7 @@ class Distros(WslExe):
         self.host.files.write(f"{folder_of(account, distro)}.json", json.dumps(record).encode())
 
     def ours(self, account: str, distro: str) -> dict[str, Any] | None:
-        """Its record, if winhost made it."""
+        """The record of a distro that winhost made, or None."""
         record = self.record(account, distro)
         disk = self.host.files.read(f"{folder_of(account, distro)}\\ext4.vhdx")
         return record if record and record["complete"] and disk is not None else None
@@ -130,7 +126,7 @@ class Distros(WslExe):
     # ---- as resources
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """Only of accounts that can run jobs: nobody else's distros are to be seen."""
+        """List distros of accounts that can run jobs: those of others cannot be seen."""
         if self.host.software.wsl is None:
             return dict.fromkeys(DISTRO_RESOURCES, tuple)
         return {
@@ -187,7 +183,7 @@ class Distros(WslExe):
         return self.digest(account)
 
     def vm_is_current(self, account: str) -> bool:
-        """It runs, and its file was not written since it was made."""
+        """Tell whether the VM runs, and was made with the present .wslconfig."""
         session, now = self.session(account), self.config(account)
         if not session.running or session.vm is None:
             return False
@@ -235,16 +231,6 @@ class Distros(WslExe):
             "WslAccess": self.set_access,
         }
 
-    def _checked(self, asked: SetCall) -> tuple[str, str]:
-        """Account and name of a distro. Raises CmdletError."""
-        account, name = asked.key["account"], asked.key["distro"]
-        check_account_name(account)
-        if not _NAME.fullmatch(name) or name.endswith(".") or is_device(account) or is_device(name):
-            raise bad_request(
-                "A distro has a name of letters, digits, dots and dashes, and no device of Windows has it."
-            )
-        return account, name
-
     def _find(self, account: str, name: str) -> Distro | None:
         """Raises CmdletError, NotYet where the account can run nothing."""
         self.host.accounts.ready_to_run(account)
@@ -259,52 +245,31 @@ class Distros(WslExe):
         return distro, record
 
     def set_distro(self, asked: SetCall) -> None:
-        """Imported, started, stopped or taken away."""
+        """Import, start, stop or remove a distro."""
         desired, image, runs = asked.desired, asked.desired.get("image"), asked.desired.get("running")
-        account, name = self._checked(asked)
+        account, name = asked.key["account"], asked.key["distro"]
         if desired.get("installed") is False:
-            if runs or image is not None:
-                raise bad_request("What is not installed has no image and does not run.")
             self._remove(account, name, keep=DATA not in asked.accept)
             return
-        if (desired.get("installed") or "image" in desired) and image is None:
-            raise bad_request("image is the SHA-256 of a staged file.")
-        if desired.get("installed"):
+        if desired.get("installed") and self.ours(account, name) is None:
             self._add(account, name, str(image))
-        elif image is not None:
-            self._check_image(self._our_distro(account, name)[1], image)
+        elif image is not None and self._our_distro(account, name)[1]["image"] != image:
+            raise wrong_place("It was imported from another image: take it away first.")
         if runs is not None:
             distro, _ = self._our_distro(account, name)
-            if runs:
-                self._start_and_hold(account, distro)
-            else:
-                self._end(account, distro)
-
-    def _check_image(self, record: Mapping[str, Json], image: Json) -> None:
-        if record["image"] != image:
-            raise wrong_place("It was imported from another image: take it away first.")
+            (self._start_and_hold if runs else self._end)(account, distro)
 
     def _add(self, account: str, name: str, image: str) -> None:
         files, folder = self.host.files, folder_of(account, name)
-        distro, made, begun = self._find(account, name), self.ours(account, name), self.record(account, name)
-        if distro is not None and made is not None:
-            self._check_image(made, image)
-            return
-        staged = self.host.software.staged_path(image)
-        ours = begun and not begun["complete"] and (distro is None or files.read(f"{folder}\\ext4.vhdx") is not None)
-        if (distro is not None or files.is_full(folder)) and not ours:
+        there, staged = self._find(account, name), self.host.software.staged_path(image)
+        if there is not None or files.is_full(folder):
             raise not_ours(f"There is a distro {name} that winhost did not make, or something in {folder}.")
         with self.as_script():
-            if distro is not None:
-                self._unregister(account, distro)
-            files.remove_folder(folder)
             files.make_folders(FOLDER, f"{FOLDER}\\distros", f"{FOLDER}\\distros\\{account}", folder)
-            self.write_record(account, name, record_of(image, complete=False))
             try:
                 self._import(account, name, folder, staged)
             except WslFailure:
                 files.remove_folder(folder)
-                files.remove(f"{folder}.json")
                 self._end_idle(account)
                 raise
         self.write_record(account, name, record_of(image))
@@ -340,9 +305,8 @@ class Distros(WslExe):
             pass
 
     def set_vm(self, asked: SetCall) -> None:
-        """Ended, and started with another configuration."""
+        """End the VM of an account, and start its distros again, with the present configuration."""
         account = asked.key["account"]
-        check_account_name(account)
         self.host.accounts.ready_to_run(account)
         running, digest = self.session(account).running, self.digest(account)
         if isinstance(digest, Mapping):
@@ -364,8 +328,8 @@ class Distros(WslExe):
         return self._our_distro(account, name)
 
     def set_conf(self, asked: SetCall) -> None:
-        """The files that it starts with; it starts anew."""
-        account, name = self._checked(asked)
+        """Write the files that a distro starts with, and start it anew."""
+        account, name = asked.key["account"], asked.key["distro"]
         encoded("".join(str(text or "") for text in asked.desired.values()), "utf-8")
         distro, record = self._installed(account, name)
         ran, conf = distro.running, {**self.conf(account, distro), **asked.desired}
@@ -377,15 +341,12 @@ class Distros(WslExe):
             self._resume(account, distro)
 
     def set_access(self, asked: SetCall) -> None:
-        """sshd in it."""
-        account, name = self._checked(asked)
+        """Set up sshd in a distro, or take it away."""
+        account, name = asked.key["account"], asked.key["distro"]
         distro, record = self._installed(account, name)
         goal = {**self.access(account, distro), **asked.desired}
         if goal["port"] is None and "allowed" not in asked.desired:
             goal["allowed"] = None
-        some = [goal["port"], goal["listen"], goal["authorized"] or None]
-        if None in some and (some != [None] * 3 or goal["allowed"] is not None or goal["active"]):
-            raise bad_request("A way in is a port, an address to listen on, and keys, or none of them and not active.")
         with self.inside(account, distro):
             if why := self.not_let_in(distro, goal):
                 raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {why[1]} ({why[0]})")
@@ -394,7 +355,7 @@ class Distros(WslExe):
         self.write_record(account, distro.name, {**record, "access": access})
 
     def restarted(self) -> bool:
-        """Every VM is gone; what starts with Windows starts them again."""
+        """End every VM. The tasks that start with Windows start distros again."""
         for session in self.sessions.values():
             self._end_vm(session)
         return False
@@ -405,9 +366,9 @@ def folder_of(account: str, distro: str) -> str:
     return f"{FOLDER}\\distros\\{account}\\{distro}"
 
 
-def record_of(image: str, *, complete: bool = True) -> dict[str, Json]:
-    """The record of a distro that was just made, or is being made."""
-    return {"image": image, "complete": complete, "conf": None, "access": None}
+def record_of(image: str) -> dict[str, Json]:
+    """The record of a distro that was just made."""
+    return {"image": image, "complete": True, "conf": None, "access": None}
 
 
 def _access(distro: Distro) -> Mapping[str, Json] | None:

@@ -146,7 +146,7 @@ def _set_vlan(machine: Machine, bound: BoundParameters) -> None:
         if port["DeviceId"]:
             machine.network.set_vm_network_adapter_vlan(port["DeviceId"].strip("{}").lower(), bound["VlanId"])
         else:
-            machine.set_vm_vlan(port["VMId"], bound.get("VlanId"))
+            machine.set_vm(port["VMId"], vlan=bound.get("VlanId"))
 
 
 _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {

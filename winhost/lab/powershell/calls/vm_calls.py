@@ -51,13 +51,32 @@ def _partitions(machine: Machine, vm: VirtualMachine) -> list[WindowsObject]:
     return []
 
 
-@answers("Set-VM", "VM", *SETTINGS)
-def _set_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
-    given = {name: value for name, value in bound.items() if name != "VM"}
-    desired = {SETTINGS[name]: value if name == "Notes" else our_word(value) for name, value in given.items()}
-    for guid in process.each_vm(bound):
-        process.machine.set_vm(guid, **desired)
-    return ()
+def _setting(cmdlet: str, *parameters: str) -> None:
+    """Register a cmdlet that sets fields of VMs. parameters: the one that names them, and those that change nothing."""
+    fields = {each.parameter: name for name, each in SETTINGS.items() if each.cmdlet == cmdlet}
+
+    def answer(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
+        desired = {fields[each]: _field(fields[each], bound[each]) for each in bound if each in fields}
+        for each in bound[parameters[0]] if isinstance(bound[parameters[0]], list) else [bound[parameters[0]]]:
+            process.machine.set_vm(each.get("VMId") or each["Id"], **desired)
+        return ()
+
+    answers(cmdlet, *parameters, *fields)(answer)
+
+
+def _field(name: str, value: Any) -> Any:
+    """An object is named by one of its keys."""
+    if isinstance(value, dict):
+        return value.get("Path") or value["Id"]
+    return our_word(value) if SETTINGS[name].words else value
+
+
+_setting("Set-VM", "VM")
+_setting("Set-VMProcessor", "VM")
+_setting("Set-VMMemory", "VM")
+_setting("Set-VMComPort", "VM", "Number")
+_setting("Set-VMNetworkAdapter", "VMNetworkAdapter")
+_setting("Connect-VMNetworkAdapter", "VMNetworkAdapter")
 
 
 @answers("Stop-VM", "VM", "TurnOff", "AsJob")
@@ -114,7 +133,7 @@ def _new_vm(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 def _set_firmware(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     for guid in process.each_vm(bound):
         if "FirstBootDevice" in bound:
-            process.machine.set_vm_first_boot(guid, bound["FirstBootDevice"]["Path"])
+            process.machine.set_vm(guid, boots_from=bound["FirstBootDevice"]["Path"])
         else:
             on = bound["EnableSecureBoot"] == "On"
             process.machine.set_vm_secure_boot(guid, on=on, template=bound.get("SecureBootTemplateId"))
