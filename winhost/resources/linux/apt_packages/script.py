@@ -2,19 +2,9 @@
 # to_change_foreign: [text], to_remove: [text], needed_by: [text], restart_due: bool}
 from __future__ import annotations
 
-import json
-import os
-import re
 import threading
-import time
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from winhost.agent.linux_head import *
-
-if TYPE_CHECKING:  # Python 3.8 cannot say these
-    from collections.abc import Iterable
 
 # A call without a key lists these, installed or not.
 KNOWN_PACKAGE_SETS = (

@@ -2,8 +2,6 @@
 # key: text | null, key_sha256: text | null}
 from __future__ import annotations
 
-import hashlib
-
 from winhost.agent.linux_head import *
 
 SOURCES = "/etc/apt/sources.list.d"

@@ -1,10 +1,6 @@
 # key {node: text}   state {ready: bool}
 from __future__ import annotations
 
-import json
-import time
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 LONGEST_JOIN = 600.0

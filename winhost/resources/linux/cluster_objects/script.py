@@ -1,11 +1,6 @@
 # key {name: text}   state {text: text | null, serves: bool, token: text | null}
 from __future__ import annotations
 
-import json
-import time
-from pathlib import Path
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 OBJECTS = KEPT + "/cluster"

@@ -2,19 +2,9 @@
 # archive_sha256: text | null, bytes: number | null, credentials: text | null, used_by: [text]}
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import os
 import tarfile
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from winhost.agent.linux_head import *
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 IMAGES = KEPT + "/images"
 ENGINES = ("docker", "podman")

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-import time
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 from winhost.agent.linux_head import *
 

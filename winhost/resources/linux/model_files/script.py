@@ -1,18 +1,9 @@
 # key {folder: text}   state {source: text | null, revision: text | null, files: [text] | null, token: text | null}
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 import urllib.parse
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from winhost.agent.linux_head import *
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PARTS = ".winhost"  # in the folder itself: what is there is moved in place, not copied
 NO_FILES: State = {"source": None, "revision": None, "files": None, "token": None}
@@ -72,7 +63,7 @@ def is_file(path: str, file: ListedFile) -> bool:
 def hash_of(here: BinaryIO, file: ListedFile) -> str:
     kind = file.hash.split(":")[0]
     # A blob of git: its SHA-1 is over a header and the content.
-    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size)  # noqa: S324
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size)
     for piece in iter(lambda: here.read(LARGEST), b""):
         digest.update(piece)
     return kind + ":" + digest.hexdigest()

@@ -1,13 +1,6 @@
 # key {path: text}   state {uuid: text | null, filesystem: text | null, options: text | null, mounted: bool}
 from __future__ import annotations
 
-import os
-import re
-import stat
-import time
-from contextlib import suppress
-from pathlib import Path
-
 from winhost.agent.linux_head import *
 
 MOUNT_UNITS = "/etc/systemd/system"
@@ -140,7 +133,7 @@ def make_mount_point(path: str) -> None:
     """An empty folder: what is in one would vanish behind the mount."""
     try:
         with folder_of(path + "/x") as (folder, _):
-            if os.listdir(folder):  # noqa: PTH208 - it is open
+            if os.listdir(folder):
                 raise wrong_place(f"{path} is not empty; the mount would hide what is in it.")
     except FileNotFoundError:
         remember("mount", path, {"made": True})

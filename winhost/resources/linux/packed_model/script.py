@@ -1,12 +1,6 @@
 # key {folder: text}   state {source: text | null, files: [text] | null, command: [text] | null}
 from __future__ import annotations
 
-import grp
-import json
-import shutil
-from contextlib import suppress
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 GROUP_OF_ENGINES = "winhost-engines"

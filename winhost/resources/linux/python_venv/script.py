@@ -2,19 +2,9 @@
 from __future__ import annotations
 
 import configparser
-import json
-import re
-import shutil
-import stat
 import zipfile
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
 from winhost.agent.linux_head import *
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VENVS = KEPT + "/venvs"
 VENV_FOLDER = r"/opt/winhost/python-[0-9a-f]{16}"

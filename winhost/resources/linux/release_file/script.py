@@ -1,10 +1,6 @@
 # key {path: text}   state {source: text | null, sha256: text | null, bytes: int | null}
 from __future__ import annotations
 
-import json
-import os
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 K3S_PROGRAM = "/usr/local/bin/k3s"

@@ -1,9 +1,6 @@
 # key {path: text}   state {secret: text | null}
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 HOLDS = r"/etc/rancher/k3s/join-token"

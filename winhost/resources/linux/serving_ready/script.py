@@ -1,9 +1,6 @@
 # key {}   state {ready: bool}
 from __future__ import annotations
 
-import json
-import time
-
 from winhost.agent.linux_head import *
 
 SERVING_FILE = "/etc/winhost/serving.json"

@@ -1,10 +1,6 @@
 # key {}   state {count: int, needed_high: bytes | null, needed_low: bytes | null, loaded: bool, unplaced: int}
 from __future__ import annotations
 
-import re
-import time
-from functools import partial
-
 from winhost.agent.linux_head import *
 
 # pci-hyperv.c, hv_pci_allocate_bridge_windows

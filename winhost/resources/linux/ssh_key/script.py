@@ -1,13 +1,6 @@
 # key {user: text, key: text}   state {present: bool, options: text | null, comment: text | null}
 from __future__ import annotations
 
-import base64
-import os
-import re
-import stat
-from contextlib import suppress
-from typing import NamedTuple
-
 from winhost.agent.linux_head import *
 
 KEY_KINDS = (
@@ -116,10 +109,10 @@ def refuse_unread(account: LocalUser) -> None:
         places = next((line.split()[1:] for line in told if line.startswith("authorizedkeysfile ")), [])
         tokens = {"%h": account.home, "%u": account.name, "%U": str(account.uid), "%%": "%"}
         meant = [re.sub("%.", lambda found: tokens.get(found[0], found[0]), each) for each in places]
-        if keys_file(account) not in [os.path.realpath(os.path.join(account.home, each)) for each in meant]:  # noqa: PTH118
+        if keys_file(account) not in [os.path.realpath(os.path.join(account.home, each)) for each in meant]:
             raise wrong_place("sshd looks for keys of {} in {}.".format(account.name, ", ".join(meant) or "no file"))
     file = keys_file(account)
-    if not os.path.isdir(account.home):  # noqa: PTH112
+    if not os.path.isdir(account.home):
         raise wrong_place(f"{account.name} has no home for them: there is no folder {account.home}.")
     for path in (os.path.realpath(account.home), file.rpartition("/")[0], file):
         found = status(path)
