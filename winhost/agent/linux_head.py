@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import base64 as base64
 import grp as grp
-import hashlib as hashlib
 import json as json
 import os as os
 import re as re
@@ -42,3 +41,4 @@ if TYPE_CHECKING:
     from collections.abc import Iterable as Iterable
     from collections.abc import Iterator as Iterator
     from typing import BinaryIO as BinaryIO
+    from typing import ContextManager as ContextManager

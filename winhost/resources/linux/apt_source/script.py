@@ -2,6 +2,8 @@
 # key: text | null, key_sha256: text | null}
 from __future__ import annotations
 
+import hashlib
+
 from winhost.agent.linux_head import *
 
 SOURCES = "/etc/apt/sources.list.d"

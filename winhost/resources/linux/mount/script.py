@@ -136,7 +136,7 @@ def make_mount_point(path: str) -> None:
             if os.listdir(folder):
                 raise wrong_place(f"{path} is not empty; the mount would hide what is in it.")
     except FileNotFoundError:
-        remember("mount", path, {"made": True})
+        remember("made", f"mount {path}", {"name": path})
         with folder_of(path + "/x", make=True):
             return
 
@@ -171,11 +171,11 @@ def unmount(path: str, how: State, for_good: bool) -> None:
     run("systemctl", "disable", "--quiet", "--", unit)
     if not for_good:
         return
-    if remembered("mount", path):
+    if remembered("made", f"mount {path}"):
         with suppress(OSError), folder_of(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
         remove_folders_above(path)
-        forget("mount", path)
+        forget("made", f"mount {path}")
     # Last: as long as it is there, whoever goes on after a crash takes the rest away, too.
     remove(f"{MOUNT_UNITS}/{unit}")
     must("systemctl", "daemon-reload")

@@ -126,16 +126,16 @@ def write_keys(account: LocalUser, text: str) -> None:
     """Removes what was made for keys of ours, where nothing else has come into it."""
     file = keys_file(account)
     folder, found = file.rpartition("/")[0], status(file)
-    made = remembered("ssh-keys", file) or {"file": found is None, "folder": status(folder) is None}
+    made = remembered("made", f"keys {file}") or {"file": found is None, "folder": status(folder) is None}
     if not text and made["file"]:
         remove(file)
         with suppress(OSError), folder_of(folder) as (above, name):
             if made["folder"]:
                 os.rmdir(name, dir_fd=above)
-        forget("ssh-keys", file)
+        forget("made", f"keys {file}")
         return
     if found is None:
-        remember("ssh-keys", file, made)
+        remember("made", f"keys {file}", made)
         make_folder(folder, account)
     mode = 0o600 if found is None else stat.S_IMODE(found.st_mode)
     with folder_of(folder) as (above, name):
