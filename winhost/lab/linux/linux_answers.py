@@ -96,7 +96,9 @@ class StandIns:
             "NOW": self._linux.shown_gpus(),
             "asked_ready": self._asked_ready,
             "brought_wheel": self._brought_wheel,
-            "cluster_node": lambda name: (self._linux.part(SimulatedCluster).node == name, "k3s does not run as it"),
+            "lacks_for_pods": lambda name: (
+                "" if self._linux.part(SimulatedCluster).node == name else "k3s runs as another"
+            ),
             "brought": lambda source, part, file, token: self._bring(source, part, file.size, file.hash),
             "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
             "load_image": self._loaded,
@@ -104,10 +106,9 @@ class StandIns:
             "sha256_of": lambda here: here.node.sha256,
         }
 
-    def _asked_ready(self, host: str, port: int, tls: bool) -> tuple[bool, str]:
+    def _asked_ready(self, host: str, port: int, tls: bool) -> str:
         in_cluster = self._linux.part(SimulatedCluster).answers_at(host)
-        ready = in_cluster or self._linux.part(ServedEngines).ready()
-        return ready, "200 " if ready else "503 an engine does not answer"
+        return "" if in_cluster or self._linux.part(ServedEngines).ready() else "503 an engine does not answer"
 
     def _bring(self, source: str, part: str, size: int, digest: str) -> Iterator[int]:
         if not self._linux.online and not source.startswith("/"):

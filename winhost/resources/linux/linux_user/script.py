@@ -130,12 +130,9 @@ def remove_user(name: str, before: State) -> None:
 
 def await_end(uid: int) -> None:
     """Wait until no process of this user runs: a session that was closed takes some seconds."""
-    over = time.monotonic() + LINGERS
-    while processes_of(uid):
-        if time.monotonic() > over:
-            message = "Processes of this user still run: {}.".format(", ".join(processes_of(uid)[:10]))
-            raise AgentFault("Winhost.InUse", "ResourceBusy", message, "userdel")
-        time.sleep(0.2)
+    left = said_until(lambda: ", ".join(processes_of(uid)[:10]), LINGERS, 0.2)
+    if left:
+        raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
 
 
 def processes_of(uid: int) -> list[str]:

@@ -151,11 +151,8 @@ def write_mount(path: str, wanted: State) -> None:
 
 
 def await_uuid(uuid: str) -> None:
-    over = time.monotonic() + APPEARS
-    while not Path(f"{BY_UUID}/{uuid}").exists():
-        if time.monotonic() > over:
-            raise wrong_place(f"No file system here has the UUID {uuid}.")
-        time.sleep(0.2)
+    if said_until(lambda: "" if Path(f"{BY_UUID}/{uuid}").exists() else uuid, APPEARS, 0.2):
+        raise wrong_place(f"No file system here has the UUID {uuid}.")
 
 
 def unmount(path: str, how: State, for_good: bool) -> None:
