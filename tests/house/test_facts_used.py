@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
-from inspect import getfile
+from inspect import getfile, getsource
 from pathlib import Path
 from typing import Any, cast
 
@@ -96,7 +96,8 @@ def uses(state: type[State], name: str) -> bool:
     if re.search(rf"among: {resource}\n(?:  (?:which|named): .*\n)?  (?:which|named): .*\b{name}\b", data()):
         return True
     # Undo rules, conditions, what a playbook wants, and properties made of others.
-    own = Path(getfile(state)).read_text(encoding="utf-8")
+    file = Path(getfile(state))
+    own = file.read_text(encoding="utf-8") if file.name == "__init__.py" else getsource(state)
     if re.search(rf"""["']{name}["']|self\.{name}\b""", own):
         return True
     return any(

@@ -16,8 +16,8 @@ from tests.processes import started
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.undo import find_undo
-from winhost.resources.linux.cluster_objects import NO_OBJECTS
-from winhost.resources.linux.release_file import NO_RELEASE
+from winhost.resources.linux.cluster import NO_OBJECTS
+from winhost.resources.linux.files import NO_RELEASE
 from winhost.resources.registry import RULES
 
 pytestmark = pytest.mark.real

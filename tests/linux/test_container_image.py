@@ -12,7 +12,7 @@ from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.undo import Keep, find_undo
-from winhost.resources.linux.container_image import NO_IMAGE
+from winhost.resources.linux.containers import NO_IMAGE
 from winhost.resources.registry import RULES
 
 pytestmark = pytest.mark.real

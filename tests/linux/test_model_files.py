@@ -11,7 +11,7 @@ from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.undo import find_undo
-from winhost.resources.linux.model_files import NO_MODEL
+from winhost.resources.linux.models import NO_MODEL
 from winhost.resources.registry import RULES
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,7 @@ from tests.linux.standins import put_program
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.undo import find_undo
-from winhost.resources.linux.packed_model import NOT_PACKED
+from winhost.resources.linux.models import NOT_PACKED
 from winhost.resources.registry import RULES
 
 pytestmark = pytest.mark.real

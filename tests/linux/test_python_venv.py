@@ -12,7 +12,7 @@ import pytest
 from tests.linux.sandbox import Sandbox
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
-from winhost.resources.linux.python_venv import NO_VENV
+from winhost.resources.linux.models import NO_VENV
 
 pytestmark = pytest.mark.real
 

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -151,6 +152,16 @@ def waiting(text: str) -> Iterator[None]:
 def doing(text: str) -> None:
     """Report the progress of what is waited for."""
     WAITS[-1] = text
+
+
+def said_until(ask: Callable[[], str], within: float, pause: float = 2.0) -> str:
+    """Ask again and again until nothing is left to say, or the time is over. Returns what was said last."""
+    over = time.monotonic() + within
+    while True:
+        left = ask()
+        if not left or time.monotonic() >= over:
+            return left
+        time.sleep(max(0.0, min(pause, over - time.monotonic())))
 
 
 # ---- what resources are

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import re
 import time
@@ -13,7 +14,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from winhost.agent.linux_agent import AgentFault, bad_request, matching, warn, wrong_place
-from winhost.agent.linux_files import LARGEST, appended, remove, status
+from winhost.agent.linux_files import LARGEST, appended, opened, remove, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,37 @@ def listed_file(line: str, form: str, says: str, but: str = "") -> ListedFile:
 def size_of(path: str) -> int:
     found = status(path)
     return 0 if found is None else found.st_size
+
+
+def is_file(path: str, file: ListedFile) -> bool:
+    if status(path) is None or size_of(path) != file.size:
+        return False
+    with opened(path) as here:
+        return hash_of(here, file) == file.hash
+
+
+def hash_of(here: BinaryIO, file: ListedFile) -> str:
+    kind = file.hash.split(":")[0]
+    # A blob of git: its SHA-1 is over a header and the content.
+    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size)  # noqa: S324
+    for piece in iter(lambda: here.read(LARGEST), b""):
+        digest.update(piece)
+    return kind + ":" + digest.hexdigest()
+
+
+def brought(source: str, part: str, file: ListedFile, token: str | None) -> Iterator[int]:
+    """Append to the part what it lacks, from an address or from a file of this machine, and tell how much it has.
+    A part with another hash is removed.
+    """
+    if source.startswith("/"):
+        with opened(source) as here:
+            here.seek(size_of(part))
+            yield from written(part, here, file.size)
+    else:
+        yield from downloaded(source, part, file.size, token)
+    if not is_file(part, file):
+        remove(part)
+        raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{file.path} came with another hash or size.")
 
 
 def downloaded(url: str, part: str, size: int, token: str | None) -> Iterator[int]:

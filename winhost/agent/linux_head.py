@@ -1,4 +1,22 @@
-"""What each script of a resource has before it in the one text that a Linux gets: the agent and its parts."""
+# Part of the agent, the head of each script: all that stands before it in the one text, and what it takes of Python.
+from __future__ import annotations
+
+import base64 as base64
+import grp as grp
+import json as json
+import os as os
+import re as re
+import shutil as shutil
+import stat as stat
+import sys as sys
+import time as time
+from contextlib import contextmanager as contextmanager
+from contextlib import suppress as suppress
+from functools import partial as partial
+from pathlib import Path as Path
+from typing import TYPE_CHECKING as TYPE_CHECKING
+from typing import Any as Any
+from typing import NamedTuple as NamedTuple
 
 from winhost.agent.linux_accounts import *
 from winhost.agent.linux_agent import *
@@ -18,3 +36,9 @@ from winhost.agent.linux_serve import *
 from winhost.agent.linux_systemd import *
 from winhost.agent.linux_unkept import *
 from winhost.agent.linux_wire import *
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable as Iterable
+    from collections.abc import Iterator as Iterator
+    from typing import BinaryIO as BinaryIO
+    from typing import ContextManager as ContextManager

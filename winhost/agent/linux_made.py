@@ -19,33 +19,37 @@ def read_record(path: str) -> Any:
     return None if status(path) is None else json.loads(content(path))
 
 
-def recorded(kind: str, part: str) -> list[str]:
-    """This part of all records of a kind, in order."""
-    return sorted(json.loads(content(str(each)))[part] for each in Path(KEPT, kind).glob("*"))
-
-
-def mark_of(path: str) -> list[int] | None:
-    """A mark by which a file is recognized without reading hundreds of gigabytes."""
-    found = status(path)
-    return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-
-
-def made_file(kind: str, name: str) -> str:
-    return "{}/made/{}-{}.json".format(KEPT, kind, hashlib.sha256(name.encode("utf-8")).hexdigest()[:32])
-
-
 def remember(kind: str, name: str, what: State) -> None:
-    put(made_file(kind, name), json.dumps({"name": name, **what}) + "\n", 0o600)
+    put(record_path(kind, name), json.dumps(what) + "\n", 0o600)
 
 
 def remembered(kind: str, name: str) -> State | None:
-    found: State | None = read_record(made_file(kind, name))
+    found: State | None = read_record(record_path(kind, name))
     return found
 
 
 def forget(kind: str, name: str) -> None:
-    remove(made_file(kind, name))
+    remove(record_path(kind, name))
+
+
+def records(kind: str) -> list[State]:
+    return [json.loads(content(str(each))) for each in sorted(Path(KEPT, kind).glob("*.json"))]
+
+
+def recorded(kind: str, part: str) -> list[str]:
+    """This part of all records of a kind, in order."""
+    return sorted(each[part] for each in records(kind))
+
+
+def mark_of(path: str) -> list[int] | None:
+    """A mark by which a file is recognized without reading it: hundreds of gigabytes, or a secret."""
+    found = status(path)
+    return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
 def not_ours(what: str) -> AgentFault:
     return AgentFault("Winhost.NotOurs", "PermissionDenied", f"{what} was not made by winhost; it stays.")
+
+
+def another_file(path: str) -> AgentFault:
+    return AgentFault("Winhost.NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")

@@ -5,11 +5,10 @@ import errno
 import fcntl
 import os
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from winhost.agent.linux_agent import ONCE, AgentFault, State, in_wsl, must, once, seconds, waiting, warn
+from winhost.agent.linux_agent import ONCE, AgentFault, State, in_wsl, must, once, said_until, seconds, waiting, warn
 from winhost.agent.linux_files import folder_of, status
 
 if TYPE_CHECKING:
@@ -80,13 +79,9 @@ def await_packages(how: State) -> None:
 
 def wait_while(busy: Callable[[], bool], what: str, how: State) -> None:
     limit = min(float(how.get("within") or 600), LONGEST_WAIT)
-    over = time.monotonic() + limit
     with waiting(f"waiting for {what} to end, for up to {limit:.0f} s"):
-        while busy():
-            if time.monotonic() > over:
-                message = f"{what} has not ended within {limit:.0f} s."
-                raise AgentFault("Winhost.PackagesBusy", "ResourceBusy", message)
-            time.sleep(0.5)
+        if said_until(lambda: what if busy() else "", limit, 0.5):
+            raise AgentFault("Winhost.PackagesBusy", "ResourceBusy", f"{what} has not ended within {limit:.0f} s.")
 
 
 def first_boot() -> bool:

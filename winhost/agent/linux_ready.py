@@ -7,8 +7,8 @@ import ssl
 ASKS_FOR = 60.0  # seconds: the gateway holds requests for engines that start
 
 
-def asked_ready(host: str, port: int, tls: bool) -> tuple[bool, str]:
-    """Tell whether every model answered, and what was said instead."""
+def asked_ready(host: str, port: int, tls: bool) -> str:
+    """Tell what is said instead of an answer of every model; empty where each answered."""
     if tls:
         # Nothing is sent to it, and its certificate is for the names of clients.
         unchecked = ssl.create_default_context()
@@ -22,8 +22,8 @@ def asked_ready(host: str, port: int, tls: bool) -> tuple[bool, str]:
         connection.request("GET", "/ready")
         answer = connection.getresponse()
         said = answer.read(2000).decode("utf-8", "replace")
-        return answer.status == 200, f"{answer.status} {said}"
+        return "" if answer.status == 200 else f"{answer.status} {said}"
     except (OSError, http.client.HTTPException) as error:
-        return False, f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}"
     finally:
         connection.close()

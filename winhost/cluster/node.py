@@ -11,8 +11,8 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
+from winhost.resources.linux.files import ReleaseFile
 from winhost.resources.linux.read_only import ListeningPort
-from winhost.resources.linux.release_file import ReleaseFile
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from winhost.model.reason import Finding, Refusal, Severity
 from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
 from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, major
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.apt_packages import MODULES, AptPackages
+from winhost.resources.linux.packages import MODULES, AptPackages
 from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGpuDriver, LinuxSystem
 
 WITH_APT = ("debian", "ubuntu")

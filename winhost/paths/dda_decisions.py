@@ -23,9 +23,9 @@ from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged
 from winhost.paths.vm_guest import GuestDecisions, Item, awaited, refuse_without_pci
 from winhost.paths.vm_network import forwards, nats_to_make, vm_network
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.linux.apt_packages import AptPackages
+from winhost.resources.linux.packages import AptPackages
 from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver
-from winhost.resources.linux.shown_gpus import ShownGpus
+from winhost.resources.linux.system import ShownGpus
 from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.vm_settings import RUNNING, VmMmio, VmPower

@@ -8,7 +8,7 @@ from winhost.core.steps import DesiredResource
 from winhost.model.errors import visible
 from winhost.model.reason import Refusal
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.data_disk import DataDisk
+from winhost.resources.linux.files import DataDisk
 
 
 def refuse_full(facts: HostFacts, desired: Iterable[DesiredResource]) -> None:

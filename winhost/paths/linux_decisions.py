@@ -9,7 +9,7 @@ from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_
 from winhost.paths.linux_engine import ChosenEngine
 from winhost.paths.linux_settings import NO_TOOLKIT, LinuxSettings
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.apt_packages import AptPackages
+from winhost.resources.linux.packages import AptPackages
 
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
 

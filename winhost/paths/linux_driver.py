@@ -11,7 +11,7 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import OpenModules, known
 from winhost.model.errors import UsageError
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.apt_packages import MODULES, AptPackages
+from winhost.resources.linux.packages import MODULES, AptPackages
 from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver
 
 UNATTENDED_FILE = "/etc/apt/apt.conf.d/52winhost"

@@ -7,7 +7,7 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.model.reason import Refusal
 from winhost.paths.linux_settings import Engine
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.apt_packages import AptPackages
+from winhost.resources.linux.packages import AptPackages
 from winhost.resources.linux.read_only import ContainerEngine, LinuxSystem
 
 DOCKER, PODMAN, NONE = "docker", "podman", "none"

@@ -31,7 +31,7 @@ from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
-from winhost.resources.linux.shown_gpus import ShownGpus
+from winhost.resources.linux.system import ShownGpus
 from winhost.resources.shared import RUNNING
 from winhost.resources.windows.read_only import NetworkAdapter
 from winhost.resources.windows.running_system import RunningSystem

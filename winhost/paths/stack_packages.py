@@ -9,7 +9,7 @@ from winhost.model.workload import Workload
 from winhost.paths.linux_driver import wanted_driver
 from winhost.paths.linux_engine import DOCKER, PACKAGES
 from winhost.resources.host import HostFacts
-from winhost.resources.linux.apt_packages import AptPackages
+from winhost.resources.linux.packages import AptPackages
 from winhost.resources.linux.read_only import ContainerEngine, LinuxSystem
 
 _FIRST_OF_DEBIAN = 13  # docker-compose of Debian 12 is version 1, a program of its own

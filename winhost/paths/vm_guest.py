@@ -19,8 +19,8 @@ from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import matching
 from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
+from winhost.resources.linux.accounts import SshHostKey
 from winhost.resources.linux.read_only import LinuxSystem
-from winhost.resources.linux.ssh_host_key import SshHostKey
 from winhost.resources.windows.vm_seed import ATTACHED, RETIRED, USER, VmSeed
 
 Item = Mapping[str, Json]

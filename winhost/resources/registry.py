@@ -18,7 +18,10 @@ from winhost.resources.shared import ACCESS, BESIDE, RUNNING, SEED, WITHIN_PARTI
 
 _SCRIPTS = {"windows": "script.ps1", "linux": "script.py"}  # in the folder of each resource
 # Modules that declare several small resources; any other one is declared in its folder.
-_TABLES = {"windows": ("read_only", "vm_settings"), "linux": ("read_only",)}
+_TABLES = {
+    "windows": ("read_only", "vm_settings"),
+    "linux": ("read_only", "system", "files", "packages", "accounts", "containers", "models", "cluster"),
+}
 
 
 class _ResourceTypes(Mapping[str, ResourceType]):
@@ -49,12 +52,11 @@ class _ResourceTypes(Mapping[str, ResourceType]):
         return found
 
     def _module(self, name: str) -> ResourceType | None:
-        found = self._known.get(name)
-        if found is None:
-            for state in (each for module in self._modules.get(name.lower(), ()) for each in _declared(module)):
-                self._known[state.resource_type.name] = state.resource_type
-            found = self._known.get(name)
-        return found
+        for module in self._modules.get(name.lower(), ()):
+            if name in self._known:
+                break
+            self._known |= {each.resource_type.name: each.resource_type for each in _declared(module)}
+        return self._known.get(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._module(name) is not None

@@ -1,9 +1,11 @@
 """The declarations that several resources share: dependents, the consents that a change asks for, and undo."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, ConsentRule, Rests, UndoRule
+from winhost.resources.base import ResourceType
 
 ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
 SEED = "VmSeed"  # until it has told the guest of a new VM who may log on, nothing in that can be read either
@@ -38,6 +40,7 @@ SPEC = Rests("CdiSpec", unless=("present", (False,)), since=())
 # ---- what an instance lies in
 
 WITHIN_DISTRO = Rests("WslDistro", on=("account", "distro"), disks=True)
+LinuxType = partial(ResourceType, requires=ACCESS, within=DISTROS)
 WITHIN_VM = Rests("OwnVm", unless=("made", (False,)))
 WITHIN_PARTITION = Rests("OwnPartition", unless=("made", (False,)))
 
@@ -66,5 +69,6 @@ ENDS_DISTROS = (ConsentRule("vm-stop", (Condition(of="before", none_of=(None,)),
 
 # All of it, or nothing: its properties are of one piece. Nothing where it went with what it was in.
 WHOLE = UndoRule(gone_if=((Condition(one_of=(NO_PROFILE,)),),), whole=True)
+ONLY_AWAITED = UndoRule(gone_if=((Condition(),),))  # setting it waits, and changes nothing
 # What a Linux still had to do, such as a restart, is done: nothing is put back to having to do it.
 DUE_NO_MORE: Mapping[str, tuple[Json, Json]] = dict.fromkeys(("initramfs_due", "restart_due"), (True, False))

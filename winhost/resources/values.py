@@ -23,6 +23,7 @@ _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECAS
 
 FLAG = Value("true or false", lambda value: isinstance(value, bool))
 DONE = Value("false", lambda value: value is False)  # of what is still to be done
+AWAITED = Value("true: it is only waited for", lambda value: value is True)
 
 
 def is_device(name: str) -> bool:

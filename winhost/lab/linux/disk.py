@@ -6,7 +6,6 @@ manual pages.
 
 import errno
 import hashlib
-import json
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -335,7 +334,6 @@ def first_disk(found: Callable[[str], Sequence[Record]]) -> Disk:
     for each in found("KernelModule"):
         if each.state["loaded"]:
             load_module(disk, each.key["module"])
-    _put_images(disk, [each for each in found("ContainerImage") if each.state["present"] is True])
     _put_kernel(disk, found("Sysctl"))
     return disk
 
@@ -363,35 +361,15 @@ def _put_accounts(disk: Disk, users: Sequence[Record], groups: Sequence[Record])
         passwd.append([name, "x", str(state["uid"]), gid, "", state["home"], state["shell"]])
         shadow.append([name, "*", "20000", "0", "99999", "7", "", days_of(state["expires"] or ""), ""])
         disk.make_folder(state["home"])
-        if state["ours"]:
-            remember(disk, "user", name, {"uid": state["uid"], "joined": False, "home": None})
     table: Rows = []
     for name, state in listed.items():
         joined = {user for user, each in told.items() if name in each["groups"]}
         first = {user for user, _, _, gid, *_ in passwd if gid == str(state["gid"])}
         members = sorted(joined | ({*state["members"]} & {*told}) - first)
         table.append([name, "x", str(state["gid"]), ",".join(members)])
-        if state["ours"]:
-            remember(disk, "group", name, {"gid": state["gid"]})
     write_rows(disk, PASSWD, passwd)
     write_rows(disk, SHADOW, shadow)
     write_rows(disk, GROUP, table)
-
-
-def remember(disk: Disk, kind: str, name: str, what: Mapping[str, Any]) -> None:
-    """Record what winhost made on the disk."""
-    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
-    disk.write(f"/var/lib/winhost/made/{kind}-{digest}.json", json.dumps({"name": name, **what}) + "\n", 0o600)
-
-
-def _put_images(disk: Disk, found: Sequence[Record]) -> None:
-    """Record the images that winhost was asked for; facts do not tell whether it brought them."""
-    for each in found:
-        asked = {name: each.state[name] for name in ("id", "archive", "archive_sha256", "bytes", "credentials")}
-        digest = hashlib.sha256(each.key["image"].encode()).hexdigest()
-        disk.write(
-            f"/var/lib/winhost/images/{each.key['engine']}-{digest}.json", json.dumps({**each.key, **asked}), 0o600
-        )
 
 
 def _keys(found: Sequence[Record]) -> dict[str, str]:

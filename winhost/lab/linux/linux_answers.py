@@ -96,21 +96,19 @@ class StandIns:
             "NOW": self._linux.shown_gpus(),
             "asked_ready": self._asked_ready,
             "brought_wheel": self._brought_wheel,
-            "cluster_node": lambda name: (self._linux.part(SimulatedCluster).node == name, "k3s does not run as it"),
-            "fetched": lambda part, file, record, token: self._bring(record["source"], part, file.size, file.hash),
+            "lacks_for_pods": lambda name: (
+                "" if self._linux.part(SimulatedCluster).node == name else "k3s runs as another"
+            ),
+            "brought": lambda source, part, file, token: self._bring(source, part, file.size, file.hash),
             "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
             "load_image": self._loaded,
             "mounted_at": self._linux.part(DataDisks).device_at,
-            "release_pieces": lambda part, after: self._bring(
-                after["source"], part, after["bytes"], f"sha256:{after['sha256']}"
-            ),
             "sha256_of": lambda here: here.node.sha256,
         }
 
-    def _asked_ready(self, host: str, port: int, tls: bool) -> tuple[bool, str]:
+    def _asked_ready(self, host: str, port: int, tls: bool) -> str:
         in_cluster = self._linux.part(SimulatedCluster).answers_at(host)
-        ready = in_cluster or self._linux.part(ServedEngines).ready()
-        return ready, "200 " if ready else "503 an engine does not answer"
+        return "" if in_cluster or self._linux.part(ServedEngines).ready() else "503 an engine does not answer"
 
     def _bring(self, source: str, part: str, size: int, digest: str) -> Iterator[int]:
         if not self._linux.online and not source.startswith("/"):
@@ -122,7 +120,7 @@ class StandIns:
 
     def _brought_wheel(self, making: str, wheel: Any, source: str) -> AbstractContextManager[InnerFile]:
         part = making + self._names["WHEEL"]
-        list(self._bring(f"{source}/{wheel.path}", part, wheel.size, f"sha256:{wheel.hash}"))
+        list(self._bring(f"{source}/{wheel.path}", part, wheel.size, wheel.hash))
         file: AbstractContextManager[InnerFile] = self._names["opened"](part)
         return file
 
@@ -185,6 +183,8 @@ class LinuxAnswers:
         told = {name: self.linux.found(name) for name in _MADE_BY_SCRIPTS}
         self.linux.begins = True
         with self._scripts([name for name, records in told.items() if records], 0) as names:
+            for kind, name, content in _remembered(self.linux.found):
+                names["remember"](kind, name, content)
             for name, records in told.items():
                 for record in records:
                     self._make(names, name, record)
@@ -221,7 +221,7 @@ class LinuxAnswers:
             self.linux.disk.write(path, "")
         marks = {line: names["mark_of"](path) for line, path in paths.items()}
         record = {"folder": folder, **told, "files": [*paths], "marks": marks}
-        names["put"](names["record_of_packed"](folder), json.dumps(record), 0o600)
+        names["remember"]("packed", folder, record)
 
     def came_in(self) -> int:
         """A connection, by its number."""
@@ -352,6 +352,21 @@ class LinuxAnswers:
             self.machine.clock.sleep(fault.seconds)
             if fault.error is not None:
                 raise fault.error
+
+
+def _remembered(found: Callable[[str], Sequence[Record]]) -> Iterator[tuple[str, str, Mapping[str, Json]]]:
+    """Yield winhost's own records of what facts tell: kind, name and content."""
+    for each in found("LinuxUser"):
+        if each.state["ours"]:
+            made = {"uid": each.state["uid"], "joined": False, "home": None}
+            yield "made", f"user {each.key['user']}", made
+    for each in found("LinuxGroup"):
+        if each.state["ours"]:
+            yield "made", f"group {each.key['group']}", {"gid": each.state["gid"]}
+    for each in found("ContainerImage"):
+        if each.state["present"] is True:  # whether winhost brought it, facts do not tell
+            asked = ("id", "archive", "archive_sha256", "bytes", "credentials")
+            yield "images", " ".join(each.key.values()), {**each.key, **{name: each.state[name] for name in asked}}
 
 
 def _unread(value: Json) -> bool:

@@ -14,7 +14,7 @@ MODULE = "linux_agent.py"
 # scripts have in common.
 PARTS = (
     *("files", "checks", "packages", "unkept", "marks", "calls", "wire", "serve"),
-    *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd"),
+    *("accounts", "cluster", "disks", "download", "engines", "gpus", "made", "ready", "systemd", "head"),
 )
 PROBE = "linux_probe.py"
 PROBE_PARTS = ("libraries", "peer", "collectives", "h264", "video", "trials")

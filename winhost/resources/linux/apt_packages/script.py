@@ -2,19 +2,9 @@
 # to_change_foreign: [text], to_remove: [text], needed_by: [text], restart_due: bool}
 from __future__ import annotations
 
-import json
-import os
-import re
 import threading
-import time
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from winhost.agent.linux_head import *
-
-if TYPE_CHECKING:  # Python 3.8 cannot say these
-    from collections.abc import Iterable
 
 # A call without a key lists these, installed or not.
 KNOWN_PACKAGE_SETS = (
@@ -30,7 +20,6 @@ FABRIC_MANAGER = "nvidia-fabricmanager-580"  # of the same branch; it depends on
 TO_DO = ("to_add", "to_change", "to_change_foreign", "to_remove")
 NAME = r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](?::[a-z0-9]+)?"
 VERSION = r"[A-Za-z0-9][A-Za-z0-9.+:~-]*"
-SET_FOLDER = f"{KEPT}/sets"
 
 
 class Transaction(NamedTuple):
@@ -216,24 +205,18 @@ def note_line(line: str, found: Transaction) -> None:
 # ---- what is ours
 
 
-def ledger_file(wanted: str) -> str:
-    return record_path("sets", wanted)
-
-
 def ledger_of(wanted: str) -> Ledger | None:
-    found = read_record(ledger_file(wanted))
+    found = remembered("sets", wanted)
     return None if found is None else Ledger(**found)
 
 
 def keep_ledger(wanted: str, ledger: Ledger) -> None:
-    put(ledger_file(wanted), json.dumps(ledger._asdict()) + "\n")
+    remember("sets", wanted, ledger._asdict())
 
 
 def installed_by_us() -> set[str]:
     """The packages that winhost installed, by a set or one by one (DebianPackage)."""
-    found = set()
-    for file in Path(SET_FOLDER).glob("*.json"):
-        found |= set(json.loads(content(str(file)))["added"])
+    found = {name for each in records("sets") for name in each["added"]}
     for file in Path(f"{KEPT}/packages").glob("*.json"):
         found |= {file.name[: -len(".json")], *json.loads(content(str(file)))}
     return found
@@ -345,7 +328,7 @@ def release_set(wanted: str) -> None:
         must("apt-mark", "unhold", *ours)
         ONCE.clear()
     if ledger is not None and not (ledger.added or ledger.changed or ledger.removed):
-        remove(ledger_file(wanted))
+        forget("sets", wanted)
 
 
 def take_back(wanted: str, how: State) -> None:
@@ -363,7 +346,7 @@ def take_back(wanted: str, how: State) -> None:
     if arguments:
         undo_transaction(arguments, going, back, how)
     mark_by_itself(ledger.by_itself)
-    remove(ledger_file(wanted))
+    forget("sets", wanted)
 
 
 def unpacked() -> set[str]:

@@ -1,8 +1,6 @@
 # key {}   state {present: bool, fresh: bool, devices: [text]}
 from __future__ import annotations
 
-import re
-
 from winhost.agent.linux_head import *
 
 # Where nvidia-cdi-refresh writes too: the same device in two files would be a conflict, and then no device at all.

@@ -1,11 +1,6 @@
 # key {name: text}   state {text: text | null, serves: bool, token: text | null}
 from __future__ import annotations
 
-import json
-import time
-from pathlib import Path
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 OBJECTS = KEPT + "/cluster"
@@ -39,7 +34,7 @@ def objects_state(path: str) -> State:
     if len(left) < len(manifests_of(text)):
         # With no object left it is a list without any: our file is to go as well, where taking away was cut off.
         return {"text": list_of(left), "serves": False, "token": token}
-    return {"text": text, "serves": not waits_for(found) and gateway_answers(found)[0], "token": token}
+    return {"text": text, "serves": not lacks_to_serve(found), "token": token}
 
 
 def hub_token(path: str) -> str | None:
@@ -103,9 +98,10 @@ def objects_found(path: str) -> list[dict[str, Any]]:
     return list(found["items"]) if found["kind"] == "List" else [found]
 
 
-def waits_for(found: list[dict[str, Any]]) -> list[str]:
-    """Deployments that are not available as they are wanted."""
-    return [each["metadata"]["name"] for each in found if each["kind"] == "Deployment" and not is_available(each)]
+def lacks_to_serve(found: list[dict[str, Any]]) -> str:
+    """Tell which Deployments are not available as they are wanted, or what the gateway says; empty where all serve."""
+    waits = [each["metadata"]["name"] for each in found if each["kind"] == "Deployment" and not is_available(each)]
+    return f"not available yet: {', '.join(waits)}" if waits else gateway_lacks(found)
 
 
 def is_available(deployment: dict[str, Any]) -> bool:
@@ -114,17 +110,15 @@ def is_available(deployment: dict[str, Any]) -> bool:
     return bool(seen and min(told.get("availableReplicas", 0), told.get("updatedReplicas", 0)) >= wanted)
 
 
-def gateway_answers(found: list[dict[str, Any]]) -> tuple[bool, str]:
-    """Ask the gateway whether every model answered a completion, and what was said instead. True where there is
-    none.
-    """
+def gateway_lacks(found: list[dict[str, Any]]) -> str:
+    """Tell what the gateway says instead of a completion of every model; empty where there is none."""
     services = [each for each in found if each["kind"] == "Service" and each["metadata"]["name"] == "gateway"]
     for service in services:
         port = service["spec"]["ports"][0]
-        ready, said = asked_ready(service["spec"]["clusterIP"], port["port"], port["name"] == "https")
-        if not ready:
-            return False, f"/ready of the gateway says: {said[:500]}"
-    return True, ""
+        said = asked_ready(service["spec"]["clusterIP"], port["port"], port["name"] == "https")
+        if said:
+            return f"/ready of the gateway says: {said[:500]}"
+    return ""
 
 
 @changes("ClusterObjects", "text", "serves", "token")
@@ -176,15 +170,13 @@ def take_away(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None
 
 def await_objects(path: str, how: State) -> None:
     limit = float(how.get("within") or LONGEST_ROLLOUT)
-    over = time.monotonic() + limit
     with waiting(f"waiting for a completion of each model, for up to {limit:.0f} s"):
-        while True:
-            found = objects_found(path)
-            waits = waits_for(found)
-            ready, said = (False, f"not available yet: {', '.join(waits)}") if waits else gateway_answers(found)
-            if ready and found:
-                return
-            if time.monotonic() > over:
-                message = f"The cluster does not serve: {said}. Next: k3s kubectl get pods --all-namespaces"
-                raise AgentFault("Winhost.NotServing", "ObjectNotFound", message)
-            time.sleep(2)
+        said = said_until(lambda: applied_lacks(path), limit)
+    if said:
+        message = f"The cluster does not serve: {said}. Next: k3s kubectl get pods --all-namespaces"
+        raise AgentFault("Winhost.NotServing", "ObjectNotFound", message)
+
+
+def applied_lacks(path: str) -> str:
+    found = objects_found(path)
+    return lacks_to_serve(found) if found else "no object is there"

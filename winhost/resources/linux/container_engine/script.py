@@ -1,11 +1,6 @@
 # key {engine: docker | podman | nvidia-ctk}   state {version: text, socket: text | null, snap: bool}
 from __future__ import annotations
 
-import os
-import re
-import stat
-from functools import partial
-
 from winhost.agent.linux_head import *
 
 SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock", "nvidia-ctk": ""}

@@ -2,21 +2,10 @@
 # archive_sha256: text | null, bytes: number | null, credentials: text | null, used_by: [text]}
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import os
 import tarfile
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from winhost.agent.linux_head import *
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-IMAGES = KEPT + "/images"
 ENGINES = ("docker", "podman")
 CREDENTIALS = "/run/winhost-registry"  # in memory; only while an image is pulled
 ASKED_OF_IMAGE = ("archive", "archive_sha256", "bytes", "credentials")
@@ -37,7 +26,9 @@ def container_images(key: Key | None) -> Found:
         return
     for engine in engines:
         ids = images_of(engine)
-        loaded = {record["image"] for record in image_records(engine) if record["id"] in ids.values()}
+        loaded = {
+            each["image"] for each in records("images") if each["engine"] == engine and each["id"] in ids.values()
+        }
         for image in sorted({name for name in ids if "@sha256:" in name} | loaded):
             yield {"engine": engine, "image": image}, container_image(engine, image)
 
@@ -61,10 +52,6 @@ def container_image(engine: str, image: str) -> State:
     return {"present": id_ is not None, "id": id_, **asked, "used_by": used_by}
 
 
-def image_file(engine: str, image: str) -> str:
-    return f"{IMAGES}/{engine}-{hashlib.sha256(image.encode('ascii')).hexdigest()}.json"
-
-
 def image_record(engine: str, image: str) -> dict[str, Any]:
     """The image that was asked for, and whether winhost brought it."""
     nothing = {
@@ -75,12 +62,7 @@ def image_record(engine: str, image: str) -> dict[str, Any]:
         "ours": False,
         **dict.fromkeys(ASKED_OF_IMAGE),
     }
-    return {**nothing, **(read_record(image_file(engine, image)) or {})}
-
-
-def image_records(engine: str) -> list[dict[str, Any]]:
-    records = [json.loads(content(str(path))) for path in Path(IMAGES).glob(engine + "-*.json")]
-    return [record for record in records if record["id"] is not None]
+    return {**nothing, **(remembered("images", f"{engine} {image}") or {})}
 
 
 @changes("ContainerImage", "present", "archive", "archive_sha256", "bytes", "credentials")
@@ -91,21 +73,21 @@ def change_container_image(key: Key, desired: State, how: State) -> None:
         remove_image(engine, image, found, record, how)
         return
     record.update({name: desired[name] for name in ASKED_OF_IMAGE if name in desired})
-    file = image_file(engine, image)
+    name_of_record = f"{engine} {image}"
     if found["present"]:
-        put(file, json.dumps({**record, "id": found["id"]}), 0o600)
+        remember("images", name_of_record, {**record, "id": found["id"]})
         return
     # Before it comes: what is there when the machine goes down half-way is ours too.
-    put(file, json.dumps({**record, "ours": True}), 0o600)
+    remember("images", name_of_record, {**record, "ours": True})
     try:
         name = load_image(engine, record, how) if record["archive"] else pull_image(engine, image, record, how)
     except BaseException:
-        remove(file)
+        forget("images", name_of_record)
         raise
     id_ = json.loads(must(engine, "image", "inspect", name))[0]["Id"][-64:]
     # Without a name of its own it is one that was there already.
     ours = name[-64:] != id_ or id_ not in images_of(engine).values()
-    put(file, json.dumps({**record, "ours": ours, "name": name, "id": id_}), 0o600)
+    remember("images", name_of_record, {**record, "ours": ours, "name": name, "id": id_})
 
 
 def pull_image(engine: str, image: str, record: dict[str, Any], how: State) -> str:
@@ -171,7 +153,7 @@ def refuse_taken_names(engine: str, file: BinaryIO, record: dict[str, Any]) -> N
         for name in [name for each in json.load(index) for name in each.get("RepoTags") or ()]:
             if name != record["name"] and run(engine, "image", "inspect", name).code == 0:
                 raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{engine} has another image {name}.", engine)
-            put(image_file(engine, record["image"]), json.dumps({**record, "ours": True, "name": name}), 0o600)
+            remember("images", f"{engine} {record['image']}", {**record, "ours": True, "name": name})
     file.seek(0)
 
 
@@ -181,4 +163,4 @@ def remove_image(engine: str, image: str, found: State, record: dict[str, Any], 
     if found["used_by"]:
         raise AgentFault("Winhost.InUse", "ResourceBusy", "Used by {}.".format(", ".join(found["used_by"])), engine)
     must(engine, "image", "rm", record["name"] or image, within=seconds(how, 300))
-    remove(image_file(engine, image))
+    forget("images", f"{engine} {image}")

@@ -2,15 +2,7 @@
 # uuid: text | null}
 from __future__ import annotations
 
-import os
-import stat
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 from winhost.agent.linux_head import *
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FILE_SYSTEMS = ("ext4", "xfs")
 NOTHING_FOUND = 2  # blkid

@@ -1,9 +1,6 @@
 # key {package: text}   state {version: text | null, held: bool, needed_by: [text]}
 from __future__ import annotations
 
-import json
-import re
-
 from winhost.agent.linux_head import *
 
 # A call without a key lists these, installed or not: what the path desires is compared with them.

@@ -1,10 +1,6 @@
 # key {pointer: text}   state {value: json}
 from __future__ import annotations
 
-import json
-from contextlib import suppress
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 DAEMON_JSON = "/etc/docker/daemon.json"

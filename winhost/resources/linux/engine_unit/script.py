@@ -1,10 +1,6 @@
 # key {unit: text}   state {text: text | null, enabled: bool, active: bool, failed: bool}
 from __future__ import annotations
 
-import grp
-import shutil
-from contextlib import suppress
-
 from winhost.agent.linux_head import *
 
 ENGINES_GROUP = "winhost-engines"

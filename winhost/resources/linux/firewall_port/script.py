@@ -2,15 +2,10 @@
 from __future__ import annotations
 
 import ipaddress
-import json
-import re
-from typing import TYPE_CHECKING, Any
 
 from winhost.agent.linux_head import *
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     Ports = dict[str, list[str]]
 
 NFT_FILE = "/etc/nftables.d/90-winhost-ports.nft"

@@ -2,9 +2,6 @@
 # filesystem: text | null, mounted: [text], holders: [text], read_only: bool}
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from winhost.agent.linux_head import *
 
 BY_ID = Path("/dev/disk/by-id")

@@ -1,11 +1,6 @@
 # key {path: text}   state {text: text | null, link: text | null, mode: text | null, owner: text | null}
 from __future__ import annotations
 
-import re
-import shutil
-import stat
-from contextlib import suppress
-
 from winhost.agent.linux_head import *
 
 GATEWAY_UNIT, BOOT_TEST = "winhost-gateway.service", "winhost-boot-test.service"

@@ -1,11 +1,7 @@
 # key {path: text}   state {files: {name: text} | null, only_root: bool | null}
 from __future__ import annotations
 
-import os
-import re
 import secrets
-import stat
-from contextlib import suppress
 
 from winhost.agent.linux_head import *
 

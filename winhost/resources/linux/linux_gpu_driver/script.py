@@ -2,8 +2,6 @@
 # kind: open | proprietary | null, installed: text | null, signer: text | null}
 from __future__ import annotations
 
-from pathlib import Path
-
 from winhost.agent.linux_head import *
 
 LIBRARIES = (

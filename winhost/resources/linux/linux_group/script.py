@@ -14,7 +14,7 @@ def linux_group(name: str) -> State:
     found = groups().get(name)
     if found is None:
         return {"there": False, "system": False, "ours": False, "gid": None, "members": []}
-    made = remembered("group", name)
+    made = remembered("made", f"group {name}")
     ours = made is not None and made["gid"] in (None, found.gid)
     state = {"there": True, "system": found.gid < SYSTEM_IDS, "ours": ours, "gid": found.gid}
     return {**state, "members": members_of(found)}
@@ -38,14 +38,14 @@ def change_linux_group(key: Key, desired: State, how: State) -> None:
 
 def make_group(name: str, options: tuple[str, ...]) -> None:
     # Before it is there: what is left where the machine goes down half-way is ours too.
-    remember("group", name, {"gid": None})
+    remember("made", f"group {name}", {"name": name, "gid": None})
     try:
         must("groupadd", *options, "--", name)
     except BaseException:
-        forget("group", name)
+        forget("made", f"group {name}")
         raise
     ONCE.clear()
-    remember("group", name, {"gid": groups()[name].gid})
+    remember("made", f"group {name}", {"name": name, "gid": groups()[name].gid})
 
 
 def remove_group(name: str, before: State) -> None:
@@ -55,4 +55,4 @@ def remove_group(name: str, before: State) -> None:
         message = "Group {} has {}.".format(name, ", ".join(before["members"]))
         raise AgentFault("Winhost.InUse", "ResourceBusy", message, "groupdel")
     must("groupdel", "--", name)
-    forget("group", name)
+    forget("made", f"group {name}")

@@ -4,10 +4,7 @@
 # pci_hyperv: bool | null}
 from __future__ import annotations
 
-import os
-import re
 import shlex
-from pathlib import Path
 
 from winhost.agent.linux_head import *
 

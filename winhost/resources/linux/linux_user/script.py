@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-import time
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 from winhost.agent.linux_head import *
 
@@ -28,7 +23,7 @@ def linux_user(name: str) -> State:
     found = accounts().get(name)
     if found is None:
         return {**NO_USER, **dict.fromkeys(OF_USER)}
-    made = remembered("user", name)
+    made = remembered("made", f"user {name}")
     return {
         "there": True,
         "system": found.uid < SYSTEM_IDS,
@@ -105,19 +100,21 @@ def make_user(name: str, system: bool, options: list[str]) -> None:
     own = ["--gid", name] if name in groups() else ["--user-group"]
     joined = name in groups()
     # Before it is there: what is left where the machine goes down half-way is ours too.
-    remember("user", name, {"uid": None, "joined": joined, "home": None})
+    remember("made", f"user {name}", {"name": name, "uid": None, "joined": joined, "home": None})
     try:
         must("useradd", *kind, *own, *options, "--", name)
     except BaseException:
-        forget("user", name)
+        forget("made", f"user {name}")
         raise
     ONCE.clear()
     made = accounts()[name]
-    remember("user", name, {"uid": made.uid, "joined": joined, "home": None if system else made.home})
+    remember(
+        "made", f"user {name}", {"name": name, "uid": made.uid, "joined": joined, "home": None if system else made.home}
+    )
 
 
 def remove_user(name: str, before: State) -> None:
-    made = remembered("user", name)
+    made = remembered("made", f"user {name}")
     if not before["ours"] or made is None:
         raise not_ours(f"User {name}")
     if logs_us_on(name):
@@ -128,17 +125,14 @@ def remove_user(name: str, before: State) -> None:
     must("userdel", "--", name)
     if made["home"]:
         remove_home(made["home"])
-    forget("user", name)
+    forget("made", f"user {name}")
 
 
 def await_end(uid: int) -> None:
     """Wait until no process of this user runs: a session that was closed takes some seconds."""
-    over = time.monotonic() + LINGERS
-    while processes_of(uid):
-        if time.monotonic() > over:
-            message = "Processes of this user still run: {}.".format(", ".join(processes_of(uid)[:10]))
-            raise AgentFault("Winhost.InUse", "ResourceBusy", message, "userdel")
-        time.sleep(0.2)
+    left = said_until(lambda: ", ".join(processes_of(uid)[:10]), LINGERS, 0.2)
+    if left:
+        raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
 
 
 def processes_of(uid: int) -> list[str]:

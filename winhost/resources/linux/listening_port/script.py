@@ -1,17 +1,9 @@
 # key {address: text, port: text}   state {processes: [text], everywhere: bool}
 from __future__ import annotations
 
-import os
 import socket
-import sys
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from winhost.agent.linux_head import *
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LISTENING = "0A"
 TABLES = (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6))

@@ -1,18 +1,9 @@
 # key {folder: text}   state {source: text | null, revision: text | null, files: [text] | null, token: text | null}
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 import urllib.parse
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from winhost.agent.linux_head import *
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PARTS = ".winhost"  # in the folder itself: what is there is moved in place, not copied
 NO_FILES: State = {"source": None, "revision": None, "files": None, "token": None}
@@ -50,32 +41,7 @@ def model_state(folder: str) -> State:
 def model_record(folder: str) -> dict[str, Any]:
     """The request. marks: of each file as it was checked; ours: files that winhost wrote."""
     nothing = {"folder": folder, **NO_FILES, "marks": {}, "ours": []}
-    return {**nothing, **(read_record(record_of(folder)) or {})}
-
-
-def record_of(folder: str) -> str:
-    return record_path("models", folder)
-
-
-def keep_model(folder: str, record: dict[str, Any]) -> None:
-    put(record_of(folder), json.dumps(record), 0o600)
-
-
-def is_file(path: str, file: ListedFile) -> bool:
-    found = status(path)
-    if found is None or found.st_size != file.size:
-        return False
-    with opened(path) as here:
-        return hash_of(here, file) == file.hash
-
-
-def hash_of(here: BinaryIO, file: ListedFile) -> str:
-    kind = file.hash.split(":")[0]
-    # A blob of git: its SHA-1 is over a header and the content.
-    digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size)  # noqa: S324
-    for piece in iter(lambda: here.read(LARGEST), b""):
-        digest.update(piece)
-    return kind + ":" + digest.hexdigest()
+    return {**nothing, **(remembered("models", folder) or {})}
 
 
 @changes("ModelFiles", "source", "revision", "files", "token")
@@ -85,7 +51,7 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
     if "source" in desired and desired["source"] is None:
         remove_files(folder, record, list(record["ours"]))
         remove_folders_above(folder)
-        remove(record_of(folder))
+        forget("models", folder)
         return
     wanted = {**{name: record[name] for name in NO_FILES}, **desired}
     files = [model_file(line) for line in wanted["files"] or ()]
@@ -98,12 +64,12 @@ def change_model_files(key: Key, desired: State, how: State) -> None:
         if file not in lacking:
             record["marks"][file.path] = mark_of(f"{folder}/{file.path}")
     record.update(wanted)
-    keep_model(folder, record)  # before it comes: what there is of it when this breaks off can be taken back
+    remember("models", folder, record)  # before it comes: what there is of it when this breaks off can be taken back
     bring(folder, lacking, record, how)
     kept = {file.path for file in files}
     remove_files(folder, record, [path for path in record["ours"] if path not in kept])
     record["ours"] = [path for path in record["ours"] if path in kept]
-    keep_model(folder, record)
+    remember("models", folder, record)
 
 
 def is_in_place(folder: str, file: ListedFile, record: dict[str, Any]) -> bool:
@@ -113,7 +79,7 @@ def is_in_place(folder: str, file: ListedFile, record: dict[str, Any]) -> bool:
     if is_file(path, file):
         return True
     if file.path not in record["ours"]:
-        raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")
+        raise another_file(path)
     return False
 
 
@@ -126,28 +92,20 @@ def bring(folder: str, files: list[ListedFile], record: dict[str, Any], how: Sta
     with waiting("model files"):
         for file in files:
             part = part_of(folder, file)
-            for at in fetched(part, file, record, how.get("secret")):
+            for at in brought(hub_path(record, file), part, file, how.get("secret")):
                 doing(f"model files: {pace.at(done + at)}")
-            if not is_file(part, file):
-                remove(part)
-                raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{file.path} came with another hash or size.")
             record["ours"] = sorted({*record["ours"], file.path})
-            keep_model(folder, record)  # before it is there: a file in place is ours also after a crash
+            remember("models", folder, record)  # before it is there: a file in place is ours also after a crash
             move(part, f"{folder}/{file.path}")
             record["marks"][file.path] = mark_of(f"{folder}/{file.path}")
-            keep_model(folder, record)
+            remember("models", folder, record)
             done += file.size
 
 
-def fetched(part: str, file: ListedFile, record: dict[str, Any], token: str | None) -> Iterator[int]:
-    """Appends to the part until it is all there, and tells how much is."""
-    if record["source"].startswith(("https://", "http://")):
-        path = urllib.parse.quote(file.path)
-        yield from downloaded(f"{record['source']}/resolve/{record['revision']}/{path}", part, file.size, token)
-        return
-    with opened(f"{record['source']}/{file.path}") as here:
-        here.seek(size_of(part))
-        yield from written(part, here, file.size)
+def hub_path(record: dict[str, Any], file: ListedFile) -> str:
+    if record["source"].startswith("/"):
+        return f"{record['source']}/{file.path}"
+    return f"{record['source']}/resolve/{record['revision']}/{urllib.parse.quote(file.path)}"
 
 
 def remove_files(folder: str, record: dict[str, Any], paths: list[str]) -> None:

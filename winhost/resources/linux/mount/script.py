@@ -1,13 +1,6 @@
 # key {path: text}   state {uuid: text | null, filesystem: text | null, options: text | null, mounted: bool}
 from __future__ import annotations
 
-import os
-import re
-import stat
-import time
-from contextlib import suppress
-from pathlib import Path
-
 from winhost.agent.linux_head import *
 
 MOUNT_UNITS = "/etc/systemd/system"
@@ -140,10 +133,10 @@ def make_mount_point(path: str) -> None:
     """An empty folder: what is in one would vanish behind the mount."""
     try:
         with folder_of(path + "/x") as (folder, _):
-            if os.listdir(folder):  # noqa: PTH208 - it is open
+            if os.listdir(folder):
                 raise wrong_place(f"{path} is not empty; the mount would hide what is in it.")
     except FileNotFoundError:
-        remember("mount", path, {"made": True})
+        remember("made", f"mount {path}", {"name": path})
         with folder_of(path + "/x", make=True):
             return
 
@@ -158,11 +151,8 @@ def write_mount(path: str, wanted: State) -> None:
 
 
 def await_uuid(uuid: str) -> None:
-    over = time.monotonic() + APPEARS
-    while not Path(f"{BY_UUID}/{uuid}").exists():
-        if time.monotonic() > over:
-            raise wrong_place(f"No file system here has the UUID {uuid}.")
-        time.sleep(0.2)
+    if said_until(lambda: "" if Path(f"{BY_UUID}/{uuid}").exists() else uuid, APPEARS, 0.2):
+        raise wrong_place(f"No file system here has the UUID {uuid}.")
 
 
 def unmount(path: str, how: State, for_good: bool) -> None:
@@ -178,11 +168,11 @@ def unmount(path: str, how: State, for_good: bool) -> None:
     run("systemctl", "disable", "--quiet", "--", unit)
     if not for_good:
         return
-    if remembered("mount", path):
+    if remembered("made", f"mount {path}"):
         with suppress(OSError), folder_of(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
         remove_folders_above(path)
-        forget("mount", path)
+        forget("made", f"mount {path}")
     # Last: as long as it is there, whoever goes on after a crash takes the rest away, too.
     remove(f"{MOUNT_UNITS}/{unit}")
     must("systemctl", "daemon-reload")

@@ -1,16 +1,9 @@
 # key {folder: text}   state {source: text | null, files: [text] | null, command: [text] | null}
 from __future__ import annotations
 
-import grp
-import json
-import shutil
-from contextlib import suppress
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 GROUP_OF_ENGINES = "winhost-engines"
-PACKED = KEPT + "/packed"
 PACKERS = ("docker", "podman", "systemd-run")
 PACKING_SECONDS = 3600
 IS_PACKED: State = {"source": None, "files": None, "command": None}
@@ -48,11 +41,7 @@ def is_as_packed(folder: str, line: str, record: dict[str, Any]) -> bool:
 def packed_record(folder: str) -> dict[str, Any]:
     """marks: of each file as it was packed, by its line."""
     nothing = {"folder": folder, **IS_PACKED, "marks": {}}
-    return {**nothing, **(read_record(record_of_packed(folder)) or {})}
-
-
-def record_of_packed(folder: str) -> str:
-    return f"{PACKED}/{folder.rpartition('/')[2]}.json"
+    return {**nothing, **(remembered("packed", folder) or {})}
 
 
 @changes("PackedModel", "source", "files", "command")
@@ -72,7 +61,7 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
     lacking = [packed_file(line) for line in wanted["files"] if line not in known]
     gone = [packed_file(line).path for line in record["files"] or () if line not in wanted["files"]]
     record.update(wanted)
-    put(record_of_packed(folder), json.dumps(record), 0o600)  # before it is there
+    remember("packed", folder, record)  # before it is there
     for name in gone:
         remove(f"{folder}/{name}")
     if lacking:
@@ -84,7 +73,7 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
     for each in lacking:
         check_packed(f"{folder}/{each.path}", each)
     record["marks"] = {line: mark_of(f"{folder}/{packed_file(line).path}") for line in wanted["files"]}
-    put(record_of_packed(folder), json.dumps(record), 0o600)
+    remember("packed", folder, record)
 
 
 def pack_weights(command: list[str], within: float) -> None:
@@ -122,4 +111,4 @@ def remove_packed(folder: str, record: dict[str, Any]) -> None:
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
     remove_folders_above(folder)
-    remove(record_of_packed(folder))
+    forget("packed", folder)

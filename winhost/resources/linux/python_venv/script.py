@@ -2,21 +2,10 @@
 from __future__ import annotations
 
 import configparser
-import json
-import re
-import shutil
-import stat
 import zipfile
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
 from winhost.agent.linux_head import *
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-VENVS = KEPT + "/venvs"
 VENV_FOLDER = r"/opt/winhost/python-[0-9a-f]{16}"
 MADE_OF = "winhost.json"  # in the environment itself, written last
 VENV_SECONDS = 1800
@@ -40,7 +29,7 @@ def python_venvs(key: Key | None) -> Found:
 
 
 def venv_state(folder: str) -> State:
-    if status(venv_record(folder)) is None:
+    if remembered("venvs", folder) is None:
         return dict(NOT_MADE)
     if status(f"{folder}/{MADE_OF}") is None:
         return {**NOT_MADE, "wheels": []}
@@ -48,15 +37,10 @@ def venv_state(folder: str) -> State:
     return {name: found[name] for name in NOT_MADE}
 
 
-def venv_record(folder: str) -> str:
-    """That it is ours."""
-    return f"{VENVS}/{folder[-16:]}.json"
-
-
 @changes("PythonVenv", "python", "wheels", "source")
 def change_python_venv(key: Key, desired: State, how: State) -> None:
     folder = matching(VENV_FOLDER, key["folder"], "a folder as /opt/winhost/python-HASH")
-    ours = status(venv_record(folder)) is not None
+    ours = remembered("venvs", folder) is not None
     if "wheels" in desired and desired["wheels"] is None:
         remove_venv(folder)
         return
@@ -67,7 +51,7 @@ def change_python_venv(key: Key, desired: State, how: State) -> None:
         raise bad_request("It takes a version of Python, and wheels.")
     if status(folder) is not None and not ours:
         raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{folder} is there, and winhost did not make it.")
-    put(venv_record(folder), json.dumps({"folder": folder}), 0o600)  # before it is there
+    remember("venvs", folder, {"folder": folder})  # before it is there
     with waiting("a Python environment is made"):
         make_venv(folder, {**wanted, "source": source}, wheels, seconds(how, VENV_SECONDS))
 
@@ -113,19 +97,17 @@ def begin_venv(making: str, version: str) -> str:
     return site
 
 
-@contextmanager
-def brought_wheel(making: str, wheel: ListedFile, source: str) -> Iterator[BinaryIO]:
+def brought_wheel(making: str, wheel: ListedFile, source: str) -> ContextManager[BinaryIO]:
     """Opened, with the right hash."""
     path = f"{source}/{wheel.path}"
     if not source.startswith("/"):
         path = making + WHEEL
         check_room(making, wheel.size)
-        for _ in downloaded(f"{source}/{wheel.path}", path, wheel.size, None):
+        for _ in brought(f"{source}/{wheel.path}", path, wheel, None):
             pass
-    with opened(path) as file:
-        if f"sha256:{sha256_of(file)}" != wheel.hash:
-            raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{wheel.path} has another SHA-256.")
-        yield file
+    elif not is_file(path, wheel):
+        raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{path} has another hash or size.")
+    return opened(path)
 
 
 def unpack_wheel(archive: zipfile.ZipFile, path: str, making: str, site: str) -> None:
@@ -179,4 +161,4 @@ def remove_venv(folder: str) -> None:
         with suppress(FileNotFoundError):
             shutil.rmtree(each)
     remove_folders_above(folder)
-    remove(venv_record(folder))
+    forget("venvs", folder)

@@ -1,10 +1,6 @@
 # key {path: text}   state {source: text | null, sha256: text | null, bytes: int | null}
 from __future__ import annotations
 
-import json
-import os
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 K3S_PROGRAM = "/usr/local/bin/k3s"
@@ -33,11 +29,7 @@ def release_file(path: str) -> State:
 
 def release_record(path: str) -> dict[str, Any]:
     """The file that winhost brought."""
-    return read_record(release_record_of(path)) or {"path": path, "source": None, "sha256": None}
-
-
-def release_record_of(path: str) -> str:
-    return record_path("releases", path)
+    return remembered("releases", path) or {"path": path, "source": None, "sha256": None}
 
 
 @changes("ReleaseFile", "source", "sha256", "bytes")
@@ -48,15 +40,15 @@ def change_release_file(key: Key, desired: State, how: State) -> None:
         if before["source"] is not None and before["sha256"] is not None:
             remove(path)
         remove(part_of_release(path))
-        remove(release_record_of(path))
+        forget("releases", path)
         return
     after = {**before, **desired}
     if before["sha256"] is not None and before["source"] is None and before["sha256"] != after["sha256"]:
-        raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")
+        raise another_file(path)
     if not (after["source"] and after["sha256"] and after["bytes"]):
         raise bad_request("A file has a source, a SHA-256 and a size.")
     # Before it comes: what there is of it when this breaks off can be taken back.
-    put(release_record_of(path), json.dumps({"path": path, **{name: after[name] for name in ("source", "sha256")}}))
+    remember("releases", path, {"path": path, **{name: after[name] for name in ("source", "sha256")}})
     if before["sha256"] != after["sha256"]:
         bring_release(path, after)
 
@@ -70,21 +62,8 @@ def bring_release(path: str, after: State) -> None:
     check_room(path, after["bytes"] - size_of(part))
     pace = Pace(after["bytes"])
     with waiting(name):
-        for at in release_pieces(part, after):
+        for at in brought(after["source"], part, ListedFile(f"sha256:{after['sha256']}", after["bytes"], name), None):
             doing(f"{name}: {pace.at(at)}")
     with opened(part) as file:
-        digest = sha256_of(file)
         os.fchmod(file.fileno(), 0o755 if path == K3S_PROGRAM else 0o644)
-    if digest != after["sha256"]:
-        remove(part)
-        raise AgentFault("Winhost.NotThisFile", "InvalidData", f"{name} came with another hash or size.")
     move(part, path)
-
-
-def release_pieces(part: str, after: State) -> Any:
-    if after["source"].startswith(("https://", "http://")):
-        yield from downloaded(after["source"], part, after["bytes"], None)
-        return
-    with opened(after["source"]) as here:
-        here.seek(size_of(part))
-        yield from written(part, here, after["bytes"])

@@ -1,9 +1,6 @@
 # key {path: text}   state {secret: text | null}
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from winhost.agent.linux_head import *
 
 HOLDS = r"/etc/rancher/k3s/join-token"
@@ -20,42 +17,30 @@ def secret_path(path: str) -> str:
 
 
 def secret_file(path: str) -> str | None:
-    kept = read_record(secret_record_of(path))
+    kept = remembered("secrets", path)
     if kept is None:
         return None
     if kept["mark"] is None:
         return str(kept["secret"]) + ", begun"
-    return kept["secret"] if kept["mark"] == secret_mark(path) else None
-
-
-def secret_mark(path: str) -> list[int] | None:
-    """A mark by which a file is recognized without reading it."""
-    found = status(path)
-    return None if found is None else [found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode]
-
-
-def secret_record_of(path: str) -> str:
-    return record_path("secrets", path)
-
-
-def keep_secret(path: str, **more: Any) -> None:
-    put(secret_record_of(path), json.dumps({"path": path, **more}), 0o600)
+    return kept["secret"] if kept["mark"] == mark_of(path) else None
 
 
 @changes("SecretFile", "secret")
 def change_secret_file(key: Key, desired: State, how: State) -> None:
     path = secret_path(key["path"])
-    ours = status(secret_record_of(path)) is not None
+    ours = remembered("secrets", path) is not None
     if desired["secret"] is None:
         if ours:
             remove(path)
-        remove(secret_record_of(path))
+        forget("secrets", path)
         return
     secret = how.get("secret")
     if not isinstance(secret, str) or not secret.strip():
         raise bad_request("The secret is not there.")
     if status(path) is not None and not ours:
-        raise AgentFault("Winhost.NotOurs", "ResourceExists", f"{path} is another file, which winhost did not write.")
-    keep_secret(path, secret=desired["secret"], mark=None)  # before it is there: a crash leaves a file that is ours
+        raise another_file(path)
+    remember(
+        "secrets", path, {"path": path, "secret": desired["secret"], "mark": None}
+    )  # before it is there: a crash leaves a file that is ours
     put(path, secret.strip() + "\n", 0o600)
-    keep_secret(path, secret=desired["secret"], mark=secret_mark(path))
+    remember("secrets", path, {"path": path, "secret": desired["secret"], "mark": mark_of(path)})

@@ -1,9 +1,6 @@
 # key {}   state {ready: bool}
 from __future__ import annotations
 
-import json
-import time
-
 from winhost.agent.linux_head import *
 
 SERVING_FILE = "/etc/winhost/serving.json"
@@ -14,7 +11,7 @@ LONGEST_READY = 1800.0
 def serving_ready(key: Key | None) -> Found:
     if status(SERVING_FILE) is None:
         raise NotThereYet("LinuxFile")
-    yield {}, {"ready": endpoint_serves()[0]}
+    yield {}, {"ready": not endpoint_lacks()}
 
 
 def serving_file() -> State:
@@ -27,8 +24,8 @@ def serving_file() -> State:
         raise wrong_place(f"{SERVING_FILE} is not as winhost writes it.") from None
 
 
-def endpoint_serves() -> tuple[bool, str]:
-    """Tell whether every model answered a completion, and what was said instead."""
+def endpoint_lacks() -> str:
+    """Tell what /ready says instead of a completion of every model; empty where each answered."""
     told = serving_file()
     host: str = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(told["host"]), str(told["host"]))  # noqa: S104 - compared, not bound
     return asked_ready(host, told["port"], told["tls"])
@@ -37,16 +34,21 @@ def endpoint_serves() -> tuple[bool, str]:
 @changes("ServingReady", "ready")
 def await_endpoint(key: Key, desired: State, how: State) -> None:
     limit = float(how.get("within") or LONGEST_READY)
-    over = time.monotonic() + limit
     with waiting(f"waiting for a completion of each model, for up to {limit:.0f} s"):
-        while True:
-            ready, said = endpoint_serves()
-            if ready:
-                return
-            failed = [unit for unit in serving_file()["units"] if run("systemctl", "is-failed", "--", unit).code == 0]
-            if failed or time.monotonic() > over:
-                why = f"{', '.join(failed)} failed" if failed else "its models do not answer"
-                message = f"The endpoint does not serve: {why}. /ready says: {said[:500]}."
-                message = f"{message} Next: winhost serve status HOST"
-                raise AgentFault("Winhost.NotServing", "ObjectNotFound", message)
-            time.sleep(2)
+        said = said_until(endpoint_or_failure, limit)
+    if said:
+        raise not_serving("its models do not answer", said)
+
+
+def endpoint_or_failure() -> str:
+    """Raises AgentFault as soon as an engine has failed: it will not answer any more."""
+    said = endpoint_lacks()
+    failed = [unit for unit in serving_file()["units"] if said and run("systemctl", "is-failed", "--", unit).code == 0]
+    if failed:
+        raise not_serving(f"{', '.join(failed)} failed", said)
+    return said
+
+
+def not_serving(why: str, said: str) -> AgentFault:
+    message = f"The endpoint does not serve: {why}. /ready says: {said[:500]}. Next: winhost serve status HOST"
+    return AgentFault("Winhost.NotServing", "ObjectNotFound", message)

@@ -1,10 +1,6 @@
 # key {}   state {count: int, needed_high: bytes | null, needed_low: bytes | null, loaded: bool, unplaced: int}
 from __future__ import annotations
 
-import re
-import time
-from functools import partial
-
 from winhost.agent.linux_head import *
 
 # pci-hyperv.c, hv_pci_allocate_bridge_windows
@@ -56,26 +52,19 @@ def await_gpus(key: Key, desired: State, how: State) -> None:
     if desired.get("loaded", True) is not True or desired.get("unplaced", 0) != 0:
         raise bad_request("A driver is waited for until it runs, and BARs until each has its address.")
     limit = min(float(how.get("within") or LONGEST), LONGEST)
-    over = time.monotonic() + limit
     with waiting(f"waiting for the driver and its GPUs, for up to {limit:.0f} s"):
-        while found := differing(desired):
-            if time.monotonic() >= over:
-                said = "; ".join(COMPLAINT.findall(kernel_log())[-3:]) or "its kernel says nothing of them"
-                message = f"{what_lacks(found, desired)}: {said}"
-                raise AgentFault("Winhost.GpusMissing", "ObjectNotFound", message[:2000])
-            time.sleep(max(0.0, min(2.0, over - time.monotonic())))
+        lacks = said_until(lambda: what_lacks(desired), limit)
+    if lacks:
+        said = "; ".join(COMPLAINT.findall(kernel_log())[-3:]) or "its kernel says nothing of them"
+        raise AgentFault("Winhost.GpusMissing", "ObjectNotFound", f"{lacks}: {said}"[:2000])
 
 
-def differing(desired: State) -> State:
-    """The present values of properties that differ from the desired ones."""
+def what_lacks(desired: State) -> str:
     now = {each: NOW[each]() for each in desired}
-    return {each: found for each, found in now.items() if found != desired[each]}
-
-
-def what_lacks(found: State, desired: State) -> str:
     lacks = {
         "count": "nvidia-smi shows {} GPUs, not {}",
         "loaded": "there is no /proc/driver/nvidia/version, because NVIDIA's kernel module does not run",
         "unplaced": "{} BARs of the GPUs have no address",
     }
-    return " and ".join(lacks[each].format(found[each], desired[each]) for each in lacks if each in found)
+    differ = (each for each in lacks if each in desired and now[each] != desired[each])
+    return " and ".join(lacks[each].format(now[each], desired[each]) for each in differ)

@@ -1,9 +1,6 @@
 # key {}   state {key: text | null, next: text | null, prepared: bool}
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from winhost.agent.linux_head import *
 
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"

@@ -1,13 +1,6 @@
 # key {user: text, key: text}   state {present: bool, options: text | null, comment: text | null}
 from __future__ import annotations
 
-import base64
-import os
-import re
-import stat
-from contextlib import suppress
-from typing import NamedTuple
-
 from winhost.agent.linux_head import *
 
 KEY_KINDS = (
@@ -116,10 +109,10 @@ def refuse_unread(account: LocalUser) -> None:
         places = next((line.split()[1:] for line in told if line.startswith("authorizedkeysfile ")), [])
         tokens = {"%h": account.home, "%u": account.name, "%U": str(account.uid), "%%": "%"}
         meant = [re.sub("%.", lambda found: tokens.get(found[0], found[0]), each) for each in places]
-        if keys_file(account) not in [os.path.realpath(os.path.join(account.home, each)) for each in meant]:  # noqa: PTH118
+        if keys_file(account) not in [os.path.realpath(os.path.join(account.home, each)) for each in meant]:
             raise wrong_place("sshd looks for keys of {} in {}.".format(account.name, ", ".join(meant) or "no file"))
     file = keys_file(account)
-    if not os.path.isdir(account.home):  # noqa: PTH112
+    if not os.path.isdir(account.home):
         raise wrong_place(f"{account.name} has no home for them: there is no folder {account.home}.")
     for path in (os.path.realpath(account.home), file.rpartition("/")[0], file):
         found = status(path)
@@ -133,16 +126,16 @@ def write_keys(account: LocalUser, text: str) -> None:
     """Removes what was made for keys of ours, where nothing else has come into it."""
     file = keys_file(account)
     folder, found = file.rpartition("/")[0], status(file)
-    made = remembered("ssh-keys", file) or {"file": found is None, "folder": status(folder) is None}
+    made = remembered("made", f"keys {file}") or {"file": found is None, "folder": status(folder) is None}
     if not text and made["file"]:
         remove(file)
         with suppress(OSError), folder_of(folder) as (above, name):
             if made["folder"]:
                 os.rmdir(name, dir_fd=above)
-        forget("ssh-keys", file)
+        forget("made", f"keys {file}")
         return
     if found is None:
-        remember("ssh-keys", file, made)
+        remember("made", f"keys {file}", made)
         make_folder(folder, account)
     mode = 0o600 if found is None else stat.S_IMODE(found.st_mode)
     with folder_of(folder) as (above, name):

@@ -1,36 +1,55 @@
-"""The objects that winhost put into the cluster of a Linux that is its server."""
+"""A Linux as a node of its cluster, and what winhost put into that."""
 
 from collections.abc import Mapping
 
 from winhost.core.answers import Json
 from winhost.core.rules import NotRestored, UndoRule
-from winhost.resources.base import ResourceType, State, resource
-from winhost.resources.shared import ACCESS, DISTROS
-from winhost.resources.values import Value, or_nothing, secret_reference, text
-
-NO_OBJECTS: Mapping[str, Json] = {"text": None, "serves": False, "token": None}
-_ONLY_AWAITED = NotRestored("serves", False, "it is only waited for")
-SERVES = Value("true: what serves is only waited for", lambda value: value is True)
+from winhost.resources.base import State, resource
+from winhost.resources.shared import ONLY_AWAITED, LinuxType
+from winhost.resources.values import AWAITED, or_nothing, secret_reference, text
 
 
 @resource(
-    ResourceType(
+    LinuxType(
+        "ClusterNode",
+        title="nodes of a cluster",
+        order=61,
+        key=("node",),
+        sets={"ready": AWAITED},
+        after=("SystemdUnit", "ReleaseFile", "SecretFile"),
+        lasts=lambda change: 900,
+        undo=ONLY_AWAITED,
+    )
+)
+class ClusterNode(State):
+    """The node's state, as the API server tells the kubelet of this machine. ready: pods can be scheduled on it.
+    Setting it waits until it is, and changes nothing.
+    """
+
+    ready: bool
+
+
+NO_OBJECTS: Mapping[str, Json] = {"text": None, "serves": False, "token": None}
+
+
+@resource(
+    LinuxType(
         "ClusterObjects",
         title="what is in a cluster",
         order=85,
         key=("name",),
         sets={
             "text": or_nothing(text(r"(?s)\{.*\}\n", "a List of manifests, in JSON")),
-            "serves": SERVES,
+            "serves": AWAITED,
             "token": or_nothing(secret_reference("a token of the hub")),
         },
         after=("ClusterNode",),
-        requires=ACCESS,
         absent=NO_OBJECTS,
-        within=DISTROS,
         credential="token",
         lasts=lambda change: 6 * 3600,
-        undo=UndoRule(remove_if_created={"text": None}, not_restored=(_ONLY_AWAITED,)),
+        undo=UndoRule(
+            remove_if_created={"text": None}, not_restored=(NotRestored("serves", False, "it is only waited for"),)
+        ),
     )
 )
 class ClusterObjects(State):

@@ -1,9 +1,43 @@
-"""Sets of packages on a Linux, installed and taken back in one transaction each."""
+"""Packages of a Linux, one by one and in sets, and where they come from."""
 
 from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
-from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
-from winhost.resources.shared import ACCESS, DISTROS, DUE_NO_MORE, SPEC, UNITS
-from winhost.resources.values import DONE, FLAG, Value
+from winhost.resources.base import NOT_TOLD, State, resource
+from winhost.resources.shared import DUE_NO_MORE, PACKAGES, SPEC, UNITS, LinuxType
+from winhost.resources.values import DONE, FLAG, Value, or_nothing, text
+
+
+@resource(
+    LinuxType(
+        "AptSource",
+        title="package sources in Linux",
+        order=40,
+        key=("name",),
+        sets={
+            "present": FLAG,
+            "uri": or_nothing(text(r"(https?://|file:/)[!-~]+", "the address of a repository")),
+            "suite": or_nothing(text(r"[A-Za-z0-9/][A-Za-z0-9/._-]*", "a suite")),
+            "components": Value("a list of words", lambda value: isinstance(value, list | tuple)),
+            "key": or_nothing(text(r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n[\n -~]*", "an armoured public key")),
+            "key_sha256": or_nothing(text(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")),
+        },
+        rests=(PACKAGES,),
+        # Its parts cannot stand at `null` while it is there.
+        undo=UndoRule(remove_if_created={"present": False}, unless_changed=True),
+    )
+)
+class AptSource(State):
+    """A source of packages that winhost writes (`winhost-<name>.sources`), and the key that signs it.
+
+    A change comes with the key's text and its SHA-256, and is taken back by itself where apt cannot read the source.
+    """
+
+    present: bool
+    uri: str | None
+    suite: str | None
+    components: tuple[str, ...]
+    key: str | None
+    key_sha256: str | None
+
 
 MODULES = "linux-modules-nvidia-"  # how a set begins that brings NVIDIA's driver
 _ITS_DRIVER = Condition("packages", of="key", starts_with=MODULES)
@@ -11,7 +45,7 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
 
 
 @resource(
-    ResourceType(
+    LinuxType(
         "AptPackages",
         title="sets of packages",
         order=55,
@@ -26,7 +60,6 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
             "restart_due": DONE,
         },
         after=("AptSource", "LinuxFile"),
-        requires=ACCESS,
         restarts=True,
         asks=("packages", "restart"),
         risks=(
@@ -35,7 +68,6 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
             ConsentRule("restart", (_ITS_DRIVER, Condition("restart_due", of="desired"))),
         ),
         rests=(UNITS, SPEC),
-        within=DISTROS,
         lasts=lambda change: 1800,
         undo=UndoRule(
             keep_if=(
@@ -71,3 +103,36 @@ class AptPackages(State):
     to_remove: tuple[str, ...]
     needed_by: tuple[str, ...]
     restart_due: bool = NOT_TOLD
+
+
+@resource(
+    LinuxType(
+        "DebianPackage",
+        title="packages in Linux",
+        order=50,
+        key=("package",),
+        sets={
+            "version": or_nothing(text(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*", "a version, as apt writes it")),
+            "held": FLAG,
+        },
+        after=("AptSource", "LinuxFile"),
+        rests=(UNITS, SPEC),
+        undo=UndoRule(
+            keep_if=(
+                KeepIf(
+                    (Condition("needed_by", gained=True), Condition("version", of="before", one_of=(None,))),
+                    "{needed_by} needs it now",
+                ),
+            )
+        ),
+    )
+)
+class DebianPackage(State):
+    """version: exactly this one, or null where it is not installed; taken away only where winhost installed it.
+
+    held: upgrades leave it alone; needed_by: installed packages that depend on it.
+    """
+
+    version: str | None
+    held: bool
+    needed_by: tuple[str, ...]

@@ -1,0 +1,166 @@
+"""Users and groups of a Linux, and the keys of its SSH."""
+
+from winhost.core.answers import Json
+from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule
+from winhost.resources.base import State, resource
+from winhost.resources.shared import LinuxType
+from winhost.resources.values import FLAG, Value, or_nothing, text
+
+
+def _sorted_names(value: Json) -> bool:
+    texts = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    return texts and list(value) == sorted(set(value))
+
+
+def _made_anew(what: str) -> KeepIf:
+    was_not = Condition("there", of="before", one_of=(False,))
+    is_theirs = (Condition("there", one_of=(True,)), Condition("ours", one_of=(False,)))
+    return KeepIf((was_not, *is_theirs), f"it is not the {what} that winhost made any more")
+
+
+@resource(
+    LinuxType(
+        "LinuxGroup",
+        title="groups in Linux",
+        order=37,
+        key=("group",),
+        sets={"there": FLAG, "system": FLAG},
+        absent={"there": False, "system": False, "ours": False, "gid": None, "members": []},
+        undo=UndoRule(
+            keep_if=(
+                _made_anew("group"),
+                KeepIf(
+                    (Condition("members", gained=True), Condition("there", of="before", one_of=(False,))),
+                    "{members} belongs to it now",
+                ),
+            ),
+            remove_if_created={"there": False, "system": False},
+        ),
+    )
+)
+class LinuxGroup(State):
+    """A group of the machine's own files. system: it has, or is to have, a number below 1000; ours: winhost made it;
+    members: users, also those whose first group it is. Who is in it is a property of `LinuxUser`.
+    """
+
+    there: bool
+    system: bool
+    ours: bool
+    gid: int | None
+    members: tuple[str, ...]
+
+
+_NAMES = Value("a list of groups, each once and in order", _sorted_names)
+
+
+@resource(
+    LinuxType(
+        "LinuxUser",
+        title="users in Linux",
+        order=38,
+        key=("user",),
+        sets={
+            "there": FLAG,
+            "system": FLAG,
+            "home": or_nothing(text(r"/[^:\0\n]*", "a folder")),
+            "shell": or_nothing(text(r"/[^:\0\n]+", "a program")),
+            "groups": or_nothing(_NAMES),
+            "expires": or_nothing(text(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day, as 2026-12-31")),
+        },
+        after=("LinuxGroup", "AptPackages", "DebianPackage"),
+        absent={
+            "there": False,
+            "system": False,
+            "ours": False,
+            **dict.fromkeys(("uid", "home", "shell", "groups", "expires")),
+        },
+        asks=("network",),
+        # Who is there may be who winhost logs on as; who is made or taken away is not.
+        risks=(ConsentRule("network", unless=(Condition("there", of="before", one_of=(True, False)),)),),
+        rests=(Rests("SshKey", on=("user",), unless=("present", (False,))),),
+        undo=UndoRule(
+            keep_if=(_made_anew("user"),),
+            remove_if_created={
+                "there": False,
+                "system": False,
+                **dict.fromkeys(("home", "shell", "groups", "expires")),
+            },
+            unless_changed=True,
+            whole=True,
+        ),
+    )
+)
+class LinuxUser(State):
+    """A user of the machine's own files, who gets no password. Where there is none, what it would have is null.
+
+    system: a number below 1000 and no home made; ours: winhost made it; groups: those besides its first, which has its
+    name; expires: the day from which on it cannot log on, as `usermod --expiredate` has it.
+    """
+
+    there: bool
+    system: bool
+    ours: bool
+    uid: int | None
+    home: str | None
+    shell: str | None
+    groups: tuple[str, ...] | None
+    expires: str | None
+
+
+@resource(
+    LinuxType(
+        "SshKey",
+        title="SSH keys in Linux",
+        order=39,
+        key=("user", "key"),
+        sets={
+            "present": FLAG,
+            "options": or_nothing(text(r"[!-~]([ -~]*[!-~])?", "options, as in authorized_keys")),
+            "comment": or_nothing(text(r"\S(.*\S)?", "one line")),
+        },
+        after=("LinuxUser",),
+        absent={"present": False, "options": None, "comment": None},
+        asks=("network",),
+        # The key that goes, or gets other options, may be winhost's own.
+        risks=(
+            ConsentRule("network", (Condition("present", of="before", one_of=(True,)),)),
+            ConsentRule("network", unless=(Condition("present", of="before", one_of=(True, False)),)),
+        ),
+        undo=UndoRule(remove_if_created={"present": False}, unless_changed=True, whole=True),
+    )
+)
+class SshKey(State):
+    """A line of a user's `~/.ssh/authorized_keys`, by its key without options and comment (`ssh-ed25519 AAAA...`).
+
+    The other lines stay as they are, byte for byte. A file that sshd would not read is refused: not this one, or one
+    that others may write to (`StrictModes`).
+    """
+
+    present: bool
+    options: str | None
+    comment: str | None
+
+
+@resource(
+    LinuxType(
+        "SshHostKey",
+        title="the SSH host key of Linux",
+        order=31,
+        sets={
+            "prepared": FLAG,
+            "key": text(r"ssh-ed25519 [A-Za-z0-9+/]{68}", "an ed25519 key, without a name"),
+        },
+        # Whoever is to know the machine by the new key knows it before it is shown.
+        after=("VmSeed", "LinuxFile"),
+        # The old one was on a CD. What replaced it stays with the machine that made it.
+        undo=UndoRule(gone_if=((Condition(),),)),
+    )
+)
+class SshHostKey(State):
+    """The ed25519 key of sshd, and the one that replaces it. key: public; null where there is none. next: public, of a
+    pair that the machine has made and does not use yet; prepared: there is one. A key that is set must be the next one.
+    """
+
+    key: str | None
+    next: str | None
+    prepared: bool

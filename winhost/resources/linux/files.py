@@ -1,0 +1,209 @@
+"""Files, folders and disks of a Linux."""
+
+import re
+from collections.abc import Mapping
+
+from winhost.core.answers import Json
+from winhost.core.rules import ConsentRule, UndoRule
+from winhost.core.steps import Change
+from winhost.resources.base import State, resource
+from winhost.resources.shared import OF_A_NODE, ON_FILES_OF_SSH, PACKAGES, PLAIN_HTTP, UNITS, LinuxType
+from winhost.resources.values import FLAG, SHA256_OR_NOTHING, UUID, Value, one_of, or_nothing, secret_reference, text
+
+
+@resource(
+    LinuxType(
+        "LinuxFile",
+        title="files in Linux",
+        order=30,
+        key=("path",),
+        sets={
+            "text": or_nothing(text(r"(?s).*", "text")),
+            "link": or_nothing(text(r"[^\0]+", "where a link leads")),
+            "mode": or_nothing(text(r"0[0-7]{3}", "a mode, as 0644")),
+            "owner": or_nothing(text(r"[^:]+:[^:]+", "an owner, as root:root")),
+        },
+        after=("LinuxFolder", "PythonVenv"),  # a unit that runs is restarted where its file changes, with what it names
+        asks=("network",),
+        risks=(*ON_FILES_OF_SSH, PLAIN_HTTP, OF_A_NODE),
+        lasts=lambda change: 900 if change.key["path"] == "/etc/cloud/cloud-init.disabled" else 0,  # waits for its end
+        rests=(PACKAGES, UNITS),
+        # Without its text there is no mode to put back.
+        undo=UndoRule(whole=True),
+    )
+)
+class LinuxFile(State):
+    """A file by its path, of those that winhost writes; all null where there is none.
+
+    link: where it leads, if it is a symbolic link. No link is followed, and a change that replaces one sets `link:
+    null`. A new text is judged by the program that will read it, before it takes the place of the old one: files of
+    sshd, sudo, netplan, nftables, systemd and Docker. What decides over SSH access (sshd, sudo, netplan) is undone by
+    the machine itself unless winhost gets in again.
+    """
+
+    text: str | None
+    link: str | None
+    mode: str | None
+    owner: str | None
+
+
+def _texts(value: Json) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and bool(value)
+        and all(re.fullmatch(r"[a-z_]+\.py", name) and isinstance(text, str) for name, text in value.items())
+    )
+
+
+@resource(
+    LinuxType(
+        "LinuxFolder",
+        title="folders of a program in Linux",
+        order=31,
+        key=("path",),
+        sets={
+            "files": or_nothing(Value("texts by the names of files, as name.py", _texts)),
+            "only_root": or_nothing(FLAG),
+        },
+        asks=("network",),
+        risks=(PLAIN_HTTP,),
+        rests=(UNITS,),
+        undo=UndoRule(whole=True),
+    )
+)
+class LinuxFolder(State):
+    """The files of a program of winhost's, all of them at once: nobody ever sees a part of them.
+
+    files: their texts by their names, null where the folder is not there, and unknown where others put something into
+    it; only_root: nobody else can change what is in it.
+    """
+
+    files: Mapping[str, str] | None
+    only_root: bool | None
+
+
+@resource(
+    LinuxType(
+        "SecretFile",
+        title="files with a secret",
+        order=32,
+        key=("path",),
+        sets={"secret": or_nothing(secret_reference("what the file holds"))},
+        absent={"secret": None},
+        credential="secret",
+        undo=UndoRule(remove_if_created={"secret": None}),
+    )
+)
+class SecretFile(State):
+    """A file that root alone reads. secret: the reference by which winhost found what it wrote there, never the secret;
+    null where there is no such file, or another one than winhost wrote, and with `, begun` where that broke off.
+    """
+
+    secret: str | None
+
+
+NO_RELEASE: Mapping[str, Json] = {"source": None, "sha256": None, "bytes": None}
+_SLOWEST = 1_000_000  # bytes a second
+
+
+def _seconds(change: Change) -> float:
+    size = change.desired.get("bytes")
+    return 300 + (size / _SLOWEST if isinstance(size, int) else 0)
+
+
+@resource(
+    LinuxType(
+        "ReleaseFile",
+        title="files of releases",
+        order=31,
+        key=("path",),
+        sets={
+            "source": or_nothing(text(r"https?://[!-~]+|/[^\0]+", "the address of a file, or its path there")),
+            "sha256": SHA256_OR_NOTHING,
+            "bytes": or_nothing(Value("a size in bytes", lambda value: type(value) is int and value > 0)),
+        },
+        absent=NO_RELEASE,
+        lasts=_seconds,
+        undo=UndoRule(remove_if_created={"source": None}),
+    )
+)
+class ReleaseFile(State):
+    """A program or archive by its path, of those that winhost brings: `/usr/local/bin/k3s`, and the images that k3s
+    loads when it starts. source: where winhost took it from, or began to; null where it did not; sha256, bytes: of
+    what is there.
+    """
+
+    source: str | None
+    sha256: str | None
+    bytes: int | None
+
+
+_STAYS = "winhost never wipes a disk; its file system and what is on it stay"
+
+
+@resource(
+    LinuxType(
+        "DataDisk",
+        title="disks for data in Linux",
+        order=27,
+        key=("serial", "size"),
+        sets={
+            "filesystem": one_of("ext4", "xfs"),
+            "label": text(r"[A-Za-z0-9_-]{1,12}", "a label: up to 12 letters, digits, _ and -"),
+            "uuid": UUID,
+        },
+        after=("AptPackages", "DebianPackage"),
+        asks=("data",),
+        risks=(ConsentRule("data"),),
+        lasts=lambda change: 1800,
+        irreversible=lambda change: f"disk {change.key['serial']} of {change.key['size']} bytes: {_STAYS}",
+        undo=UndoRule(never=_STAYS),
+    )
+)
+class DataDisk(State):
+    """A whole disk, by its serial number and its size in bytes: what has no serial number is none.
+
+    disk: its name now, as `nvme1n1`; holds: what is on it; it is formatted only where that is nothing, all of it read
+    again right before. filesystem, label, uuid: as they are, null where there is no file system.
+    """
+
+    disk: str
+    holds: tuple[str, ...]
+    filesystem: str | None
+    label: str | None
+    uuid: str | None
+
+
+@resource(
+    LinuxType(
+        "Mount",
+        title="mounts in Linux",
+        order=28,
+        key=("path",),
+        sets={
+            "uuid": or_nothing(UUID),
+            "filesystem": or_nothing(one_of("ext4", "xfs")),
+            "options": or_nothing(text(r"[A-Za-z0-9_=.:+-]+(,[A-Za-z0-9_=.:+-]+)*", "options, as noatime,ro")),
+            "mounted": FLAG,
+        },
+        after=("DataDisk",),
+        absent={"uuid": None, "filesystem": None, "options": None, "mounted": False},
+        undo=UndoRule(
+            remove_if_created={"uuid": None, "filesystem": None, "options": None, "mounted": False},
+            unless_changed=True,
+            whole=True,
+            transitional_states={"mounted": (False,)},  # a disk that lacks is nobody's change
+        ),
+    )
+)
+class Mount(State):
+    """A file system by its UUID at a folder, by a unit of systemd that winhost wrote: now and with each start.
+
+    options: those besides `nofail`, without which a disk that lacks would hold up the start; mounted: it is there now.
+    All null where winhost wrote no unit. Unmounting leaves the data on the disk, and a folder that was there before.
+    """
+
+    uuid: str | None
+    filesystem: str | None
+    options: str | None
+    mounted: bool

@@ -1,0 +1,177 @@
+"""Models, what serves them, and the endpoint."""
+
+from collections.abc import Mapping
+
+from winhost.core.answers import Json
+from winhost.core.rules import UndoRule
+from winhost.resources.base import State, resource
+from winhost.resources.shared import ONLY_AWAITED, LinuxType
+from winhost.resources.values import (
+    AWAITED,
+    FLAG,
+    lines,
+    or_nothing,
+    seconds_of_download,
+    secret_reference,
+    text,
+    texts,
+)
+
+NO_MODEL: Mapping[str, Json] = {"source": None, "revision": None, "files": None, "token": None}
+_FILE = r"(sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}) ([0-9]{1,15}) (.+)"
+
+
+@resource(
+    LinuxType(
+        "ModelFiles",
+        title="model files",
+        order=80,
+        key=("folder",),
+        sets={
+            "source": or_nothing(text(r"https?://[!-~]+|/[^\0]+", "the address of a model, or a folder there")),
+            "revision": or_nothing(text(r"[0-9a-f]{40}", "a commit: 40 hexadecimal digits")),
+            "files": or_nothing(lines(_FILE, "a list of `sha256:HASH SIZE PATH`")),
+            "token": or_nothing(secret_reference("a token of the hub")),
+        },
+        after=("SystemdUnit", "Mount"),
+        absent=NO_MODEL,
+        credential="token",
+        lasts=lambda change: 600 + seconds_of_download(change.desired.get("files")),
+        undo=UndoRule(remove_if_created={"source": None}),
+    )
+)
+class ModelFiles(State):
+    """A folder of files; files has those that are there as they were checked.
+
+    source: `https://huggingface.co/ORG/NAME`, or a folder on that Linux; revision: the commit; files: `sha256:HASH SIZE
+    PATH`, or `git-sha1:HASH` where the hub tells no SHA-256; token: a secret reference, null while files lack.
+    A file counts as checked while its size and times are what they were then.
+    """
+
+    source: str | None
+    revision: str | None
+    files: tuple[str, ...] | None
+    token: str | None
+
+
+NOT_PACKED: Mapping[str, Json] = {"source": None, "files": None, "command": None}
+
+
+@resource(
+    LinuxType(
+        "PackedModel",
+        title="packed models",
+        order=82,
+        key=("folder",),
+        sets={
+            "source": or_nothing(text(r"/[^\0]+", "a folder there")),
+            "files": or_nothing(lines(r"sha256:[0-9a-f]{64} [0-9]{1,15} [^/\0]+", "a list of `sha256:HASH SIZE NAME`")),
+            "command": or_nothing(texts(r"(?s).+", "a program and its arguments")),
+        },
+        after=("ModelFiles", "PythonVenv", "LinuxFolder", "LinuxFile", "ContainerImage", "CdiSpec"),
+        absent=NOT_PACKED,
+        lasts=lambda change: 3600 + seconds_of_download(change.desired.get("files")),
+        undo=UndoRule(remove_if_created={"source": None}),
+    )
+)
+class PackedModel(State):
+    """`/srv/winhost/models/NAME--packed`, which is winhost's alone. The original stays where it is.
+
+    source: the folder of the original; files: its weights by their hashes, `sha256:HASH SIZE NAME`, those that are
+    there packed; command: docker, podman or systemd-run with the arguments by which the engine's Python packs. A file
+    counts while its size and times are what they were when it was packed.
+    """
+
+    source: str | None
+    files: tuple[str, ...] | None
+    command: tuple[str, ...] | None
+
+
+NO_VENV: Mapping[str, Json] = {"python": None, "wheels": None, "source": None}
+_WHEEL = r"sha256:[0-9a-f]{64} [0-9]{1,15} [A-Za-z0-9._+/-]{1,400}\.whl"
+
+
+@resource(
+    LinuxType(
+        "PythonVenv",
+        title="Python environments",
+        order=82,
+        key=("folder",),
+        sets={
+            "python": or_nothing(text(r"3\.[0-9]{1,2}", "a version of Python, as 3.12")),
+            "wheels": or_nothing(lines(_WHEEL, "a list of `sha256:HASH SIZE PATH.whl`")),
+            "source": or_nothing(text(r"https?://[!-~]+|/[^\0]+", "the address of a server, or a folder there")),
+        },
+        absent=NO_VENV,
+        lasts=lambda change: 1800 + seconds_of_download(change.desired.get("wheels")),
+        undo=UndoRule(remove_if_created={"wheels": None}, transitional_states={"wheels": ([],)}),
+    )
+)
+class PythonVenv(State):
+    """A virtual environment in /opt/winhost/python-HASH. python: the machine's, which it uses; source: the server of
+    the wheels, or a folder of that Linux; wheels: `sha256:HASH SIZE PATH`, of which it was made without pip, and
+    nothing else.
+
+    It is made beside its place and moved there whole; meanwhile, and where that broke off, it has no wheels.
+    """
+
+    python: str | None
+    wheels: tuple[str, ...] | None
+    source: str | None
+
+
+@resource(
+    LinuxType(
+        "EngineUnit",
+        title="units of engines",
+        order=82,
+        key=("unit",),
+        sets={"text": or_nothing(text(r"(?s).+", "the text of a unit")), "enabled": FLAG, "active": FLAG},
+        after=(
+            "ContainerImage",
+            "ModelFiles",
+            "PackedModel",
+            "LinuxGroup",
+            "LinuxFile",
+            "SystemdUnit",
+            "CdiSpec",
+            "FirewallPort",
+        ),
+        absent={"text": None, "enabled": False, "active": False, "failed": False},
+        lasts=lambda change: 3600,
+        undo=UndoRule(whole=True),
+    )
+)
+class EngineUnit(State):
+    """`winhost-engine-NAME.service`, with its text, null where there is none. What has to be there before it starts
+    (the image, the model, its own files) comes before it, and goes after it in a rollback.
+
+    enabled: it starts with the machine; active: the engine runs and answered; failed: it ended badly. A new text
+    restarts what is to be active: by default what is enabled and runs, failed or was not enabled before. Others are
+    started by the gateway when their turn comes. Setting active waits until the unit has started: then the engine
+    answers.
+    """
+
+    text: str | None
+    enabled: bool
+    active: bool
+    failed: bool
+
+
+@resource(
+    LinuxType(
+        "ServingReady",
+        title="the endpoint of the models",
+        order=84,
+        sets={"ready": AWAITED},
+        after=("EngineUnit", "FirewallPort"),
+        lasts=lambda change: 3600,
+        undo=ONLY_AWAITED,
+    )
+)
+class ServingReady(State):
+    """ready: the gateway's /ready says that each model of /etc/winhost/serving.json answered a completion of one token,
+    at most 15 seconds ago. Setting it waits until that is so, and changes nothing.
+    """
+
+    ready: bool
