@@ -1,7 +1,7 @@
 """Packs a model, loads it by vLLM and unpacks it: `python packed_model.py MODEL FOLDER`, by vLLM's Python.
 
-The wheel is on its path. There is no GPU: what torch has of CUDA, and nvCOMP, are stood in for, also in the workers of two
-ranks, by an entry point of vLLM. Prints a line of JSON.
+The wheel is on its path. There is no GPU: what torch has of CUDA, and nvCOMP, are stood in for; in the workers of two
+ranks by an entry point of vLLM. Prints a line of JSON.
 """
 
 import json
