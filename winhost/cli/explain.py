@@ -4,7 +4,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from io import BufferedReader, BytesIO
@@ -14,6 +14,7 @@ from typing import BinaryIO
 import click
 
 from winhost.cli.envelope import show_list, show_results
+from winhost.cli.named_files import STDIN, invite_paste, is_there
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
@@ -35,7 +36,6 @@ from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, 
 from winhost.symptoms.scan import pieces
 from winhost.symptoms.table import said_of, symptoms
 
-STDIN = "-"
 _PATIENCE_S = 3
 _PATH = re.compile(r"[\\/]|\.(?:log|txt|json|out|err|evtx|xml|gz)$", re.IGNORECASE)
 TEXT = "text"
@@ -62,7 +62,9 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     named = named_facts(None, facts_file, "--facts")
     facts = HostFacts(read_facts(named)) if named else None
     asked = len(words) == 1 and words[0] in symptoms()
-    own = of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not _is_file(words[0]) else None
+    own = (
+        of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not is_there(words[0], Path.is_file) else None
+    )
     known = of_symptom(words[0], facts) if asked else own
     answers = [known] if known else list(_diagnoses(words, facts))
     told, shown = [(each.source, Diagnosis.of(each)) for each in answers], iter(answers)
@@ -99,7 +101,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
     """The diagnosis of each file, or of the words together: a shell makes many of one line that was not quoted. Raises
     UsageError: UnknownCode, NoSuchFile.
     """
-    if all(word == STDIN or _is_file(word) for word in words):
+    if all(word == STDIN or is_there(word, Path.is_file) for word in words):
         with watching(reads=True) as watch:
             watch.hosts = len(words)
             for word in words:
@@ -108,7 +110,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
                 yield answer
         return
     text = alone(" ".join(words))
-    answer = diagnosis(pieces(_stream(text)), TEXT, facts)
+    answer = diagnosis(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
     if not answer.found and not answer.unknown_codes and len(words) == 1:
         _refuse_misspelt(words[0])
     yield answer
@@ -117,28 +119,8 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
 def _opened(word: str) -> AbstractContextManager[BinaryIO]:
     if word != STDIN:
         return Path(word).open("rb")
-    if sys.stdin.isatty():
-        say("Paste the text, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
+    invite_paste()
     return nullcontext(sys.stdin.buffer)
-
-
-def _stream(text: str) -> BinaryIO:
-    return BytesIO(text.encode("utf-8", errors="surrogateescape"))
-
-
-def _is_file(word: str) -> bool:
-    return _is(word, Path.is_file)
-
-
-def _is_folder(word: str) -> bool:
-    return _is(word, Path.is_dir)
-
-
-def _is(word: str, kind: Callable[[Path], bool]) -> bool:
-    try:
-        return kind(Path(word))
-    except (OSError, ValueError):  # longer than a name can be
-        return False
 
 
 def _refuse_misspelt(word: str) -> None:
@@ -149,7 +131,7 @@ def _refuse_misspelt(word: str) -> None:
     if _PATH.search(word):
         raise UsageError(
             "NoSuchFile",
-            what=f"cannot read {visible(shown)}: {'it is a folder' if _is_folder(word) else 'no such file'}",
+            what=f"cannot read {visible(shown)}: {'it is a folder' if is_there(word, Path.is_dir) else 'no such file'}",
             meaning="Taken as a message, nothing is known of it either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )

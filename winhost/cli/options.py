@@ -223,9 +223,10 @@ def option(*names: str, **more: Any) -> Any:
     return declared(click.option(*names, **more), usual)
 
 
-def options_object(kind: type[Any], name: str, leave_out: Collection[str] = ()) -> Callable[[F], F]:
+def options_object(kind: type[Any], name: str, leave_out: Collection[str] = (), **other: Any) -> Callable[[F], F]:
     """Hand the arguments of a command that are fields of a dataclass to it as one argument `name`, after adding the
-    options that the fields declare. leave_out: fields whose options are not added.
+    options that the fields declare. leave_out: fields whose options are not added; other: options of this command in
+    place of those that fields declare.
     """
     known = fields(kind)
 
@@ -238,7 +239,7 @@ def options_object(kind: type[Any], name: str, leave_out: Collection[str] = ()) 
         wrapped: Any = with_object
         for each in reversed(known):
             if "option" in each.metadata and each.name not in leave_out:
-                wrapped = each.metadata["option"](wrapped)
+                wrapped = other.get(each.name, each.metadata["option"])(wrapped)
         return cast(F, wrapped)
 
     return decorate

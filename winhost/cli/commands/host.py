@@ -1,12 +1,11 @@
 """Arguments, options and help of `winhost host`."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup
+from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import WholeNumber, at_once_option, fleet_option, yes_option
 from winhost.cli.outputs import answers
 
@@ -39,36 +38,30 @@ def host() -> None:
     "--host-key", metavar="SHA256:…", help="With --linux: the host key that it must show. Default: it is confirmed."
 )
 @fleet_option
-def add(**options: Any) -> int:
+@does("host")
+def add() -> None:
     """Try a host, and add it to fleet.yaml.
 
     Asks for the password and offers to keep it in this computer's keyring; fleet.yaml gets a reference to it, never the
     password. The file is made where there is none, and what stands in it stays as it is. Changes nothing on the host.
     """
-    from winhost.cli.host import add as run
-
-    return run(**options)
 
 
 @host.command(name="list")
 @fleet_option
 @answers(wide=True)
-def list_(**options: Any) -> int:
+@does("host")
+def list_() -> None:
     """List the hosts of fleet.yaml, and how each is reached."""
-    from winhost.cli.host import list_ as run
-
-    return run(**options)
 
 
 @host.command()
 @click.argument("name", metavar="NAME", **completion.HOSTS)
 @yes_option
 @fleet_option
-def remove(**options: Any) -> int:
+@does("host")
+def remove() -> None:
     """Take a host out of fleet.yaml. Changes nothing on the host."""
-    from winhost.cli.host import remove as run
-
-    return run(**options)
 
 
 @host.command()
@@ -76,12 +69,10 @@ def remove(**options: Any) -> int:
 @at_once_option
 @fleet_option
 @answers()
-def test(**options: Any) -> int:
+@does("host")
+def test() -> None:
     """Say step by step whether hosts can be managed, and what to do where not.
 
     Name, port, TLS, logon, rights and PowerShell; of a Linux its host key, the logon and sudo. Without NAME all hosts.
     Changes nothing.
     """
-    from winhost.cli.host import test as run
-
-    return run(**options)

@@ -1,12 +1,11 @@
 """Arguments, options and help of `winhost install`."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup
+from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import accept_option, fleet_option, force_option
 from winhost.cli.outputs import answers
 
@@ -65,15 +64,13 @@ def install() -> None:
 )
 @force_option
 @answers("FILE", "The plan to write.", required=True)
-def plan(**options: Any) -> int:
+@does("plan_install")
+def plan() -> None:
     """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
 
     Beside Windows, Windows makes the partition first: winhost plan --path dual-boot. With --disk, everything on that
     disk is lost; the consent to that is typed when media are made.
     """  # fmt: skip
-    from winhost.cli.plan_install import plan as run
-
-    return run(**options)
 
 
 @install.command()
@@ -104,15 +101,13 @@ def plan(**options: Any) -> int:
 )
 @force_option
 @answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
-def media(**options: Any) -> int:
+@does("media_install")
+def media() -> None:
     """Make installation media of PLAN, with a host key that is made now.
 
     The image of Ubuntu is taken by Canonical's signature. The GUID or serial number of each disk that Ubuntu gets whole
     is to be typed at a terminal, or quoted in a file.
     """  # fmt: skip
-    from winhost.cli.media_install import media as run
-
-    return run(**options)
 
 
 @install.command()
@@ -140,12 +135,10 @@ def media(**options: Any) -> int:
 @accept_option
 @fleet_option
 @answers()
-def bmc(**options: Any) -> int:
+@does("media_install")
+def bmc() -> None:
     """Insert media through the BMC of HOST, and start from them once.
 
     HOST is read first: a BMC that does not say the same SMBIOS UUID and serial number gets nothing. With --accept
     restart, the machine restarts by force, whatever runs on it.
     """  # fmt: skip
-    from winhost.cli.media_install import bmc as run
-
-    return run(**options)

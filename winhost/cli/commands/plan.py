@@ -1,12 +1,11 @@
 """Arguments, options and help of `winhost plan` and `winhost up`."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
+from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
     Size,
     assume_option,
@@ -64,16 +63,14 @@ from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 @at_once_option
 @answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
 @hosts_and_facts
-def plan(**options: Any) -> int:
+@does("plan")
+def plan() -> None:
     """Plan what would change on a host, and how each change is undone.
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Without --path it
     plans the recommended option, but never dual-boot, bare-metal, an option that needs the approval data, or one that
     nobody has verified. With --workload it goes on to an endpoint that serves it.
     """
-    from winhost.cli.plan import plan as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
@@ -91,13 +88,11 @@ def plan(**options: Any) -> int:
 @click.option("--details", is_flag=True, help="Show every step with its reason before the summary.")
 @options_object(StackOptions, "stack", leave_out=("workload",))
 @run_options
-def up(**options: Any) -> int:
+@does("up")
+def up() -> None:
     """Serve a MODEL on this machine, or on another.
 
     MODEL is ORG/NAME on Hugging Face, a name that `winhost models` shows, or a folder such as ./Qwen3-8B. Default: the
     one that fits the GPUs best. Shows on one screen what would change, then asks once. `winhost down` undoes it. After
     a restart or Ctrl-C, type it again.
     """
-    from winhost.cli.up import up as run
-
-    return run(**options)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from winhost.cli.groups import WinhostGroup
+from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import AddressPort, Size, force_option, options_object
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
@@ -44,16 +44,14 @@ def _machine_options(command: F) -> F:
 @options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
 @force_option
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
-def compose(**options: Any) -> int:
+@does("render")
+def compose() -> None:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway.
 
     Name the machine by --facts, or by --gpus and --memory. The engine's image is pinned by digest, models by their
     commit; an engine has no port, and development mode is off. Changes no machine; where --api-key names no key, one
     is made in winhost's own state on this computer.
     """
-    from winhost.cli.render import compose as run
-
-    return run(**options)
 
 
 @render.command()
@@ -65,7 +63,8 @@ def compose(**options: Any) -> int:
 @options_object(ClusterOptions, "cluster", leave_out=OF_NODES)
 @force_option
 @answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
-def kubernetes(**options: Any) -> int:
+@does("render")
+def kubernetes() -> None:
     """Print all that serves WORKLOAD as manifests for a cluster: engines, models, the gateway, NVIDIA's device plugin.
 
     The workload has deploy: kubernetes. Name the machine that is to be the node by --facts, or by --gpus and --memory.
@@ -73,9 +72,6 @@ def kubernetes(**options: Any) -> int:
     gateway reaches an engine. Changes no machine; where --api-key names no key, one is made in winhost's own state on
     this computer.
     """
-    from winhost.cli.render import kubernetes as run
-
-    return run(**options)
 
 
 @render.command()
@@ -116,15 +112,13 @@ def kubernetes(**options: Any) -> int:
 )
 @force_option
 @answers("FILE", "The file to write; without it, the text goes to the terminal.")
-def proxy(**options: Any) -> int:
+@does("render")
+def proxy() -> None:
     """Print the configuration of a proxy of your own before the gateway: HAProxy, nginx or Caddy, as Debian has them.
 
     WORKLOAD names the proxy in trusted_proxies, so that the gateway believes it for whom it asks. Streams are handed on
     event by event, and a client that goes away ends its request. Changes nothing.
     """
-    from winhost.cli.render import proxy as run
-
-    return run(**options)
 
 
 @render.command()
@@ -154,12 +148,10 @@ def proxy(**options: Any) -> int:
 )
 @force_option
 @answers("FOLDER", "The folder to write.", required=True)
-def monitoring(**options: Any) -> int:
+@does("render")
+def monitoring() -> None:
     """Write what Prometheus and Grafana need to watch gateways: what to scrape, rules with alerts, and a dashboard.
 
     Gateways tell of themselves, of engines and of GPUs to a key for metrics (--metrics-key of plan, render and serve
     gateway). Changes nothing but the files.
     """
-    from winhost.cli.render import monitoring as run
-
-    return run(**options)
