@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from winhost.cli.commands.look import Wanted
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error
 from winhost.cli.options import HostsAndFacts
@@ -14,7 +15,8 @@ from winhost.cli.show_verdicts import possible, show_assessment, show_rows
 from winhost.cli.snapshots import Snapshot, read_each, several, watched, worst
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
-from winhost.compat.needs import Fit, check, wanted
+from winhost.compat.needs import Fit, check
+from winhost.compat.needs import wanted as needs_of
 from winhost.compat.remedy import named
 from winhost.compat.stated import Statement, parse
 from winhost.model.errors import Exit, WinhostError
@@ -40,22 +42,16 @@ def evaluate_each(
             yield read, evaluation
 
 
-def requirements(
-    needed: tuple[str, ...],
-    path: str | None,
-    workload_file: Path | None,
-    remedies: tuple[str, ...],
-    assumed: tuple[str, ...],
-) -> Requirements:
+def requirements(wanted: Wanted) -> Requirements:
     """The requirements that hosts are evaluated for. Raises as reading the workload does, and for unknown words."""
-    check(needed)
+    check(wanted.needed)
     workload = None
-    if workload_file:
+    if wanted.workload_file:
         from winhost.model.workloadfile import load_workload  # with the models of that file
 
-        workload = load_workload(workload_file)
-    needs = wanted(needed, workload)
-    return Requirements(needs, path, workload, tuple(map(named, remedies)), statements(assumed), needed)
+        workload = load_workload(wanted.workload_file)
+    needs, remedies = needs_of(wanted.needed, workload), tuple(map(named, wanted.remedies))
+    return Requirements(needs, wanted.path, workload, remedies, statements(wanted.assumed), wanted.needed)
 
 
 def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
@@ -66,20 +62,9 @@ def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
         raise click.BadParameter(str(wrong), param_hint="'--assume'") from None
 
 
-def assess(
-    hosts: HostsAndFacts,
-    path: str | None,
-    needed: tuple[str, ...],
-    workload_file: Path | None,
-    remedies: tuple[str, ...],
-    assumed: tuple[str, ...],
-    everything: bool,
-    details: bool,
-    in_full: bool,
-    output: Output,
-) -> int:
-    check_path(path)
-    asked = requirements(needed, path, workload_file, remedies, assumed)
+def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool, in_full: bool, output: Output) -> int:
+    check_path(wanted.path)
+    asked, path = requirements(wanted), wanted.path
     many = several(hosts)
     codes, seen = [0], list[tuple[str, Evaluation]]()
 
@@ -105,7 +90,7 @@ def assess(
     else:
         show_rows(results(), asked, output.wide)
     if seen and output.shape in ("table", "wide"):
-        _show_next(*seen[0], asked, hosts, workload_file, many, details or everything)
+        _show_next(*seen[0], asked, hosts, wanted.workload_file, many, details or everything)
     return max(codes)
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import click
 
+from winhost.cli.commands.host import NewHost
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.fleet_edit import write_removed
-from winhost.cli.host_add import NewHost, add_host
+from winhost.cli.host_add import add_host
 from winhost.cli.host_check import CheckedHost, HostCheck, check_host, show_check
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say, show_next
@@ -34,24 +35,12 @@ class ListedHost:
     secret: str = ""
 
 
-def add(
-    account: str,
-    name: str | None,
-    groups: tuple[str, ...],
-    linux: bool,
-    port: int | None,
-    password: str | None,
-    ca: Path | None,
-    key: Path | None,
-    host_key: str | None,
-    fleet_file: Path | None,
-) -> int:
-    if not linux and (key or host_key):
+def add(new: NewHost, fleet_file: Path | None) -> int:
+    if not new.linux and (new.key or new.host_key):
         raise click.UsageError("--key and --host-key are for a Linux: add --linux")
-    if linux and ca:
+    if new.linux and new.ca:
         raise click.UsageError("--ca is for Windows: a Linux is known by its host key")
-    added = add_host(NewHost(account, name, groups, linux, port, password, key, host_key, ca), fleet_file)
-    show_next(("up", "--on", added.host.name), fleet_file)
+    show_next(("up", "--on", add_host(new, fleet_file).host.name), fleet_file)
     return 0
 
 

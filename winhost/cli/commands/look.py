@@ -9,16 +9,20 @@ from winhost.cli.groups import WinhostCommand, WinhostGroup, does
 from winhost.cli.options import (
     assume_option,
     at_once_option,
+    declared,
     facts_option,
     fleet_option,
     force_option,
     hosts_and_facts,
     hosts_argument,
-    need_option,
-    what_if_option,
+    one_of,
+    option,
+    options_object,
+    split_words,
     words_argument,
 )
 from winhost.cli.outputs import answers
+from winhost.core.dataclass import dataclass
 
 
 @click.command(cls=WinhostCommand)
@@ -40,14 +44,6 @@ def detect() -> None:
 PARTS = ("pin-limit", "checkpoint", "nccl", "container")
 
 
-def _parts(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    given = tuple(part for word in words for part in word.split(",") if part)
-    for part in given:
-        if part not in PARTS:
-            raise click.BadParameter(f"{part!r} is none of: {', '.join(PARTS)}")
-    return given
-
-
 @click.command(cls=WinhostCommand)
 @hosts_argument
 @click.option(
@@ -55,7 +51,7 @@ def _parts(context: click.Context, option: click.Parameter, words: tuple[str, ..
     "also",
     multiple=True,
     metavar="PART[,PART...]",
-    callback=_parts,
+    callback=one_of(PARTS),
     help="Also try what disturbs more: pin-limit (pins up to 4 GiB, which Windows shares), checkpoint (suspends a "
     "process of its own), nccl (an all-reduce over all GPUs), container (driver and NCCL in --image).",
 )
@@ -74,14 +70,38 @@ def probe() -> None:
     """
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What hosts are to be able to do, and as if what was so."""
+
+    path: str | None = option("--path", help="Evaluate this path only.", **completion.PATHS)
+    needed: tuple[str, ...] = option(
+        "--need",
+        "needed",
+        multiple=True,
+        metavar="CAPABILITY[,...]",
+        callback=split_words,
+        help="Require this capability; may be repeated.",
+        **completion.CAPABILITIES,
+    )
+    workload_file: Path | None = option(
+        "--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served."
+    )
+    remedies: tuple[str, ...] = option(
+        "--what-if",
+        "remedies",
+        multiple=True,
+        metavar="REMEDY",
+        help="Evaluate as if this remedy were applied; may be repeated.",
+        **completion.REMEDIES,
+    )
+    assumed: tuple[str, ...] = declared(assume_option, ())
+
+
 @click.command(cls=WinhostCommand)
 @words_argument
 @facts_option
-@click.option("--path", help="Evaluate this path only.", **completion.PATHS)
-@need_option
-@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served.")
-@what_if_option
-@assume_option
+@options_object(Wanted, "wanted")
 @click.option("--explain", "everything", is_flag=True, help="Show every reason of every option, and the notes.")
 @click.option("--details", is_flag=True, help="Show each of several hosts in full.")
 @click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: include what decides nothing.")
@@ -101,11 +121,8 @@ def assess() -> None:
 @click.command(cls=WinhostCommand)
 @click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
 @force_option
-@need_option
-@what_if_option
+@options_object(Wanted, "wanted", leave_out=("path",))
 @click.option("--brief", is_flag=True, help="Only what decides: one printed page per host.")
-@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served.")
-@assume_option
 @fleet_option
 @at_once_option
 @answers("FILE", "The file to write, or a folder for one page per host.", required=True)

@@ -1,20 +1,17 @@
 """Arguments, options and help of `winhost render`."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import AddressPort, Size, force_option, options_object
+from winhost.cli.options import AddressPort, Size, force_option, option, options_object
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
+from winhost.core.dataclass import dataclass
 
 # What a plan alone can set up.
 _OF_A_PLAN = ("workload", "engine_program", "engine_lock", "python", "index")
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(cls=WinhostGroup)
@@ -22,25 +19,35 @@ def render() -> None:
     """Print what serves a workload as files for a deployment of your own."""
 
 
-def _machine_options(command: F) -> F:
-    """For which machine: by its facts, or by what is said of it."""
-    for option in (
-        click.option("--path", type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
-                     help="Facts of a Windows host: how it gets its Linux. Default: wsl2, or dda where only that "
-                     "carries the workload."),
-        click.option("--memory", type=Size(), help="Instead of facts: the memory of the machine, such as 256GiB."),
-        click.option("--gpus", metavar="NUMBERxSIZE",
-                     help="Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB."),
-        click.option("--facts", "facts_file", type=click.Path(path_type=Path),
-                     help="The facts of the machine that is to serve, as detect -o writes them."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+@dataclass(frozen=True)
+class MachineOptions:
+    """The machine that is to serve: its facts, or what is said of it instead."""
+
+    facts_file: Path | None = option(
+        "--facts",
+        "facts_file",
+        type=click.Path(path_type=Path),
+        help="The facts of the machine that is to serve, as detect -o writes them.",
+    )
+    gpus: str | None = option(
+        "--gpus",
+        metavar="NUMBERxSIZE",
+        help="Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB.",
+    )
+    memory: int | None = option(
+        "--memory", type=Size(), help="Instead of facts: the memory of the machine, such as 256GiB."
+    )
+    path: str | None = option(
+        "--path",
+        type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
+        help="Facts of a Windows host: how it gets its Linux. Default: wsl2, or dda where only that carries the "
+        "workload.",
+    )
 
 
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
-@_machine_options
+@options_object(MachineOptions, "machine")
 @options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
 @force_option
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
@@ -56,7 +63,7 @@ def compose() -> None:
 
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
-@_machine_options
+@options_object(MachineOptions, "machine")
 @options_object(
     StackOptions, "stack", leave_out=(*_OF_A_PLAN, "engine_archive", "listen", "certificate", "certificate_key")
 )
