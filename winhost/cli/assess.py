@@ -12,7 +12,7 @@ from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import show_next
 from winhost.cli.outputs import Output
 from winhost.cli.show_verdicts import possible, show_assessment, show_rows
-from winhost.cli.snapshots import Snapshot, read_each, several, watched, worst
+from winhost.cli.snapshots import Snapshot, read_each, several, watched
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
 from winhost.compat.needs import Fit, check
@@ -66,32 +66,33 @@ def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool
     check_path(wanted.path)
     asked, path = requirements(wanted), wanted.path
     many = several(hosts)
-    codes, seen = [0], list[tuple[str, Evaluation]]()
+    seen = list[tuple[str, Evaluation]]()
 
     def results() -> Iterator[tuple[str, Evaluation | WinhostError]]:
         for read, found in watched(lambda watch: evaluate_each(read_each(hosts, watch), asked, watch)):
-            refused = found is not None and not possible(found.fits, path)
-            codes.append(worst([read.error], int(Exit.REFUSED) if refused else 0))
             if found is not None and not (many and seen):
                 seen.append((read.host, found))
             yield read.host, found or read.failure
 
+    def code(found: Evaluation) -> int:
+        return int(Exit.SUCCESS if possible(found.fits, path) else Exit.REFUSED)
+
+    kind, shape = "assessment-full" if in_full else "assessment", output.shape
     if output.form:
         from winhost.compat.assess_answer import brief, full  # with the published shapes, which people do not see
 
-        document_of = full if in_full else brief
-        documents = (
-            (host, document_of(found, asked) if isinstance(found, Evaluation) else found) for host, found in results()
+        document = full if in_full else brief
+        return show_results(
+            kind, shape, results(), lambda _: None, document=lambda found: document(found, asked), code=code
         )
-        show_results("assessment-full" if in_full else "assessment", output.form, documents, lambda _: None)
-    elif output.shape == "name" or details or everything or not many:
+    if shape == "name" or details or everything or not many:
         whole = everything or output.wide
-        show_results("assessment", output.shape, results(), lambda found: show_assessment(found, asked, whole))
+        ended = show_results(kind, shape, results(), lambda found: show_assessment(found, asked, whole), code=code)
     else:
-        show_rows(results(), asked, output.wide)
-    if seen and output.shape in ("table", "wide"):
+        ended = show_rows(results(), asked, output.wide, code)
+    if seen and shape != "name":
         _show_next(*seen[0], asked, hosts, wanted.workload_file, many, details or everything)
-    return max(codes)
+    return ended
 
 
 def _show_next(

@@ -21,33 +21,25 @@ from winhost.resources.factsfile import read_facts
 
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
     many = before.is_dir() and after.is_dir()
-    codes = [0]
-    compared: Comparison | None = None
-
-    def results() -> Iterator[tuple[str, Diff | WinhostError]]:
-        nonlocal compared
-        for host, found in _readings(before, after):
-            if isinstance(found, WinhostError):
-                codes.append(int(found.exit_code))
-                yield host, found
-                continue
-            compared, document = difference(*found)
-            codes.append(int(Exit.DRIFT if _counted(compared, everything) else Exit.SUCCESS))
-            yield host, document
-
-    def show(found: Diff) -> None:
-        assert compared is not None
-        _show_diff(found, compared, everything, output.wide, many)
-
-    show_results("diff", output.shape, results(), show)
-    return max(codes)
+    compared = (
+        (host, found if isinstance(found, WinhostError) else difference(*found))
+        for host, found in _readings(before, after)
+    )
+    return show_results(
+        "diff",
+        output.shape,
+        compared,
+        lambda found: _show_diff(*found, everything, output.wide, many),
+        document=lambda found: found[1],
+        code=lambda found: int(Exit.DRIFT if _counted(found[0], everything) else Exit.SUCCESS),
+    )
 
 
 def _counted(compared: Comparison, everything: bool) -> bool:
     return bool((compared.differences if everything else compared.lasting) or compared.verdicts)
 
 
-def _show_diff(found: Diff, compared: Comparison, everything: bool, wide: bool, many: bool) -> None:
+def _show_diff(compared: Comparison, found: Diff, everything: bool, wide: bool, many: bool) -> None:
     """Show the differences; of many hosts one without any is a line."""
     if many and not _counted(compared, everything) and not compared.two_machines:
         say(f"{found.after.host}: nothing changed.")

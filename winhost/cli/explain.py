@@ -67,9 +67,15 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     )
     known = of_symptom(words[0], facts) if asked else own
     answers = [known] if known else list(_diagnoses(words, facts))
-    told, shown = [(each.source, Diagnosis.of(each)) for each in answers], iter(answers)
-    show_results("diagnosis", output.shape, told, lambda _: show_diagnosis(next(shown)))
-    return Exit.SUCCESS if all(each.found for each in answers) else Exit.FAILURE
+    named_answers = [(each.source, each) for each in answers]
+    return show_results(
+        "diagnosis",
+        output.shape,
+        named_answers,
+        show_diagnosis,
+        document=Diagnosis.of,
+        code=lambda each: int(Exit.SUCCESS if each.found else Exit.FAILURE),
+    )
 
 
 def _explanation(code: str) -> Explanation | None:

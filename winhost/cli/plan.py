@@ -18,7 +18,7 @@ from winhost.cli.outputs import Output
 from winhost.cli.plan_options import AskedPlan, FleetKeys, given_keys, read_settings
 from winhost.cli.shells import command_line
 from winhost.cli.show_plan import PlannedHost, show_planned, show_plans
-from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
+from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched
 from winhost.cli.watch import Watch
 from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
@@ -50,7 +50,7 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     settings = read_settings((*given.new_vm.settings, *given.settings))
     asked = AskedPlan(**{**vars(given), "settings": settings, "host": host})
     joining, at_least = _checked(asked)
-    keys, codes = FleetKeys(hosts.fleet_file), [0]
+    keys = FleetKeys(hosts.fleet_file)
     named = partial(named_with, asked, joining, keys) if joining else at_least
     many = several(hosts)
     if many:
@@ -59,22 +59,18 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     if into and into.many:
         check_each_once(hosts)
 
-    def results() -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for host, made in watched(lambda watch: planned(read_each(hosts, watch, named), watch)):
-            codes.append(worst([made if isinstance(made, WinhostError) else None]))
-            yield host, made
-
     def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
         return ((read.host, planned_host(read, asked, joining, into, stated_facts, keys, watch)) for read in reads)
 
+    results, fleet = watched(lambda watch: planned(read_each(hosts, watch, named), watch)), hosts.fleet_file
     if many and output.shape in ("table", "wide") and not details:
-        show_plans([*results()], output.wide)
+        code = show_plans([*results], output.wide)
     else:
-        fleet = hosts.fleet_file
-        show_results("planning", output.shape, results(), lambda made: show_planned(made, details, output.wide, fleet))
+        show = partial(show_planned, details=details, wide=output.wide, fleet_file=fleet)
+        code = show_results("planning", output.shape, results, show)
     if joining:
         joining.show_made_keys(output.shape)
-    return max(codes)
+    return code
 
 
 def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":

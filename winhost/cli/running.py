@@ -32,7 +32,7 @@ from winhost.engine.journal import read_journal
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
-from winhost.model.errors import UsageError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost, Host
 from winhost.model.plan import RISKS, Plan, Stage, in_order
 
@@ -347,24 +347,26 @@ def resume_or_roll_back(
     brief: bool = False,
 ) -> int:
     """Resume or roll back one run, and show its end. As `ended_run`."""
-    return show_ends([ended_run(go, verb, run_name, options, ask, brief=brief)], options, brief=brief)
+    outcome = ended_run(go, verb, run_name, options, ask, brief=brief)
+    return show_ends([(outcome.host, outcome)], options, brief=brief)
 
 
-def show_ends(outcomes: Iterable[Outcome], options: RunOptions, *, brief: bool = False) -> int:
-    """Show the outcomes as they come, in one document. Returns the exit code."""
-    codes = [0]
-
-    def ends() -> Iterator[tuple[str, EndedHost]]:
-        for outcome in outcomes:
-            codes.append(int(outcome.exit_code))
-            yield outcome.host, EndedHost(outcome.host, outcome)
-
+def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: RunOptions, *, brief: bool = False) -> int:
+    """Show how runs end on hosts, as they come, in one document. Returns the exit code."""
     if options.as_jsonl:
-        for host, end in ends():
-            print_end(host, end.outcome)
-    else:
-        show_results("outcome", options.output.shape, ends(), lambda end: show_outcome(end.outcome, brief=brief))
-    return max(codes)
+        codes = [0]
+        for host, end in ends:
+            print_end(host, end)
+            codes.append(int(end.exit_code))
+        return max(codes)
+    return show_results(
+        "outcome",
+        options.output.shape,
+        ends,
+        lambda end: show_outcome(end, brief=brief),
+        document=lambda end: EndedHost(end.host, end),
+        code=lambda end: int(end.exit_code),
+    )
 
 
 def ended_run(

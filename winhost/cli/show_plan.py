@@ -10,6 +10,7 @@ from winhost.cli.groups import is_verbose
 from winhost.cli.output import say, show_error_text
 from winhost.cli.shells import command_line
 from winhost.cli.show_groups import show_groups, show_notes
+from winhost.cli.snapshots import worst
 from winhost.cli.tables import format_full_value, format_two, format_value, table
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
@@ -98,17 +99,18 @@ def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path 
     show_plan(made.plan, Path(made.file) if made.file else None, details, wide, fleet_file)
 
 
-def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> None:
-    """A row for each of several hosts, then what went wrong. wide: with what is changed."""
+def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> int:
+    """A row for each of several hosts, then what went wrong. Returns the exit code. wide: with what is changed."""
     found = [made for _, made in results if not isinstance(made, WinhostError)]
+    errors = [made for _, made in results if isinstance(made, WinhostError)]
     if found:
         more = ("restarts", "changes", "cannot be undone") if wide else ()
         table(("host", "option", "steps", "approvals", "file", *more), (_planned_row(made, wide) for made in found))
-    for _, error in results:
-        if isinstance(error, WinhostError):
-            show_error_text(error)
+    for error in errors:
+        show_error_text(error)
     if any(made.file is None for made in found):
         say("Save them with -o FOLDER/; --details shows each in full.")
+    return worst(errors)
 
 
 def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:

@@ -432,7 +432,7 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: UpOptions
     vm = checked.plan.request.vm
     with typed_again(host):
         outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
-    code = show_ends([outcome], asked.options, brief=True)
+    code = show_ends([(outcome.host, outcome)], asked.options, brief=True)
     if code == 0 and not asked.options.document:
         _show_end(host, file.parent)
     return code
