@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -100,12 +101,12 @@ def _begins(stream: BinaryIO) -> bool:
         return True
     if os.name != "nt" and not select.select([stream], [], [], _PATIENCE_S)[0]:  # Windows can ask sockets alone
         return False
-    return bool(stream.peek(1))
+    return bool(stream.peek(1)) or not stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # /dev/null is nobody's text
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
     """The diagnosis of each file, or of the words together: a shell makes many of one line that was not quoted. Raises
-    UsageError: UnknownCode, NoSuchFile.
+    UsageError: UnknownCode, NoSuchFile, EmptyText.
     """
     if all(word == STDIN or is_there(word, Path.is_file) for word in words):
         with watching(reads=True) as watch:
@@ -113,6 +114,13 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
             for word in words:
                 with watch.reading(word), _opened(word) as stream:
                     answer = diagnosis(pieces(stream), word, facts)
+                if word == STDIN and not answer.lines:
+                    raise UsageError(
+                        "EmptyText",
+                        what="there is nothing to explain: standard input was empty",
+                        hint="Pass on errors as well: PROGRAM 2>&1 | winhost explain -\n"
+                        "All codes that can be explained: winhost explain --list",
+                    )
                 yield answer
         return
     text = alone(" ".join(words))

@@ -133,7 +133,9 @@ def _coloured(verdict: Verdict) -> object:
 
 
 def _show_variant(variant: PathVerdict, fit: Fit, everything: bool) -> None:
-    click.secho(f"\n{variant.path}: {variant.verdict}", fg=COLOURS[variant.verdict])
+    holds = sum(card.verdict.rank <= variant.verdict.rank for card in variant.cards)
+    some = f" for {holds} of {len(variant.cards)} GPUs" if holds < len(variant.cards) else ""
+    click.secho(f"\n{variant.path}: {variant.verdict}{some}", fg=COLOURS[variant.verdict])
     if fit.denied:
         say("  What prevents what the workload asks for:")
         _show_reasons(fit.denied, everything, indent="    ")
