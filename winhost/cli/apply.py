@@ -91,7 +91,7 @@ def apply(
         with stopping(len(read)) as stop:
             return _check(
                 [
-                    (plan, run_context(hosts[plan.host], options, stop, _unseen, file))
+                    (plan, run_context(hosts[plan.host], options, stop, lambda event: None, file))
                     for file, plan in plans_with_files
                 ],
                 at_once,
@@ -130,10 +130,6 @@ def _not_begun(host: str, failed: str) -> WinhostError:
         hint=f"Apply its plan again once {failed} is repaired.",
         host=host,
     )
-
-
-def _unseen(event: object) -> None:
-    """Ignore progress: a check shows none."""
 
 
 def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:

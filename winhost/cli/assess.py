@@ -21,7 +21,7 @@ from winhost.compat.remedy import named
 from winhost.compat.stated import Statement, parse
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.path import ON_REQUEST, check_path, path_of
-from winhost.model.reason import PLAN, Finding, PathVerdict, Verdict
+from winhost.model.reason import PLAN, PathVerdict, Verdict
 from winhost.paths.vocabulary import VOCABULARIES
 
 
@@ -147,13 +147,10 @@ def after_assess(answer: Evaluation, asked: Requirements, named: Sequence[str], 
     unknown = answer.assessment.recommended is None
     if best.verdict is Verdict.UNSUPPORTED or unknown or path_of(best.variant) not in VOCABULARIES:
         return _remedies_of(answer, best, variant, named)
-    if stopped := [each.code for each in variant.every_reason if _stops(each)]:
-        return ("explain", stopped[0])
+    for each in variant.every_reason:
+        if each.code in NEEDS_SETTINGS or (each.subject == PLAN and not each.code.endswith(".later")):
+            return ("explain", each.code)
     return ("plan", *named, *_plan_options(asked, best, variant))
-
-
-def _stops(reason: Finding) -> bool:
-    return reason.code in NEEDS_SETTINGS or (reason.subject == PLAN and not reason.code.endswith(".later"))
 
 
 def _remedies_of(answer: Evaluation, best: Fit, variant: PathVerdict, named: Sequence[str]) -> Sequence[str] | None:

@@ -129,22 +129,19 @@ def show_measured(host: str, measured: Measurement, folder: Path | None) -> None
 
 def _rows(found: ProbeAnswer) -> list[tuple[str, ...]]:
     return [
-        (each.part, each.outcome, f"{each.seconds:.1f}", each.why or _FOUND.get(each.part, _nothing)(found))
+        (
+            each.part,
+            each.outcome,
+            f"{each.seconds:.1f}",
+            each.why or (_FOUND[each.part](found) if each.part in _FOUND else ""),
+        )
         for each in found.outcomes
     ]
-
-
-def _nothing(found: ProbeAnswer) -> str:
-    return ""
 
 
 def _driver(found: ProbeAnswer) -> str:
     gpus = ", ".join(f"{gpu.name} ({size(gpu.total)})" for gpu in found.gpus)
     return f"CUDA {found.cuda or 'unknown'}; {gpus}"
-
-
-def _shm(found: ProbeAnswer) -> str:
-    return f"{size(found.shm.free)} of {size(found.shm.total)} free" if found.shm else ""
 
 
 def _copies(found: ProbeAnswer) -> str:
@@ -219,13 +216,9 @@ def _nccl(found: ProbeAnswer) -> str:
     return f"{', '.join(found.nccl.transports) or 'no transport named'}: {rates}"
 
 
-def _container(found: ProbeAnswer) -> str:
-    return f"{found.container.image} by {found.container.runtime}" if found.container else ""
-
-
 _FOUND: Mapping[str, Callable[[ProbeAnswer], str]] = {
     "driver": _driver,
-    "shm": _shm,
+    "shm": lambda found: f"{size(found.shm.free)} of {size(found.shm.total)} free" if found.shm else "",
     "copies": _copies,
     "peers": _peers,
     "ipc-legacy": lambda found: _works(found.ipc_legacy),
@@ -235,5 +228,5 @@ _FOUND: Mapping[str, Callable[[ProbeAnswer], str]] = {
     "pin-limit": _pinned,
     "checkpoint": _checkpoint,
     "nccl": _nccl,
-    "container": _container,
+    "container": lambda found: f"{found.container.image} by {found.container.runtime}" if found.container else "",
 }

@@ -12,10 +12,10 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import format_full_value, format_value, table
 from winhost.compat.compare import Comparison, Diff, Difference, VerdictChange, difference, is_missing
-from winhost.core.answers import Json, Key
+from winhost.core.answers import Json
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.reason import Finding, Verdict
+from winhost.model.reason import Verdict
 from winhost.resources.factsfile import read_facts
 
 
@@ -121,16 +121,12 @@ def show_comparison(compared: Comparison, everything: bool, wide: bool = False, 
 
 
 def _row(difference: Difference, format_: Callable[[Json], str]) -> tuple[str, str, str, str]:
-    name = difference.resource + (f" {_key(difference.key)}" if difference.key else "")
+    # The key is whole: the beginnings of two may be the same.
+    name = " ".join((difference.resource, *map(visible, (difference.key or {}).values())))
     volatile = " (volatile)" if difference.volatile else ""
     if difference.property is None and difference.key is not None:
         return name, "", "", difference.what
     return name, f"{difference.property or ''}{volatile}", format_(difference.before), format_(difference.after)
-
-
-def _key(key: Key) -> str:
-    """Whole: where two are told apart, the beginning alone may be the same."""
-    return " ".join(map(visible, key.values()))
 
 
 def _value(value: Json) -> str:
@@ -163,7 +159,7 @@ def _show_change(change: VerdictChange) -> None:
     click.secho(f"{change.path}: {verdict}", bold=True)
     for sign, reasons in (("-", change.gone), ("+", change.new)):
         for reason in reasons:
-            say(f"  {sign} {_reason(reason)}")
+            say(f"  {sign} {reason.severity} [{reason.code}] {reason.subject}: {reason.observed}")
     for each in (*change.subjects, *change.capabilities):
         say(f"  {each.name}: {_format_change(each.before, each.after)}")
 
@@ -172,7 +168,3 @@ def _format_change(before: Verdict | None, after: Verdict | None) -> str:
     if before is after:
         return f"{after}, as before"
     return f"{before or 'none'} → {after or 'none'}"
-
-
-def _reason(reason: Finding) -> str:
-    return f"{reason.severity} [{reason.code}] {reason.subject}: {reason.observed}"

@@ -55,7 +55,7 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     if not words and not listed and _is_piped():
         words = (STDIN,)
     if listed or not words:
-        _list(words, output)
+        show_list("codes", output.shape, _listed(words[0] if words else ""), ("code", "sentence"))
         return Exit.SUCCESS
     if len(words) == 1 and (explanation := _explanation(words[0])):
         show_results("explanation", output.shape, [(explanation.code, explanation)], show_explanation)
@@ -152,12 +152,7 @@ def _refuse_misspelt(word: str) -> None:
     raise catalogue.unknown_code(shown, lint_codes())
 
 
-def _list(words: Sequence[str], output: Output) -> None:
-    rows = _listed(words[0] if words else "")
-    show_list("codes", output.shape, [Code(code, sentence) for code, sentence in rows], ("code", "sentence"))
-
-
-def _listed(prefix: str) -> list[tuple[str, str]]:
+def _listed(prefix: str) -> list[Code]:
     """Reasons: of paths, then of capabilities, in the order in which winhost always names them. Then symptoms, and what
     lint finds.
 
@@ -169,7 +164,7 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
     every = {code: reasons[code].sentence for code in ordered}
     every |= {name: symptom.says for name, symptom in symptoms().items()}
     every |= {code: explain_lint(code).sentence for code in lint_codes()}
-    found = [(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
+    found = [Code(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
     if not found:
         raise catalogue.unknown_code(masked(prefix), lint_codes())
     return found
@@ -266,12 +261,10 @@ def _show_cause(number: int, cause: CauseFinding, host: str | None) -> None:
     if cause.reason:
         say(f"     More: winhost explain {cause.reason}", hang=2)
     if cause.evidence:
-        say(f"     Evidence: {'; '.join(_cited(catalogue.evidence()[key]) for key in cause.evidence)}", hang=2)
+        found = (catalogue.evidence()[key] for key in cause.evidence)
+        cited = (f"{each.source} ({each.kind}, confidence {each.confidence})" for each in found)
+        say(f"     Evidence: {'; '.join(cited)}", hang=2)
 
 
 def _place(cause: CauseFinding, host: str | None) -> str:
     return "in this text" if cause.by == "text" else f"on {host}"
-
-
-def _cited(evidence: Evidence) -> str:
-    return f"{evidence.source} ({evidence.kind}, confidence {evidence.confidence})"

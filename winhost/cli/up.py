@@ -6,7 +6,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -27,10 +26,8 @@ from winhost.cli.running import (
     consents,
     not_asked,
     resume_or_roll_back,
-    run_context,
     show_ends,
     shown_on,
-    under_way,
 )
 from winhost.cli.served_hosts import lines_of_served, read_journals
 from winhost.cli.shells import command_line
@@ -67,7 +64,7 @@ from winhost.engine.planfile import read_plan
 from winhost.engine.planning import refuse_unsupported, request_of
 from winhost.engine.run import apply as run
 from winhost.engine.run import resume as go_on
-from winhost.engine.run_context import Outcome
+from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.hub.catalogue import catalogue, named
@@ -183,7 +180,8 @@ def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: UpOptions) -> None
         return
     ids = [each.id for each in workload.models]
     meant = {asked.model.lower(), *(each.id.lower() for each in named(asked.model, catalogue().entries))}
-    if any(each.lower() in meant or _same_folder(each, asked.model) for each in ids):
+    folder = Path(asked.model).resolve() if Path(asked.model).is_dir() else None
+    if any(each.lower() in meant or Path(each) == folder for each in ids):
         return
     here = visible(host.name)
     raise UsageError(
@@ -193,10 +191,6 @@ def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: UpOptions) -> None
         hint=f"Undo that first: winhost down {here}\nThen: {asked.command()}",
         host=host.name,
     )
-
-
-def _same_folder(one: str, other: str) -> bool:
-    return Path(other).is_dir() and Path(one) == Path(other).resolve()
 
 
 def _still_served(host: AnyHost, served: UpRun, asked: UpOptions) -> int | None:
@@ -408,30 +402,25 @@ def _agreed(screen: Screen, asked: UpOptions) -> tuple[str, ...]:
     if not asked.asks:
         accept = ("--accept", ",".join(likely)) if likely else ()
         raise not_asked(f"To do it without questions: {asked.command('--yes', *accept)}", host=plan.host)
-    given = consents(_only_data(plan), asked.options.accepted, True) if "data" in needed else asked.options.accepted
+    given = asked.options.accepted
+    if "data" in needed:  # is asked for by itself
+        asking = asking_for(plan, plan.stages)
+        given = consents(replace(asking, needed={"data": asking.needed["data"]}, maybe={}), given, True)
     covered = [risk for risk in needed if risk != "data"]
     allows = f", which approves {', '.join(covered)}" if covered else ""
     click.confirm(f"Begin{allows}?", abort=True, err=True)
     return tuple(dict.fromkeys((*given, *covered)))
 
 
-def _only_data(plan: Plan) -> Any:
-    asking = asking_for(plan, plan.stages)
-    return replace(asking, needed={"data": asking.needed["data"]}, maybe={})
-
-
 def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: UpOptions) -> int:
     checked = read_plan(file)
 
-    def go(name: str | None, accepted: tuple[str, ...]) -> Outcome:
-        progress = under_way(as_jsonl=asked.options.as_jsonl, brief=not asked.details)
-        with progress as (stop, watch), watch.at(host.name, "reading"):
-            context = run_context(host, asked.options, stop, watch, file)
-            return go_on(name, accepted, context) if name else run(checked, accepted, context)
+    def go(name: str | None, accepted: tuple[str, ...], context: RunContext) -> Outcome:
+        return go_on(name, accepted, context) if name else run(checked, accepted, context)
 
-    vm = checked.plan.request.vm
+    vm, brief = checked.plan.request.vm, not asked.details
     with typed_again(host):
-        outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
+        outcome = carried_through(host, go, "up", vm, given, asked.options, plan_file=file, brief=brief)
     code = show_ends([(outcome.host, outcome)], asked.options, brief=True)
     if code == 0 and not asked.options.document:
         _show_end(host, file.parent)
