@@ -19,7 +19,7 @@ from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.rows import each_row
 from tests.serving.one_plan import MODEL, hub_of_model
 from tests.serving.stacks import FILES, IMAGE
-from winhost.cli.plan_options import PlanOptions
+from winhost.cli.plan_options import AskedPlan
 from winhost.cli.stack_parts import StackParts
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import make_plan
@@ -209,4 +209,4 @@ def knows_vms(facts: HostFacts) -> bool:
 
 
 def asked(path: str, vm: str | None, *, unverified: bool) -> PathRequest:
-    return PlanOptions(path, vm, (), None, None, None, None, (), unverified).request(path)
+    return AskedPlan(path, vm, allow_unverified=unverified).request(path)

@@ -154,11 +154,29 @@ def test_a_pipe_is_read_without_a_sign_for_it(line: Line, monkeypatch: pytest.Mo
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"Error: 0x80070569\n")))
     (found,) = line("explain", "--json").result["found"]
     assert found["symptom"] == "wsl.service-logon"
-    reader, writer = os.pipe()
-    os.close(writer)
-    with os.fdopen(reader) as nothing:
+    with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         assert "dda.client-sku" in line("explain").out
+
+
+def test_an_empty_pipe_is_wrong_usage_and_no_list_of_codes(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (("explain",), ("explain", "-")):
+        reader, writer = os.pipe()
+        os.close(writer)
+        with os.fdopen(reader) as nothing:
+            monkeypatch.setattr("sys.stdin", nothing)
+            said = line(*words)
+        assert (said.code, said.out) == (2, "")
+        assert "standard input was empty" in said.err
+
+
+def test_a_topic_is_no_code_and_leads_to_the_command_that_tells_of_it(line: Line) -> None:
+    for topic, asked in (("dda", "--path dda"), ("mmio", "--path dda"), ("nvlink", "--need nvlink")):
+        said = line("explain", topic)
+        assert said.code == 2
+        assert "takes a whole code" in said.err
+        assert f"winhost assess HOST {asked}\n" in said.err
+        assert f"winhost explain --list {topic}\n" in said.err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows can ask sockets alone whether there is something to read")

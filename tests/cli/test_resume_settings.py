@@ -7,7 +7,7 @@ import pytest
 
 from tests.rows import each_row
 from winhost.cli import new_vm_image, resume
-from winhost.cli.plan_options import PlanOptions, default_request, read_settings
+from winhost.cli.plan_options import AskedPlan, default_request, read_settings
 from winhost.engine import disk_images
 
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
@@ -29,7 +29,7 @@ def test_resume_takes_the_settings_that_plan_takes(
     monkeypatch.chdir(tmp_path)
     Path("id.pub").write_text(f"{PUBLIC}\n", encoding="utf-8")
     Path("noble.vhdx").write_bytes(b"a disk")
-    asked = PlanOptions(path, None, (), None, None, None, None, read_settings(settings), False).request(path)
+    asked = AskedPlan(path, settings=read_settings(settings)).request(path)
     monkeypatch.setattr(new_vm_image, "with_image", lambda request, tell: request)
     assert resume.requested(default_request(path), None, (), settings) == asked
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.cli.formats import KINDS, schema_of
-from winhost.cli.schema import FILES, results_schema
-from winhost.model.documents import json_schema
+from winhost.cli.formats import FILES, KINDS, schema_of
+from winhost.cli.schema import file_schema, results_schema
 
 # Version → the names of all fields that documents of it may have, as they were when it was published.
 PUBLISHED: dict[str, list[str]] = read_cases(Path(__file__).parents[1] / "data" / "shapes.yaml")
@@ -30,7 +29,7 @@ def _version(field: dict[str, Any]) -> str:
 
 def schemas() -> Iterator[tuple[str, Any]]:
     yield from ((schema_of(kind), results_schema(kind)) for kind in KINDS)
-    of_files = [json_schema(FILES[name]) for name in FILES if name != "journal"]
+    of_files = [file_schema(name) for name in FILES if name != "journal"]
     yield from ((_version(schema["properties"]["schema"]), schema) for schema in of_files)
 
 

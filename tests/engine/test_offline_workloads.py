@@ -8,7 +8,7 @@ from tests.engine.linux_world import EXAMPLES, LinuxWorld, linux_world
 from tests.rows import each_row
 from tests.serving.stacks import FILES, IMAGE, KEY, request, stack_on
 from winhost.cli import stack_parts
-from winhost.cli.plan_options import PlanOptions
+from winhost.cli.plan_options import AskedPlan
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_options import StackOptions
 from winhost.cli.stack_parts import StackParts
@@ -51,7 +51,7 @@ def planned(facts: Facts, workload: Path, path: str) -> Plan | WinhostError:
     said = {"api_key": ("alice=env:ALICE",), "digest": IMAGE.pinned.partition("@")[2], "plain_http": True}
     joining = PlannedStack(StackOptions(workload, allow=("10.20.0.0/16",), **said))
     joining.check()
-    asked = PlanOptions(path, None, (), None, None, None, None, SETTINGS[path], True).request(path)
+    asked = AskedPlan(path, settings=SETTINGS[path], allow_unverified=True).request(path)
     try:
         request, _ = joining.joined(HostFacts(facts), asked)
         return make_plan(HostFacts(facts), request)

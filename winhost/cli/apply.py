@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error
 from winhost.cli.first_completion import check_key
-from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach
 from winhost.cli.named_files import files_of
 from winhost.cli.named_hosts import hosts_named
@@ -19,18 +17,16 @@ from winhost.cli.options import RunOptions
 from winhost.cli.output import say
 from winhost.cli.outputs import Shape
 from winhost.cli.running import (
-    EndedHost,
     asking_for,
     begin,
     consents,
     run_context,
-    show_outcome,
+    show_ends,
     shown_on,
     stopping,
     under_way,
 )
 from winhost.cli.show_plan import show_consents, show_short, show_steps
-from winhost.cli.snapshots import worst
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.failures import EndOfRun
@@ -39,7 +35,7 @@ from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.run import apply as run
 from winhost.engine.run import check
-from winhost.engine.run_context import RunContext
+from winhost.engine.run_context import Outcome, RunContext
 from winhost.model.durations import DAY, render_age
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.plan import Plan, in_order
@@ -95,7 +91,7 @@ def apply(
         with stopping(len(read)) as stop:
             return _check(
                 [
-                    (plan, run_context(hosts[plan.host], options, stop, _unseen, file))
+                    (plan, run_context(hosts[plan.host], options, stop, lambda event: None, file))
                     for file, plan in plans_with_files
                 ],
                 at_once,
@@ -105,33 +101,25 @@ def apply(
     begin(f"Apply {'this plan' if len(read) == 1 else f'these {len(read)} plans'} to {', '.join(hosts)}?", options.yes)
     with under_way(len(read), options.as_jsonl) as (stop, watch):
 
-        def one(named: tuple[Path, CheckedPlan]) -> Any:
+        def one(named: tuple[Path, CheckedPlan]) -> Outcome:
             file, plan = named
             with watch.at(plan.host, "reading"):
                 return run(plan, given[plan.host], run_context(hosts[plan.host], options, stop, watch, file))
 
         results = each(plans_with_files, one, at_once=at_once, stop_on_failure=stop_on_failure, ours=as_winhost_error)
-    errors = [r.error or (_not_begun(r.item[1].host, r.because[1].host) if r.because else None) for r in results]
-    shown: list[tuple[str, EndedHost | WinhostError]] = [
-        (plan.host, error or EndedHost(plan.host, result.given))
-        for plan, result, error in zip(read, results, errors, strict=True)
+    ends: list[tuple[str, Outcome | WinhostError]] = [
+        (r.item[1].host, _not_begun(r.item[1].host, r.because[1].host) if r.because else r.error or r.given)
+        for r in results
     ]
-    if options.as_jsonl:
-        for host, ended in shown:
-            print_end(host, ended if isinstance(ended, WinhostError) else ended.outcome)
-    else:
-        show_results("outcome", options.output.shape, shown, lambda ended: show_outcome(ended.outcome))
-    codes = [int(result.value.exit_code) for result in results if result.value]
-    code = worst(errors, max(codes, default=0))
-    return int(Exit.FAILURE) if code == Exit.USAGE and any(map(_changed, shown)) else code
+    code = show_ends(ends, options)
+    return int(Exit.FAILURE) if code == Exit.USAGE and any(_changed(end) for _, end in ends) else code
 
 
-def _changed(shown: tuple[str, EndedHost | WinhostError]) -> bool:
+def _changed(end: Outcome | WinhostError) -> bool:
     """Tell whether something was done on a host: then the exit code is not 2, which says that nothing was."""
-    _, ended = shown
-    if isinstance(ended, WinhostError):
-        return isinstance(ended, EndOfRun) and ended.run is not None and ended.exit_code != Exit.USAGE
-    return ended.outcome.changed > 0
+    if isinstance(end, WinhostError):
+        return isinstance(end, EndOfRun) and end.run is not None and end.exit_code != Exit.USAGE
+    return end.changed > 0
 
 
 def _not_begun(host: str, failed: str) -> WinhostError:
@@ -142,10 +130,6 @@ def _not_begun(host: str, failed: str) -> WinhostError:
         hint=f"Apply its plan again once {failed} is repaired.",
         host=host,
     )
-
-
-def _unseen(event: object) -> None:
-    """Ignore progress: a check shows none."""
 
 
 def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
@@ -161,8 +145,7 @@ def _check(plans_with_files: Sequence[tuple[CheckedPlan, RunContext]], at_once: 
     """Show the steps that each plan would take now, one after the other."""
     results = each(plans_with_files, lambda work: check(*work), at_once=at_once, ours=as_winhost_error)
     shown = [(result.item[0].host, result.error or Checked.of(result.item[0].plan, result.given)) for result in results]
-    show_results("check", shape, shown, _show_checked)
-    return worst([result.error for result in results])
+    return show_results("check", shape, shown, _show_checked)
 
 
 def _show_checked(checked: Checked) -> None:

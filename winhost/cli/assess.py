@@ -5,21 +5,23 @@ from pathlib import Path
 
 import click
 
+from winhost.cli.commands.look import Wanted
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import show_next
 from winhost.cli.outputs import Output
 from winhost.cli.show_verdicts import possible, show_assessment, show_rows
-from winhost.cli.snapshots import Snapshot, read_each, several, watched, worst
+from winhost.cli.snapshots import Snapshot, read_each, several, watched
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Evaluation, Requirements, evaluate
-from winhost.compat.needs import Fit, check, wanted
+from winhost.compat.needs import Fit, check
+from winhost.compat.needs import wanted as needs_of
 from winhost.compat.remedy import named
 from winhost.compat.stated import Statement, parse
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.path import ON_REQUEST, check_path, path_of
-from winhost.model.reason import PLAN, Finding, PathVerdict, Verdict
+from winhost.model.reason import PLAN, PathVerdict, Verdict
 from winhost.paths.vocabulary import VOCABULARIES
 
 
@@ -40,22 +42,16 @@ def evaluate_each(
             yield read, evaluation
 
 
-def requirements(
-    needed: tuple[str, ...],
-    path: str | None,
-    workload_file: Path | None,
-    remedies: tuple[str, ...],
-    assumed: tuple[str, ...],
-) -> Requirements:
+def requirements(wanted: Wanted) -> Requirements:
     """The requirements that hosts are evaluated for. Raises as reading the workload does, and for unknown words."""
-    check(needed)
+    check(wanted.needed)
     workload = None
-    if workload_file:
+    if wanted.workload_file:
         from winhost.model.workloadfile import load_workload  # with the models of that file
 
-        workload = load_workload(workload_file)
-    needs = wanted(needed, workload)
-    return Requirements(needs, path, workload, tuple(map(named, remedies)), statements(assumed), needed)
+        workload = load_workload(wanted.workload_file)
+    needs, remedies = needs_of(wanted.needed, workload), tuple(map(named, wanted.remedies))
+    return Requirements(needs, wanted.path, workload, remedies, statements(wanted.assumed), wanted.needed)
 
 
 def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
@@ -66,47 +62,37 @@ def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
         raise click.BadParameter(str(wrong), param_hint="'--assume'") from None
 
 
-def assess(
-    hosts: HostsAndFacts,
-    path: str | None,
-    needed: tuple[str, ...],
-    workload_file: Path | None,
-    remedies: tuple[str, ...],
-    assumed: tuple[str, ...],
-    everything: bool,
-    details: bool,
-    in_full: bool,
-    output: Output,
-) -> int:
-    check_path(path)
-    asked = requirements(needed, path, workload_file, remedies, assumed)
+def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool, in_full: bool, output: Output) -> int:
+    check_path(wanted.path)
+    asked, path = requirements(wanted), wanted.path
     many = several(hosts)
-    codes, seen = [0], list[tuple[str, Evaluation]]()
+    seen = list[tuple[str, Evaluation]]()
 
     def results() -> Iterator[tuple[str, Evaluation | WinhostError]]:
         for read, found in watched(lambda watch: evaluate_each(read_each(hosts, watch), asked, watch)):
-            refused = found is not None and not possible(found.fits, path)
-            codes.append(worst([read.error], int(Exit.REFUSED) if refused else 0))
             if found is not None and not (many and seen):
                 seen.append((read.host, found))
             yield read.host, found or read.failure
 
+    def code(found: Evaluation) -> int:
+        return int(Exit.SUCCESS if possible(found.fits, path) else Exit.REFUSED)
+
+    kind, shape = "assessment-full" if in_full else "assessment", output.shape
     if output.form:
         from winhost.compat.assess_answer import brief, full  # with the published shapes, which people do not see
 
-        document_of = full if in_full else brief
-        documents = (
-            (host, document_of(found, asked) if isinstance(found, Evaluation) else found) for host, found in results()
+        document = full if in_full else brief
+        return show_results(
+            kind, shape, results(), lambda _: None, document=lambda found: document(found, asked), code=code
         )
-        show_results("assessment-full" if in_full else "assessment", output.form, documents, lambda _: None)
-    elif output.shape == "name" or details or everything or not many:
+    if shape == "name" or details or everything or not many:
         whole = everything or output.wide
-        show_results("assessment", output.shape, results(), lambda found: show_assessment(found, asked, whole))
+        ended = show_results(kind, shape, results(), lambda found: show_assessment(found, asked, whole), code=code)
     else:
-        show_rows(results(), asked, output.wide)
-    if seen and output.shape in ("table", "wide"):
-        _show_next(*seen[0], asked, hosts, workload_file, many, details or everything)
-    return max(codes)
+        ended = show_rows(results(), asked, output.wide, code)
+    if seen and shape != "name":
+        _show_next(*seen[0], asked, hosts, wanted.workload_file, many, details or everything)
+    return ended
 
 
 def _show_next(
@@ -161,13 +147,10 @@ def after_assess(answer: Evaluation, asked: Requirements, named: Sequence[str], 
     unknown = answer.assessment.recommended is None
     if best.verdict is Verdict.UNSUPPORTED or unknown or path_of(best.variant) not in VOCABULARIES:
         return _remedies_of(answer, best, variant, named)
-    if stopped := [each.code for each in variant.every_reason if _stops(each)]:
-        return ("explain", stopped[0])
+    for each in variant.every_reason:
+        if each.code in NEEDS_SETTINGS or (each.subject == PLAN and not each.code.endswith(".later")):
+            return ("explain", each.code)
     return ("plan", *named, *_plan_options(asked, best, variant))
-
-
-def _stops(reason: Finding) -> bool:
-    return reason.code in NEEDS_SETTINGS or (reason.subject == PLAN and not reason.code.endswith(".later"))
 
 
 def _remedies_of(answer: Evaluation, best: Fit, variant: PathVerdict, named: Sequence[str]) -> Sequence[str] | None:

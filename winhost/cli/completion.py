@@ -6,6 +6,7 @@ because there is nobody to tell.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,7 @@ Offer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
 def _offering(words: Words, *, files: bool = False) -> Offer:
-    """Those words that begin as what is typed, but those that stand there already; with `files` also paths."""
+    """Complete a word, but offer none that stands there already. files: offer paths as well."""
 
     def offer(context: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
@@ -52,7 +53,7 @@ def _offering_list(words: Words) -> Offer:
 
 def _read(words: Words, context: click.Context) -> Sequence[str]:
     try:
-        return tuple(words(context))
+        return tuple(dict.fromkeys(words(context)))
     except (WinhostError, OSError, ValueError, RecursionError):
         return ()
 
@@ -61,7 +62,7 @@ _DEEPEST = 20  # a fleet file has four levels
 
 
 def _fleet(context: click.Context) -> Iterator[str]:
-    """Hosts, then groups as `@lab`. Read without the schema, which alone takes longer to load than a tab may take."""
+    """Yield hosts, then groups as `@lab`. The schema is not used: to load it takes longer than a tab may take."""
     from winhost.model.fleet import find_fleet
 
     document = _yaml(find_fleet(context.params.get("fleet_file")).read_bytes())
@@ -69,12 +70,13 @@ def _fleet(context: click.Context) -> Iterator[str]:
     if not isinstance(hosts, dict):
         return
     yield from filter(_is_name, hosts)
-    groups = {group for host in hosts.values() for group in _groups(host)}
+    listed = (host.get("groups") for host in hosts.values() if isinstance(host, dict))
+    groups = {group for each in listed if isinstance(each, list) for group in filter(_is_name, each)}
     yield from (f"@{group}" for group in sorted(groups))
 
 
 def _yaml(text: bytes) -> object:
-    """None where it is no YAML, or nested so deep that libyaml's own stack ends, and this process with it."""
+    """Parse YAML. Returns None for what is none, or nested so deep that libyaml's stack would overflow."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -89,11 +91,6 @@ def _yaml(text: bytes) -> object:
         return None
 
 
-def _groups(host: object) -> Iterable[str]:
-    groups = host.get("groups") if isinstance(host, dict) else None
-    return filter(_is_name, groups) if isinstance(groups, list) else ()
-
-
 def _is_name(word: object) -> bool:
     """A shell gets only what the fleet file may hold: see `winhost.model.fleetfile.host_name`."""
     return isinstance(word, str) and re.fullmatch(r"\w[\w.-]*", word, re.ASCII) is not None
@@ -105,56 +102,28 @@ def _runs(context: click.Context) -> Iterable[str]:
     return reversed(Store().runs())
 
 
-def _subjects(context: click.Context) -> Iterable[str]:
-    from winhost.knowledge.versions import subjects
+def _named_in(*places: str) -> Words:
+    """Words that tables and functions of winhost have, imported only when somebody asks."""
 
-    return subjects()
+    def words(context: click.Context) -> Iterator[str]:
+        for place in places:
+            module, _, name = place.rpartition(".")
+            found = getattr(import_module(f"winhost.{module}"), name)
+            yield from found() if callable(found) else found
 
-
-def _codes(context: click.Context) -> Iterable[str]:
-    from winhost.knowledge.catalogue import entries
-    from winhost.symptoms.table import symptoms
-
-    return (*entries(), *symptoms())
-
-
-def _remedies(context: click.Context) -> Iterable[str]:
-    from winhost.knowledge.catalogue import remedies
-
-    return remedies()
+    return words
 
 
-def _paths(context: click.Context) -> Iterable[str]:
-    from winhost.model.path import ALL_VARIANTS, EVERY_PATH
-
-    return dict.fromkeys((*EVERY_PATH, *ALL_VARIANTS))
-
-
-def _capabilities(context: click.Context) -> Iterable[str]:
-    from winhost.model.capabilities import CAPABILITIES
-
-    return CAPABILITIES
-
-
-def _consents(context: click.Context) -> Iterable[str]:
-    from winhost.model.plan import RISKS
-
-    return RISKS
-
-
-def _lab_hosts(context: click.Context) -> Iterable[str]:
-    from winhost.model.shipped import example_hosts
-
-    return example_hosts()
-
+_CODES = _named_in("knowledge.catalogue.entries", "symptoms.table.symptoms")
+_PATHS = _named_in("model.path.EVERY_PATH", "model.path.ALL_VARIANTS")
 
 HOSTS: dict[str, Any] = {"shell_complete": _offering(_fleet)}
 HOSTS_AND_FILES: dict[str, Any] = {"shell_complete": _offering(_fleet, files=True)}
 RUNS: dict[str, Any] = {"shell_complete": _offering(_runs)}
-SUBJECTS: dict[str, Any] = {"shell_complete": _offering(_subjects)}
-CODES: dict[str, Any] = {"shell_complete": _offering(_codes)}
-REMEDIES: dict[str, Any] = {"shell_complete": _offering(_remedies)}
-PATHS: dict[str, Any] = {"shell_complete": _offering(_paths)}
-CAPABILITIES: dict[str, Any] = {"shell_complete": _offering_list(_capabilities)}
-CONSENTS: dict[str, Any] = {"shell_complete": _offering_list(_consents)}
-LAB_HOSTS: dict[str, Any] = {"shell_complete": _offering(_lab_hosts, files=True)}
+SUBJECTS: dict[str, Any] = {"shell_complete": _offering(_named_in("knowledge.versions.subjects"))}
+CODES: dict[str, Any] = {"shell_complete": _offering(_CODES)}
+REMEDIES: dict[str, Any] = {"shell_complete": _offering(_named_in("knowledge.catalogue.remedies"))}
+PATHS: dict[str, Any] = {"shell_complete": _offering(_PATHS)}
+CAPABILITIES: dict[str, Any] = {"shell_complete": _offering_list(_named_in("model.capabilities.CAPABILITIES"))}
+CONSENTS: dict[str, Any] = {"shell_complete": _offering_list(_named_in("model.plan.RISKS"))}
+LAB_HOSTS: dict[str, Any] = {"shell_complete": _offering(_named_in("model.shipped.example_hosts"), files=True)}

@@ -13,7 +13,7 @@ from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
-from winhost.cli.snapshots import Snapshot, read_hosts, watched, worst
+from winhost.cli.snapshots import Snapshot, read_hosts, watched
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch
 from winhost.core.dataclass import dataclass
@@ -37,19 +37,18 @@ class Detected:
 
 
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
-    codes, seen = [0], list[str]()
+    seen = list[str]()
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
         for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
             error = read.error or written(output.path, read, force)
-            codes.append(worst([error]))
             seen.extend([] if error else [read.host])
             yield read.host, error or Detected(read.host, read.known)
 
-    show_results("detection", output.shape, results(), lambda found: _show_detected(found, output))
+    code = show_results("detection", output.shape, results(), lambda found: _show_detected(found, output))
     if seen and output.shape in ("table", "wide") and output.path is None:
-        show_next(("assess", *(seen if any(codes) else hosts)), fleet_file)
-    return max(codes)
+        show_next(("assess", *(seen if code else hosts)), fleet_file)
+    return code
 
 
 def _show_detected(found: Detected, output: Output) -> None:
@@ -93,7 +92,6 @@ def probe(
 ) -> int:
     if ("container" in also) != bool(image):
         raise click.UsageError("--also container and --image go together: name the image to start")
-    codes = [0]
 
     def snapshots(watch: Watch) -> Iterator[Snapshot]:
         found = hosts_named(hosts, fleet_file)
@@ -105,11 +103,11 @@ def probe(
     def results() -> Iterator[tuple[str, Probed | WinhostError]]:
         for read in watched(snapshots):
             error = read.error or written(output.path, read, force)
-            codes.append(worst([error]))
             yield read.host, error or Probed(read.host, read.known.measured[-1], read.known)
 
-    show_results("probe", output.shape, results(), lambda found: show_measured(found.host, found.measured, output.path))
-    return max(codes)
+    return show_results(
+        "probe", output.shape, results(), lambda found: show_measured(found.host, found.measured, output.path)
+    )
 
 
 def show_measured(host: str, measured: Measurement, folder: Path | None) -> None:
@@ -131,22 +129,19 @@ def show_measured(host: str, measured: Measurement, folder: Path | None) -> None
 
 def _rows(found: ProbeAnswer) -> list[tuple[str, ...]]:
     return [
-        (each.part, each.outcome, f"{each.seconds:.1f}", each.why or _FOUND.get(each.part, _nothing)(found))
+        (
+            each.part,
+            each.outcome,
+            f"{each.seconds:.1f}",
+            each.why or (_FOUND[each.part](found) if each.part in _FOUND else ""),
+        )
         for each in found.outcomes
     ]
-
-
-def _nothing(found: ProbeAnswer) -> str:
-    return ""
 
 
 def _driver(found: ProbeAnswer) -> str:
     gpus = ", ".join(f"{gpu.name} ({size(gpu.total)})" for gpu in found.gpus)
     return f"CUDA {found.cuda or 'unknown'}; {gpus}"
-
-
-def _shm(found: ProbeAnswer) -> str:
-    return f"{size(found.shm.free)} of {size(found.shm.total)} free" if found.shm else ""
 
 
 def _copies(found: ProbeAnswer) -> str:
@@ -221,13 +216,9 @@ def _nccl(found: ProbeAnswer) -> str:
     return f"{', '.join(found.nccl.transports) or 'no transport named'}: {rates}"
 
 
-def _container(found: ProbeAnswer) -> str:
-    return f"{found.container.image} by {found.container.runtime}" if found.container else ""
-
-
 _FOUND: Mapping[str, Callable[[ProbeAnswer], str]] = {
     "driver": _driver,
-    "shm": _shm,
+    "shm": lambda found: f"{size(found.shm.free)} of {size(found.shm.total)} free" if found.shm else "",
     "copies": _copies,
     "peers": _peers,
     "ipc-legacy": lambda found: _works(found.ipc_legacy),
@@ -237,5 +228,5 @@ _FOUND: Mapping[str, Callable[[ProbeAnswer], str]] = {
     "pin-limit": _pinned,
     "checkpoint": _checkpoint,
     "nccl": _nccl,
-    "container": _container,
+    "container": lambda found: f"{found.container.image} by {found.container.runtime}" if found.container else "",
 }

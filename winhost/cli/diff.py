@@ -12,42 +12,34 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import format_full_value, format_value, table
 from winhost.compat.compare import Comparison, Diff, Difference, VerdictChange, difference, is_missing
-from winhost.core.answers import Json, Key
+from winhost.core.answers import Json
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.reason import Finding, Verdict
+from winhost.model.reason import Verdict
 from winhost.resources.factsfile import read_facts
 
 
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
     many = before.is_dir() and after.is_dir()
-    codes = [0]
-    compared: Comparison | None = None
-
-    def results() -> Iterator[tuple[str, Diff | WinhostError]]:
-        nonlocal compared
-        for host, found in _readings(before, after):
-            if isinstance(found, WinhostError):
-                codes.append(int(found.exit_code))
-                yield host, found
-                continue
-            compared, document = difference(*found)
-            codes.append(int(Exit.DRIFT if _counted(compared, everything) else Exit.SUCCESS))
-            yield host, document
-
-    def show(found: Diff) -> None:
-        assert compared is not None
-        _show_diff(found, compared, everything, output.wide, many)
-
-    show_results("diff", output.shape, results(), show)
-    return max(codes)
+    compared = (
+        (host, found if isinstance(found, WinhostError) else difference(*found))
+        for host, found in _readings(before, after)
+    )
+    return show_results(
+        "diff",
+        output.shape,
+        compared,
+        lambda found: _show_diff(*found, everything, output.wide, many),
+        document=lambda found: found[1],
+        code=lambda found: int(Exit.DRIFT if _counted(found[0], everything) else Exit.SUCCESS),
+    )
 
 
 def _counted(compared: Comparison, everything: bool) -> bool:
     return bool((compared.differences if everything else compared.lasting) or compared.verdicts)
 
 
-def _show_diff(found: Diff, compared: Comparison, everything: bool, wide: bool, many: bool) -> None:
+def _show_diff(compared: Comparison, found: Diff, everything: bool, wide: bool, many: bool) -> None:
     """Show the differences; of many hosts one without any is a line."""
     if many and not _counted(compared, everything) and not compared.two_machines:
         say(f"{found.after.host}: nothing changed.")
@@ -129,16 +121,12 @@ def show_comparison(compared: Comparison, everything: bool, wide: bool = False, 
 
 
 def _row(difference: Difference, format_: Callable[[Json], str]) -> tuple[str, str, str, str]:
-    name = difference.resource + (f" {_key(difference.key)}" if difference.key else "")
+    # The key is whole: the beginnings of two may be the same.
+    name = " ".join((difference.resource, *map(visible, (difference.key or {}).values())))
     volatile = " (volatile)" if difference.volatile else ""
     if difference.property is None and difference.key is not None:
         return name, "", "", difference.what
     return name, f"{difference.property or ''}{volatile}", format_(difference.before), format_(difference.after)
-
-
-def _key(key: Key) -> str:
-    """Whole: where two are told apart, the beginning alone may be the same."""
-    return " ".join(map(visible, key.values()))
 
 
 def _value(value: Json) -> str:
@@ -171,7 +159,7 @@ def _show_change(change: VerdictChange) -> None:
     click.secho(f"{change.path}: {verdict}", bold=True)
     for sign, reasons in (("-", change.gone), ("+", change.new)):
         for reason in reasons:
-            say(f"  {sign} {_reason(reason)}")
+            say(f"  {sign} {reason.severity} [{reason.code}] {reason.subject}: {reason.observed}")
     for each in (*change.subjects, *change.capabilities):
         say(f"  {each.name}: {_format_change(each.before, each.after)}")
 
@@ -180,7 +168,3 @@ def _format_change(before: Verdict | None, after: Verdict | None) -> str:
     if before is after:
         return f"{after}, as before"
     return f"{before or 'none'} → {after or 'none'}"
-
-
-def _reason(reason: Finding) -> str:
-    return f"{reason.severity} [{reason.code}] {reason.subject}: {reason.observed}"

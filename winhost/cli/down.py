@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.envelope import show_results
 from winhost.cli.named_hosts import check_rights, local_host
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say
@@ -51,11 +50,11 @@ def down(word: str | None, options: RunOptions) -> int:
             return show_ends(_undone(runs, options, word), options, brief=True)
 
 
-def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Iterator[Outcome]:
+def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Iterator[tuple[str, Outcome]]:
     """Newest first, until one is not undone: older ones may be what it rests on."""
     for each in runs:
         outcome = ended_run(go_back, "Undo", each.state.run, options, _Down(each, options, word).ask, brief=True)
-        yield outcome
+        yield outcome.host, outcome
         if outcome.exit_code:
             return
 
@@ -76,9 +75,7 @@ def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
 
 def _nothing(host: AnyHost, options: RunOptions) -> int:
     if options.document:
-        if not options.as_jsonl:
-            show_results("outcome", options.output.shape, (), lambda none: None)
-        return 0
+        return show_ends((), options)
     say(f"{host.name}: nothing of winhost up stands there; nothing was changed. Other runs: winhost runs")
     return 0
 

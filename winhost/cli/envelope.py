@@ -51,24 +51,47 @@ def answer(kind: str, results: Iterable[object], form: Form = "json") -> None:
             add(result)
 
 
-def show_results(
-    kind: str, shape: str, results: "Iterable[tuple[str, T | WinhostError]]", human: Callable[[T], None]
-) -> None:
-    """Show the result of each host or file, by name, as it comes: for programs, or for people with errors on stderr.
+def _itself(result: object) -> object:
+    return result
 
-    shape: json, yaml, name, or anything else for people.
+
+def _success(result: object) -> int:
+    return 0
+
+
+def show_results(
+    kind: str,
+    shape: str,
+    results: "Iterable[tuple[str, T | WinhostError]]",
+    human: Callable[[T], object],
+    *,
+    document: Callable[[T], object] = _itself,
+    code: Callable[[T], int] = _success,
+) -> int:
+    """Show the result of each host or file, by name, as it comes: for programs, or for people with errors on stderr.
+    Returns the exit code, which is the highest of all.
+
+    shape: json, yaml, name, or anything else for people; document: what programs get of a result; code: its exit code.
     """
+    codes = [0]
+
+    def counted() -> "Iterator[tuple[str, T | WinhostError]]":
+        for name, result in results:
+            codes.append(int(result.exit_code if isinstance(result, WinhostError) else code(result)))
+            yield name, result
+
     if shape in ("json", "yaml"):
-        named = (failed(result, name) if isinstance(result, WinhostError) else result for name, result in results)
+        named = (failed(each, name) if isinstance(each, WinhostError) else document(each) for name, each in counted())
         answer(kind, named, "yaml" if shape == "yaml" else "json")
-        return
-    for name, result in results:
+        return max(codes)
+    for name, result in counted():
         if isinstance(result, WinhostError):
             show_error_text(result, name)
         elif shape == "name":
             click.echo(visible(name))
         else:
             human(result)
+    return max(codes)
 
 
 def show_list(

@@ -3,8 +3,9 @@
 import os
 import re
 import select
+import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from io import BufferedReader, BytesIO
@@ -14,6 +15,7 @@ from typing import BinaryIO
 import click
 
 from winhost.cli.envelope import show_list, show_results
+from winhost.cli.named_files import STDIN, invite_paste, is_there
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
@@ -35,7 +37,6 @@ from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, 
 from winhost.symptoms.scan import pieces
 from winhost.symptoms.table import said_of, symptoms
 
-STDIN = "-"
 _PATIENCE_S = 3
 _PATH = re.compile(r"[\\/]|\.(?:log|txt|json|out|err|evtx|xml|gz)$", re.IGNORECASE)
 TEXT = "text"
@@ -54,7 +55,7 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     if not words and not listed and _is_piped():
         words = (STDIN,)
     if listed or not words:
-        _list(words, output)
+        show_list("codes", output.shape, _listed(words[0] if words else ""), ("code", "sentence"))
         return Exit.SUCCESS
     if len(words) == 1 and (explanation := _explanation(words[0])):
         show_results("explanation", output.shape, [(explanation.code, explanation)], show_explanation)
@@ -62,12 +63,20 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     named = named_facts(None, facts_file, "--facts")
     facts = HostFacts(read_facts(named)) if named else None
     asked = len(words) == 1 and words[0] in symptoms()
-    own = of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not _is_file(words[0]) else None
+    own = (
+        of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not is_there(words[0], Path.is_file) else None
+    )
     known = of_symptom(words[0], facts) if asked else own
     answers = [known] if known else list(_diagnoses(words, facts))
-    told, shown = [(each.source, Diagnosis.of(each)) for each in answers], iter(answers)
-    show_results("diagnosis", output.shape, told, lambda _: show_diagnosis(next(shown)))
-    return Exit.SUCCESS if all(each.found for each in answers) else Exit.FAILURE
+    named_answers = [(each.source, each) for each in answers]
+    return show_results(
+        "diagnosis",
+        output.shape,
+        named_answers,
+        show_diagnosis,
+        document=Diagnosis.of,
+        code=lambda each: int(Exit.SUCCESS if each.found else Exit.FAILURE),
+    )
 
 
 def _explanation(code: str) -> Explanation | None:
@@ -92,23 +101,30 @@ def _begins(stream: BinaryIO) -> bool:
         return True
     if os.name != "nt" and not select.select([stream], [], [], _PATIENCE_S)[0]:  # Windows can ask sockets alone
         return False
-    return bool(stream.peek(1))
+    return bool(stream.peek(1)) or not stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # /dev/null is nobody's text
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
     """The diagnosis of each file, or of the words together: a shell makes many of one line that was not quoted. Raises
-    UsageError: UnknownCode, NoSuchFile.
+    UsageError: UnknownCode, NoSuchFile, EmptyText.
     """
-    if all(word == STDIN or _is_file(word) for word in words):
+    if all(word == STDIN or is_there(word, Path.is_file) for word in words):
         with watching(reads=True) as watch:
             watch.hosts = len(words)
             for word in words:
                 with watch.reading(word), _opened(word) as stream:
                     answer = diagnosis(pieces(stream), word, facts)
+                if word == STDIN and not answer.lines:
+                    raise UsageError(
+                        "EmptyText",
+                        what="there is nothing to explain: standard input was empty",
+                        hint="Pass on errors as well: PROGRAM 2>&1 | winhost explain -\n"
+                        "All codes that can be explained: winhost explain --list",
+                    )
                 yield answer
         return
     text = alone(" ".join(words))
-    answer = diagnosis(pieces(_stream(text)), TEXT, facts)
+    answer = diagnosis(pieces(BytesIO(text.encode("utf-8", errors="surrogateescape"))), TEXT, facts)
     if not answer.found and not answer.unknown_codes and len(words) == 1:
         _refuse_misspelt(words[0])
     yield answer
@@ -117,28 +133,8 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
 def _opened(word: str) -> AbstractContextManager[BinaryIO]:
     if word != STDIN:
         return Path(word).open("rb")
-    if sys.stdin.isatty():
-        say("Paste the text, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
+    invite_paste()
     return nullcontext(sys.stdin.buffer)
-
-
-def _stream(text: str) -> BinaryIO:
-    return BytesIO(text.encode("utf-8", errors="surrogateescape"))
-
-
-def _is_file(word: str) -> bool:
-    return _is(word, Path.is_file)
-
-
-def _is_folder(word: str) -> bool:
-    return _is(word, Path.is_dir)
-
-
-def _is(word: str, kind: Callable[[Path], bool]) -> bool:
-    try:
-        return kind(Path(word))
-    except (OSError, ValueError):  # longer than a name can be
-        return False
 
 
 def _refuse_misspelt(word: str) -> None:
@@ -149,19 +145,14 @@ def _refuse_misspelt(word: str) -> None:
     if _PATH.search(word):
         raise UsageError(
             "NoSuchFile",
-            what=f"cannot read {visible(shown)}: {'it is a folder' if _is_folder(word) else 'no such file'}",
+            what=f"cannot read {visible(shown)}: {'it is a folder' if is_there(word, Path.is_dir) else 'no such file'}",
             meaning="Taken as a message, nothing is known of it either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
     raise catalogue.unknown_code(shown, lint_codes())
 
 
-def _list(words: Sequence[str], output: Output) -> None:
-    rows = _listed(words[0] if words else "")
-    show_list("codes", output.shape, [Code(code, sentence) for code, sentence in rows], ("code", "sentence"))
-
-
-def _listed(prefix: str) -> list[tuple[str, str]]:
+def _listed(prefix: str) -> list[Code]:
     """Reasons: of paths, then of capabilities, in the order in which winhost always names them. Then symptoms, and what
     lint finds.
 
@@ -173,7 +164,7 @@ def _listed(prefix: str) -> list[tuple[str, str]]:
     every = {code: reasons[code].sentence for code in ordered}
     every |= {name: symptom.says for name, symptom in symptoms().items()}
     every |= {code: explain_lint(code).sentence for code in lint_codes()}
-    found = [(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
+    found = [Code(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
     if not found:
         raise catalogue.unknown_code(masked(prefix), lint_codes())
     return found
@@ -270,12 +261,10 @@ def _show_cause(number: int, cause: CauseFinding, host: str | None) -> None:
     if cause.reason:
         say(f"     More: winhost explain {cause.reason}", hang=2)
     if cause.evidence:
-        say(f"     Evidence: {'; '.join(_cited(catalogue.evidence()[key]) for key in cause.evidence)}", hang=2)
+        found = (catalogue.evidence()[key] for key in cause.evidence)
+        cited = (f"{each.source} ({each.kind}, confidence {each.confidence})" for each in found)
+        say(f"     Evidence: {'; '.join(cited)}", hang=2)
 
 
 def _place(cause: CauseFinding, host: str | None) -> str:
     return "in this text" if cause.by == "text" else f"on {host}"
-
-
-def _cited(evidence: Evidence) -> str:
-    return f"{evidence.source} ({evidence.kind}, confidence {evidence.confidence})"

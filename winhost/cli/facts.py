@@ -16,13 +16,13 @@ from winhost.imports.observation import LARGEST, FileObservations, unreadable
 from winhost.imports.sources import read
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
-from winhost.model.facts import Facts
 from winhost.model.files import TooLarge, read_within
 from winhost.model.fleetfile import host_name
 
 
 def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: bool, output: Output) -> int:
-    made = _imported(files, _host(host), kind)
+    name, now = _host(host), datetime.now(UTC).isoformat(timespec="seconds")
+    made = merged([*_readable(files, kind)], name, now, warn=_warn)
     if output.path is not None:
         write_file(output.path, write_document(made), "facts", force)
 
@@ -42,11 +42,6 @@ def _host(name: str | None) -> str | None:
         return None if name is None else host_name(name)
     except ValueError as wrong:
         raise click.BadParameter(f"'{visible(str(name))}' {wrong}", param_hint="'--host'") from None
-
-
-def _imported(files: tuple[Path, ...], host: str | None, kind: str | None) -> Facts:
-    observations = list(_readable(files, kind))
-    return merged(observations, host, datetime.now(UTC).isoformat(timespec="seconds"), warn=_warn)
 
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:

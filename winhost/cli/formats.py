@@ -2,57 +2,67 @@
 
 from collections.abc import Mapping
 
-FILES = ("facts", "plan", "fleet", "playbook", "workload", "host", "journal")
+# Each format with where in `winhost` its model stands; schema.py imports the one that is asked for.
+FILES: Mapping[str, str] = {
+    "facts": "model.facts.Facts",
+    "plan": "model.plan.Plan",
+    "fleet": "model.fleetfile.FleetFile",
+    "playbook": "paths.playbook.Playbook",
+    "workload": "model.workload.WorkloadFile",
+    "host": "lab.hostfile.HostFile",
+    "journal": "engine.events.AnyEvent",
+}
+LINES = "cli.jsonl.AnyLine"
 
-# Kind → version of its shape, which `winhost schema KIND` prints. A field that goes or gets another name is a new
-# version; a test holds that.
-KINDS: Mapping[str, int] = {
-    "detection": 2,
-    "probe": 1,
-    "assessment": 2,
-    "assessment-full": 2,
-    "report": 1,
-    "diff": 3,
-    "explanation": 2,
-    "diagnosis": 2,
-    "codes": 1,
-    "known": 1,
-    "planning": 2,
-    "outcome": 2,
-    "check": 2,
-    "runs": 1,
-    "run": 2,
-    "verification": 2,
-    "boot": 1,
-    "boot-linux": 1,
-    "bundle": 1,
-    "lint": 2,
-    "recipe": 2,
-    "install-plan": 1,
-    "install-media": 1,
-    "install-bmc": 1,
-    "profile": 2,
-    "serving": 1,
-    "serving-change": 1,
-    "serving-keys": 1,
-    "serving-log": 1,
-    "serving-test": 1,
-    "yield": 1,
-    "hosts": 1,
-    "host-test": 1,
-    "chat": 1,
-    "status": 1,
-    "lab": 1,
-    "draft": 1,
-    "fetched": 1,
-    "models": 1,
-    "models-refreshed": 1,
-    "weights": 1,
-    "rendered": 1,
-    "error": 1,
+# Kind of result → the version of its shape and its model, which `winhost schema KIND` prints. A field that goes or gets
+# another name is a new version; a test holds that. Any result may be an error instead.
+KINDS: Mapping[str, tuple[int, str]] = {
+    "detection": (2, "cli.detect.Detected"),
+    "probe": (1, "cli.detect.Probed"),
+    "assessment": (2, "compat.assess_answer.Brief"),
+    "assessment-full": (2, "compat.assess_answer.Full"),
+    "report": (1, "cli.report.Reported"),
+    "diff": (3, "compat.compare.Diff"),
+    "explanation": (2, "model.reason.Explanation"),
+    "diagnosis": (2, "symptoms.answer.Diagnosis"),
+    "codes": (1, "cli.explain.Code"),
+    "known": (1, "cli.known.KnownSubject"),
+    "planning": (2, "cli.show_plan.PlannedHost"),
+    "outcome": (2, "cli.running.EndedHost"),
+    "check": (2, "cli.apply.Checked"),
+    "runs": (1, "cli.runs.ListedRun"),
+    "run": (2, "cli.runs.ShownRun"),
+    "verification": (2, "cli.verify.Verified"),
+    "boot": (1, "engine.boot.Switched"),
+    "boot-linux": (1, "engine.boot.LinuxFirmware"),
+    "bundle": (1, "cli.bundle.Bundled"),
+    "lint": (2, "cli.lint.Linted"),
+    "recipe": (2, "cli.lint.LintedFile"),
+    "install-plan": (1, "cli.plan_install.PlannedInstall"),
+    "install-media": (1, "cli.media_install.MadeMedia"),
+    "install-bmc": (1, "cli.media_install.InsertedMedia"),
+    "profile": (2, "cli.serve.Profiled"),
+    "serving": (1, "serving.serving_status.ServingStatus"),
+    "serving-change": (1, "cli.serve_change.ServingChange"),
+    "serving-keys": (1, "cli.serve_keys.KeysOfHost"),
+    "serving-log": (1, "cli.serve_status.ServingLine"),
+    "serving-test": (1, "cli.serve_test.TestedServing"),
+    "yield": (1, "cli.serve_change.Yielding"),
+    "hosts": (1, "cli.host.ListedHost"),
+    "host-test": (1, "cli.host_check.CheckedHost"),
+    "chat": (1, "cli.chat.Chatted"),
+    "status": (1, "cli.status.HostNow"),
+    "lab": (1, "cli.lab.ListedLabHost"),
+    "draft": (1, "cli.workload.Drafted"),
+    "fetched": (1, "cli.fetch.FetchedFolder"),
+    "models": (1, "cli.models.OfferedModels"),
+    "models-refreshed": (1, "hub.refreshed.Refreshed"),
+    "weights": (1, "serving.packed_weights.WeightsFile"),
+    "rendered": (1, "cli.render.Rendered"),
+    "error": (1, "model.errors.ErrorResult"),
 }
 
 
 def schema_of(kind: str) -> str:
     """`winhost.assessment/2` of `assessment`."""
-    return f"winhost.{kind}/{KINDS[kind]}"
+    return f"winhost.{kind}/{KINDS[kind][0]}"

@@ -1,22 +1,21 @@
 """winhost host: the hosts of fleet.yaml, without an editor."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from winhost.cli.commands.host import NewHost
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.fleet_edit import write_removed
-from winhost.cli.host_add import NewHost, add_host
-from winhost.cli.host_check import CheckedHost, HostCheck, check_host, show_check
+from winhost.cli.host_add import add_host
+from winhost.cli.host_check import check_host, show_check
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
 from winhost.cli.running import begin
-from winhost.cli.watch import watching
+from winhost.cli.snapshots import asked_each
 from winhost.core.dataclass import dataclass
-from winhost.engine.many import stream
-from winhost.model.errors import Exit, WinhostError, visible
+from winhost.model.errors import visible
 from winhost.model.fleet import AnyHost, LinuxHost, find_fleet
 from winhost.model.fleetfile import load_fleet
 
@@ -34,24 +33,12 @@ class ListedHost:
     secret: str = ""
 
 
-def add(
-    account: str,
-    name: str | None,
-    groups: tuple[str, ...],
-    linux: bool,
-    port: int | None,
-    password: str | None,
-    ca: Path | None,
-    key: Path | None,
-    host_key: str | None,
-    fleet_file: Path | None,
-) -> int:
-    if not linux and (key or host_key):
+def add(new: NewHost, fleet_file: Path | None) -> int:
+    if not new.linux and (new.key or new.host_key):
         raise click.UsageError("--key and --host-key are for a Linux: add --linux")
-    if linux and ca:
+    if new.linux and new.ca:
         raise click.UsageError("--ca is for Windows: a Linux is known by its host key")
-    added = add_host(NewHost(account, name, groups, linux, port, password, key, host_key, ca), fleet_file)
-    show_next(("up", "--on", added.host.name), fleet_file)
+    show_next(("up", "--on", add_host(new, fleet_file).host.name), fleet_file)
     return 0
 
 
@@ -90,25 +77,12 @@ def remove(name: str, yes: bool, fleet_file: Path | None) -> int:
 
 def test(hosts: tuple[str, ...], at_once: int, fleet_file: Path | None, output: Output) -> int:
     chosen = hosts_named(hosts or ("*",), fleet_file)
-    codes = [0]
-
-    def results() -> Iterator[tuple[str, CheckedHost | WinhostError]]:
-        with watching(reads=True) as watch:
-            watch.hosts = len(chosen)
-
-            def one(host: AnyHost) -> HostCheck:
-                with watch.reading(host.name):
-                    return check_host(host)
-
-            for done in watch.results(stream(chosen, one, at_once=at_once, leave=True)):
-                found = done.error or done.given
-                if isinstance(found, WinhostError):
-                    codes.append(int(found.exit_code))
-                    yield done.item.name, found
-                    continue
-                error = found.error
-                codes.append(int(error.exit_code) if error else 0 if found.told.ready else int(Exit.FAILURE))
-                yield done.item.name, found.told
-
-    show_results("host-test", output.shape, results(), show_check)
-    return max(codes)
+    checked = ((host.name, found) for host, found in asked_each(chosen, check_host, lambda host: host.name, at_once))
+    return show_results(
+        "host-test",
+        output.shape,
+        checked,
+        lambda found: show_check(found.told),
+        document=lambda found: found.told,
+        code=lambda found: int(found.error.exit_code if found.error else not found.told.ready),
+    )

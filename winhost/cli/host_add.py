@@ -5,7 +5,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from winhost.cli.commands.host import NewHost
 from winhost.cli.errors import secret_reference
 from winhost.cli.fleet_edit import Entry, fleet_to_change, write_added
 from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
@@ -34,23 +35,6 @@ _HTTPS, _HTTP, _SSH = 5986, 5985, 22
 _WAYS = ((_HTTPS, True), (_HTTP, False))  # to Windows, with TLS or without
 _KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _KEYRING = "winhost"  # the service under which passwords of hosts are kept
-
-
-@dataclass(frozen=True)
-class NewHost:
-    """A host as the command line describes it. password: a reference to it; key: file of a private key; host_key: the
-    fingerprint that a Linux has to show; ca: file with the CA of a Windows host's certificate.
-    """
-
-    account: str
-    name: str | None = None
-    groups: Sequence[str] = ()
-    linux: bool = False
-    port: int | None = None
-    password: str | None = None
-    key: Path | None = None
-    host_key: str | None = None
-    ca: Path | None = None
 
 
 @dataclass(frozen=True)

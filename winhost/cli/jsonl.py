@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from winhost.cli.envelope import print_json
 from winhost.cli.output import failed
@@ -52,6 +52,9 @@ class EndLine:
     outcome: Outcome | None
     error: ErrorDocument | None
     exit_code: int
+
+
+AnyLine: TypeAlias = EventLine | EndLine
 
 
 def print_event(event: ProgressEvent) -> None:

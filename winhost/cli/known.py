@@ -12,7 +12,7 @@ from winhost.knowledge import catalogue
 from winhost.knowledge.versions import Subject, spans, subjects
 from winhost.knowledge.versions import table as table_of_versions
 from winhost.model.errors import Exit, UsageError, did_you_mean, visible
-from winhost.model.reason import Evidence, Kind
+from winhost.model.reason import Kind
 
 # How evidence names what it holds for, where that is not the name in the table.
 _WORDS = {
@@ -91,14 +91,9 @@ def _statements(subject: Subject) -> Iterator[KnownStatement]:
     catalogue.entries()  # which brings the evidence that stands in rows
     for key, piece in sorted(catalogue.evidence().items()):
         if named.search(piece.holds):
-            yield KnownStatement(
-                key, piece.claim, piece.kind, piece.source, piece.holds, _newest(subject, piece), piece.seen
-            )
-
-
-def _newest(subject: Subject, piece: Evidence) -> str | None:
-    ends = [span.newest for span in spans(piece.holds) if span.what == subject.what]
-    return str(max(ends)) if ends else None
+            ends = [span.newest for span in spans(piece.holds) if span.what == subject.what]
+            newest = str(max(ends)) if ends else None
+            yield KnownStatement(key, piece.claim, piece.kind, piece.source, piece.holds, newest, piece.seen)
 
 
 def _show(subject: KnownSubject, *, wide: bool) -> None:

@@ -6,19 +6,21 @@ Each command reads its file and asks its linter; one printer shows what all of t
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from packaging.version import InvalidVersion, Version
 
+from winhost.cli.commands.lint import RecipeOptions
 from winhost.cli.envelope import show_results
+from winhost.cli.named_files import STDIN, invite_paste, is_there
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.output import refuse_other_kind, say
 from winhost.cli.outputs import Output
-from winhost.core.answers import MissingFact
+from winhost.core.answers import known
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import FileFinding, hidden
 from winhost.knowledge import catalogue
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from winhost.recipes.lint_recipe import LintedRecipe
     from winhost.recipes.recipe_case import RecipeTarget
 
-STDIN, COMMAND = "-", "command"
-T = TypeVar("T")
+COMMAND = "command"
 _BESIDE = 20  # compose files of one folder
 _MOST_SETTINGS, _MOST = 64 * KiB, 512 * KiB  # a rendered project with its gateway has half of the second
 
@@ -98,25 +99,6 @@ class LintedFile:
 
 
 @dataclass(frozen=True)
-class Telling:
-    """everything: also what findings rest on; strict: advice counts; mended: what can be mended was."""
-
-    strict: bool
-    everything: bool = False
-    mended: bool = False
-
-
-@dataclass(frozen=True)
-class Mending:
-    """The request to mend a file, and where to write it. place: None for beside the file."""
-
-    wanted: bool
-    in_place: bool = False
-    place: Path | None = None
-    force: bool = False
-
-
-@dataclass(frozen=True)
 class Given:
     """A file or text to lint: its name for people, the file where it is one, and its content."""
 
@@ -138,10 +120,10 @@ def wslconfig(
 
     wsl, host = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if named := named_facts(facts, facts_file, "--facts"):
-        known = HostFacts(read_facts(named))
-        if known.is_linux:
-            raise of_other_system(known, ".wslconfig")
-        host = wslconfig_limits(known)
+        facts_of_host = HostFacts(read_facts(named))
+        if facts_of_host.is_linux:
+            raise of_other_system(facts_of_host, ".wslconfig")
+        host = wslconfig_limits(facts_of_host)
     found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONFIG, version=wsl, host=host)
     return _show_settings(file, found, strict, output)
 
@@ -163,112 +145,74 @@ def autoinstall(
 
     named = named_facts(facts, facts_file, "--facts")
     disks = read_known_disks(named) if named else ()
-    known = _version(installer, "24.04.4", "--installer")
-    found = lint_autoinstall(_given_file(file, _MOST).data, installer=known, disks=disks)
+    version = _version(installer, "24.04.4", "--installer")
+    found = lint_autoinstall(_given_file(file, _MOST).data, installer=version, disks=disks)
     return _show_settings(file, found, strict, output)
 
 
 def _show_settings(file: Path, findings: Sequence[FileFinding], strict: bool, output: Output) -> int:
-    """Of a file that is not mended."""
-    name, told = str(file), tuple(map(LintFinding.of, findings))
-    telling = Telling(strict)
-
-    def show(_: Linted) -> None:
-        _show_findings(name, told, telling)
-        _show_count(told, telling)
-
-    show_results("lint", output.shape, [(name, Linted(name, told))], show)
-    return _exit_code(told, telling)
+    linted = Linted(str(file), tuple(map(LintFinding.of, findings)))
+    return _show("lint", linted, RecipeOptions(strict=strict, output=output))
 
 
 # --- What somebody wrote to start vLLM, and the settings of Docker and CDI for it ----------------------------------
 
 
-def serve(
-    words: tuple[str, ...],
-    facts_file: Path | None,
-    path: str | None,
-    vllm: str | None,
-    fix: bool,
-    in_place: bool,
-    force: bool,
-    everything: bool,
-    strict: bool,
-    output: Output,
-) -> int:
+def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
     """Check how somebody starts vLLM."""
     from winhost.recipes.lint_recipe import lint_recipe  # other lints do without
 
     given = _given(words)
-    target = replace(_target(facts_file, path, _version(vllm, "0.33.0", "--vllm")), beside=_compose_files(given.file))
-    mending = _mending(fix, in_place, force, output, given.file)
-    linted = lint_recipe(given.data, target, mend=mending.wanted)
+    target = replace(_target(asked, _version(asked.vllm, "0.33.0", "--vllm")), beside=_compose_files(given.file))
+    _check_mending(asked, given)
+    linted = lint_recipe(given.data, target, mend=asked.mends)
     if linted.form is None or not (linted.versions or linted.findings):
         raise _no_recipe(words, given.file)
-    return _show_recipe(given, linted, target, mending, Telling(strict, everything, mending.wanted), output)
+    return _show_recipe(given, linted, target, asked)
 
 
-def docker_daemon(
-    file: Path,
-    facts_file: Path | None,
-    path: str | None,
-    fix: bool,
-    in_place: bool,
-    force: bool,
-    everything: bool,
-    strict: bool,
-    output: Output,
-) -> int:
+def docker_daemon(file: Path, asked: RecipeOptions) -> int:
     """Check the settings of Docker."""
     from winhost.recipes.lint_recipe import lint_docker_daemon  # other lints do without
 
-    target, given = _target(facts_file, path), _given_file(file, _MOST)
-    mending = _mending(fix, in_place, force, output, given.file)
-    linted = lint_docker_daemon(given.data, target, mend=mending.wanted)
-    return _show_recipe(given, linted, target, mending, Telling(strict, everything, mending.wanted), output)
+    target, given = _target(asked), _given_file(file, _MOST)
+    _check_mending(asked, given)
+    return _show_recipe(given, lint_docker_daemon(given.data, target, mend=asked.mends), target, asked)
 
 
-def cdi(file: Path, facts_file: Path | None, path: str | None, everything: bool, strict: bool, output: Output) -> int:
+def cdi(file: Path, asked: RecipeOptions) -> int:
     """Check a specification of CDI."""
     from winhost.recipes.lint_recipe import lint_cdi  # other lints do without
 
-    target, given = _target(facts_file, path), _given_file(file, _MOST)
-    linted = lint_cdi(given.data, target)
-    return _show_recipe(given, linted, target, Mending(wanted=False), Telling(strict, everything), output)
+    target, given = _target(asked), _given_file(file, _MOST)
+    return _show_recipe(given, lint_cdi(given.data, target), target, asked)
 
 
-def _target(facts_file: Path | None, path: str | None, vllm: Version | None = None) -> "RecipeTarget":
+def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget":
     from winhost.compat.target import Target  # other lints do without
     from winhost.recipes.recipe_case import RecipeTarget  # likewise
     from winhost.resources.linux.read_only import LinuxSystem  # likewise
     from winhost.resources.windows.read_only import OsFamily  # likewise
 
-    named = named_facts(None, facts_file, "--facts")
+    path, named = asked.path, named_facts(None, asked.facts_file, "--facts")
     if named is None:
         return RecipeTarget(path, vllm)
     facts = HostFacts(read_facts(named))
     if facts.is_linux:
-        where = "wsl2" if _known(lambda: facts.the(LinuxSystem).wsl) else "linux"
+        where = "wsl2" if known(lambda: facts.the(LinuxSystem).wsl) else "linux"
         if path not in (None, where, "bare-metal" if where == "linux" else where):
             raise click.BadParameter(f"these facts are of a Linux, which is {where}", param_hint="--path")
         return RecipeTarget(where, vllm, Target(facts, "linux"))
     if path == "linux":
         raise click.BadParameter("these facts are of a Windows host", param_hint="--path")
-    is_server = _known(lambda: facts.os.family) in (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
+    is_server = known(lambda: facts.os.family) in (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
     where = path or ("dda" if is_server else "wsl2")
     return RecipeTarget(where, vllm, Target(facts, where))
 
 
-def _known(read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except MissingFact:
-        return None
-
-
 def _given(words: Sequence[str]) -> Given:
     """A file, what comes in, or what stands on the command line."""
-    if tuple(words) == (STDIN,) or (len(words) == 1 and _is_file(words[0])):
+    if len(words) == 1 and words[0] and (words[0] == STDIN or is_there(words[0])):
         return _given_file(Path(words[0]), _MOST)
     text = words[0] if len(words) == 1 else shlex.join(words)
     return Given(COMMAND, None, text.encode("utf-8", "surrogateescape"))
@@ -288,13 +232,6 @@ def _compose_files(file: Path | None) -> Mapping[str, str]:
     return {name: text for name, text in texts.items() if "services:" in text}
 
 
-def _is_file(word: str) -> bool:
-    try:
-        return bool(word) and word != STDIN and Path(word).exists()
-    except (OSError, ValueError):  # longer than a name can be
-        return False
-
-
 def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:
     """A single word that is no file was mostly meant for one."""
     shown = visible(hidden(words[0])[:80])
@@ -308,56 +245,36 @@ def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:
     )
 
 
-def _mending(fix: bool, in_place: bool, force: bool, output: Output, file: Path | None) -> Mending:
-    if in_place and output.path:
+def _check_mending(asked: RecipeOptions, given: Given) -> None:
+    """Raises click.UsageError."""
+    if asked.in_place and asked.output.path:
         raise click.UsageError("--in-place and -o are two places: choose one")
-    if in_place and file is None:
+    if asked.in_place and given.file is None:
         raise click.UsageError("--in-place needs a file; --fix shows the mended text of what is none")
-    if output.path and not fix:
+    if asked.output.path and not asked.fix:
         raise click.UsageError("-o names the file that --fix writes: add --fix, or leave -o out")
-    return Mending(fix or in_place, in_place, output.path, force)
 
 
-def _show_recipe(
-    given: Given, linted: "LintedRecipe", target: "RecipeTarget", mending: Mending, telling: Telling, output: Output
-) -> int:
-    written = _write(given, linted, mending)
-    text = None
-    if mending.wanted and written is None and linted.mended != given.data:
+def _show_recipe(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked: RecipeOptions) -> int:
+    written, text = _write(given, linted, asked), None
+    if asked.mends and written is None and linted.mended != given.data:
         text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
     place, told = str(written) if written else None, tuple(map(LintFinding.of, linted.findings))
     result = LintedFile(given.name, str(linted.form), target.path, linted.versions, told, place, text)
-
-    def show(_: LintedFile) -> None:
-        _show_findings(given.name, told, telling)
-        if place or text is not None:
-            click.echo()
-        if place:
-            say(f"Written: {visible(place)}")
-        if text is not None:
-            click.echo("\n".join(map(visible, text.splitlines())))
-        if mending.wanted and place is None and text is None:
-            click.echo()
-            say(
-                f"Nothing is written: {'none of this can be mended by itself' if told else 'there is nothing to mend'}."
-            )
-        _show_count(told, telling)
-
-    show_results("recipe", output.shape, [(given.name, result)], show)
-    return _exit_code(told, telling)
+    return _show("recipe", result, asked)
 
 
-def _write(given: Given, linted: "LintedRecipe", mending: Mending) -> Path | None:
+def _write(given: Given, linted: "LintedRecipe", asked: RecipeOptions) -> Path | None:
     """The mended file, where there is something to mend. A new one may be read by whoever may read the old one."""
     file = given.file
-    if not mending.wanted or linted.mended == given.data:
+    if not asked.mends or linted.mended == given.data:
         return None
-    if mending.in_place and file:
+    if asked.in_place and file:
         write_whole(file, [linted.mended])
         return file
-    place = mending.place or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None)
+    place = asked.output.path or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None)
     if place is not None:
-        refuse_other_kind(place, "mended file", mending.force)
+        refuse_other_kind(place, "mended file", asked.force)
         mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
         write_whole(place, [linted.mended], mode=mode)
     return place
@@ -369,8 +286,7 @@ def _write(given: Given, linted: "LintedRecipe", mending: Mending) -> Path | Non
 def _given_file(file: Path, most: Bytes) -> Given:
     """A file, or standard input. Raises UsageError (FileFaults)."""
     if str(file) == STDIN:
-        if sys.stdin.isatty():
-            say("Paste it, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
+        invite_paste()
         given = Given(STDIN, None, sys.stdin.buffer.read(most))
     else:
         try:
@@ -392,10 +308,27 @@ def _version(text: str | None, example: str, option: str) -> Version | None:
         ) from None
 
 
-def _show_findings(name: str, findings: Sequence[LintFinding], telling: Telling) -> None:
+def _show(kind: str, linted: Linted | LintedFile, asked: RecipeOptions) -> int:
+    """Show the findings in a file, what was mended, and the count. Returns the exit code."""
+    told = linted.findings
+    left = [each for each in told if not (asked.mends and each.fixed)]
+    code = int(Exit.FAILURE if (asked.strict and left) or _count(left, Category.DEFECT) else Exit.SUCCESS)
+
+    def show(_: object) -> None:
+        _show_findings(visible(linted.file), told, asked)
+        if isinstance(linted, LintedFile) and asked.mends:
+            _show_mended(linted)
+        if told:
+            _show_count(told, left, code, strict=asked.strict)
+
+    show_results(kind, asked.output.shape, [(linted.file, linted)], show)
+    return code
+
+
+def _show_findings(name: str, findings: Sequence[LintFinding], asked: RecipeOptions) -> None:
     """Defects, then advice under a heading of its own."""
     if not findings:
-        say(f"{visible(name)}: nothing found")
+        say(f"{name}: nothing found")
     for category, heading in ((Category.DEFECT, ""), (Category.ADVICE, "Advice")):
         some = [each for each in findings if each.category is category]
         if some and heading:
@@ -403,47 +336,42 @@ def _show_findings(name: str, findings: Sequence[LintFinding], telling: Telling)
                 click.echo()
             say(heading)
         for each in some:
-            _show_finding(visible(name), each, telling)
+            where = f" ({each.where})" if each.where else ""
+            say(f"{name}:{each.line}:{each.column}: {each.severity.in_file}: {each.sentence} [{each.code}]{where}")
+            done = "" if not each.fixed else " [mended]" if asked.mends else " [--fix does this]"
+            doubt = f" (unverified: {each.unverified} is not known)" if each.unverified else ""
+            if each.do or done or doubt:
+                say(f"  {each.do}{done}{doubt}", hang=2)
+            for evidence in each.evidence if asked.everything else ():
+                say(f"  {evidence.claim} ({evidence.kind}: {evidence.source}; {evidence.seen})", hang=2)
 
 
-def _show_finding(name: str, each: LintFinding, telling: Telling) -> None:
-    where = f" ({each.where})" if each.where else ""
-    say(f"{name}:{each.line}:{each.column}: {each.severity.in_file}: {each.sentence} [{each.code}]{where}")
-    done = "" if not each.fixed else " [mended]" if telling.mended else " [--fix does this]"
-    doubt = f" (unverified: {each.unverified} is not known)" if each.unverified else ""
-    if each.do or done or doubt:
-        say(f"  {each.do}{done}{doubt}", hang=2)
-    for evidence in each.evidence if telling.everything else ():
-        say(f"  {evidence.claim} ({evidence.kind}: {evidence.source}; {evidence.seen})", hang=2)
+def _show_mended(linted: LintedFile) -> None:
+    click.echo()
+    if linted.written:
+        say(f"Written: {visible(linted.written)}")
+    elif linted.text is not None:
+        click.echo("\n".join(map(visible, linted.text.splitlines())))
+    else:
+        why = "none of this can be mended by itself" if linted.findings else "there is nothing to mend"
+        say(f"Nothing is written: {why}.")
 
 
-def _show_count(findings: Sequence[LintFinding], telling: Telling) -> None:
+def _show_count(findings: Sequence[LintFinding], left: Sequence[LintFinding], code: int, *, strict: bool) -> None:
     """The last line: how many there are of each, and why the exit code is what it is."""
-    if not findings:
-        return
-    left, said = _left(findings, telling), ""
+    said = ""
     for label, category in (("Defects", Category.DEFECT), ("Advice", Category.ADVICE)):
         mended = _count(findings, category) - _count(left, category)
         said += f"{label}: {_count(findings, category)}{f' ({mended} mended)' if mended else ''}. "
     if _count(left, Category.DEFECT):
         why = "there are defects"
     elif left:
-        why = "--strict counts advice" if telling.strict else "advice does not count without --strict"
+        why = "--strict counts advice" if strict else "advice does not count without --strict"
     else:
         why = "all is mended"
     click.echo()
-    say(f"{said}Exit code {_exit_code(findings, telling)}: {why}.")
-
-
-def _left(findings: Sequence[LintFinding], telling: Telling) -> list[LintFinding]:
-    """Those that were not mended."""
-    return [each for each in findings if not (telling.mended and each.fixed)]
+    say(f"{said}Exit code {code}: {why}.")
 
 
 def _count(findings: Sequence[LintFinding], category: Category) -> int:
     return sum(each.category is category for each in findings)
-
-
-def _exit_code(findings: Sequence[LintFinding], telling: Telling) -> int:
-    left = _left(findings, telling)
-    return int(Exit.FAILURE if (telling.strict and left) or _count(left, Category.DEFECT) else Exit.SUCCESS)

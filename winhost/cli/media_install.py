@@ -33,6 +33,7 @@ from winhost.autoinstall.medium_files import (
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, BmcSession, BmcSystem, bmc_session
+from winhost.cli.commands.install import MediaOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import from_os_error, secret_reference
 from winhost.cli.live_hosts import read_live
@@ -68,26 +69,16 @@ class MadeMedia:
     installed: bool | None
 
 
-def media(
-    plan_file: Path,
-    mirror: str | None,
-    address: str | None,
-    report: str | None,
-    reach: str | None,
-    minutes: int,
-    consent_file: Path | None,
-    force: bool,
-    output: Output,
-) -> int:
+def media(plan_file: Path, asked: MediaOptions, force: bool, output: Output) -> int:
     plan, out = read_install_plan(plan_file), output.required_path
     _check_place(out, output.folder, force)
-    wiped = consented(plan.host, plan.whole, consent_file)
+    wiped = consented(plan.host, plan.whole, asked.consent_file)
     try:
-        image = InstallerRelease(plan.installer, mirror or MEDIA_MIRROR).fetched(image_cache())
+        image = InstallerRelease(plan.installer, asked.mirror or MEDIA_MIRROR).fetched(image_cache())
         if plan.authorities is not None:
             check_starts(read_from_image(image, SHIM), plan.authorities, secure_boot=True)
         with ExitStack() as stack:
-            return _made(plan, wiped, image, (address, report), (reach, minutes), output, stack)
+            return _made(plan, wiped, image, asked, output, stack)
     except OSError as error:
         raise from_os_error(error) from error
 
@@ -102,21 +93,14 @@ def _check_place(out: Path, folder: bool, force: bool) -> None:
 
 
 def _made(
-    plan: InstallPlan,
-    wiped: Sequence[str],
-    image: Path,
-    here: tuple[str | None, str | None],
-    there: tuple[str | None, int],
-    output: Output,
-    stack: ExitStack,
+    plan: InstallPlan, wiped: Sequence[str], image: Path, asked: MediaOptions, output: Output, stack: ExitStack
 ) -> int:
-    address, hear = here
-    key, waiting = new_host_key(), Waiting(there[1])
-    url = stack.enter_context(heard_progress(hear, waiting.hear)) if hear else None
+    key, waiting = new_host_key(), Waiting(asked.minutes)
+    url = stack.enter_context(heard_progress(asked.report, waiting.hear)) if asked.report else None
     order = plan.order(wiped, url)
-    if address:
+    if asked.serve:
         data = settings_to_fetch(plan, key, wiped, url)
-        offer = stack.enter_context(offered_settings(data, address, there[1] * 60))
+        offer = stack.enter_context(offered_settings(data, asked.serve, asked.minutes * 60))
         added = without_settings(offer.for_medium, plan.system.kernel_words, order.get("windows_esp"))
     else:
         document = install_document(plan.settings(url), plan.storage(), key, ON_MEDIUM)
@@ -124,16 +108,16 @@ def _made(
     total = _written(image, added, output)
     say_to = f"The new system is known by its host key: {key.public}"
     installed = None
-    if address or hear:
+    if asked.serve or asked.report:
         click.echo(say_to, err=True)
-        target = there[0] or (plan.system.address or plan.system.hostname).partition("/")[0]
+        target = asked.reach or (plan.system.address or plan.system.hostname).partition("/")[0]
         installed = waiting.until_it_shows(key.public, target)
     made = MadeMedia(str(output.path), plan.host, key.public, total, installed)
 
     def show(_: MadeMedia) -> None:
         say(
             f"{made.place}: {size(total)}"
-            + ("" if address else "; it holds the host's private key: keep it to yourself.")
+            + ("" if asked.serve else "; it holds the host's private key: keep it to yourself.")
         )
         say(say_to)
         if installed is not None:

@@ -1,17 +1,34 @@
 """Find the files that words mean: files themselves, and folders that one command wrote for another."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from winhost.cli.output import say
 from winhost.model.documents import is_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.resources.factsfile import read_facts
 
+STDIN = "-"
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+
+
+def is_there(word: str, kind: Callable[[Path], bool] = Path.exists) -> bool:
+    """Tell whether a word is the path of something of this kind; it may be longer than a name can be."""
+    try:
+        return kind(Path(word))
+    except (OSError, ValueError):
+        return False
+
+
+def invite_paste() -> None:
+    """Say how standard input ends where somebody types it."""
+    if sys.stdin.isatty():
+        say("Paste the text, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
 
 
 def files_of(paths: Iterable[Path], kind: type[Any]) -> list[Path]:

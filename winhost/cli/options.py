@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, each spelled once."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field, fields
 from functools import wraps
 from ipaddress import ip_address
@@ -68,29 +68,6 @@ hub_option = click.option(
 )
 
 
-def _need(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.strip() for word in words for name in word.split(",") if name.strip())
-
-
-what_if_option = click.option(
-    "--what-if",
-    "remedies",
-    multiple=True,
-    metavar="REMEDY",
-    help="Evaluate as if this remedy were applied; may be repeated.",
-    **completion.REMEDIES,
-)
-need_option = click.option(
-    "--need",
-    "needed",
-    multiple=True,
-    metavar="CAPABILITY[,...]",
-    callback=_need,
-    help="Require this capability; may be repeated.",
-    **completion.CAPABILITIES,
-)
-
-
 assume_option = click.option(
     "--assume",
     "assumed",
@@ -112,12 +89,22 @@ hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...", **completi
 words_argument = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
 
 
-def _risks(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    given = tuple(risk for word in words for risk in word.split(",") if risk)
-    for risk in given:
-        if risk not in RISKS:
-            raise click.BadParameter(f"{risk!r} is none of: {', '.join(RISKS)}")
-    return given
+def split_words(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Split words that have commas between them."""
+    return tuple(name.strip() for word in words for name in word.split(",") if name.strip())
+
+
+def one_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[str, ...]]:
+    """Split likewise, and refuse what is not known."""
+
+    def split(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+        given = split_words(context, option, words)
+        for word in given:
+            if word not in known:
+                raise click.BadParameter(f"{word!r} is none of: {', '.join(known)}")
+        return given
+
+    return split
 
 
 accept_option = click.option(
@@ -125,7 +112,7 @@ accept_option = click.option(
     "accepted",
     multiple=True,
     metavar="RISK[,RISK...]",
-    callback=_risks,
+    callback=one_of(tuple(RISKS)),
     **completion.CONSENTS,
     help="Approve a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, packages, "
     "containers, data.",
@@ -223,9 +210,10 @@ def option(*names: str, **more: Any) -> Any:
     return declared(click.option(*names, **more), usual)
 
 
-def options_object(kind: type[Any], name: str, leave_out: Collection[str] = ()) -> Callable[[F], F]:
+def options_object(kind: type[Any], name: str, leave_out: Collection[str] = (), **other: Any) -> Callable[[F], F]:
     """Hand the arguments of a command that are fields of a dataclass to it as one argument `name`, after adding the
-    options that the fields declare. leave_out: fields whose options are not added.
+    options that the fields declare. leave_out: fields whose options are not added; other: options of this command in
+    place of those that fields declare.
     """
     known = fields(kind)
 
@@ -238,7 +226,7 @@ def options_object(kind: type[Any], name: str, leave_out: Collection[str] = ()) 
         wrapped: Any = with_object
         for each in reversed(known):
             if "option" in each.metadata and each.name not in leave_out:
-                wrapped = each.metadata["option"](wrapped)
+                wrapped = other.get(each.name, each.metadata["option"])(wrapped)
         return cast(F, wrapped)
 
     return decorate

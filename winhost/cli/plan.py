@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from winhost.cli.commands.plan import PlanOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, from_missing_fact, from_os_error
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import write_file
 from winhost.cli.outputs import Output
-from winhost.cli.plan_options import FleetKeys, PlanOptions, Power, given_keys, read_settings
+from winhost.cli.plan_options import AskedPlan, FleetKeys, given_keys, read_settings
 from winhost.cli.shells import command_line
 from winhost.cli.show_plan import PlannedHost, show_planned, show_plans
-from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched, worst
-from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
+from winhost.cli.snapshots import Snapshot, any_host, check_each_once, read_each, several, watched
 from winhost.cli.watch import Watch
 from winhost.core.answers import Id, MissingFact
 from winhost.core.dataclass import dataclass
@@ -43,33 +43,14 @@ if TYPE_CHECKING:
     from winhost.serving.stack import Stack
 
 
-def plan(
-    hosts: HostsAndFacts,
-    path: str | None,
-    vm: str | None,
-    gpus: tuple[str, ...],
-    high: int | None,
-    low: int | None,
-    power: Power | None,
-    playbook: Path | None,
-    settings: tuple[str, ...],
-    assumed: tuple[str, ...],
-    allow_unverified: bool,
-    force: bool,
-    details: bool,
-    new_vm: NewVmOptions,
-    stack: StackOptions,
-    cluster: ClusterOptions,
-    output: Output,
-) -> int:
-    stated_facts = _stated(assumed, hosts)
-    host = _only(hosts)
-    settings = (*new_vm.settings, *settings)
-    asked = PlanOptions(
-        path, vm, gpus, high, low, power, playbook, read_settings(settings), allow_unverified, host, new_vm
-    )
-    joining, at_least = _checked(asked, stack, cluster)
-    keys, codes = FleetKeys(hosts.fleet_file), [0]
+def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, output: Output) -> int:
+    stated_facts = _stated(given.assumed, hosts)
+    named_files = (*hosts.words, *map(str, hosts.facts_files))
+    host = command_line(named_files) if len(named_files) == 1 else "HOST"  # as it is typed in another command
+    settings = read_settings((*given.new_vm.settings, *given.settings))
+    asked = AskedPlan(**{**vars(given), "settings": settings, "host": host})
+    joining, at_least = _checked(asked)
+    keys = FleetKeys(hosts.fleet_file)
     named = partial(named_with, asked, joining, keys) if joining else at_least
     many = several(hosts)
     if many:
@@ -78,28 +59,18 @@ def plan(
     if into and into.many:
         check_each_once(hosts)
 
-    def results() -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for host, made in watched(lambda watch: planned(read_each(hosts, watch, named), watch)):
-            codes.append(worst([made if isinstance(made, WinhostError) else None]))
-            yield host, made
-
     def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
         return ((read.host, planned_host(read, asked, joining, into, stated_facts, keys, watch)) for read in reads)
 
+    results, fleet = watched(lambda watch: planned(read_each(hosts, watch, named), watch)), hosts.fleet_file
     if many and output.shape in ("table", "wide") and not details:
-        show_plans([*results()], output.wide)
+        code = show_plans([*results], output.wide)
     else:
-        fleet = hosts.fleet_file
-        show_results("planning", output.shape, results(), lambda made: show_planned(made, details, output.wide, fleet))
+        show = partial(show_planned, details=details, wide=output.wide, fleet_file=fleet)
+        code = show_results("planning", output.shape, results, show)
     if joining:
         joining.show_made_keys(output.shape)
-    return max(codes)
-
-
-def _only(hosts: HostsAndFacts) -> str:
-    """The one host or facts file, as it is typed in another command."""
-    named = (*hosts.words, *map(str, hosts.facts_files))
-    return command_line(named) if len(named) == 1 else "HOST"
+    return code
 
 
 def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":
@@ -116,15 +87,13 @@ def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement,
     return stated_facts
 
 
-def _checked(
-    asked: PlanOptions, stack: StackOptions, cluster: ClusterOptions
-) -> "tuple[PlannedStack | None, frozenset[Id]]":
+def _checked(asked: AskedPlan) -> "tuple[PlannedStack | None, frozenset[Id]]":
     """The workload that is to be served, and what a host is asked for by name.
 
     All that is wrong with the words themselves is told at once, before any host is asked. Raises UsageError, click's.
     """
     faults = Faults()
-    path, joining = faults.of(lambda: asked.path), faults.of(lambda: _joining(stack, cluster))
+    path, joining = faults.of(lambda: asked.path), faults.of(lambda: _joining(asked))
     if joining:
         joining.check_with(path, faults)
     named = faults.of(lambda: asked.request(path).playbook.named) if path else None
@@ -132,9 +101,10 @@ def _checked(
     return joining, named or frozenset()
 
 
-def _joining(stack: StackOptions, cluster: ClusterOptions) -> "PlannedStack | None":
+def _joining(asked: AskedPlan) -> "PlannedStack | None":
     """The workload that is to be served; None where none is named. Raises UsageError for options that are for one."""
-    if words := stack.meant():
+    cluster = asked.cluster
+    if words := asked.stack.meant():
         from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
 
         return PlannedStack(words, cluster)
@@ -144,7 +114,7 @@ def _joining(stack: StackOptions, cluster: ClusterOptions) -> "PlannedStack | No
 
 
 def _asked_of(
-    asked: PlanOptions, facts: HostFacts, keys: FleetKeys, joining: "PlannedStack | None"
+    asked: AskedPlan, facts: HostFacts, keys: FleetKeys, joining: "PlannedStack | None"
 ) -> "tuple[PathRequest, Fit | None]":
     path, best = asked.path, None
     if path is None:
@@ -155,7 +125,7 @@ def _asked_of(
     return keys.give(facts.host, asked.request(path), serves=joining is not None), best
 
 
-def named_with(asked: PlanOptions, joining: "PlannedStack", keys: FleetKeys, facts: Facts) -> frozenset[Id]:
+def named_with(asked: AskedPlan, joining: "PlannedStack", keys: FleetKeys, facts: Facts) -> frozenset[Id]:
     """The resources that a plan has to know and a host lists only when they are named."""
     known = HostFacts(facts)
     return _joined(known, _asked_of(asked, known, keys, joining)[0], joining)[0].playbook.named
@@ -171,7 +141,7 @@ def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
 
 def planned_host(
     read: Snapshot,
-    asked: PlanOptions,
+    asked: AskedPlan,
     joining: "PlannedStack | None",
     into: "Into | None",
     assumed: "tuple[Statement, ...]",

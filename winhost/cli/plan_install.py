@@ -17,6 +17,7 @@ from winhost.autoinstall.facts_manifest import (
 )
 from winhost.autoinstall.guard_order import Scheme, WholeDisk
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem, afterwards, written_install_plan
+from winhost.cli.commands.install import InstallOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import the_file
 from winhost.cli.output import refuse_other_kind, say
@@ -54,49 +55,40 @@ class PlannedInstall:
     then: tuple[str, ...]
 
 
-def plan(
-    facts: Path,
-    disks: tuple[str, ...],
-    raid: int | None,
-    lvm: bool,
-    hostname: str,
-    user: str,
-    keys: tuple[Path, ...],
-    mac: str,
-    address: str | None,
-    gateway: str | None,
-    dns: str | None,
-    installer: str,
-    kernel: str,
-    timezone: str,
-    extras: tuple[str, ...],
-    allow_unverified: bool,
-    force: bool,
-    output: Output,
-) -> int:
-    known = HostFacts(read_facts(the_file(facts, Facts)))
+def plan(facts: Path, asked: InstallOptions, force: bool, output: Output) -> int:
+    known, disks, keys = HostFacts(read_facts(the_file(facts, Facts))), asked.disks, asked.keys
     refuse_other_kind(output.required_path, "install-plan", force)
-    if (raid is not None or lvm) and not disks:
+    if (asked.raid is not None or asked.lvm) and not disks:
         raise click.UsageError("--raid and --lvm are for whole disks: name them with --disk")
-    heeded = _judged(known, "bare-metal" if disks else "dual-boot", allow_unverified)
-    resolvers = tuple(filter(None, (dns or "").split(",")))
+    heeded = _judged(known, "bare-metal" if disks else "dual-boot", asked.allow_unverified)
+    resolvers = tuple(filter(None, (asked.dns or "").split(",")))
     given, own = tuple(map(_key, keys)), None
     if not given:  # beside Windows it is under the same name in fleet.yaml
-        own = FleetKeys(None).of(hostname if disks else known.host)
+        own = FleetKeys(None).of(asked.hostname if disks else known.host)
         given = (own.line,)
-    new = NewSystem(hostname, user, given, mac, address, gateway, resolvers, kernel, timezone)
+    new = NewSystem(
+        asked.hostname,
+        asked.user,
+        given,
+        asked.mac,
+        asked.address,
+        asked.gateway,
+        resolvers,
+        asked.kernel,
+        asked.timezone,
+    )
     try:
         made = InstallPlan(
             known.host,
             machine_of(known),
             new,
-            installer,
+            asked.installer,
             None if disks else manifest_of_facts(known),
             tuple(whole_disks_of(known, disks)),
-            Scheme(raid, lvm),
+            Scheme(asked.raid, asked.lvm),
             authorities_of(known),
             tuple(gpu.pci.key["device"] for gpu in known.gpus),
-            extras,
+            asked.extras,
             None if disks else windows_esp_of(known),
             keeps_local_time(known, disks),
         )

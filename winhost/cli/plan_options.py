@@ -6,10 +6,11 @@ from dataclasses import field
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
+from winhost.cli.commands.plan import PlanOptions
 from winhost.cli.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
@@ -39,26 +40,12 @@ KEY_SETTINGS: Mapping[str, str] = {
     "system.key": "--set system.key",
 }
 
-Power = Literal["as-found", "running", "off"]
-
 
 @dataclass(frozen=True)
-class PlanOptions:
-    """The options of `winhost plan` as they were given. way: a path or one of its variants; power: None where nothing
-    was said; host: for whom, where that is one host or file.
-    """
+class AskedPlan(PlanOptions):
+    """The options of `winhost plan`, as the request to a path. host: for whom, where that is one host or file."""
 
-    variant: str | None
-    vm: str | None
-    cards: tuple[str, ...]
-    high: int | None
-    low: int | None
-    power: Power | None
-    playbook: Path | None
-    settings: tuple[str, ...]
-    allow_unverified: bool
     host: str = "HOST"
-    new_vm: NewVmOptions = NewVmOptions()
     _parsed: dict[str, PathRequest] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
@@ -169,7 +156,7 @@ class PlanOptions:
 
 def default_request(path: str, host: str = "HOST") -> PathRequest:
     """The request of `winhost plan HOST --path PATH` without any other option."""
-    return PlanOptions(path, None, (), None, None, None, None, (), False, host).request(path)
+    return AskedPlan(path, host=host).request(path)
 
 
 def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> UsageError:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from winhost import __version__
+from winhost.cli.commands.render import MachineOptions
 from winhost.cli.envelope import answer, show_results
 from winhost.cli.errors import Faults, from_os_error
 from winhost.cli.named_files import facts_file as named_facts
@@ -17,7 +18,6 @@ from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
 from winhost.compat.stated import stated_linux
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
-from winhost.model.units import Bytes
 from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
@@ -37,17 +37,9 @@ class Rendered:
     text: str
 
 
-def compose(
-    facts_file: Path | None,
-    gpus: str | None,
-    memory: Bytes | None,
-    path: str | None,
-    stack: StackOptions,
-    force: bool,
-    output: Output,
-) -> int:
+def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: Output) -> int:
     faults = Faults()
-    facts = faults.of(lambda: machine(facts_file, gpus, memory))
+    facts = faults.of(lambda: facts_of(machine))
     parts = StackParts(stack)
     parts.check(faults)
     faults.of(lambda: parts.tls)
@@ -64,21 +56,21 @@ def compose(
         parts.listen,
         parts.tls,
         parts.words.plain_http,
-        path,
+        machine.path,
         parts.words.hub,
     )
     try:
         made = compose_project(facts, request, __version__)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
-    show_rendered(Rendered(made.host, written(output.path, made.text, force), made.notes, made.text), output)
+    _show_rendered(Rendered(made.host, _written(output.path, made.text, force), made.notes, made.text), output)
     show_made_keys(parts.made_keys, output.shape)
     return 0
 
 
-def machine(facts_file: Path | None, gpus: str | None, memory: Bytes | None) -> HostFacts:
+def facts_of(machine: MachineOptions) -> HostFacts:
     """The facts of a file, or what is said instead. Raises UsageError."""
-    file = named_facts(facts_file, None, "--facts")
+    file, gpus, memory = named_facts(machine.facts_file, None, "--facts"), machine.gpus, machine.memory
     if file is not None:
         if gpus or memory:
             raise click.UsageError("--gpus and --memory stand in for --facts: name the one or the others")
@@ -94,7 +86,7 @@ def machine(facts_file: Path | None, gpus: str | None, memory: Bytes | None) -> 
         raise click.BadParameter(str(wrong), param_hint="'--gpus'") from None
 
 
-def written(place: Path | None, text: str, force: bool) -> str | None:
+def _written(place: Path | None, text: str, force: bool) -> str | None:
     if place is None:
         return None
     try:
@@ -104,7 +96,7 @@ def written(place: Path | None, text: str, force: bool) -> str | None:
     return str(place)
 
 
-def write_folder(place: Path, files: dict[str, str], force: bool) -> None:
+def _write_folder(place: Path, files: dict[str, str], force: bool) -> None:
     try:
         place.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
@@ -113,7 +105,7 @@ def write_folder(place: Path, files: dict[str, str], force: bool) -> None:
         raise from_os_error(error) from error
 
 
-def show_rendered(rendered: Rendered, output: Output) -> None:
+def _show_rendered(rendered: Rendered, output: Output) -> None:
     show_results("rendered", output.shape, [(rendered.host, rendered)], _show)
 
 
@@ -127,14 +119,7 @@ def _show(rendered: Rendered) -> None:
 
 
 def kubernetes(
-    facts_file: Path | None,
-    gpus: str | None,
-    memory: Bytes | None,
-    path: str | None,
-    stack: StackOptions,
-    cluster: ClusterOptions,
-    force: bool,
-    output: Output,
+    machine: MachineOptions, stack: StackOptions, cluster: ClusterOptions, force: bool, output: Output
 ) -> int:
     from winhost.cli.cluster_parts import (  # with clusters, which other renderings do without
         check_cluster_words,
@@ -145,7 +130,7 @@ def kubernetes(
     from winhost.cluster.rendering import folder, rendered, stream  # likewise
 
     faults = Faults()
-    facts = faults.of(lambda: machine(facts_file, gpus, memory))
+    facts = faults.of(lambda: facts_of(machine))
     parts = StackParts(stack, in_cluster=True)
     parts.check(faults)
     check_cluster_words(parts, cluster, faults)
@@ -155,13 +140,13 @@ def kubernetes(
     assert facts is not None
     parts = with_cluster_key(parts, cluster, facts.host)
     try:
-        made = rendered(facts, cluster_request(parts, cluster, facts, path))
+        made = rendered(facts, cluster_request(parts, cluster, facts, machine.path))
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     if output.path is not None:
-        write_folder(output.path, folder(made), force)
+        _write_folder(output.path, folder(made), force)
     place = None if output.path is None else str(output.path)
-    show_rendered(Rendered(facts.host, place, made.notes, stream(made)), output)
+    _show_rendered(Rendered(facts.host, place, made.notes, stream(made)), output)
     show_made_keys(parts.made_keys, output.shape)
     return 0
 
@@ -192,10 +177,10 @@ def monitoring(
     places = tuple(f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address, port in gateways)
     files = monitoring_files(MonitoringRequest(places, key_file, tls, gateway_ca, gateway_name))
     assert output.path
-    write_folder(output.path, files, force)
+    _write_folder(output.path, files, force)
     check = command_line(("promtool", "check", "config", str(output.path / "prometheus.yml")))
     notes = tuple(note.replace("CHECK", check) for note in _NOTES)
-    show_rendered(Rendered(places[0], str(output.path), notes, files["prometheus.yml"]), output)
+    _show_rendered(Rendered(places[0], str(output.path), notes, files["prometheus.yml"]), output)
     return 0
 
 
@@ -221,7 +206,7 @@ def proxy(
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     notes = () if output.path is None else (PLACES[program],)
-    show_rendered(Rendered(program, written(output.path, text, force), notes, text), output)
+    _show_rendered(Rendered(program, _written(output.path, text, force), notes, text), output)
     return 0
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from winhost.cli.assess import evaluate_each, requirements
+from winhost.cli.commands.look import Wanted
 from winhost.cli.envelope import answer
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import failed, refuse_other_kind, say, show_error_text, what_happened, write_file
@@ -30,19 +31,10 @@ class Reported:
     file: str
 
 
-def report(
-    hosts: HostsAndFacts,
-    force: bool,
-    needed: tuple[str, ...],
-    remedies: tuple[str, ...],
-    brief: bool,
-    workload_file: Path | None,
-    assumed: tuple[str, ...],
-    output: Output,
-) -> int:
+def report(hosts: HostsAndFacts, force: bool, wanted: Wanted, brief: bool, output: Output) -> int:
     file = output.required_path
     refuse_other_kind(file, "report", force)
-    asked = requirements(needed, None, workload_file, remedies, assumed)
+    asked = requirements(wanted)
     results: list[Reported | ErrorResult] = []
     errors: list[WinhostError] = []
 

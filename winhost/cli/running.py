@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from winhost.engine.journal import read_journal
 from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.run_state import RunState, replay
 from winhost.engine.store import Store
-from winhost.model.errors import UsageError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost, Host
 from winhost.model.plan import RISKS, Plan, Stage, in_order
 
@@ -311,30 +311,43 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
 
 
 def carried_through(
-    begin_it: Callable[[], Outcome],
-    go_on: Callable[[str | None, tuple[str, ...]], Outcome],
+    host: AnyHost,
+    go: Callable[[str | None, tuple[str, ...], RunContext], Outcome],
     verb: str,
     vm: str | None,
-    accepted: tuple[str, ...],
-    yes: bool,
+    given: tuple[str, ...],
+    options: RunOptions,
+    *,
+    run: str | None = None,
+    plan_file: Path | None = None,
+    brief: bool = False,
 ) -> Outcome:
     """Carry a run through. On a terminal each consent that turns out to be needed is asked for once, and the run goes
     on with it, by its name where it has begun. Raises ConsentNeeded where nobody gives it.
+
+    run: the one that is gone on with; plan_file: of one that begins.
     """
-    work = begin_it
     while True:
         try:
-            return work()
+            with (
+                under_way(as_jsonl=options.as_jsonl, brief=brief) as (stop, watch),
+                watch.at(host.name, "reading") if plan_file else nullcontext(),
+            ):
+                return go(run, given, run_context(host, options, stop, watch, plan_file))
         except ConsentNeeded as needed:
-            asking = Asking(needed.host, dict.fromkeys(needed.risks, (verb,)), vm=vm, run=needed.run)
-            asking = replace(
-                asking, going_back=needed.going_back, changed=needed.changed, retry_options=needed.retry_options
+            asking = Asking(
+                needed.host,
+                dict.fromkeys(needed.risks, (verb,)),
+                vm=vm,
+                run=needed.run,
+                going_back=needed.going_back,
+                changed=needed.changed,
+                retry_options=needed.retry_options,
             )
-            more = consents(asking, accepted, yes)
-            if set(more) == set(accepted):
+            more = consents(asking, given, options.yes)
+            if set(more) == set(given):
                 raise
-            accepted = more
-            work = partial(go_on, needed.run, more)
+            run, given = run or needed.run, more
 
 
 def resume_or_roll_back(
@@ -347,24 +360,26 @@ def resume_or_roll_back(
     brief: bool = False,
 ) -> int:
     """Resume or roll back one run, and show its end. As `ended_run`."""
-    return show_ends([ended_run(go, verb, run_name, options, ask, brief=brief)], options, brief=brief)
+    outcome = ended_run(go, verb, run_name, options, ask, brief=brief)
+    return show_ends([(outcome.host, outcome)], options, brief=brief)
 
 
-def show_ends(outcomes: Iterable[Outcome], options: RunOptions, *, brief: bool = False) -> int:
-    """Show the outcomes as they come, in one document. Returns the exit code."""
-    codes = [0]
-
-    def ends() -> Iterator[tuple[str, EndedHost]]:
-        for outcome in outcomes:
-            codes.append(int(outcome.exit_code))
-            yield outcome.host, EndedHost(outcome.host, outcome)
-
+def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: RunOptions, *, brief: bool = False) -> int:
+    """Show how runs end on hosts, as they come, in one document. Returns the exit code."""
     if options.as_jsonl:
-        for host, end in ends():
-            print_end(host, end.outcome)
-    else:
-        show_results("outcome", options.output.shape, ends(), lambda end: show_outcome(end.outcome, brief=brief))
-    return max(codes)
+        codes = [0]
+        for host, end in ends:
+            print_end(host, end)
+            codes.append(int(end.exit_code))
+        return max(codes)
+    return show_results(
+        "outcome",
+        options.output.shape,
+        ends,
+        lambda end: show_outcome(end, brief=brief),
+        document=lambda end: EndedHost(end.host, end),
+        code=lambda end: int(end.exit_code),
+    )
 
 
 def ended_run(
@@ -386,10 +401,7 @@ def ended_run(
     with shown_on(options.document):
         accepted = ask(record, run_context(host, options, Stop(), lambda event: None), options.accepted)
     begin(f"{verb} {run_name} on {record.host}?", options.yes)
-
-    def watched(name: str | None, given: tuple[str, ...]) -> Outcome:
-        with under_way(as_jsonl=options.as_jsonl, brief=brief) as (stop, watch):
-            return go(run_name, given, run_context(host, options, stop, watch))
-
     vm = record.plan.request.vm
-    return carried_through(lambda: watched(run_name, accepted), watched, verb.lower(), vm, accepted, options.yes)
+    return carried_through(
+        host, lambda _, given, context: go(run_name, given, context), verb.lower(), vm, accepted, options, brief=brief
+    )

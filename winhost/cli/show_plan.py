@@ -10,6 +10,7 @@ from winhost.cli.groups import is_verbose
 from winhost.cli.output import say, show_error_text
 from winhost.cli.shells import command_line
 from winhost.cli.show_groups import show_groups, show_notes
+from winhost.cli.snapshots import worst
 from winhost.cli.tables import format_full_value, format_two, format_value, table
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
@@ -98,38 +99,31 @@ def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path 
     show_plan(made.plan, Path(made.file) if made.file else None, details, wide, fleet_file)
 
 
-def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> None:
-    """A row for each of several hosts, then what went wrong. wide: with what is changed."""
+def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> int:
+    """A row for each of several hosts, then what went wrong. Returns the exit code. wide: with what is changed."""
     found = [made for _, made in results if not isinstance(made, WinhostError)]
+    errors = [made for _, made in results if isinstance(made, WinhostError)]
     if found:
         more = ("restarts", "changes", "cannot be undone") if wide else ()
         table(("host", "option", "steps", "approvals", "file", *more), (_planned_row(made, wide) for made in found))
-    for _, error in results:
-        if isinstance(error, WinhostError):
-            show_error_text(error)
+    for error in errors:
+        show_error_text(error)
     if any(made.file is None for made in found):
         say("Save them with -o FOLDER/; --details shows each in full.")
+    return worst(errors)
 
 
 def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
-    approvals = ", ".join((*made.plan.risks, *(f"possibly {risk}" for risk in made.plan.possible_risks)))
-    row = (made.host, _marked(made), _steps(made.plan), approvals, made.file or "")
+    steps, option = tuple(made.plan.steps), _option(made.plan)
+    option += " (recommended)" if made.recommended else ""
+    count = f"{len(steps)}, {len(made.plan.deferred)} later" if made.plan.deferred else str(len(steps))
+    approvals = _approvals(made.plan.risks, made.plan.possible_risks)
+    row = (made.host, option, count, approvals, made.file or "")
     if not wide:
         return row
-    steps = tuple(made.plan.steps)
     restarts = sum(stage.restarts for stage in made.plan.stages)
     lasting = (step.title for step in steps if step.irreversible)
     return (*row, restarts, "; ".join(dict.fromkeys(step.title for step in steps)), "; ".join(dict.fromkeys(lasting)))
-
-
-def _marked(made: PlannedHost) -> str:
-    option = _option(made.plan)
-    return f"{option} (recommended)" if made.recommended else option
-
-
-def _steps(plan: Plan) -> str:
-    later = f", {len(plan.deferred)} later" if plan.deferred else ""
-    return f"{sum(1 for _ in plan.steps)}{later}"
 
 
 def show_stage(stage: Stage, wide: bool = False) -> None:
@@ -168,7 +162,7 @@ def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
     """
     steps = tuple(steps)
     rows = [
-        (step.id, step.title, name, change, _asks(step), ROLES[step.role])
+        (step.id, step.title, name, change, _approvals(step.risks, step.may_need), ROLES[step.role])
         for step in steps
         for name, change in _changes(step, wide)
     ]
@@ -201,9 +195,8 @@ def _say_why(numbers: Sequence[str], why: str) -> None:
         say(f"  {' ' * len(place)} {line}")
 
 
-def _asks(step: Step) -> str:
-    maybe = tuple(f"possibly {risk}" for risk in step.may_need)
-    return ", ".join((*step.risks, *maybe))
+def _approvals(needed: Iterable[str], maybe: Iterable[str]) -> str:
+    return ", ".join((*needed, *(f"possibly {risk}" for risk in maybe)))
 
 
 def _show_unchecked(plan: Plan) -> None:

@@ -70,9 +70,13 @@ def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _served(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
-    plan = screen.plan
+    plan, memory = screen.plan, screen.choice.memory
     yield from _paragraph("Verdict", f"{plan.host} {screen.verdict}", width)
-    yield from _paragraph("Model", f"{screen.choice.model}: {screen.choice.about}{_memory(screen)}", width)
+    yield from _paragraph(
+        "Model",
+        f"{screen.choice.model}: {screen.choice.about}{f', about {gib(memory)} a GPU' if memory else ''}",
+        width,
+    )
     if screen.choice.others:
         yield from _paragraph("", f"next best: {screen.choice.others[0]}; all: winhost models {plan.host}", width)
     for look in screen.choice.look[:1]:
@@ -94,11 +98,6 @@ def _paragraph(head: str, text: str, width: int | None) -> Iterator[tuple[str, s
     for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False):
         yield head, line
         head = ""
-
-
-def _memory(screen: Screen) -> str:
-    memory = screen.choice.memory
-    return f", about {gib(memory)} a GPU" if memory else ""
 
 
 def _changes(screen: Screen, most: int) -> Iterator[tuple[str, str]]:

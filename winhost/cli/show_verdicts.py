@@ -3,12 +3,13 @@ memory of a workload.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import click
 from rich.text import Text
 
 from winhost.cli.output import say, show_error_text
+from winhost.cli.snapshots import worst
 from winhost.cli.tables import table
 from winhost.cli.terminal import wrapped
 from winhost.compat.evaluation import Evaluation, Requirements, mark
@@ -31,20 +32,30 @@ def possible(found: Sequence[Fit], path: str | None) -> bool:
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.variant))
 
 
-def show_rows(results: Iterable[tuple[str, Evaluation | WinhostError]], asked: Requirements, wide: bool) -> None:
-    """Several hosts: a row for each with its best option, then what could not be read. wide: with all that is seen."""
-    rows, errors = [], []
+def show_rows(
+    results: Iterable[tuple[str, Evaluation | WinhostError]],
+    asked: Requirements,
+    wide: bool,
+    code: Callable[[Evaluation], int],
+) -> int:
+    """Several hosts: a row for each with its best option, then what could not be read. Returns the exit code.
+
+    wide: with all that is seen; code: the exit code of one host.
+    """
+    rows, errors, codes = [], list[WinhostError](), [0]
     for host, found in results:
         if isinstance(found, WinhostError):
             errors.append(found)
         else:
             rows.append(_row(host, found, asked.path, wide))  # and nothing else is kept of a host
+            codes.append(code(found))
     _show_supposed(asked)
     more = ("also possible", "cheapest changes") if wide else ()
     if rows:
         table(("host", "best option", "verdict", "what decides", *more), rows)
     for error in errors:
         show_error_text(error)
+    return worst(errors, max(codes))
 
 
 def _row(host: str, found: Evaluation, path: str | None, wide: bool) -> tuple[object, ...]:
@@ -122,7 +133,9 @@ def _coloured(verdict: Verdict) -> object:
 
 
 def _show_variant(variant: PathVerdict, fit: Fit, everything: bool) -> None:
-    click.secho(f"\n{variant.path}: {variant.verdict}", fg=COLOURS[variant.verdict])
+    holds = sum(card.verdict.rank <= variant.verdict.rank for card in variant.cards)
+    some = f" for {holds} of {len(variant.cards)} GPUs" if holds < len(variant.cards) else ""
+    click.secho(f"\n{variant.path}: {variant.verdict}{some}", fg=COLOURS[variant.verdict])
     if fit.denied:
         say("  What prevents what the workload asks for:")
         _show_reasons(fit.denied, everything, indent="    ")

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
@@ -20,14 +20,14 @@ from winhost.cli.runs import Held, state_of
 from winhost.cli.serve_status import boot_test_text, since_text
 from winhost.cli.serving_target import nothing_served, served_by
 from winhost.cli.shells import command_line
+from winhost.cli.snapshots import asked_each
 from winhost.cli.tables import moment
 from winhost.cli.terminal import is_dumb
 from winhost.cli.up_runs import forget_killed, is_ours
-from winhost.cli.watch import watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key
-from winhost.engine.many import WorkResult, stream
+from winhost.engine.many import stream
 from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.engine.verified import SinceVerified, since_verified
@@ -114,32 +114,27 @@ def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | 
         raise click.UsageError("--test and --api-key are for --watch; winhost serve test HOST tests it now")
     targets = Targets.read(fleet_file)
     held, names = _busy(targets), _names(targets, hosts)
-    codes = [0]
-
-    def results() -> Iterator[tuple[str, HostNow | WinhostError]]:
-        with watching(reads=True) as progress:
-            progress.hosts = len(names)
-
-            def ask(name: str) -> Asked:
-                with progress.reading(name):
-                    return _asked(name, targets)
-
-            for done in progress.results(stream(names, ask, at_once=at_once, leave=True)):
-                found, error = _given(done)
-                codes.append(_code(found, error))
-                yield done.item, _now(done.item, targets, held, found, error)
-
-    _show_unreadable(targets, codes)
+    _show_unreadable(targets)
+    unreadable = int(Exit.FAILURE if targets.journals.unreadable else 0)
     if not names and output.form is None and output.shape != "name":
-        if not targets.journals.unreadable:
+        if not unreadable:
             _show_beginning()
-        return max(codes)
-    show_results("status", output.shape, results(), _show)
-    return max(codes)
+        return unreadable
+    asked = asked_each(names, partial(_asked, targets=targets), str, at_once)
+    looked = ((name, (_now(name, targets, held, *_given(answer)), _code(*_given(answer)))) for name, answer in asked)
+    ended = show_results(
+        "status",
+        output.shape,
+        looked,
+        lambda found: _show(found[0]),
+        document=lambda found: found[0],
+        code=lambda found: found[1],
+    )
+    return max(ended, unreadable)
 
 
-def _given(done: "WorkResult[str, Asked]") -> "Asked":
-    return done.given if done.error is None else (None, done.error)
+def _given(answer: "Asked | WinhostError") -> "Asked":
+    return (None, answer) if isinstance(answer, WinhostError) else answer
 
 
 @dataclass
@@ -164,9 +159,9 @@ class _Watch:
             targets = Targets.read(self.fleet_file)
             held, names = _busy(targets), _names(targets, self.hosts)
             results = stream(names, partial(_asked, targets=targets), at_once=self.at_once, leave=True)
-            found = [_now(each.item, targets, held, *_given(each)) for each in results]
+            found = [_now(each.item, targets, held, *_given(each.error or each.given)) for each in results]
             (self._draw if redraws else self._tell)(found)
-            _show_unreadable(targets, [])
+            _show_unreadable(targets)
             if not names:
                 _show_beginning()
             for now in found if self.test else ():
@@ -225,10 +220,9 @@ def _names(targets: Targets, hosts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(targets.named, hosts) if hosts else known))
 
 
-def _show_unreadable(targets: Targets, codes: list[int]) -> None:
+def _show_unreadable(targets: Targets) -> None:
     """Show runs that cannot be read. Their changes may stand, so nobody is told that they do not."""
     for error in targets.journals.unreadable:
-        codes.append(int(Exit.FAILURE))
         show_error_text(error)
 
 
@@ -241,7 +235,7 @@ def overview() -> int:
         say(f"{error.what}. {error.hint or ''}".rstrip(), err=True)
         targets = Targets.without_fleet()
     held, names = _busy(targets), _names(targets, ())
-    _show_unreadable(targets, [])
+    _show_unreadable(targets)
     if not names and not targets.journals.unreadable:
         _show_beginning()
     for name in names:

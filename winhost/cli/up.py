@@ -6,19 +6,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
+from winhost.cli.commands.plan import UpOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import check_key
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
 from winhost.cli.named_hosts import check_rights, check_rights_told, host_at, hosts_named, is_local, local_host
-from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet, write_file
 from winhost.cli.plan import named_with, planned_host
-from winhost.cli.plan_options import FleetKeys, PlanOptions, default_request, read_settings
+from winhost.cli.plan_options import AskedPlan, FleetKeys, default_request, read_settings
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.running import (
     EndedHost,
@@ -27,17 +26,15 @@ from winhost.cli.running import (
     consents,
     not_asked,
     resume_or_roll_back,
-    run_context,
     show_ends,
     shown_on,
-    under_way,
 )
 from winhost.cli.served_hosts import lines_of_served, read_journals
 from winhost.cli.shells import command_line
 from winhost.cli.show_plan import show_whole
 from winhost.cli.show_up import Screen, likely_risks, resources_of, show_up, verdict_sentence
 from winhost.cli.snapshots import Snapshot
-from winhost.cli.stack_options import ClusterOptions, StackOptions
+from winhost.cli.stack_options import ClusterOptions
 from winhost.cli.stack_parts import show_new_key
 from winhost.cli.tables import moment
 from winhost.cli.up_choice import Choice, Sources, choose, gb, new_vm_settings
@@ -58,7 +55,6 @@ from winhost.cli.watch import watching
 from winhost.compat.target import Target
 from winhost.core.answers import MissingFact
 from winhost.core.checks import Check
-from winhost.core.dataclass import dataclass
 from winhost.engine.choosing import check_unasked, recommended
 from winhost.engine.disk_images import pinned_image
 from winhost.engine.failures import ConsentNeeded
@@ -68,7 +64,7 @@ from winhost.engine.planfile import read_plan
 from winhost.engine.planning import refuse_unsupported, request_of
 from winhost.engine.run import apply as run
 from winhost.engine.run import resume as go_on
-from winhost.engine.run_context import Outcome
+from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.hub.catalogue import catalogue, named
@@ -88,56 +84,11 @@ from winhost.resources.windows.partition import Partition
 from winhost.resources.windows.read_only import ResizeLimit
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The words of the command line. on: None for this machine."""
-
-    model: str | None
-    on: str | None
-    path: str | None
-    settings: tuple[str, ...]
-    allow_unverified: bool
-    details: bool
-    stack: StackOptions
-    options: RunOptions
-
-    @property
-    def asks(self) -> bool:
-        return not self.options.yes and sys.stdin.isatty()
-
-    def command(self, *more: str) -> str:
-        """This command, without options for questions, and with more."""
-        other_disk = any(each.startswith("new_vm.vhdx.") for each in more)  # a new VM has one
-        settings = [each for each in self.settings if not (other_disk and each.startswith("new_vm.image."))]
-        words = [
-            "winhost",
-            "up",
-            *((self.model,) if self.model else ()),
-            *(("--on", self.on) if self.on else ()),
-            *(("--path", self.path) if self.path else ()),
-            *(word for each in settings for word in ("--set", each)),
-            *(("--allow-unverified",) if self.allow_unverified else ()),
-            *self.stack.command(more),
-            *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
-        ]
-        return command_line((*words, *more))
-
-
-def up(
-    model: str | None,
-    on: str | None,
-    path: str | None,
-    settings: tuple[str, ...],
-    allow_unverified: bool,
-    details: bool,
-    stack: StackOptions,
-    options: RunOptions,
-) -> int:
-    asked = Asked(model, on, path, settings, allow_unverified, details, stack, options)
-    check_path(path)
-    if model is not None and is_folder(model):
-        ModelFolder.at_path(model)  # before a host is asked
-    host = host_of(on, options.fleet_file)
+def up(asked: UpOptions) -> int:
+    check_path(asked.path)
+    if asked.model is not None and is_folder(asked.model):
+        ModelFolder.at_path(asked.model)  # before a host is asked
+    host = host_of(asked.on, asked.options.fleet_file)
     check_rights(host)
     store = Store()
     with store.lock(host.name, "winhost up", command=True):
@@ -145,7 +96,7 @@ def up(
         return _up(host, store, asked)
 
 
-def _up(host: AnyHost, store: Store, asked: Asked) -> int:
+def _up(host: AnyHost, store: Store, asked: UpOptions) -> int:
     runs = standing_runs(store, host.name)
     forget_unused(store, host.name)
     unfinished = next((each for each in runs if not each.is_over), None)
@@ -180,7 +131,7 @@ def several_hosts(what: str, names: Iterable[str]) -> UsageError:
 # ---- what is there already
 
 
-def _go_on(host: AnyHost, unfinished: UpRun, asked: Asked) -> int:
+def _go_on(host: AnyHost, unfinished: UpRun, asked: UpOptions) -> int:
     """A run that was killed, stopped, or ended by a restart of this machine."""
     state = unfinished.state
     name, here = state.run, visible(host.name)
@@ -221,7 +172,7 @@ def _undone_without(run_: UpRun) -> Iterator[None]:
         raise
 
 
-def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: Asked) -> None:
+def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: UpOptions) -> None:
     """Raises UsageError: OtherModel."""
     with _undone_without(earlier):
         workload = earlier.workload
@@ -229,7 +180,8 @@ def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: Asked) -> None:
         return
     ids = [each.id for each in workload.models]
     meant = {asked.model.lower(), *(each.id.lower() for each in named(asked.model, catalogue().entries))}
-    if any(each.lower() in meant or _same_folder(each, asked.model) for each in ids):
+    folder = Path(asked.model).resolve() if Path(asked.model).is_dir() else None
+    if any(each.lower() in meant or Path(each) == folder for each in ids):
         return
     here = visible(host.name)
     raise UsageError(
@@ -241,11 +193,7 @@ def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: Asked) -> None:
     )
 
 
-def _same_folder(one: str, other: str) -> bool:
-    return Path(other).is_dir() and Path(one) == Path(other).resolve()
-
-
-def _still_served(host: AnyHost, served: UpRun, asked: Asked) -> int | None:
+def _still_served(host: AnyHost, served: UpRun, asked: UpOptions) -> int | None:
     """Tell that there is nothing to do; None where the host differs by now, which a new plan repairs."""
     _refuse_other_model(host, served, asked)
     with _undone_without(served):
@@ -296,7 +244,7 @@ def _show_end(host: AnyHost, folder: Path) -> None:
 # ---- a new plan
 
 
-def _anew(host: AnyHost, store: Store, asked: Asked) -> int:
+def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
     with watching(reads=True) as watch:
         facts = read_live(host, watch)
     check_rights_told(host, facts)
@@ -344,14 +292,14 @@ def _planned(
     choice: Choice,
     joining: PlannedStack,
     folder: Path,
-    asked: Asked,
+    asked: UpOptions,
     *,
     named: bool,
 ) -> Screen:
     """named: the user named the path. Writes the plan. Raises as `winhost plan` does."""
     path = variant if named else path_of(variant)
     settings = (*new_vm_settings(HostFacts(facts), path, joining, asked.settings), *asked.settings)
-    options = PlanOptions(path, None, (), None, None, None, None, read_settings(settings), asked.allow_unverified)
+    options = AskedPlan(path, settings=read_settings(settings), allow_unverified=asked.allow_unverified)
     keys = FleetKeys(asked.options.fleet_file, folder / PENDING)
     with watching(reads=True) as watch:
         again = read_live(host, watch, partial(named_with, options, joining, keys))
@@ -437,7 +385,7 @@ def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
     return found
 
 
-def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
+def _agreed(screen: Screen, asked: UpOptions) -> tuple[str, ...]:
     """The approvals, by one question. Raises UsageError (NotAsked), Abort, ConsentNeeded."""
     plan = screen.plan
     likely = likely_risks(plan)
@@ -454,31 +402,26 @@ def _agreed(screen: Screen, asked: Asked) -> tuple[str, ...]:
     if not asked.asks:
         accept = ("--accept", ",".join(likely)) if likely else ()
         raise not_asked(f"To do it without questions: {asked.command('--yes', *accept)}", host=plan.host)
-    given = consents(_only_data(plan), asked.options.accepted, True) if "data" in needed else asked.options.accepted
+    given = asked.options.accepted
+    if "data" in needed:  # is asked for by itself
+        asking = asking_for(plan, plan.stages)
+        given = consents(replace(asking, needed={"data": asking.needed["data"]}, maybe={}), given, True)
     covered = [risk for risk in needed if risk != "data"]
     allows = f", which approves {', '.join(covered)}" if covered else ""
     click.confirm(f"Begin{allows}?", abort=True, err=True)
     return tuple(dict.fromkeys((*given, *covered)))
 
 
-def _only_data(plan: Plan) -> Any:
-    asking = asking_for(plan, plan.stages)
-    return replace(asking, needed={"data": asking.needed["data"]}, maybe={})
-
-
-def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: Asked) -> int:
+def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: UpOptions) -> int:
     checked = read_plan(file)
 
-    def go(name: str | None, accepted: tuple[str, ...]) -> Outcome:
-        progress = under_way(as_jsonl=asked.options.as_jsonl, brief=not asked.details)
-        with progress as (stop, watch), watch.at(host.name, "reading"):
-            context = run_context(host, asked.options, stop, watch, file)
-            return go_on(name, accepted, context) if name else run(checked, accepted, context)
+    def go(name: str | None, accepted: tuple[str, ...], context: RunContext) -> Outcome:
+        return go_on(name, accepted, context) if name else run(checked, accepted, context)
 
-    vm = checked.plan.request.vm
+    vm, brief = checked.plan.request.vm, not asked.details
     with typed_again(host):
-        outcome = carried_through(partial(go, None, given), go, "up", vm, given, asked.options.yes)
-    code = show_ends([outcome], asked.options, brief=True)
+        outcome = carried_through(host, go, "up", vm, given, asked.options, plan_file=file, brief=brief)
+    code = show_ends([(outcome.host, outcome)], asked.options, brief=True)
     if code == 0 and not asked.options.document:
         _show_end(host, file.parent)
     return code

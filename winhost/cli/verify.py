@@ -33,25 +33,24 @@ class Verified:
     holds: bool
     checks: tuple[Check, ...]
 
-    @property
-    def exit_code(self) -> Exit:
-        return Exit.SUCCESS if self.holds else Exit.DRIFT
-
 
 def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
     plans, facts = _sorted(hosts)
-    codes = [Exit.SUCCESS]
 
     def results() -> Iterator[tuple[str, Verified | WinhostError]]:
         for file, checked, read in _paired(plans, replace(hosts, words=(), facts_files=tuple(facts))):
             found = _verified(file, checked, read)
-            codes.append(found.exit_code)
             if not facts and isinstance(found, Verified) and found.holds:
                 _remember(found, hosts.fleet_file)
             yield checked.host, found
 
-    show_results("verification", output.shape, results(), lambda found: _show(found, details, output.wide))
-    return int(max(codes))
+    return show_results(
+        "verification",
+        output.shape,
+        results(),
+        lambda found: _show(found, details, output.wide),
+        code=lambda found: int(Exit.SUCCESS if found.holds else Exit.DRIFT),
+    )
 
 
 def _remember(found: Verified, fleet_file: Path | None) -> None:

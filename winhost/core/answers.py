@@ -2,14 +2,15 @@
 value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, TypeVar
 
 from .dataclass import dataclass
 
 Key = Mapping[str, str]
 Id = tuple[str, tuple[tuple[str, str], ...]]
+T = TypeVar("T")
 Json = Any  # JSON as `json` gives it; typed states take it from there.
 
 
@@ -62,6 +63,14 @@ class MissingFact(Exception):
 
     def __str__(self) -> str:
         return f"{self.fact} {self.missing}"
+
+
+def known(read: Callable[[], T]) -> T | None:
+    """Return a fact, or None where it was not read."""
+    try:
+        return read()
+    except MissingFact:
+        return None
 
 
 @dataclass(frozen=True)

@@ -79,14 +79,21 @@ class Topic:
 def unknown_code(code: str, others: Iterable[str] = ()) -> UsageError:
     """The error for a code that no reason has. others: further codes that can be explained."""
     every = [*entries(), *others]
-    begun = any(known.startswith(f"{code}.") for known in every)
-    return UsageError(
-        "UnknownCode",
-        what=f"no reason has the code '{visible(code)}'{did_you_mean(code, every)}",
-        hint=f"All codes that begin with it: winhost explain --list {code}"
-        if begun
-        else "winhost assess shows the codes that apply to a host; winhost explain --list shows all of them",
-    )
+    begun = sum(known.startswith(f"{code}.") for known in every)
+    what = f"no reason has the code '{visible(code)}'{did_you_mean(code, every)}"
+    hint = "winhost assess shows the codes that apply to a host; winhost explain --list shows all of them"
+    meaning = None
+    if begun:
+        what = f"'{visible(code)}' is no code, but the beginning of {begun} codes"
+        meaning = "winhost explain takes a whole code, what another program printed when it failed, or a log file."
+        topic = _TOPICS.get(code, code)
+        asked = "--path" if topic in EVERY_PATH else "--need" if topic in CAPABILITIES else None
+        lead = f"Whether a host can do it, and why: winhost assess HOST {asked} {topic}\n" if asked else ""
+        hint = f"{lead}All codes that begin with it: winhost explain --list {code}"
+    return UsageError("UnknownCode", what=what, meaning=meaning, hint=hint)
+
+
+_TOPICS = {"mmio": "dda", "wsl": "wsl2"}  # what begins codes without being a path or a capability
 
 
 def entry(code: str) -> CatalogueEntry:

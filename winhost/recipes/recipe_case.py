@@ -1,15 +1,14 @@
 """An engine of a recipe on its target: what the rules ask."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
-from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
 from winhost.compat.target import Target, listed
-from winhost.core.answers import MissingFact
+from winhost.core.answers import known
 from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import GpuModel
 from winhost.model.units import Bytes
@@ -44,7 +43,7 @@ class RecipeTarget:
     def gpus(self) -> tuple[Gpu, ...] | None:
         """The GPUs that CUDA runs on; None where they are not known."""
         on = self.on
-        return _known(lambda: on.gpus) if on else None
+        return known(lambda: on.gpus) if on else None
 
     @cached_property
     def models(self) -> tuple[GpuModel, ...] | None:
@@ -55,27 +54,17 @@ class RecipeTarget:
     @cached_property
     def driver(self) -> Version | None:
         on = self.on
-        return _known(lambda: on.driver) if on else None
+        return known(lambda: on.driver) if on else None
 
     @cached_property
     def wsl_version(self) -> Version | None:
         on = self.on
-        return _known(lambda: on.wsl) if on and self.path == "wsl2" else None
+        return known(lambda: on.wsl) if on and self.path == "wsl2" else None
 
     @cached_property
     def memory(self) -> Bytes | None:
         on = self.on
-        return _known(lambda: on.memory) if on else None
-
-
-T = TypeVar("T")
-
-
-def _known(read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except MissingFact:
-        return None
+        return known(lambda: on.memory) if on else None
 
 
 @dataclass(frozen=True)
@@ -100,7 +89,7 @@ class RecipeCase:
         if found and image and has_entrypoint(image.value or ""):
             return version_of(found[1])
         on = self.target.on
-        return _known(lambda: on.vllm) if on else None
+        return known(lambda: on.vllm) if on else None
 
     @cached_property
     def wsl(self) -> bool | None:

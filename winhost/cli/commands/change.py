@@ -3,12 +3,11 @@
 import os
 import shlex
 from pathlib import Path
-from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
+from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
     Age,
     Duration,
@@ -29,7 +28,8 @@ from winhost.cli.outputs import answers
 @click.option("--stop-on-failure", is_flag=True, help="Start no further host once one has failed.")
 @click.option("--check", "only_check", is_flag=True, help="Read the hosts and show what would be done; change nothing.")
 @click.option("--max-age", type=Age(), help="Refuse plans older than this, for example 12h or 7d.")
-def apply(**options: Any) -> int:
+@does("apply")
+def apply() -> None:
     """Apply PLANS. Each change is journalled and can be rolled back.
 
     Refuses a plan if its host has changed since the plan was made. A run survives restarts and being killed: see
@@ -38,9 +38,6 @@ def apply(**options: Any) -> int:
 
     On a terminal, apply shows the plans first and asks for each approval.
     """
-    from winhost.cli.apply import apply as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
@@ -55,43 +52,37 @@ def apply(**options: Any) -> int:
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Use this setting of the path instead, likewise."
 )
 @run_options
-def resume(**options: Any) -> int:
+@does("resume")
+def resume() -> None:
     """Continue a RUN that was interrupted.
 
     Waits for anything that may still be running on the host, reads its state, and does what is left. If a later stage
     finds that a VM, GPU or setting you asked for cannot be used, choose another: the rest is planned again and shown,
     and every approval is asked for again.
     """
-    from winhost.cli.resume import resume as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
 @run_options
-def rollback(**options: Any) -> int:
+@does("resume")
+def rollback() -> None:
     """Undo exactly what a RUN changed.
 
     Works in reverse order, also after a crash and if part of the run was undone by hand. Whatever others use by now is
     kept and reported.
     """
-    from winhost.cli.resume import rollback as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
 @answers(wide=True)
-def runs(**options: Any) -> int:
+@does("runs")
+def runs() -> None:
     """List runs, or show one.
 
     Reads the journals in your own state folder; no host is contacted.
     """
-    from winhost.cli.runs import runs as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
@@ -102,29 +93,25 @@ def runs(**options: Any) -> int:
 @at_once_option
 @answers(wide=True)
 @hosts_and_facts
-def verify(**options: Any) -> int:
+@does("verify")
+def verify() -> None:
     """Check that hosts are still as PLANS left them.
 
     PLANS are files, or folders that plan or bundle wrote. Reads the host of each plan, or its FACTS, and compares
     property by property. Changes nothing.
     """
-    from winhost.cli.verify import verify as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("word", metavar="[HOST]", required=False, **completion.HOSTS)
 @run_options
-def down(**options: Any) -> int:
+@does("down")
+def down() -> None:
     """Undo what `winhost up` did on a HOST.
 
     HOST is a host of fleet.yaml, or USER@ADDRESS; without one it is this machine. This is the rollback of the runs that
     up made there, newest first, with a summary of what goes and what stays. It may be interrupted and typed again.
     """
-    from winhost.cli.down import down as run
-
-    return run(**options)
 
 
 SYSTEMS = ("linux", "windows", "installer")
@@ -151,16 +138,14 @@ SYSTEMS = ("linux", "windows", "installer")
 @accept_option
 @fleet_option
 @answers()
-def boot(**options: Any) -> int:
+@does("boot")
+def boot() -> None:
     """Start the other system of a machine with two, once.
 
     HOST is the one that runs now. The firmware is told to start SYSTEM once (BootNext), that is read back, and the
     machine restarts: with --accept restart, and --console or --without-console. The order of the firmware stays as it
     is, so that the start after that is by the order again.
     """
-    from winhost.cli.boot import boot as run
-
-    return run(**options)
 
 
 def _words(context: click.Context, option: click.Parameter, command: str | None) -> tuple[str, ...]:
@@ -188,16 +173,14 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
 )
 @answers("FOLDER", "The folder to create.", required=True)
-def bundle(**options: Any) -> int:
+@does("bundle")
+def bundle() -> None:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
 
     Creates a folder with the scripts Facts, Apply, Verify and Rollback for Windows PowerShell 5.1, the plan, a readme
     and SHA-256 checksums; for WSL 2 also a folder with scripts for its Linux. Without a PLAN, the folder has the script
     Facts only, to read a host that winhost cannot reach.
     """
-    from winhost.cli.bundle import bundle as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
@@ -223,13 +206,11 @@ def bundle(**options: Any) -> int:
 )
 @click.option("--archive", metavar="URL", help="A mirror of that archive, over https.")
 @answers("FOLDER", "The folder to fill.", required=True)
-def fetch(**options: Any) -> int:
+@does("fetch")
+def fetch() -> None:
     """Collect what PLAN downloads, for a host without a network.
 
     Fills a folder with the images of containers, the files of models and the image of a new VM, and with --release the
     packages, each checked by its hash, with checksums, and with the plan that takes them from there. Run it again to go
     on where it ended. Carry the folder to the host and to the computer that applies its plan.json.
     """
-    from winhost.cli.fetch import fetch as run
-
-    return run(**options)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
+from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.outputs import answers
 
 _NEGATIVE = re.compile(r"-[0-9]{9,10}")
@@ -32,7 +32,8 @@ class ExplainCommand(WinhostCommand):
     help="Rule out the causes that these facts of a host contradict.",
 )
 @answers()
-def explain(**options: Any) -> int:
+@does("explain")
+def explain() -> None:
     """Explain a reason by its CODE, or an error that you paste.
 
     Of a CODE of winhost: what the reason says and means, its remedy, its evidence with sources, and related reasons.
@@ -44,6 +45,3 @@ def explain(**options: Any) -> int:
     as is nothing at all behind a pipe. The answer is the
     likely causes, how to tell which one it is, and the remedy. Secrets in the text are never shown.
     """
-    from winhost.cli.explain import explain as run
-
-    return run(**options)

@@ -1,14 +1,23 @@
 """Arguments, options and help of `winhost host`."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import WholeNumber, at_once_option, fleet_option, yes_option
+from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.options import (
+    WholeNumber,
+    at_once_option,
+    declared,
+    fleet_option,
+    option,
+    options_object,
+    yes_option,
+)
 from winhost.cli.outputs import answers
+from winhost.core.dataclass import dataclass
 
 
 @click.group(cls=WinhostGroup)
@@ -16,59 +25,66 @@ def host() -> None:
     """Add, list, remove and test the hosts of fleet.yaml."""
 
 
+@dataclass(frozen=True)
+class NewHost:
+    """A host as the command line describes it."""
+
+    account: str = declared(click.argument("account", metavar="USER@ADDRESS"))
+    name: str | None = option(
+        "--name", metavar="NAME", help="What to call it. Default: the first part of its DNS name, or its address."
+    )
+    groups: Sequence[str] = option(
+        "--group", "groups", metavar="GROUP", multiple=True, help="A group that it belongs to; may be repeated."
+    )
+    linux: bool = option("--linux", is_flag=True, help="It is a Linux of its own, reached by SSH.")
+    port: int | None = option(
+        "--port", type=WholeNumber(1, 65_535), help="TCP port. Default: 5986 with TLS, then 5985; with --linux, 22."
+    )
+    password: str | None = option(
+        "--password",
+        metavar="REF",
+        help="A secret reference to the password, such as env:NAME. Default: it is asked for.",
+    )
+    ca: Path | None = option(
+        "--ca", type=click.Path(path_type=Path), help="The CA of a Windows host's certificate, as a PEM file."
+    )
+    key: Path | None = option(
+        "--key",
+        type=click.Path(path_type=Path),
+        help="With --linux: a private key to log on with. Default: those in ~/.ssh, then the password.",
+    )
+    host_key: str | None = option(
+        "--host-key", metavar="SHA256:…", help="With --linux: the host key that it must show. Default: it is confirmed."
+    )
+
+
 @host.command()
-@click.argument("account", metavar="USER@ADDRESS")
-@click.option(
-    "--name", metavar="NAME", help="What to call it. Default: the first part of its DNS name, or its address."
-)
-@click.option("--group", "groups", metavar="GROUP", multiple=True, help="A group that it belongs to; may be repeated.")
-@click.option("--linux", is_flag=True, help="It is a Linux of its own, reached by SSH.")
-@click.option(
-    "--port", type=WholeNumber(1, 65_535), help="TCP port. Default: 5986 with TLS, then 5985; with --linux, 22."
-)
-@click.option(
-    "--password", metavar="REF", help="A secret reference to the password, such as env:NAME. Default: it is asked for."
-)
-@click.option("--ca", type=click.Path(path_type=Path), help="The CA of a Windows host's certificate, as a PEM file.")
-@click.option(
-    "--key",
-    type=click.Path(path_type=Path),
-    help="With --linux: a private key to log on with. Default: those in ~/.ssh, then the password.",
-)
-@click.option(
-    "--host-key", metavar="SHA256:…", help="With --linux: the host key that it must show. Default: it is confirmed."
-)
+@options_object(NewHost, "new")
 @fleet_option
-def add(**options: Any) -> int:
+@does("host")
+def add() -> None:
     """Try a host, and add it to fleet.yaml.
 
     Asks for the password and offers to keep it in this computer's keyring; fleet.yaml gets a reference to it, never the
     password. The file is made where there is none, and what stands in it stays as it is. Changes nothing on the host.
     """
-    from winhost.cli.host import add as run
-
-    return run(**options)
 
 
 @host.command(name="list")
 @fleet_option
 @answers(wide=True)
-def list_(**options: Any) -> int:
+@does("host")
+def list_() -> None:
     """List the hosts of fleet.yaml, and how each is reached."""
-    from winhost.cli.host import list_ as run
-
-    return run(**options)
 
 
 @host.command()
 @click.argument("name", metavar="NAME", **completion.HOSTS)
 @yes_option
 @fleet_option
-def remove(**options: Any) -> int:
+@does("host")
+def remove() -> None:
     """Take a host out of fleet.yaml. Changes nothing on the host."""
-    from winhost.cli.host import remove as run
-
-    return run(**options)
 
 
 @host.command()
@@ -76,12 +92,10 @@ def remove(**options: Any) -> int:
 @at_once_option
 @fleet_option
 @answers()
-def test(**options: Any) -> int:
+@does("host")
+def test() -> None:
     """Say step by step whether hosts can be managed, and what to do where not.
 
     Name, port, TLS, logon, rights and PowerShell; of a Linux its host key, the logon and sudo. Without NAME all hosts.
     Changes nothing.
     """
-    from winhost.cli.host import test as run
-
-    return run(**options)

@@ -1,12 +1,11 @@
 """Arguments, options and help of `winhost lab` and `winhost demo`."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand, WinhostGroup
+from winhost.cli.groups import WinhostCommand, WinhostGroup, does
 from winhost.cli.options import Number, engine_option, force_option
 from winhost.cli.outputs import answers
 
@@ -44,24 +43,20 @@ def lab() -> None:
     show_default=True,
     help="Simulated seconds per real second.",
 )
-def up(**options: Any) -> None:
+@does("lab")
+def up() -> None:
     """Serve simulated hosts until Ctrl-C, and write a fleet.yaml for them.
 
     HOST_OR_FACTS is the name of an example (see `winhost lab list`), a host file, or a facts file that detect wrote, or
     a folder of those: rehearse a plan on a replica of your own host.
     """
-    from winhost.cli.lab import up as run
-
-    run(**options)
 
 
 @lab.command("list")
 @answers(wide=True)
-def list_hosts(**options: Any) -> None:
+@does("lab")
+def list_hosts() -> None:
     """List the example hosts that come with winhost."""
-    from winhost.cli.lab import list_hosts as run
-
-    run(**options)
 
 
 @click.command(cls=WinhostCommand)
@@ -73,7 +68,8 @@ def list_hosts(**options: Any) -> None:
     help="Keep fleet.yaml, facts, plan and journal in this folder.",
 )
 @engine_option
-def demo(**options: Any) -> None:
+@does("demo")
+def demo() -> None:
     """Show complete jobs on simulated hosts, in under a minute.
 
     A Windows 11 desktop goes from nothing to a model that answers, and back, by up, chat and down. A Windows Server
@@ -85,6 +81,3 @@ def demo(**options: Any) -> None:
 
     A stand-in answers in place of a model, and says so.
     """
-    from winhost.cli.demo import demo as run
-
-    run(**options)

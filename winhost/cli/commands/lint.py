@@ -1,12 +1,13 @@
 """Arguments, options and help of `winhost lint`."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from winhost.cli.groups import WinhostGroup
-from winhost.cli.outputs import answers
+from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.options import declared, option, options_object
+from winhost.cli.outputs import Output, answers
+from winhost.core.dataclass import dataclass
 
 file_argument = click.argument("file", metavar="FILE|-", type=click.Path(path_type=Path))
 facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=click.Path(path_type=Path))
@@ -15,6 +16,33 @@ version_option = click.option(
     "--wsl", "version", metavar="VERSION", help="The WSL version that will read the file, for example 2.7.14."
 )
 strict_option = click.option("--strict", is_flag=True, help="Count advice as well as defects.")
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The options of a lint that knows where a file is to run, and may mend it."""
+
+    facts_file: Path | None = option(
+        "--facts", "facts_file", type=click.Path(path_type=Path), help="The facts of the host that it is to run on."
+    )
+    path: str | None = option(
+        "--path",
+        type=click.Choice(("wsl2", "dda", "bare-metal", "linux")),
+        help="Where it is to run. Default: as the facts say (of a Windows client: wsl2; of a server: dda).",
+    )
+    vllm: str | None = option(
+        "--vllm", metavar="VERSION", help="The version of vLLM, where no image's tag tells it: 0.33.0."
+    )
+    fix: bool = option("--fix", is_flag=True, help="Write what can be mended by itself to NAME.mended.EXT.")
+    in_place: bool = option("--in-place", is_flag=True, help="Mend the file itself; all other bytes of it stay.")
+    force: bool = option("--force", is_flag=True, help="Write over a file that is there.")
+    everything: bool = option("--explain", "everything", is_flag=True, help="Show what each finding rests on.")
+    strict: bool = declared(strict_option, False)
+    output: Output = declared(answers("FILE", "The file that --fix writes."), Output())
+
+    @property
+    def mends(self) -> bool:
+        return self.fix or self.in_place
 
 
 @click.group(cls=WinhostGroup)
@@ -29,14 +57,12 @@ def lint() -> None:
 @facts_option
 @strict_option
 @answers()
-def wslconfig(**options: Any) -> int:
+@does("lint")
+def wslconfig() -> None:
     """Check the .wslconfig of an account.
 
     FACTS of the host that will read the file supply its WSL version and the settings that a policy forbids.
     """
-    from winhost.cli.lint import wslconfig as run
-
-    return run(**options)
 
 
 @lint.command()
@@ -44,11 +70,9 @@ def wslconfig(**options: Any) -> int:
 @version_option
 @strict_option
 @answers()
-def wslconf(**options: Any) -> int:
+@does("lint")
+def wslconf() -> None:
     """Check the /etc/wsl.conf of a distro."""
-    from winhost.cli.lint import wslconf as run
-
-    return run(**options)
 
 
 @lint.command()
@@ -58,42 +82,19 @@ def wslconf(**options: Any) -> int:
 @click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
 @strict_option
 @answers()
-def autoinstall(**options: Any) -> int:
+@does("lint")
+def autoinstall() -> None:
     """Check a file for the automatic installation of Ubuntu: autoinstall.yaml, or a cloud-config with such a section.
 
     FACTS of the machine, or its disk manifest, supply the partitions that the file must list.
     """
-    from winhost.cli.lint import autoinstall as run
-
-    return run(**options)
-
-
-path_option = click.option(
-    "--path",
-    type=click.Choice(("wsl2", "dda", "bare-metal", "linux")),
-    help="Where it is to run. Default: as the facts say (of a Windows client: wsl2; of a server: dda).",
-)
-recipe_facts_option = click.option(
-    "--facts", "facts_file", type=click.Path(path_type=Path), help="The facts of the host that it is to run on."
-)
-fix_option = click.option("--fix", is_flag=True, help="Write what can be mended by itself to NAME.mended.EXT.")
-in_place_option = click.option("--in-place", is_flag=True, help="Mend the file itself; all other bytes of it stay.")
-force_option = click.option("--force", is_flag=True, help="Write over a file that is there.")
-explain_option = click.option("--explain", "everything", is_flag=True, help="Show what each finding rests on.")
 
 
 @lint.command(name="serve")
 @click.argument("words", metavar="FILE|COMMAND|-", nargs=-1, required=True)
-@recipe_facts_option
-@path_option
-@click.option("--vllm", metavar="VERSION", help="The version of vLLM, where no image's tag tells it: 0.33.0.")
-@fix_option
-@in_place_option
-@force_option
-@explain_option
-@strict_option
-@answers("FILE", "The file that --fix writes.")
-def serve(**options: Any) -> int:
+@options_object(RecipeOptions, "asked")
+@does("lint")
+def serve() -> None:
     """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
 
     FILE is a script, a compose file, a manifest of Kubernetes, a unit of systemd, a quadlet of podman, or a file of
@@ -101,37 +102,19 @@ def serve(**options: Any) -> int:
     shared memory, ports, keys. COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`.
     Secrets in it are never shown.
     """
-    from winhost.cli.lint import serve as run
-
-    return run(**options)
 
 
 @lint.command(name="docker-daemon")
 @file_argument
-@recipe_facts_option
-@path_option
-@fix_option
-@in_place_option
-@force_option
-@explain_option
-@strict_option
-@answers("FILE", "The file that --fix writes.")
-def docker_daemon(**options: Any) -> int:
+@options_object(RecipeOptions, "asked", leave_out=("vllm",))
+@does("lint")
+def docker_daemon() -> None:
     """Check the settings of Docker itself, /etc/docker/daemon.json."""
-    from winhost.cli.lint import docker_daemon as run
-
-    return run(**options)
 
 
 @lint.command(name="cdi")
 @file_argument
-@recipe_facts_option
-@path_option
-@explain_option
-@strict_option
-@answers()
-def cdi(**options: Any) -> int:
+@options_object(RecipeOptions, "asked", leave_out=("vllm", "fix", "in_place", "force"), output=answers())
+@does("lint")
+def cdi() -> None:
     """Check a specification of CDI, by which containers get their GPUs."""
-    from winhost.cli.lint import cdi as run
-
-    return run(**options)

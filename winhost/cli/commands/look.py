@@ -1,25 +1,28 @@
 """Arguments, options and help of commands that look at hosts and facts."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand, WinhostGroup
+from winhost.cli.groups import WinhostCommand, WinhostGroup, does
 from winhost.cli.options import (
     assume_option,
     at_once_option,
+    declared,
     facts_option,
     fleet_option,
     force_option,
     hosts_and_facts,
     hosts_argument,
-    need_option,
-    what_if_option,
+    one_of,
+    option,
+    options_object,
+    split_words,
     words_argument,
 )
 from winhost.cli.outputs import answers
+from winhost.core.dataclass import dataclass
 
 
 @click.command(cls=WinhostCommand)
@@ -28,27 +31,17 @@ from winhost.cli.outputs import answers
 @fleet_option
 @at_once_option
 @answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
-def detect(**options: Any) -> int:
+@does("detect")
+def detect() -> None:
     """Read HOSTS: hardware, Windows, VMs and WSL.
 
     Changes nothing. HOSTS are names from fleet.yaml, patterns ('gpu-*') or groups ('@lab'). If an account created by
     winhost owns a WSL distro, the distro is read through that account's scheduled task, which logs the account on (see
     docs/safety.md).
     """
-    from winhost.cli.detect import detect as run
-
-    return run(**options)
 
 
 PARTS = ("pin-limit", "checkpoint", "nccl", "container")
-
-
-def _parts(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
-    given = tuple(part for word in words for part in word.split(",") if part)
-    for part in given:
-        if part not in PARTS:
-            raise click.BadParameter(f"{part!r} is none of: {', '.join(PARTS)}")
-    return given
 
 
 @click.command(cls=WinhostCommand)
@@ -58,7 +51,7 @@ def _parts(context: click.Context, option: click.Parameter, words: tuple[str, ..
     "also",
     multiple=True,
     metavar="PART[,PART...]",
-    callback=_parts,
+    callback=one_of(PARTS),
     help="Also try what disturbs more: pin-limit (pins up to 4 GiB, which Windows shares), checkpoint (suspends a "
     "process of its own), nccl (an all-reduce over all GPUs), container (driver and NCCL in --image).",
 )
@@ -67,26 +60,48 @@ def _parts(context: click.Context, option: click.Parameter, words: tuple[str, ..
 @fleet_option
 @at_once_option
 @answers("FOLDER", "Write FOLDER/<host>.json: the facts with what was measured.")
-def probe(**options: Any) -> int:
+@does("detect")
+def probe() -> None:
     """Try what the GPUs of HOSTS can do in Linux, and keep it as facts.
 
     Reads each host as detect does, then tries in its Linux (WSL distro, guest, or a host of its own), over SSH, with
     little memory and in seconds: CUDA, copies, peer-to-peer, CUDA IPC, managed memory and /dev/shm. Verdicts then rest
     on what was measured. A part for which too little memory is free is skipped.
     """
-    from winhost.cli.detect import probe as run
 
-    return run(**options)
+
+@dataclass(frozen=True)
+class Wanted:
+    """What hosts are to be able to do, and as if what was so."""
+
+    path: str | None = option("--path", help="Evaluate this path only.", **completion.PATHS)
+    needed: tuple[str, ...] = option(
+        "--need",
+        "needed",
+        multiple=True,
+        metavar="CAPABILITY[,...]",
+        callback=split_words,
+        help="Require this capability; may be repeated.",
+        **completion.CAPABILITIES,
+    )
+    workload_file: Path | None = option(
+        "--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served."
+    )
+    remedies: tuple[str, ...] = option(
+        "--what-if",
+        "remedies",
+        multiple=True,
+        metavar="REMEDY",
+        help="Evaluate as if this remedy were applied; may be repeated.",
+        **completion.REMEDIES,
+    )
+    assumed: tuple[str, ...] = declared(assume_option, ())
 
 
 @click.command(cls=WinhostCommand)
 @words_argument
 @facts_option
-@click.option("--path", help="Evaluate this path only.", **completion.PATHS)
-@need_option
-@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served.")
-@what_if_option
-@assume_option
+@options_object(Wanted, "wanted")
 @click.option("--explain", "everything", is_flag=True, help="Show every reason of every option, and the notes.")
 @click.option("--details", is_flag=True, help="Show each of several hosts in full.")
 @click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: include what decides nothing.")
@@ -94,39 +109,32 @@ def probe(**options: Any) -> int:
 @at_once_option
 @answers(wide=True)
 @hosts_and_facts
-def assess(**options: Any) -> int:
+@does("assess")
+def assess() -> None:
     """Show which options work on a host, which do not, and why.
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Several hosts are
     shown one per row; --details shows each in full.
     """
-    from winhost.cli.assess import assess as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
 @force_option
-@need_option
-@what_if_option
+@options_object(Wanted, "wanted", leave_out=("path",))
 @click.option("--brief", is_flag=True, help="Only what decides: one printed page per host.")
-@click.option("--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served.")
-@assume_option
 @fleet_option
 @at_once_option
 @answers("FILE", "The file to write, or a folder for one page per host.", required=True)
 @hosts_and_facts
-def report(**options: Any) -> int:
+@does("report")
+def report() -> None:
     """Write the verdicts on hosts to one HTML file, to read and share.
 
     FACTS are facts files or folders of them; HOSTs are names from fleet.yaml, patterns or groups. Changes nothing. The
     file is self-contained: no scripts, no network. A folder (one that exists, or whose name ends with /) gets one page
     per host and an index.html.
     """
-    from winhost.cli.report import report as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
@@ -136,15 +144,13 @@ def report(**options: Any) -> int:
     "--all", "everything", is_flag=True, help="Include what changes by itself, such as free memory or the boot id."
 )
 @answers(wide=True)
-def diff(**options: Any) -> int:
+@does("diff")
+def diff() -> None:
     """Compare two snapshots: what changed, and which verdicts changed with it.
 
     Takes two facts files, the older one first. Of two folders that detect wrote, each host is compared with itself; of
     a folder and a file, only the host in the file. What changes by itself counts only with --all.
     """
-    from winhost.cli.diff import diff as run
-
-    return run(**options)
 
 
 # Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
@@ -165,7 +171,8 @@ def facts() -> None:
 )
 @force_option
 @answers("FILE", "Write the facts to FILE.", wide=True)
-def import_(**options: Any) -> int:
+@does("facts")
+def import_() -> None:
     """Make a facts file of one machine from FILES.
 
     FILES are the output of nvidia-smi -q -x (on Windows or Linux; its plain table too), Get-ComputerInfo |
@@ -174,21 +181,16 @@ def import_(**options: Any) -> int:
     they are equally exact, the fact is unknown. Unreadable files are left out with a warning; files from two different
     machines are refused.
     """
-    from winhost.cli.facts import import_ as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("subject", required=False, **completion.SUBJECTS)
 @answers(wide=True)
-def known(**options: Any) -> int:
+@does("known")
+def known() -> None:
     """List what winhost knows of versions, from where to where, and when that was checked.
 
     SUBJECT is one of those that are listed without it, for example wsl or vllm: then each statement about it is listed,
     with the newest version for which it was checked and the day, and with -o wide also its claim and its source. A
     verdict that rests on statements about other versions than that of a host is unverified.
     """
-    from winhost.cli.known import known as run
-
-    return run(**options)

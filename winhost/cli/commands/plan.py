@@ -1,103 +1,154 @@
 """Arguments, options and help of `winhost plan` and `winhost up`."""
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Literal, get_args
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
+from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
+    RunOptions,
     Size,
     assume_option,
     at_once_option,
+    declared,
     facts_option,
     fleet_option,
     force_option,
     hosts_and_facts,
+    option,
     options_object,
     run_options,
     words_argument,
 )
 from winhost.cli.outputs import answers
+from winhost.cli.shells import command_line
 from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
+from winhost.core.dataclass import dataclass
+
+Power = Literal["as-found", "running", "off"]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is to be planned. variant: a path or one of its variants; power: None where nothing was said."""
+
+    variant: str | None = option(
+        "--path", "variant", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS
+    )
+    vm: str | None = option(
+        "--vm", help="dda: the VM that gets the GPUs, by name or GUID. Required if there are several."
+    )
+    cards: tuple[str, ...] = option(
+        "--gpu",
+        "cards",
+        multiple=True,
+        help="dda: a GPU, by name or location path. Default: all that can be used.",
+    )
+    high: int | None = option(
+        "--high",
+        type=Size(),
+        help="dda: high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
+    )
+    low: int | None = option("--low", type=Size(), help="dda: low MMIO window. Default: computed.")
+    power: Power | None = option(
+        "--power", type=click.Choice(get_args(Power)), help="dda: the final state of the VM. Default: as-found."
+    )
+    new_vm: NewVmOptions = declared(options_object(NewVmOptions, "new_vm"), NewVmOptions())
+    stack: StackOptions = declared(options_object(StackOptions, "stack"), StackOptions())
+    cluster: ClusterOptions = declared(options_object(ClusterOptions, "cluster"), ClusterOptions())
+    playbook: Path | None = option(
+        "--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook."
+    )
+    settings: tuple[str, ...] = option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of the path, for example network=nat of wsl2.",
+    )
+    assumed: tuple[str, ...] = declared(assume_option, ())
+    allow_unverified: bool = option(
+        "--allow-unverified",
+        is_flag=True,
+        help="Plan even if a required fact could not be read or the option is unproven.",
+    )
 
 
 @click.command(cls=WinhostCommand)
 @words_argument
 @facts_option
-@click.option("--path", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS)
-@click.option("--vm", help="dda: the VM that gets the GPUs, by name or GUID. Required if there are several.")
-@click.option(
-    "--gpu",
-    "gpus",
-    multiple=True,
-    help="dda: a GPU, by name or location path. Default: all that can be used.",
-)
-@click.option(
-    "--high", type=Size(), help="dda: high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs."
-)
-@click.option("--low", type=Size(), help="dda: low MMIO window. Default: computed.")
-@click.option(
-    "--power",
-    type=click.Choice(["as-found", "running", "off"]),
-    help="dda: the final state of the VM. Default: as-found.",
-)
-@options_object(NewVmOptions, "new_vm")
-@options_object(StackOptions, "stack")
-@options_object(ClusterOptions, "cluster")
-@click.option("--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of the path, for example network=nat of wsl2.",
-)
-@assume_option
-@click.option(
-    "--allow-unverified", is_flag=True, help="Plan even if a required fact could not be read or the option is unproven."
-)
+@options_object(PlanOptions, "given")
 @force_option
 @click.option("--details", is_flag=True, help="Show every step with its reason, and all notes.")
 @fleet_option
 @at_once_option
 @answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
 @hosts_and_facts
-def plan(**options: Any) -> int:
+@does("plan")
+def plan() -> None:
     """Plan what would change on a host, and how each change is undone.
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Changes nothing. Without --path it
     plans the recommended option, but never dual-boot, bare-metal, an option that needs the approval data, or one that
     nobody has verified. With --workload it goes on to an endpoint that serves it.
     """
-    from winhost.cli.plan import plan as run
 
-    return run(**options)
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What `winhost up` is asked. on: None for this machine."""
+
+    model: str | None = declared(click.argument("model", metavar="[MODEL]", required=False))
+    on: str | None = option(
+        "--on", metavar="HOST", help="A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS
+    )
+    path: str | None = option(
+        "--path", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS
+    )
+    settings: tuple[str, ...] = option(
+        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as of plan."
+    )
+    allow_unverified: bool = option(
+        "--allow-unverified",
+        is_flag=True,
+        help="Go on even if a required fact could not be read or the option is unproven.",
+    )
+    details: bool = option("--details", is_flag=True, help="Show every step with its reason before the summary.")
+    stack: StackOptions = declared(options_object(StackOptions, "stack", leave_out=("workload",)), StackOptions())
+    options: RunOptions = declared(run_options, RunOptions())
+
+    @property
+    def asks(self) -> bool:
+        return not self.options.yes and sys.stdin.isatty()
+
+    def command(self, *more: str) -> str:
+        """This command, without options for questions, and with more."""
+        other_disk = any(each.startswith("new_vm.vhdx.") for each in more)  # a new VM has one
+        settings = [each for each in self.settings if not (other_disk and each.startswith("new_vm.image."))]
+        words = [
+            "winhost",
+            "up",
+            *((self.model,) if self.model else ()),
+            *(("--on", self.on) if self.on else ()),
+            *(("--path", self.path) if self.path else ()),
+            *(word for each in settings for word in ("--set", each)),
+            *(("--allow-unverified",) if self.allow_unverified else ()),
+            *self.stack.command(more),
+            *(("--fleet", str(fleet)) if (fleet := self.options.fleet_file) else ()),
+        ]
+        return command_line((*words, *more))
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("model", metavar="[MODEL]", required=False)
-@click.option(
-    "--on", metavar="HOST", help="A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS
-)
-@click.option("--path", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS)
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as of plan.")
-@click.option(
-    "--allow-unverified",
-    is_flag=True,
-    help="Go on even if a required fact could not be read or the option is unproven.",
-)
-@click.option("--details", is_flag=True, help="Show every step with its reason before the summary.")
-@options_object(StackOptions, "stack", leave_out=("workload",))
-@run_options
-def up(**options: Any) -> int:
+@options_object(UpOptions, "asked")
+@does("up")
+def up() -> None:
     """Serve a MODEL on this machine, or on another.
 
     MODEL is ORG/NAME on Hugging Face, a name that `winhost models` shows, or a folder such as ./Qwen3-8B. Default: the
     one that fits the GPUs best. Shows on one screen what would change, then asks once. `winhost down` undoes it. After
     a restart or Ctrl-C, type it again.
     """
-    from winhost.cli.up import up as run
-
-    return run(**options)

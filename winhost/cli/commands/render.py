@@ -1,20 +1,17 @@
 """Arguments, options and help of `winhost render`."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
-from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import AddressPort, Size, force_option, options_object
+from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.options import AddressPort, Size, force_option, option, options_object
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
+from winhost.core.dataclass import dataclass
 
 # What a plan alone can set up.
 _OF_A_PLAN = ("workload", "engine_program", "engine_lock", "python", "index")
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group(cls=WinhostGroup)
@@ -22,50 +19,59 @@ def render() -> None:
     """Print what serves a workload as files for a deployment of your own."""
 
 
-def _machine_options(command: F) -> F:
-    """For which machine: by its facts, or by what is said of it."""
-    for option in (
-        click.option("--path", type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
-                     help="Facts of a Windows host: how it gets its Linux. Default: wsl2, or dda where only that "
-                     "carries the workload."),
-        click.option("--memory", type=Size(), help="Instead of facts: the memory of the machine, such as 256GiB."),
-        click.option("--gpus", metavar="NUMBERxSIZE",
-                     help="Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB."),
-        click.option("--facts", "facts_file", type=click.Path(path_type=Path),
-                     help="The facts of the machine that is to serve, as detect -o writes them."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+@dataclass(frozen=True)
+class MachineOptions:
+    """The machine that is to serve: its facts, or what is said of it instead."""
+
+    facts_file: Path | None = option(
+        "--facts",
+        "facts_file",
+        type=click.Path(path_type=Path),
+        help="The facts of the machine that is to serve, as detect -o writes them.",
+    )
+    gpus: str | None = option(
+        "--gpus",
+        metavar="NUMBERxSIZE",
+        help="Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB.",
+    )
+    memory: int | None = option(
+        "--memory", type=Size(), help="Instead of facts: the memory of the machine, such as 256GiB."
+    )
+    path: str | None = option(
+        "--path",
+        type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
+        help="Facts of a Windows host: how it gets its Linux. Default: wsl2, or dda where only that carries the "
+        "workload.",
+    )
 
 
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
-@_machine_options
+@options_object(MachineOptions, "machine")
 @options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
 @force_option
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
-def compose(**options: Any) -> int:
+@does("render")
+def compose() -> None:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway.
 
     Name the machine by --facts, or by --gpus and --memory. The engine's image is pinned by digest, models by their
     commit; an engine has no port, and development mode is off. Changes no machine; where --api-key names no key, one
     is made in winhost's own state on this computer.
     """
-    from winhost.cli.render import compose as run
-
-    return run(**options)
 
 
 @render.command()
 @click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
-@_machine_options
+@options_object(MachineOptions, "machine")
 @options_object(
     StackOptions, "stack", leave_out=(*_OF_A_PLAN, "engine_archive", "listen", "certificate", "certificate_key")
 )
 @options_object(ClusterOptions, "cluster", leave_out=OF_NODES)
 @force_option
 @answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
-def kubernetes(**options: Any) -> int:
+@does("render")
+def kubernetes() -> None:
     """Print all that serves WORKLOAD as manifests for a cluster: engines, models, the gateway, NVIDIA's device plugin.
 
     The workload has deploy: kubernetes. Name the machine that is to be the node by --facts, or by --gpus and --memory.
@@ -73,9 +79,6 @@ def kubernetes(**options: Any) -> int:
     gateway reaches an engine. Changes no machine; where --api-key names no key, one is made in winhost's own state on
     this computer.
     """
-    from winhost.cli.render import kubernetes as run
-
-    return run(**options)
 
 
 @render.command()
@@ -116,15 +119,13 @@ def kubernetes(**options: Any) -> int:
 )
 @force_option
 @answers("FILE", "The file to write; without it, the text goes to the terminal.")
-def proxy(**options: Any) -> int:
+@does("render")
+def proxy() -> None:
     """Print the configuration of a proxy of your own before the gateway: HAProxy, nginx or Caddy, as Debian has them.
 
     WORKLOAD names the proxy in trusted_proxies, so that the gateway believes it for whom it asks. Streams are handed on
     event by event, and a client that goes away ends its request. Changes nothing.
     """
-    from winhost.cli.render import proxy as run
-
-    return run(**options)
 
 
 @render.command()
@@ -154,12 +155,10 @@ def proxy(**options: Any) -> int:
 )
 @force_option
 @answers("FOLDER", "The folder to write.", required=True)
-def monitoring(**options: Any) -> int:
+@does("render")
+def monitoring() -> None:
     """Write what Prometheus and Grafana need to watch gateways: what to scrape, rules with alerts, and a dashboard.
 
     Gateways tell of themselves, of engines and of GPUs to a key for metrics (--metrics-key of plan, render and serve
     gateway). Changes nothing but the files.
     """
-    from winhost.cli.render import monitoring as run
-
-    return run(**options)

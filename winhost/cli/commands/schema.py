@@ -1,16 +1,15 @@
 """Arguments and help of `winhost schema`."""
 
-from typing import Any
-
 import click
 
 from winhost.cli.formats import FILES, KINDS
-from winhost.cli.groups import WinhostCommand
+from winhost.cli.groups import WinhostCommand, does
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("name", type=click.Choice((*FILES, *KINDS, "event")), metavar="FORMAT")
-def schema(**options: Any) -> None:
+@does("schema")
+def schema() -> None:
     """Print the JSON Schema of a winhost file or output format.
 
     FORMAT is a file: facts (what detect writes), plan (what plan writes), fleet (fleet.yaml), playbook (what a path
@@ -25,6 +24,3 @@ def schema(**options: Any) -> None:
     rendered (render), error (if a command fails before any result). Or event: a line of apply, resume and rollback with
     --jsonl.
     """
-    from winhost.cli.schema import schema as run
-
-    run(**options)
