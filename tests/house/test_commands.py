@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.rows import each_row
 from winhost.cli import COMMANDS, winhost
 from winhost.cli.groups import OWN, codes_of
-from winhost.cli.options import HostsAndFacts, KeyRules, RunOptions
+from winhost.cli.options import HostsAndFacts, KeyRules, RunOptions, TargetOptions
 from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.model.errors import Exit
 
@@ -80,28 +80,24 @@ def test_the_overview_of_a_group_cuts_no_sentence(group: str) -> None:
     )
 
 
-OBJECTS = (RunOptions, StackOptions, ClusterOptions, HostsAndFacts, KeyRules, NewVmOptions)  # of options
+OBJECTS = (RunOptions, StackOptions, ClusterOptions, HostsAndFacts, KeyRules, NewVmOptions, TargetOptions)  # of options
 
 
 def test_what_carries_a_command_out_takes_what_its_options_give() -> None:
     """The two stand in different modules, so that neither `--help` nor a tab loads what the command does."""
     for words, command in every_command():
         assert command.callback is not None
-        source = textwrap.dedent(inspect.getsource(command.callback))
-        (imported,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
-        function = getattr(import_module(str(imported.module)), imported.names[0].name)
+        module, _, name = getattr(command.callback, "runs", "").rpartition(".")
+        if not module:
+            source = textwrap.dedent(inspect.getsource(command.callback))
+            (imported,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
+            module, name = str(imported.module), imported.names[0].name
+        function = getattr(import_module(module), name)
         given = {parameter.name for parameter in command.params if parameter.expose_value}
         if "outputs" in given:
             given = given - {"outputs", "as_json"} | {"output"}
         parameters = inspect.signature(function).parameters
         for name, parameter in parameters.items():
-            if parameter.annotation in (
-                RunOptions,
-                StackOptions,
-                ClusterOptions,
-                HostsAndFacts,
-                KeyRules,
-                NewVmOptions,
-            ):
+            if parameter.annotation in OBJECTS:
                 given = given - {each.name for each in fields(parameter.annotation)} | {name}
         assert {*parameters} == given, words

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import field, fields
 from functools import wraps
+from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -209,6 +210,24 @@ class AddressPort(click.ParamType[tuple[str, int]]):
             self.fail(f"{value!r:.80} is not ADDRESS:PORT, such as 10.20.0.4:8443", param, ctx)
 
 
+def runs(place: str) -> Callable[[Callable[[], None]], Callable[..., int]]:
+    """Make a command of a function that has its name and its help alone. place: MODULE.FUNCTION of this package, which
+    takes the options and is imported when the command runs.
+    """
+    module, _, name = place.rpartition(".")
+
+    def decorate(described: Callable[[], None]) -> Callable[..., int]:
+        @wraps(described)
+        def command(**options: Any) -> int:
+            code: int = getattr(import_module(f"winhost.cli.{module}"), name)(**options)
+            return code
+
+        vars(command)["runs"] = f"winhost.cli.{place}"
+        return command
+
+    return decorate
+
+
 # ---- options that go together, as one object
 
 
@@ -285,6 +304,18 @@ class KeyRules:
 
 
 key_rules = options_object(KeyRules, "rules")
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """The options of every command that looks after what a host serves. target: the word that names the host."""
+
+    target: str
+    fleet_file: Path | None = declared(fleet_option)
+    output: Output = declared(answers(), Output())
+
+
+target_options = options_object(TargetOptions, "at")
 
 
 @dataclass(frozen=True)
