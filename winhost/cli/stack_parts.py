@@ -5,29 +5,34 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import partial
+from functools import cached_property, partial
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from packaging.version import InvalidVersion, Version
 
-from winhost.cli.errors import Faults
+from winhost.cli.errors import Faults, from_os_error
 from winhost.cli.output import say
 from winhost.cli.shells import line_to_see, own_shell
-from winhost.cli.stack_options import StackOptions
+from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import HUB, NotListed, model_files
+from winhost.hub.wheel_index import PYPI, PythonPlace, locked_packages, wheels_of
 from winhost.images.image_archive import SavedImage, read_saved
 from winhost.images.image_registry import PLATFORM, ImageName, resolve
-from winhost.model.errors import visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
+from winhost.paths.linux_engine import python_of
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
 from winhost.serving.gateway_entries import key_line, metrics_key_line, yield_key_line
+from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK
+from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
 
@@ -38,7 +43,8 @@ if TYPE_CHECKING:
 BY_DIGEST = "Here: --digest sha256:… names it, of linux/amd64"
 IMAGE = "docker.io/vllm/vllm-openai"
 _CONTAINERS = "/srv/winhost-offline/containers"
-_TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
+_VERSION = r"\d+\.\d+\.\d+[a-z0-9.]*"
+_KEY_LINES = {"api": key_line, "metrics": metrics_key_line, "yield": yield_key_line}
 
 
 @dataclass
@@ -48,6 +54,7 @@ class StackParts:
     """
 
     words: StackOptions
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
     in_cluster: bool = False
     pending: Path | None = None
     _asked: dict[str, Any] = field(default_factory=dict)
@@ -58,21 +65,22 @@ class StackParts:
             self._asked[name] = ask()
         return self._asked[name]
 
-    @property
+    # ---- the workload, and the version of vLLM
+
+    @cached_property
     def written(self) -> Workload:
         """The workload of the file. Raises UsageError: FileFaults."""
         file = self.words.workload
         assert file is not None
-        found: Workload = self.once("workload", lambda: load_workload(file, in_cluster=self.in_cluster))
-        return found
+        return load_workload(file, in_cluster=self.in_cluster)
 
-    @property
+    @cached_property
     def workload(self) -> Workload:
         """The workload with the version of vLLM that its image has: stated, or of the tag, or the newest that
         is known.
         """
         found, named, said = self.written, self._named, self._said_version
-        tagged = _TAG.fullmatch(named.tag or "") if named else None
+        tagged = re.fullmatch(f"v?({_VERSION})", named.tag or "") if named else None
         told = {
             "the workload states": found.versions.get("vllm"),
             "--engine-version says": said,
@@ -103,15 +111,24 @@ class StackParts:
 
     @property
     def _locked(self) -> Version | None:
-        """The version that a lock brings, whose own faults are told where it is used."""
-        if self.words.engine_lock is None:
-            return None
+        """The version that a lock brings. `check` tells of a lock that cannot be read."""
+        with suppress(WinhostError):
+            if found := re.search(f"^vllm==({_VERSION})", self._lock or "", re.MULTILINE):
+                return Version(found[1])
+        return None
+
+    @cached_property
+    def _lock(self) -> str | None:
+        """The text of --engine-lock. Raises UsageError."""
+        file = self.words.engine_lock
         try:
-            text = self.words.engine_lock.read_text("utf-8")
-        except (OSError, UnicodeDecodeError):
-            return None
-        found = re.search(r"^vllm==(\d+\.\d+\.\d+[a-z0-9.]*)", text, re.MULTILINE)
-        return Version(found[1]) if found else None
+            return file.read_text("utf-8") if file else None
+        except OSError as error:
+            raise from_os_error(error) from error
+        except ValueError:
+            raise UsageError("LockUnreadable", what=f"{visible(str(file))} is no text in UTF-8", hint="") from None
+
+    # ---- what is installed
 
     @property
     def own_program(self) -> bool:
@@ -121,14 +138,18 @@ class StackParts:
             raise click.UsageError(f"--engine-{other} names vLLM's {other}, and --engine-lock brings one: choose")
         return bool(self.words.engine_program or self.words.engine_lock)
 
-    @property
+    @cached_property
     def image(self) -> EngineImage:
         """Raises UsageError (NoImageName, SavedUnusable), WinhostError (NotResolved)."""
-        found: EngineImage = self.once("image", self._image)
-        return found
+        self.check_image()
+        saved, name = self._saved, self._name
+        if saved is None:
+            return pinned_image(name)
+        file = OfflineImage(f"{_CONTAINERS}/{self._archive.name}", saved.sha256, str(saved.name))
+        return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
 
     def check_image(self) -> None:
-        """Before any registry is asked. Raises as `image` does."""
+        """Check what can be checked before a registry is asked. Raises as `image` does."""
         saved, name = self._saved, self._name
         if saved and saved.digest and name.digest not in (None, saved.digest):
             raise click.UsageError(f"--digest is {name.digest}, and the archive has {saved.digest}")
@@ -138,13 +159,32 @@ class StackParts:
                 "registry's with --digest"
             )
 
-    def _image(self) -> EngineImage:
-        self.check_image()
-        saved, name = self._saved, self._name
-        if saved is not None:
-            file = OfflineImage(f"{_CONTAINERS}/{self._archive.name}", saved.sha256, str(saved.name))
-            return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
-        return pinned_image(name)
+    @property
+    def _name(self) -> ImageName:
+        name = self._named or ImageName.parse(f"{IMAGE}:v{self.workload.versions['vllm']}")
+        return ImageName.parse(str(name.at(self.words.digest))) if self.words.digest else name
+
+    @property
+    def _named(self) -> ImageName | None:
+        if self._saved:
+            return self._saved.name
+        return ImageName.parse(self.words.engine_image) if self.words.engine_image else None
+
+    @cached_property
+    def _saved(self) -> SavedImage | None:
+        if self.words.engine_archive is None:
+            return None
+        if self.words.engine_image or self.own_program:
+            raise click.UsageError("--engine-archive holds the image: name no other")
+        return read_saved(self._archive, PLATFORM)
+
+    @property
+    def _archive(self) -> Path:
+        """Its name becomes a part of a path on the Linux that serves."""
+        path = Path(self.words.engine_archive or "")
+        if not re.fullmatch(r"[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*", path.name):
+            raise click.BadParameter("has a name with other than letters and digits", param_hint="'--engine-archive'")
+        return path
 
     @property
     def files(self) -> dict[str, Any]:
@@ -169,33 +209,32 @@ class StackParts:
                 raise
             return {"source": f"{hub}/{model.id}", "revision": revision, "files": None, "token": reference}
 
-    @property
-    def _name(self) -> ImageName:
-        name = self._named or ImageName.parse(f"{IMAGE}:v{self.workload.versions['vllm']}")
-        return ImageName.parse(str(name.at(self.words.digest))) if self.words.digest else name
+    def engine_wheels(self, facts: HostFacts) -> PythonWheels | None:
+        """None where vLLM comes otherwise. Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel)."""
+        return self._wheels(self._lock, str(self.words.engine_lock), facts) if self._lock is not None else None
 
-    @property
-    def _saved(self) -> SavedImage | None:
-        if self.words.engine_archive is None:
-            return None
-        if self.words.engine_image or self.own_program:
-            raise click.UsageError("--engine-archive holds the image: name no other")
-        found: SavedImage = self.once("archive", lambda: read_saved(self._archive, PLATFORM))
-        return found
+    def nvcomp_wheels(self, facts: HostFacts) -> PythonWheels | None:
+        """None where no model is packed. Raises as `engine_wheels` does."""
+        packed = any(each.load_format is LoadFormat.PACKED for each in self.workload.models)
+        return self._wheels(NVCOMP_LOCK, NVCOMP, facts) if packed else None
 
-    @property
-    def _archive(self) -> Path:
-        """Its name becomes a part of a path on the Linux that serves."""
-        path = Path(self.words.engine_archive or "")
-        if not re.fullmatch(r"[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*", path.name):
-            raise click.BadParameter("has a name with other than letters and digits", param_hint="'--engine-archive'")
-        return path
+    def _wheels(self, lock: str, where: str, facts: HostFacts) -> PythonWheels:
+        found = python_of(facts, self.words.python)
+        if found is None:
+            here = visible(facts.host)
+            raise UsageError(
+                "WhichPython",
+                what=f"which Python the Linux of {here} has is not known, so no wheel can be chosen for it",
+                hint="Say it, as python3 --version does there: --python 3.12",
+                host=facts.host,
+            )
+        place = PythonPlace(*found)
+        packages = locked_packages(lock, where, place.version, place.machine)
+        index = self.words.index or PYPI
+        wheels = self.once(f"wheels {where} {place}", lambda: wheels_of(packages, place, index))
+        return PythonWheels(place.version, wheels[0].server, tuple(each.line for each in wheels))
 
-    @property
-    def _named(self) -> ImageName | None:
-        if self._saved:
-            return self._saved.name
-        return ImageName.parse(self.words.engine_image) if self.words.engine_image else None
+    # ---- the endpoint
 
     @property
     def listen(self) -> tuple[str, int]:
@@ -227,72 +266,9 @@ class StackParts:
             )
         return (certificate, key) if certificate and key else None
 
-    def with_key_of(self, host: str) -> "StackParts":
-        """Add the API key that winhost keeps for a host, where none is named: `show_made_keys` tells of it.
-
-        Raises UsageError: NoStore, NotPrivate, KeyLost.
-        """
-        if self.words.api_key:
-            return self
-        from winhost.engine.keys import api_key  # with what keeps them, which a named key does without
-
-        if host not in self.made_keys:
-            self.made_keys[host] = api_key(host, pending=self.pending)
-        found = self.made_keys[host]
-        words = replace(self.words, api_key=(f"{found.name}={found.key.written}",))
-        return replace(self, words=words)
-
-    def check(self, faults: Faults) -> None:
-        """Find faults of the file and the options, before any hub, registry or host is asked."""
-        workload = faults.of(lambda: self.workload) or faults.of(lambda: self.written)
-        for model in workload.models if workload else ():
-            if not is_folder(model.id):  # its files are pinned by their hashes, where it may be one
-                faults.of(partial(revision_of, model))
-        if not faults.of(lambda: self.own_program) or self.words.engine_archive:
-            faults.of(self.check_image)
-        for option, named in self._named_keys:
-            for each in named:
-                faults.of(partial(self._checked_key, option, each))
-        if workload:
-            self._check_yield(workload, faults)
-
-    def _check_yield(self, workload: Workload, faults: Faults) -> None:
-        wanted = workload.availability.yield_to
-        if self.words.yield_key and wanted is None:
-            faults.add("--yield-key is for a workload with availability.yield_to, and this one has none")
-        for account in wanted.accounts if wanted else ():
-            faults.of(partial(yield_key_of, account, self.words.yield_key))
-
-    @property
-    def _named_keys(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        return ("api", self.words.api_key), ("metrics", self.words.metrics_key), ("yield", self.words.yield_key)
-
-    def _checked_key(self, option: str, text: str) -> str:
-        """A line of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
-        line = {"api": key_line, "metrics": metrics_key_line, "yield": yield_key_line}[option]
-        try:
-            found: str = self.once(f"{option} key {text}", partial(_line, line, text))
-        except ValueError as wrong:
-            raise click.BadParameter(str(wrong), param_hint=f"'--{option}-key'") from None
-        return found
-
-    def yield_line(self, name: str, reference: str) -> str:
-        """The line of one yield key. Raises as `keys` does."""
-        return self._checked_key("yield", f"{name}={reference}")
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Lines of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
-        return tuple(self._checked_key(option, each) for option, named in self._named_keys for each in named)
-
-    def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
-        """Check that it is known who reaches an endpoint of the local network. facts: None, where nobody has them."""
-        workload = faults.of(lambda: self.written)
-        if workload and workload.exposure is Exposure.LAN:
-            faults.of(lambda: self.allowed(facts))
-
     def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
-        """Networks that reach the endpoint: those that were named, else those that a Windows host is in itself.
+        """Networks that reach the endpoint: those that were named, else those that a Windows host is in itself. facts:
+        None where nobody has them yet.
 
         Raises click's UsageError where nobody knows any.
         """
@@ -303,6 +279,73 @@ class StackParts:
         if not found:
             raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
         return found
+
+    # ---- its keys
+
+    def api_keys(self, host: str) -> tuple[str, ...]:
+        """NAME=REF of each API key: those that were named, else the one that winhost keeps for a host, of which
+        `show_made_keys` tells. Raises UsageError: NoStore, NotPrivate, KeyLost.
+        """
+        if self.words.api_key:
+            return self.words.api_key
+        from winhost.engine.keys import api_key  # with what keeps them, which a named key does without
+
+        if host not in self.made_keys:
+            self.made_keys[host] = api_key(host, pending=self.pending)
+        found = self.made_keys[host]
+        return (f"{found.name}={found.key.written}",)
+
+    def key_lines(self, host: str) -> tuple[str, ...]:
+        """Lines of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError, as `api_keys` does."""
+        named = {"api": self.api_keys(host), "metrics": self.words.metrics_key, "yield": self.words.yield_key}
+        return tuple(self.key_line(kind, each) for kind, texts in named.items() for each in texts)
+
+    def key_line(self, kind: str, text: str) -> str:
+        """A line of the gateway's file, of a key that is named by --KIND-key. Raises as `key_lines` does."""
+        try:
+            found: str = self.once(f"{kind} key {text}", lambda: _KEY_LINES[kind](*key_pair(text)))
+        except ValueError as wrong:
+            raise click.BadParameter(str(wrong), param_hint=f"'--{kind}-key'") from None
+        return found
+
+    # ---- checks
+
+    def check(self, faults: Faults) -> None:
+        """Find faults of the file and the options, before any hub, registry or host is asked."""
+        workload = faults.of(lambda: self.workload) or faults.of(lambda: self.written)
+        for model in workload.models if workload else ():
+            if not is_folder(model.id):  # its files are pinned by their hashes, where it may be one
+                faults.of(partial(revision_of, model))
+        if not faults.of(lambda: self.own_program) or self.words.engine_archive:
+            faults.of(self.check_image)
+        words = self.words
+        for kind, named in ("api", words.api_key), ("metrics", words.metrics_key), ("yield", words.yield_key):
+            for each in named:
+                faults.of(partial(self.key_line, kind, each))
+        faults.of(self._check_networks)
+        faults.of(lambda: self._lock)
+        if workload:
+            self._check_yield(workload, faults)
+
+    def _check_networks(self) -> None:
+        try:
+            for each in self.words.allow:
+                ip_network(each)
+        except ValueError as wrong:
+            raise click.BadParameter(f"{visible(str(wrong))}: write 10.20.0.0/16", param_hint="'--allow'") from None
+
+    def _check_yield(self, workload: Workload, faults: Faults) -> None:
+        wanted = workload.availability.yield_to
+        if self.words.yield_key and wanted is None:
+            faults.add("--yield-key is for a workload with availability.yield_to, and this one has none")
+        for account in wanted.accounts if wanted else ():
+            faults.of(partial(yield_key_of, account, self.words.yield_key))
+
+    def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
+        """Check that it is known who reaches an endpoint of the local network."""
+        workload = faults.of(lambda: self.written)
+        if workload and workload.exposure is Exposure.LAN:
+            faults.of(lambda: self.allowed(facts))
 
 
 def _refuse_packed(model: Model) -> None:
@@ -359,10 +402,6 @@ def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
             + ": --yield-key desk=env:DESK_KEY"
         )
     return own, pairs[own]
-
-
-def _line(line: Callable[[str, str], str], text: str) -> str:
-    return line(*key_pair(text))
 
 
 def key_pair(text: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from winhost.model.units import Bytes, gib
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder, with_standbys
 from winhost.paths.stack_packages import compose_package, criu_packages, video_packages
 from winhost.resources.host import HostFacts
+from winhost.resources.values import networks_in_order
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
@@ -112,7 +113,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries.append(_file("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
-        allowed: dict[str, Json] = {"allowed": sorted(request.allowed)}
+        allowed: dict[str, Json] = {"allowed": [*networks_in_order(request.allowed)]}
         why = "Only these networks reach the endpoint."
         entries.append(_entry("FirewallPort", "Who reaches the endpoint", port, allowed, why))
     entries += [_unit(engine) for engine in engines]
