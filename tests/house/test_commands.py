@@ -4,9 +4,10 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from importlib import import_module
+from typing import Any
 
 import click
 import pytest
@@ -15,8 +16,7 @@ from click.testing import CliRunner
 from tests.rows import each_row
 from winhost.cli import COMMANDS, winhost
 from winhost.cli.groups import OWN, codes_of
-from winhost.cli.options import HostsAndFacts, KeyRules, RunOptions, TargetOptions
-from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
+from winhost.cli.outputs import Output
 from winhost.model.errors import Exit
 
 
@@ -80,24 +80,32 @@ def test_the_overview_of_a_group_cuts_no_sentence(group: str) -> None:
     )
 
 
-OBJECTS = (RunOptions, StackOptions, ClusterOptions, HostsAndFacts, KeyRules, NewVmOptions, TargetOptions)  # of options
+def done_by(callback: Callable[..., Any]) -> Any:
+    """The function that a command imports when it runs."""
+    if module := vars(callback).get("module"):
+        return getattr(import_module(f"winhost.cli.{module}"), callback.__name__)
+    source = textwrap.dedent(inspect.getsource(callback))
+    (imported,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
+    return getattr(import_module(str(imported.module)), imported.names[0].name)
+
+
+def is_object(annotation: Any) -> bool:
+    """Whether an argument holds several options."""
+    return is_dataclass(annotation) and annotation is not Output
+
+
+def held_by(kind: Any) -> set[str]:
+    """The options that such an object holds, those of objects in it too."""
+    return {name for each in fields(kind) for name in (held_by(each.type) if is_object(each.type) else {each.name})}
 
 
 def test_what_carries_a_command_out_takes_what_its_options_give() -> None:
     """The two stand in different modules, so that neither `--help` nor a tab loads what the command does."""
     for words, command in every_command():
         assert command.callback is not None
-        module, _, name = getattr(command.callback, "runs", "").rpartition(".")
-        if not module:
-            source = textwrap.dedent(inspect.getsource(command.callback))
-            (imported,) = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom))
-            module, name = str(imported.module), imported.names[0].name
-        function = getattr(import_module(module), name)
         given = {parameter.name for parameter in command.params if parameter.expose_value}
         if "outputs" in given:
             given = given - {"outputs", "as_json"} | {"output"}
-        parameters = inspect.signature(function).parameters
-        for name, parameter in parameters.items():
-            if parameter.annotation in OBJECTS:
-                given = given - {each.name for each in fields(parameter.annotation)} | {name}
-        assert {*parameters} == given, words
+        parameters = inspect.signature(done_by(command.callback)).parameters
+        held = {name for each in parameters.values() if is_object(each.annotation) for name in held_by(each.annotation)}
+        assert {name for name, each in parameters.items() if not is_object(each.annotation)} == given - held, words

@@ -255,7 +255,7 @@ _HERE = "127.0.0.1"
 _PIECE, _LOOK_S = 65536, 1.0
 
 
-def open_(host: str | None, port: int | None, fleet_file: Path | None) -> int:
+def open(host: str | None, port: int | None, fleet_file: Path | None) -> int:  # noqa: A001 - the command is called so
     targets = Targets.read(fleet_file)
     name = targets.named(host) if host else targets.only
     with endpoint_of(name, targets) as endpoint:

@@ -1,6 +1,8 @@
 """Commands and groups: help that ends with the exit codes, and misspelt names that are corrected."""
 
 from collections.abc import Callable, Mapping
+from functools import wraps
+from importlib import import_module
 from typing import Any, TypeVar
 
 import click
@@ -136,6 +138,20 @@ def is_verbose() -> bool:
 _VERBOSE_ASKED = "winhost.verbose"
 _VERBOSE = "Show each call to a host on stderr: what, how long, how many bytes."
 _DEBUG = "Show all that is known of calls and connections, without secrets, for a bug report."
+
+
+def does(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """Let a command call the function of its name in `winhost.cli.<module>`, which is imported only then."""
+
+    def decorate(declared: Callable[[], None]) -> Callable[..., Any]:
+        @wraps(declared)
+        def run(**options: Any) -> Any:
+            return getattr(import_module(f"winhost.cli.{module}"), declared.__name__)(**options)
+
+        vars(run)["module"] = module
+        return run
+
+    return decorate
 
 
 class WinhostCommand(click.Command):

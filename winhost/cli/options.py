@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import field, fields
 from functools import wraps
-from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -208,24 +207,6 @@ class AddressPort(click.ParamType[tuple[str, int]]):
             return str(ip_address(address.strip("[]"))), number
         except ValueError:
             self.fail(f"{value!r:.80} is not ADDRESS:PORT, such as 10.20.0.4:8443", param, ctx)
-
-
-def runs(place: str) -> Callable[[Callable[[], None]], Callable[..., int]]:
-    """Make a command of a function that has its name and its help alone. place: MODULE.FUNCTION of this package, which
-    takes the options and is imported when the command runs.
-    """
-    module, _, name = place.rpartition(".")
-
-    def decorate(described: Callable[[], None]) -> Callable[..., int]:
-        @wraps(described)
-        def command(**options: Any) -> int:
-            code: int = getattr(import_module(f"winhost.cli.{module}"), name)(**options)
-            return code
-
-        vars(command)["runs"] = f"winhost.cli.{place}"
-        return command
-
-    return decorate
 
 
 # ---- options that go together, as one object

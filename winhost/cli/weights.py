@@ -67,7 +67,7 @@ def verify(model: Path, python: str, output: Output) -> int:
     return _run(python, output, "verify", model)
 
 
-def listed(model: Path, output: Output) -> int:
+def list_(model: Path, output: Output) -> int:
     _show(packed_files(model), model, output)
     return 0
 

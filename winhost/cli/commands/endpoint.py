@@ -3,8 +3,8 @@
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.options import Duration, WholeNumber, at_once_option, fleet_option, runs, target_options
+from winhost.cli.groups import WinhostCommand, does
+from winhost.cli.options import Duration, WholeNumber, at_once_option, fleet_option, target_options
 from winhost.cli.outputs import answers
 
 
@@ -20,7 +20,7 @@ from winhost.cli.outputs import answers
 )
 @fleet_option
 @answers()
-@runs("chat.chat")
+@does("chat")
 def chat() -> None:
     """Talk to a model that is served, as its answer comes.
 
@@ -35,7 +35,7 @@ def chat() -> None:
     "--port", type=WholeNumber(1, 65_535), help="The port on 127.0.0.1. Default: that of the endpoint, or a free one."
 )
 @fleet_option
-@runs("endpoint.open_")
+@does("endpoint")
 def open() -> None:  # noqa: A001 - the command is called so
     """Open a port on this computer that leads to what HOST serves.
 
@@ -68,7 +68,7 @@ def open() -> None:  # noqa: A001 - the command is called so
 @at_once_option
 @fleet_option
 @answers()
-@runs("status.status")
+@does("status")
 def status() -> None:
     """Show what is served where, how it is, and what is unfinished.
 
@@ -85,7 +85,7 @@ def status() -> None:
     "--within", type=Duration(), default="5m", show_default=True, help="How long to wait until all models have left."
 )
 @target_options
-@runs("serve_change.yields")
+@does("serve_change")
 def yields() -> None:
     """Let the models of HOST leave their GPUs to something else, and come back.
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup
+from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
     WholeNumber,
     at_once_option,
@@ -15,7 +15,6 @@ from winhost.cli.options import (
     fleet_option,
     hosts_and_facts,
     hub_option,
-    runs,
     words_argument,
 )
 from winhost.cli.outputs import answers
@@ -55,7 +54,7 @@ def models() -> None:
 @at_once_option
 @answers(wide=True)
 @hosts_and_facts
-@runs("models.show")
+@does("models")
 def show() -> None:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
 
@@ -68,7 +67,7 @@ def show() -> None:
 @token_option
 @hub_option
 @answers()
-@runs("models.refresh")
+@does("models")
 def refresh() -> None:
     """Ask the hub for revision, files and config.json of each model, and keep them as your own catalogue.
 
@@ -99,7 +98,7 @@ def workload() -> None:
 @click.option("--gpus", type=WholeNumber(1, 64), metavar="N", help="GPUs that share each layer. With --context only.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
-@runs("workload.init")
+@does("workload")
 def init() -> None:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
 
@@ -130,7 +129,7 @@ def weights() -> None:
     help="Then delete each safetensors file of MODEL whose packed file, read back from disk, decodes to exactly it.",
 )
 @answers("FOLDER", "The folder to write.", required=True)
-@runs("weights.pack")
+@does("weights")
 def pack() -> None:
     """Pack the safetensors files of MODEL, a folder, on the GPU of this machine.
 
@@ -143,7 +142,7 @@ def pack() -> None:
 @model_argument
 @python_option
 @answers("FOLDER", "The folder to write.", required=True)
-@runs("weights.unpack")
+@does("weights")
 def unpack() -> None:
     """Write the original files of MODEL, a packed folder, bit for bit."""
 
@@ -152,7 +151,7 @@ def unpack() -> None:
 @model_argument
 @python_option
 @answers()
-@runs("weights.verify")
+@does("weights")
 def verify() -> None:
     """Decode every tensor of MODEL, a packed folder, and compare it with the original's SHA-256."""
 
@@ -160,6 +159,6 @@ def verify() -> None:
 @weights.command("list")
 @model_argument
 @answers()
-@runs("weights.listed")
+@does("weights")
 def list_() -> None:
     """List the packed files of MODEL, a folder, and their sizes. Needs no GPU; reads and checks headers alone."""

@@ -5,14 +5,13 @@ from pathlib import Path
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup
+from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
     Duration,
     Number,
     WholeNumber,
     hub_option,
     key_rules,
-    runs,
     target_options,
     yes_option,
 )
@@ -52,7 +51,7 @@ def serve() -> None:
 )
 @click.option("--explain", "everything", is_flag=True, help="Show the reason, versions and evidence of each line.")
 @answers()
-@runs("serve.profile")
+@does("serve")
 def profile() -> None:
     """Print the vLLM settings for each model, ready to copy, with the reason for each line.
 
@@ -66,7 +65,7 @@ def profile() -> None:
 @click.option("--folder", metavar="PATH", required=True, help="Where the files are to be on the Linux that serves.")
 @click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
 @hub_option
-@runs("serve.files")
+@does("serve")
 def files() -> None:
     """Print the files of a model at one revision, as an entry of a playbook.
 
@@ -152,7 +151,7 @@ def files() -> None:
     help="A proxy that says in X-Forwarded-For for whom it asks, such as 10.20.0.5/32. Repeat it.",
 )
 @click.option("--proxy-protocol", is_flag=True, help="Those proxies say it by the PROXY protocol instead.")
-@runs("serve.gateway")
+@does("serve")
 def gateway() -> None:
     """Print the gateway before vLLM as entries of a playbook.
 
@@ -169,7 +168,7 @@ def gateway() -> None:
     help="The gateway, as the desktop's Windows reaches it. Default: url of yield_to, or http://127.0.0.1:8443.",
 )
 @answers("FOLDER", "The folder to write.", required=True)
-@runs("render.watcher")
+@does("render")
 def watcher() -> None:
     """Write the program with which a Windows desktop asks for the GPUs.
 
@@ -197,7 +196,7 @@ _KEY = "A secret reference to an API key of the gateway, for example env:API_KEY
 @models_option
 @within_option
 @target_options
-@runs("serve_change.up")
+@does("serve_change")
 def up() -> None:
     """Start what is served on TARGET, and show how far each start is.
 
@@ -215,7 +214,7 @@ def up() -> None:
     "requests and whose turn it is, too.",
 )
 @target_options
-@runs("serve_status.status")
+@does("serve_status")
 def status() -> None:
     """Show what is served on TARGET: models, GPUs, memory, requests, versions. Changes nothing."""
 
@@ -234,7 +233,7 @@ def status() -> None:
     help="How many of the last lines to show.",
 )
 @target_options
-@runs("serve_status.logs")
+@does("serve_status")
 def logs() -> None:
     """Show what engines and gateway of TARGET wrote to the journal, without secrets."""
 
@@ -244,7 +243,7 @@ def logs() -> None:
 @click.option("--api-key", "key", metavar="REF", help=f"{_KEY}. Default: the one that winhost made for TARGET.")
 @models_option
 @target_options
-@runs("serve_test.test")
+@does("serve_test")
 def test() -> None:
     """Ask TARGET for completions, and for what it must refuse; show the time to the first token and tokens per second.
 
@@ -259,7 +258,7 @@ def test() -> None:
 @yes_option
 @within_option
 @target_options
-@runs("serve_change.down")
+@does("serve_change")
 def down() -> None:
     """Stop the gateway of TARGET, when open requests are done, and then its engines.
 
@@ -282,7 +281,7 @@ key_argument = click.argument("name", metavar="NAME")
 @keys.command(name="list")
 @target_argument
 @target_options
-@runs("serve_keys.list_")
+@does("serve_keys")
 def list_() -> None:
     """List the API keys of TARGET: state, models, limits, expiry, and what each used. Changes nothing."""
 
@@ -298,7 +297,7 @@ def list_() -> None:
 @click.option("--metrics", is_flag=True, help="It reads /metrics and nothing else.")
 @key_rules
 @target_options
-@runs("serve_keys.add")
+@does("serve_keys")
 def add() -> None:
     """Add the API key NAME to TARGET. A new key is shown once, on a terminal.
 
@@ -313,7 +312,7 @@ def add() -> None:
 @click.option("--all-models", is_flag=True, help="All models.")
 @key_rules
 @target_options
-@runs("serve_keys.limit")
+@does("serve_keys")
 def limit() -> None:
     """Change what the API key NAME of TARGET may use, and until when. What is left out stays.
 
@@ -326,7 +325,7 @@ def limit() -> None:
 @key_argument
 @yes_option
 @target_options
-@runs("serve_keys.revoke")
+@does("serve_keys")
 def revoke() -> None:
     """End the API key NAME of TARGET now: its open requests are broken off, and it never counts again.
 
@@ -340,7 +339,7 @@ def revoke() -> None:
 @click.option("--swap-within", type=Number(0), metavar="SECONDS", help="How soon the model has to answer.")
 @click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
 @click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
-@runs("serve.explain")
+@does("serve")
 def explain() -> None:
     """Show how a model may rest between its turns: awake, asleep, suspended, stopped, and how soon it is back.
 
