@@ -29,6 +29,7 @@ from winhost.resources.host import HostFacts
 from winhost.serving.choice import Lost, Served, Serving, serving
 from winhost.serving.command import DEV_MODE, command, folder_of, is_packed, program_command
 from winhost.serving.compose_words import readable_yaml
+from winhost.serving.entries import entry
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
 from winhost.serving.levels import (
     LADDER,
@@ -123,14 +124,10 @@ def _named_target(facts: Path | None, facts_file: Path | None) -> HostFacts:
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:
     secret_reference(token, "'--token'")
-    entry = {
-        "resource": "ModelFiles",
-        "title": f"Files of {model}",
-        "key": {"folder": folder},
-        "desired": model_files(model, revision, token, hub.rstrip("/")),
-        "why": "The model at one revision, each file by its hash.",
-    }
-    click.echo(yaml.safe_dump([entry], sort_keys=False, width=1000), nl=False)
+    desired = model_files(model, revision, token, hub.rstrip("/"))
+    why = "The model at one revision, each file by its hash."
+    made = entry("ModelFiles", f"Files of {model}", {"folder": folder}, desired, why)
+    click.echo(yaml.safe_dump([made], sort_keys=False, width=1000), nl=False)
     return 0
 
 

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 
 from winhost.cli import named_hosts
@@ -31,22 +32,6 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class ServedHost:
-    """since: when its run ended; url: where this computer reaches the endpoint without a tunnel, None where it needs
-    one; key: the reference that the plan had for a key, None where it had none.
-    """
-
-    host: str
-    run: str
-    since: str
-    models: tuple[str, ...]
-    listen: str
-    tls: bool
-    url: str | None
-    key: str | None
-
-
-@dataclass(frozen=True)
 class ServingRun:
     """A run that left an endpoint, with all that its journal has of it. host: as the fleet has it, None where it does
     not.
@@ -57,14 +42,29 @@ class ServingRun:
     host: AnyHost | None
 
     @property
-    def told(self) -> ServedHost:
-        gateway, record, address = self.deployed.gateway, self.record, self.address
-        url = gateway.url(address) if address else None
-        models = tuple(each.model for each in self.deployed.published)
-        asks_with = record.plan.request.asks_with
-        return ServedHost(record.host, record.run, record.last, models, gateway.listen, gateway.tls, url, asks_with)
+    def run(self) -> str:
+        return self.record.run
 
     @property
+    def since(self) -> str:
+        """The time at which the run ended."""
+        return self.record.last
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(each.model for each in self.deployed.published)
+
+    @property
+    def key(self) -> str | None:
+        """The reference of the plan to an API key, if it had one."""
+        return self.record.plan.request.asks_with
+
+    @cached_property
+    def url(self) -> str | None:
+        """The URL at which this computer reaches the endpoint without a tunnel; None where it needs one."""
+        return self.deployed.gateway.url(self.address) if self.address else None
+
+    @cached_property
     def address(self) -> str | None:
         """The address of the endpoint for this computer, as far as it is known without logging on: a distro or a guest
         with an address of its own is asked for it elsewhere.
@@ -95,8 +95,9 @@ def is_this_linux(host: AnyHost | None) -> bool:
     """Tell whether a host's loopback is ours. Another port than 22 may be forwarded to another machine, and .wslconfig
     decides about that of a WSL distro.
     """
-    ours = isinstance(host, LinuxHost) and host.jump is None and host.address.lower() in LOOPBACK
-    return ours and isinstance(host, LinuxHost) and host.login.port == _SSH
+    if not isinstance(host, LinuxHost) or host.jump is not None:
+        return False
+    return host.address.lower() in LOOPBACK and host.login.port == _SSH
 
 
 def _way(host: AnyHost | None) -> SshWay | None:
@@ -176,9 +177,9 @@ def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = Non
     yield "  " + post_with_key(f"{url}/v1/chat/completions", body, shell, reference)
 
 
-def lines_of_served(served: ServedHost) -> Iterator[str]:
+def lines_of_served(served: ServingRun) -> Iterator[str]:
     """The end of `winhost up`: how to talk to what serves now, from this computer."""
-    shell = own_shell()
+    shell, host = own_shell(), served.record.host
     if served.url:
         yield from paste_lines(served.url, served.models[0], served.key, shell)
     else:
@@ -187,10 +188,11 @@ def lines_of_served(served: ServedHost) -> Iterator[str]:
         yield f"API key:  {key or 'the one that you named with --api-key'}"
         if key and (see := line_to_see(key, shell)):
             yield f"  {see}"
-        yield f"The endpoint listens on {served.listen} of {served.host}. A tunnel with its base URL, until Ctrl-C:"
-        yield "  " + command_line(("winhost", "open", served.host), shell)
+        listen = served.deployed.gateway.listen
+        yield f"The endpoint listens on {listen} of {host}. A tunnel with its base URL, until Ctrl-C:"
+        yield "  " + command_line(("winhost", "open", host), shell)
     yield "Or talk to it here:"
-    yield "  " + command_line(("winhost", "chat", served.host, "Say hello"), shell)
+    yield "  " + command_line(("winhost", "chat", host, "Say hello"), shell)
 
 
 _HERE = ("127.0.0.1", "::1")
