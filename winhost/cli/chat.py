@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,8 @@ class NotNow(WinhostError):
     """503: it may answer later. after: seconds that the gateway proposes."""
 
     def __init__(self, host: str, said: str, after: float) -> None:
-        super().__init__(
-            "NotNow",
-            what=f"{host} does not answer now: {said}",
-            meaning="Its engine is starting or not up, or all places are taken.",
-            hint=f"See how it is: winhost status {host}",
-            host=host,
-        )
+        what, hint = f"{host} does not answer now: {said}", f"See how it is: winhost status {host}"
+        super().__init__("NotNow", what, "Its engine is starting or not up, or all places are taken.", hint, host=host)
         self.after = after
 
 
@@ -97,7 +93,8 @@ class Asking:
                     raise self._refused(answer.status, answer.read(_LONGEST_ANSWER), answer.headers.get("Retry-After"))
                 yield from self._told(_events(answer), found)
             except (OSError, http.client.HTTPException) as error:
-                why = f"nothing came for {_WITHIN_S} s" if isinstance(error, TimeoutError) else _reason(error)
+                why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                why = f"nothing came for {_WITHIN_S} s" if isinstance(error, TimeoutError) else why
             else:
                 return
         raise self._broken_off(why)
@@ -134,7 +131,10 @@ class Asking:
         )
 
     def _refused(self, status: int, body: bytes, after: str | None) -> WinhostError:
-        said = self._clean(self._message(body) or f"HTTP status {status}")
+        said = f"HTTP status {status}"
+        with suppress(ValueError, LookupError, TypeError):
+            said = self._words(json.loads(body.decode("utf-8", "replace"))["error"]) or said
+        said = self._clean(said)
         if status == 503:
             return NotNow(self.host, said, float(after) if after and re.fullmatch(r"\d{1,4}", after) else 5)
         if status == 401:
@@ -152,22 +152,12 @@ class Asking:
         what = f"{self.host} refused the request ({status}): {said}"
         return WinhostError("NotCompleted", what=what, hint=hint, host=self.host)
 
-    def _message(self, body: bytes) -> str | None:
-        try:
-            return self._words(json.loads(body.decode("utf-8", "replace"))["error"])
-        except (ValueError, LookupError, TypeError):
-            return None
-
     @staticmethod
     def _words(error: Any) -> str:
         return str(error["message"]) if isinstance(error, dict) and "message" in error else str(error)
 
     def _clean(self, text: str) -> str:
         return visible(masked(text.replace(self.key, "***")).strip()[:_LONGEST_TOLD]).rstrip(".")
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[str]:
@@ -221,28 +211,16 @@ def chat(
     with endpoint_of(name, targets) as endpoint:
         talk = _Talk(endpoint, model, system, max_tokens, api_key)
         if prompt is None:
-            return talk.conversation()
-        if output.form:
-            began = time.monotonic()
-            answer, text = talk.asked(prompt)
-            found = Chatted(
-                name,
-                endpoint.url,
-                talk.model,
-                text,
-                answer.finish_reason,
-                answer.prompt_tokens,
-                answer.completion_tokens,
-                round(time.monotonic() - began, 2),
-            )
-            show_results("chat", output.shape, [(name, found)], lambda _: None)
-            return 0
-        talk.shown(prompt)
-        return 0
+            talk.conversation()
+        elif output.form:
+            show_results("chat", output.shape, [(name, talk.asked(prompt))], lambda _: None)
+        else:
+            talk.shown(prompt)
+    return 0
 
 
 def _meant(words: Sequence[str], targets: Targets) -> tuple[str | None, str | None]:
-    """Host and prompt. None for a prompt: a conversation. Raises UsageError."""
+    """The host and the prompt that words mean. No prompt means a conversation. Raises UsageError."""
     host: str | None = None
     prompt = words[-1] if words else None
     if len(words) > 2:
@@ -294,10 +272,14 @@ class _Talk:
             endpoint.host, self.model, endpoint.connect, key, shown, max_tokens, lambda: self._thinking()
         )
 
-    def asked(self, prompt: str) -> tuple[CompletionStream, str]:
+    def asked(self, prompt: str) -> Chatted:
         """The whole answer."""
+        began = time.monotonic()
         answer, pieces = self._begun(prompt)
-        return answer, "".join(pieces)
+        text = "".join(pieces)
+        told = answer.finish_reason, answer.prompt_tokens, answer.completion_tokens
+        took = round(time.monotonic() - began, 2)
+        return Chatted(self._endpoint.host, self._endpoint.url, self.model, text, *told, took)
 
     def shown(self, prompt: str) -> None:
         """The answer on stdout, as it comes."""
@@ -317,7 +299,7 @@ class _Talk:
         if answer.finish_reason == "length":
             say("The answer ends here because it may have no more tokens.", err=True)
 
-    def conversation(self) -> int:
+    def conversation(self) -> None:
         """Talk until Ctrl-D. Ctrl-C stops an answer; its text so far counts."""
         with suppress(ImportError):
             import readline  # noqa: F401  # lines are edited with it, where there is one
@@ -327,7 +309,7 @@ class _Talk:
                 line = input(_PROMPT)
             except EOFError:
                 click.echo()
-                return 0
+                return
             if not line.strip():
                 continue
             try:
@@ -355,13 +337,7 @@ class _Talk:
                     time.sleep(later.after)
                     continue
                 break
-        return answer, _chained(first, answer.pieces)
-
-
-def _chained(first: str | None, rest: Iterator[str]) -> Iterator[str]:
-    if first is not None:
-        yield first
-        yield from rest
+        return answer, chain(() if first is None else (first,), answer.pieces)
 
 
 def _shown(text: str) -> str:
