@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.fleet_edit import write_removed
 from winhost.cli.host_add import NewHost, add_host
 from winhost.cli.host_check import CheckedHost, HostCheck, check_host, show_check
 from winhost.cli.named_hosts import hosts_named
@@ -18,6 +17,7 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.many import stream
 from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.fleet import AnyHost, LinuxHost, find_fleet
+from winhost.model.fleet_edit import write_removed
 from winhost.model.fleetfile import load_fleet
 
 

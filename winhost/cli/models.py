@@ -9,7 +9,6 @@ import yaml
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, from_os_error, secret_reference
-from winhost.cli.fitting import Candidate, fitting, weight_bytes
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
@@ -28,6 +27,7 @@ from winhost.model.path import check_path
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import is_folder
+from winhost.serving.fitting import Candidate, fitting, weight_bytes
 
 SHOWN = 12
 

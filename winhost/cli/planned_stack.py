@@ -13,11 +13,11 @@ from winhost.cli.cluster_parts import check_images, check_node_words, node_reque
 from winhost.cli.errors import Faults
 from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, show_made_keys, yield_key_of
-from winhost.cli.stack_target import StackTarget, node_target, stack_target
 from winhost.cluster.node import ClusterStack, cluster_stack
 from winhost.compat.target import Target
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.engine.stack_target import StackTarget, node_target, stack_target
 from winhost.gateway.key_lines import parse_key
 from winhost.model.plan import Offline
 from winhost.model.workload import Deploy, YieldTo

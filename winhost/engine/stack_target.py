@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from winhost.cli.plan_options import default_request
-from winhost.core.answers import MissingFact, Record
+from winhost.core.answers import Json, MissingFact, Record
 from winhost.core.dataclass import dataclass
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
+from winhost.model.shipped import shipped
 from winhost.model.units import Bytes, parse_size
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
 from winhost.paths.linux_settings import NO_TOOLKIT, LinuxSettings
 from winhost.paths.new_vm import NewVm
-from winhost.paths.playbook import PathRequest
+from winhost.paths.playbook import PathRequest, read_playbook
 from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2_settings import Wsl2Settings
@@ -102,7 +102,7 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
         return StackTarget(facts, made, NONE, network=Wsl2Planner(facts, made).decisions.network)
     if isinstance(settings, DdaSettings):
         new = _new_guest(facts.host, settings)
-        containers = book.settings.get("containers") or default_request("linux").playbook.settings
+        containers = book.settings.get("containers") or _default_containers()
         assert isinstance(containers, dict)
         made = request.with_settings(containers={**containers, "engine": NONE})
         return StackTarget(_as_in_guest(facts, made, new), made, NONE, _GUESTS)
@@ -133,9 +133,14 @@ def _with_engine(
 ) -> tuple[PathRequest, str]:
     """Choose the container engine of a Linux that is still to come, unless a program serves. Raises UsageError."""
     if containers is None and program is None:
-        request = request.with_settings(containers=default_request("linux").playbook.settings)
+        request = request.with_settings(containers=_default_containers())
     engine = containers.engine if containers else DOCKER
     return request, program or _engine_of(facts, DOCKER if engine == "auto" else engine)
+
+
+def _default_containers() -> dict[str, Json]:
+    """The settings of path linux where nobody names any."""
+    return read_playbook(shipped("playbooks") / "linux.yaml").settings
 
 
 def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
