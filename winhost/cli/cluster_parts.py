@@ -5,10 +5,11 @@ from functools import partial
 from winhost.cli.errors import Faults, secret_reference
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, pinned_image
 from winhost.cluster.node import PROGRAM, Join, NodeFile, NodeRequest
-from winhost.cluster.render_request import KEYS, ClusterRequest
+from winhost.cluster.render_request import ClusterRequest
 from winhost.images import k3s_release
 from winhost.images.image_registry import ImageName
 from winhost.knowledge.versions import newer_line
+from winhost.model.cluster_defaults import KEYS
 from winhost.model.workload import Deploy, Exposure
 from winhost.resources.host import HostFacts
 from winhost.serving.engine_names import slug

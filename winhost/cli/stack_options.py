@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from winhost.cli.options import option
 from winhost.core.dataclass import dataclass
+from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,7 @@ class StackOptions:
 
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-# Said twice, here and in winhost.cluster and winhost.images, so that --help need not load it.
-NAMESPACE, KEYS, PLUGIN = "winhost", "gateway-keys", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
-K3S = "v1.35.5+k3s1"
+PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
 
 
 def _name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
