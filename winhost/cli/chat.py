@@ -34,7 +34,7 @@ _LONGEST_TOLD = 300
 
 
 class NotNow(WinhostError):
-    """503: it may answer later. after: seconds that the gateway proposes."""
+    """The endpoint answered 503 and may answer later. after: seconds that the gateway proposes."""
 
     def __init__(self, host: str, said: str, after: float) -> None:
         what, hint = f"{host} does not answer now: {said}", f"See how it is: winhost status {host}"
@@ -44,7 +44,7 @@ class NotNow(WinhostError):
 
 @dataclass
 class CompletionStream:
-    """The pieces of one answer; what is known of the whole of it once they have come."""
+    """The pieces of one answer. What is known of the whole is set once they have come."""
 
     host: str
     pieces: Iterator[str] = field(default_factory=lambda: iter(()))
@@ -55,7 +55,7 @@ class CompletionStream:
 
 @dataclass(frozen=True)
 class Asking:
-    """key, reference: the API key, and what is said of it; thinking: called when a model thinks before it answers."""
+    """key, reference: the API key, and how it is named to people; thinking: called while a model thinks."""
 
     host: str
     model: str
@@ -66,7 +66,7 @@ class Asking:
     thinking: Callable[[], None] = lambda: None
 
     def stream(self, messages: Sequence[Message]) -> CompletionStream:
-        """pieces: as they come. Raises NotNow and WinhostError, from here or from them."""
+        """Begin an answer. Raises NotNow and WinhostError, now or while its pieces are read."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": list(messages),
@@ -161,7 +161,7 @@ class Asking:
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[str]:
-    """The data of server-sent events; other fields of them are nothing to us."""
+    """Yield the data of server-sent events, without their other fields."""
     data: list[str] = []
     while line := answer.readline(_LONGEST_LINE):
         text = line.decode("utf-8", "replace").rstrip("\r\n")
@@ -273,7 +273,7 @@ class _Talk:
         )
 
     def asked(self, prompt: str) -> Chatted:
-        """The whole answer."""
+        """Return the whole answer."""
         began = time.monotonic()
         answer, pieces = self._begun(prompt)
         text = "".join(pieces)
@@ -282,7 +282,7 @@ class _Talk:
         return Chatted(self._endpoint.host, self._endpoint.url, self.model, text, *told, took)
 
     def shown(self, prompt: str) -> None:
-        """The answer on stdout, as it comes."""
+        """Print the answer on stdout as it comes."""
         answer, pieces = self._begun(prompt)
         text = ""
         try:
@@ -320,7 +320,7 @@ class _Talk:
                 show_error_text(error)
 
     def _begun(self, prompt: str) -> tuple[CompletionStream, Iterator[str]]:
-        """Waits for the first piece, and for the turn of a model that takes turns."""
+        """Wait for the first piece, and for the turn of a model that takes turns."""
         over = time.monotonic() + _TURN_S
         waits = "it may be asleep, and wakes for this request" if self._turns else "waiting for its first token"
         host = self._endpoint.host
@@ -341,7 +341,7 @@ class _Talk:
 
 
 def _shown(text: str) -> str:
-    """A model says what it likes: nothing of it moves a cursor, but lines, tabs and spaces of any kind stay."""
+    """Escape what would move a cursor; lines, tabs and spaces of any kind stay."""
     return "".join(
         c
         if c.isprintable() or c in "\n\t" or c in _JOINERS or unicodedata.category(c) == "Zs"

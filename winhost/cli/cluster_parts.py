@@ -40,7 +40,7 @@ def check_cluster_words(parts: StackParts, faults: Faults) -> None:
 
 
 def cluster_request(parts: StackParts, facts: HostFacts, path: str | None) -> ClusterRequest:
-    """Asks the hub and the registries. Raises as they do."""
+    """Ask the hub and the registries. Raises as they do."""
     workload, words = parts.workload, parts.cluster
     keys = () if words.keys_secret and not parts.words.api_key else parts.key_lines(facts.host)
     return ClusterRequest(
@@ -97,7 +97,7 @@ def check_node_words(parts: StackParts, faults: Faults) -> None:
 
 
 def node_request(parts: StackParts, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
-    """wsl: the network mode of a distro. Asks where releases of k3s are, and as `cluster_request` does."""
+    """Ask where releases of k3s are, and as `cluster_request` does. wsl: the networking mode of a distro."""
     words = parts.cluster
     assets = parts.once(
         "k3s",

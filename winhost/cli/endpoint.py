@@ -114,7 +114,7 @@ class SshTunnel:
         self._lock = RLock()
 
     def wire(self) -> SshWire:
-        """The connection, opened where it is not. Raises WinhostError."""
+        """Return the connection, opened where it is not. Raises WinhostError."""
         with self._lock:
             if self.lost:
                 self.close()
@@ -136,7 +136,7 @@ class SshTunnel:
             return self.wire().tunnel(address, port)
 
     def again(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Connects again, a few times; but a logon that is refused is not tried twice. Raises the last WinhostError."""
+        """Connect again, trying a few times; a refused logon is not tried twice. Raises the last WinhostError."""
         for left in range(_TRIES - 1, -1, -1):
             try:
                 self.wire()
@@ -175,7 +175,7 @@ class Endpoint:
 
 @contextmanager
 def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
-    """Connects as far as it has to, to say where the endpoint is. Raises WinhostError."""
+    """Connect as far as it takes to say where the endpoint is. Raises WinhostError."""
     run, host = targets.journals.serving.get(name), targets.host(name)
     direct = _direct(run) if run else None
     why = direct.not_from_here if direct and not is_this_linux(host) else None
@@ -273,7 +273,7 @@ def _listening(port: int | None, gateway: DeployedGateway) -> socket.socket:
 
 
 class Forwarding:
-    """Takes connections, each in a thread of its own, until SSH cannot be made again."""
+    """Forwards connections, each in a thread of its own, until SSH cannot be made again."""
 
     def __init__(self, host: str, listener: socket.socket, tunnel: SshTunnel, gateway: DeployedGateway) -> None:
         self._host, self._listener, self._tunnel, self._gateway = host, listener, tunnel, gateway
@@ -302,14 +302,14 @@ class Forwarding:
                 pass  # one of the two has gone
 
     def _note(self, error: WinhostError) -> None:
-        """Each thing once: a gateway that does not listen now may do so later."""
+        """Print an error once: a gateway that does not listen now may do so later."""
         if error.what != self._said:
             self._said = error.what
             say(f"{error.what}. {error.hint or ''}", err=True)
 
 
 def _pump(client: socket.socket, there: socket.socket) -> None:
-    """Both ways in one thread: TLS takes no two at a time. Raises OSError."""
+    """Copy both ways in one thread: a TLS socket is not thread-safe. Raises OSError."""
     while True:
         pending = getattr(there, "pending", lambda: 0)()
         ready = [there] if pending else select.select([client, there], [], [])[0]

@@ -58,7 +58,7 @@ class LanEndpoint:
         return f"this computer ({here}) is in none of the networks that may: {', '.join(self.allowed)}"
 
     def connected(self, within: float) -> http.client.HTTPConnection:
-        """Its certificate is checked before any key is sent. Raises NotForUs, OSError."""
+        """Connect, and check the certificate before any key is sent. Raises NotForUs, OSError."""
         kind = http.client.HTTPSConnection if self.gateway.tls else http.client.HTTPConnection
         connection = kind(self.address, self.gateway.port, timeout=_CONNECT)
         try:
@@ -75,8 +75,8 @@ class LanEndpoint:
 def lan_endpoint(
     record: RunState, gateway: DeployedGateway, session: HostSession, host: str | None
 ) -> LanEndpoint | None:
-    """None where the endpoint is for its own machine, or nobody knows its address. host: where the host of the plan is
-    reached. Raises WinhostError.
+    """Return None where the endpoint is for its own machine, or its address is not known. host: the address of the
+    plan's host. Raises WinhostError.
     """
     if gateway.address not in _ANY and ip_address(gateway.address).is_loopback:
         return None
@@ -86,7 +86,7 @@ def lan_endpoint(
 
 
 def allowed_networks(record: RunState, port: int) -> tuple[str, ...]:
-    """Whose machines may come to this port, by the plan."""
+    """The networks that the plan lets in to this port."""
     return _allowed(record, "PortForward", port) or _allowed(record, "FirewallPort", port)
 
 
@@ -111,7 +111,7 @@ def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: Dep
 def connection_through_ssh(
     tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway, within: float
 ) -> http.client.HTTPConnection:
-    """Likewise. within: seconds that an answer may take."""
+    """Connect as `socket_through_ssh` does. within: seconds that an answer may take."""
     connection = http.client.HTTPConnection("localhost", timeout=within)
     connection.sock = socket_through_ssh(tunnel, gateway)
     connection.sock.settimeout(within)
@@ -155,7 +155,7 @@ class ModelAnswer:
 
 
 def check_key(plan: Plan) -> None:
-    """Before anything is changed. Raises UsageError: SecretUnreadable."""
+    """Check before anything is changed that the key can be read. Raises UsageError: SecretUnreadable."""
     if plan.request.asks_with is not None:
         SecretRef.parse(plan.request.asks_with).resolve()
 
@@ -268,7 +268,7 @@ _SERVING_FILE = ("LinuxFile", {"path": PATH})
 
 
 def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> ModelAnswer:
-    """Through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
+    """Ask through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
     return _completion(lambda: connection_through_ssh(session.tunnel, deployed.gateway, _WITHIN), model, key)
 
 

@@ -115,7 +115,7 @@ def show(
 
 
 def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> tuple[Entry, ...]:
-    """Entries of the catalogue, or one of what the hub or a folder has. Raises WinhostError (NotListed)."""
+    """Find the entries of the catalogue, else make one from the hub or a folder. Raises WinhostError (NotListed)."""
     if found := named(model, known.entries):
         return found
     from winhost.hub.hub_repository import HubRepository  # most models are of the catalogue
@@ -240,7 +240,7 @@ def refresh(hub: str, token: str | None, output: Output) -> int:
 
 
 def _earlier(file: Path) -> dict[str, object] | None:
-    """The result of an earlier refresh; a file that cannot be used is overwritten."""
+    """Read the result of an earlier refresh. A file that cannot be used will be overwritten."""
     try:
         document = load_catalogue(file)
     except Exception:  # noqa: BLE001 - it is not there, or no YAML

@@ -17,7 +17,7 @@ from winhost.paths.vm_image import Pinned, VmImage, is_file
 
 
 def with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:
-    """A request with the image that was found for its path, whatever else it was joined with."""
+    """Give a joined request the image that was pinned for its path."""
     settings = pinned.playbook.settings
     return request.with_settings(**{name: settings[name] for name in ("new_vm", "system") if name in settings})
 
@@ -49,7 +49,7 @@ def _with_part(request: PathRequest, name: str, part: str, value: Json) -> PathR
 
 
 def _found(asked: VmImage) -> tuple[str, SourceImage]:
-    """Its full name, and where it is. Raises UsageError (NoSuchImage, NotVerified), BadParameter."""
+    """Find an image: its full name and its source. Raises UsageError (NoSuchImage, NotVerified), BadParameter."""
     if NAME.fullmatch(asked.name):
         release = release_named(asked.name, asked.mirror)
         sha256 = asked.sha256 or release.signed_sha256()

@@ -31,7 +31,7 @@ AnyStack: TypeAlias = Stack | ClusterStack
 
 @dataclass
 class PlannedStack:
-    """One workload for all hosts of a command: the hub and the registry are asked once. pending: as of `StackParts`."""
+    """Joins one workload to the plans of all hosts of a command. pending: as of `StackParts`."""
 
     words: StackOptions
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
@@ -49,13 +49,13 @@ class PlannedStack:
         return self.parts.written.deploy is Deploy.KUBERNETES
 
     def check(self, path: str | None = None) -> None:
-        """All that is wrong with the words themselves, before any host is asked. Raises UsageError, click's."""
+        """Check the words themselves before any host is asked. Raises UsageError, click's."""
         faults = Faults()
         self.check_with(path, faults)
         faults.refuse()
 
     def check_with(self, path: str | None, faults: Faults) -> None:
-        """Like `check`, with other faults of the same command."""
+        """Add the faults that `check` finds to those of the same command."""
         parts = self.parts
         parts.check(faults)
         check_node_words(parts, faults)
@@ -70,7 +70,7 @@ class PlannedStack:
         show_made_keys(self.parts.made_keys, shape)
 
     def joined(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, AnyStack]:
-        """The request with what serves the workload. Raises as `stack` does, and as the hub and the registry do."""
+        """Add what serves the workload to a request. Raises as `stack` does, and as the hub and the registry do."""
         with self._lock:
             if facts.host not in self._made:
                 join = self._join_cluster if self._in_cluster else self._join
@@ -78,7 +78,7 @@ class PlannedStack:
             return self._made[facts.host]
 
     def serving_gpus(self, host: str) -> tuple[Gpu, ...]:
-        """Those that engines were placed on, as the Linux that serves sees them; none in a cluster."""
+        """The GPUs that engines were assigned to, as the Linux that serves sees them; none in a cluster."""
         found, target = self._made.get(host), self._targets.get(host)
         if found is None or target is None or not isinstance(found[1], Stack):
             return ()
@@ -87,7 +87,7 @@ class PlannedStack:
         return tuple(gpus[number] for number in numbers if number < len(gpus))
 
     def join_anew(self, host: str) -> None:
-        """The next request of this host is another one."""
+        """Forget what was joined for this host, because its next request is another one."""
         self._made.pop(host, None)
 
     def _join(self, facts: HostFacts, request: PathRequest) -> tuple[PathRequest, AnyStack]:

@@ -150,8 +150,8 @@ def gateway(
         raise click.UsageError("--certificate and --certificate-key go together")
     tls = (certificate, certificate_key) if certificate and certificate_key else None
     settings: dict[str, Json] = {
-        "listen": _place(listen),
-        "models": [{"name": name, "engine": _place(engine)} for name, engine in map(_pair, models)],
+        "listen": _address(listen),
+        "models": [{"name": name, "engine": _address(engine)} for name, engine in map(_pair, models)],
     }
     if plain_http:
         settings["plain_http_beyond_this_machine"] = True
@@ -180,7 +180,7 @@ def _sharing(text: str, vllm: str | None, sleeps: bool, suspend: bool) -> Sharin
 
 
 def _take_turns(settings: dict[str, Json], sharing: list[SharingModel], idle: float | None) -> None:
-    """Adds the turns of models that share GPUs."""
+    """Add the turns of models that share GPUs to the settings."""
     if not sharing:
         if idle is not None:
             raise click.UsageError("--idle is for models that take turns: name them and their GPUs with --shares")
@@ -200,8 +200,8 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _place(text: str) -> dict[str, Json]:
-    """A path of a Unix socket, or an address and a port."""
+def _address(text: str) -> dict[str, Json]:
+    """Parse the path of a Unix socket, or an address and a port."""
     if text.startswith("/"):
         return {"socket": text}
     address, _, port = text.rpartition(":")
@@ -248,7 +248,7 @@ def _seconds(back: tuple[float, float]) -> str:
 
 
 def show_serving(found: Serving, everything: bool, suspended: Collection[str] = ()) -> None:
-    """One block for each model. Everything that is no command is a comment, so that the whole can be run. suspended:
+    """Print one block for each model. All but the commands are comments, so that the whole can be run. suspended:
     models whose process leaves its GPU.
     """
     simulated = " (simulated)" if found.origin == "synthetic" else ""

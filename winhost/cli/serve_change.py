@@ -84,8 +84,8 @@ def up(at: TargetOptions, models: tuple[str, ...], within: float) -> int:
 
 @dataclass(frozen=True)
 class _Starting:
-    """One engine after the other: two that start at once measure each other's memory. Those that take turns are started
-    by the gateway. within: seconds for each.
+    """Starts one engine after the other, because two that start at once measure each other's memory. The gateway starts
+    those that take turns. within: seconds for each.
     """
 
     served: WatchedTarget
@@ -239,7 +239,7 @@ def down(at: TargetOptions, models: tuple[str, ...], yes: bool, within: float) -
 
 
 def _stop_question(found: ServingStatus, chosen: Sequence[DeployedEngine], *, named: bool) -> str:
-    """The question, with the number of open requests. named: the gateway stays, and starts models again."""
+    """Ask with the number of open requests. named: the gateway stays, and starts models again."""
     models = [each.model for each in chosen]
     restarted = ", ".join(each.model for each in chosen if named and each.turns)
     running = sum(each.running or 0 for each in found.models if each.model in models)

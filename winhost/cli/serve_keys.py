@@ -50,7 +50,7 @@ class KeysOfHost:
 
 
 def key_change(rules: KeyRules) -> dict[str, Json]:
-    """The change in the form that the program there takes. Raises BadParameter, UsageError."""
+    """Bring the change into the form that the program on the target takes. Raises BadParameter, UsageError."""
     found: dict[str, Json] = {}
     if rules.models and rules.all_models:
         raise click.UsageError("--model and --all-models contradict each other: choose one")
@@ -71,7 +71,7 @@ _LONGEST_S = 36_500 * 86_400
 
 
 def parse_expiry(text: str) -> dict[str, Json]:
-    """`never`, so long from now (`30d`, `12h`), or a time, which is in UTC unless it says otherwise; a date begins at
+    """Parse `never`, a time from now (`30d`, `12h`), or a date and time, in UTC unless it says otherwise. A date means
     its midnight. Raises BadParameter.
     """
     if text == "never":
@@ -172,7 +172,7 @@ def _named(verb: str, name: str) -> dict[str, Json]:
 
 
 def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secret, bool]:
-    """The key, and whether it was made now. Raises UsageError, BadParameter."""
+    """Resolve the key, or make one. The second value says whether it was made. Raises UsageError, BadParameter."""
     if reference is None:
         if save is None and (output.shape != "table" or not sys.stderr.isatty()):
             raise click.UsageError(
@@ -193,7 +193,7 @@ def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secr
 
 
 def _saved(file: Path, key: Secret) -> Path:
-    """A new file, for its owner alone. Raises BadParameter."""
+    """Write a key to a new file that its owner alone may read. Raises BadParameter."""
     try:
         number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -64,7 +64,7 @@ def boot_test_text(found: BootTest) -> str:
 
 
 def since_text(since: SinceVerified | None) -> str:
-    """Say what is another version than when the endpoint was last found to answer; empty where nothing is."""
+    """Name the versions that have changed since the endpoint was last found to answer; empty where none has."""
     if since is None or not (since.changed or since.unknown):
         return ""
     parts = [", ".join(f"{each.what} {each.verified} → {each.now}" for each in since.changed if each.what != BOOT)]
@@ -112,7 +112,7 @@ def _turn(each: ModelStatus) -> tuple[object, ...]:
 
 
 def _same(found: str, planned: str) -> bool:
-    """Local parts of a version, such as +cpu, do not count."""
+    """Compare versions without their local parts, such as +cpu."""
     return found.partition("+")[0] == planned.lstrip("v").partition("+")[0]
 
 

@@ -108,7 +108,7 @@ def _way(host: AnyHost | None) -> SshWay | None:
 
 
 def known_fleet(fleet_file: Path | None) -> Fleet | None:
-    """None where there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
+    """Return None where there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
     try:
         return load_fleet(find_fleet(fleet_file))
     except UsageError as error:
@@ -155,7 +155,7 @@ def read_journals(store: Store, fleet: Fleet | None) -> Journals:
 
 
 def _left(record: RunState) -> bool:
-    """Tell by its journal whether the deployment of a run is still there."""
+    """Tell by the journal whether the deployment of a run is still there."""
     if record.outcome in ("applied", "differs"):
         return True
     file = record.touched.get(identity("LinuxFile", {"path": PATH}))
@@ -164,7 +164,7 @@ def _left(record: RunState) -> bool:
 
 
 def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = None) -> Iterator[str]:
-    """The values for a client, and a request for the user's shell. url: as this computer reaches the gateway."""
+    """Yield the values for a client, and a request for the user's shell. url: as this computer reaches the gateway."""
     shell = shell or own_shell()
     reference = SecretRef.parse(key) if key else None
     read = str(reference) if reference else "the one that you named with --api-key; put it into API_KEY"
@@ -178,7 +178,7 @@ def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = Non
 
 
 def lines_of_served(served: ServingRun) -> Iterator[str]:
-    """The end of `winhost up`: how to talk to what serves now, from this computer."""
+    """Say at the end of `winhost up` how to talk to what serves now, from this computer."""
     shell, host = own_shell(), served.record.host
     if served.url:
         yield from paste_lines(served.url, served.models[0], served.key, shell)
@@ -200,7 +200,7 @@ _ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = None) -> Iterator[str]:
-    """Lines for people; none where nothing is served."""
+    """Say at the end of a run how to talk to what it serves; yields nothing where it serves nothing."""
     checks, shell = tuple(checks), shell or own_shell()
     deployed = next(filter(None, map(_deployed, checks)), None)
     if deployed is None:
@@ -231,12 +231,12 @@ def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = Non
 
 
 def _of_this_computer(address: str) -> str:
-    """Its name, where the host is this computer itself: other machines need more than `localhost`."""
+    """Replace `localhost` by the name of this computer, which other machines need."""
     return socket.gethostname() if address in ("localhost", *_HERE) else address
 
 
 def _deployed(check: Check) -> Deployed | None:
-    """The deployment in the serving file, by its own form."""
+    """Parse the deployment where a check is about the serving file."""
     if check.resource != "LinuxFile" or check.property != "text" or not check.holds:
         return None
     try:

@@ -32,7 +32,7 @@ class ServingTarget:
     windows: Sequence[Version]
 
     def chosen(self, models: Sequence[str]) -> tuple[DeployedEngine, ...]:
-        """Engines of these models, or all; in their order. Raises UsageError: NoSuchModel."""
+        """Return the engines of these models, or all, in the order of their start. Raises UsageError: NoSuchModel."""
         known = [each.model for each in self.deployed.engines]
         for model in models:
             if model not in known:

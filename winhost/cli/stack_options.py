@@ -16,7 +16,7 @@ from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What a workload is served by. given: fields that were typed, in that order."""
+    """The options that name what a workload is served by."""
 
     workload: Path | None = option(
         "--workload",
@@ -120,14 +120,14 @@ class StackOptions:
     )
 
     def meant(self) -> "StackOptions | None":
-        """None where no workload is to be served. Raises UsageError for options without one."""
+        """Return None where no workload is to be served. Raises UsageError for options without one."""
         if self.workload is None and (typed := self._typed()):
             option = typed[0].replace("_", "-")
             raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
         return self if self.workload else None
 
     def command(self, but: Collection[str] = ()) -> tuple[str, ...]:
-        """The options as they were typed, for a command that is typed again. but: those that stand there already."""
+        """Repeat the options as they were typed, for another command. but: options that it has already."""
         words: list[str] = []
         for name in self._typed():
             option, value = f"--{name.replace('_', '-')}", getattr(self, name)
@@ -136,7 +136,7 @@ class StackOptions:
         return tuple(words)
 
     def _typed(self) -> list[str]:
-        """Fields that were typed, in that order: not those that the environment says."""
+        """The fields that were typed, in that order, without those from environment variables."""
         context = click.get_current_context()
         known = {each.name for each in fields(self)}
         return [
@@ -160,7 +160,7 @@ def _name(context: click.Context, option: click.Parameter, value: str | None) ->
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What a workload is in a cluster, and how a Linux becomes a node of it."""
+    """The options of a workload in a cluster, and of a Linux that becomes a node of it."""
 
     join: str | None = option(
         "--join",
@@ -235,7 +235,7 @@ class ClusterOptions:
 
     @property
     def said(self) -> list[str]:
-        """Fields whose value is not the default."""
+        """The fields whose value is not the default."""
         plain = ClusterOptions()
         return [each.name for each in fields(self) if getattr(self, each.name) != getattr(plain, each.name)]
 

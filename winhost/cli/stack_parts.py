@@ -49,7 +49,7 @@ _KEY_LINES = {"api": key_line, "metrics": metrics_key_line, "yield": yield_key_l
 
 @dataclass
 class StackParts:
-    """Each hub and registry is asked once, and each key read once. in_cluster: the workload is rendered for one;
+    """Asks each hub and registry once, and reads each key once. in_cluster: the workload is rendered for one;
     pending: where a new API key lies until the plan is agreed to, None to keep it at once.
     """
 
@@ -180,7 +180,7 @@ class StackParts:
 
     @property
     def _archive(self) -> Path:
-        """Its name becomes a part of a path on the Linux that serves."""
+        """The archive, whose name becomes a part of a path on the Linux that serves. Raises BadParameter."""
         path = Path(self.words.engine_archive or "")
         if not re.fullmatch(r"[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*", path.name):
             raise click.BadParameter("has a name with other than letters and digits", param_hint="'--engine-archive'")
@@ -238,8 +238,8 @@ class StackParts:
 
     @property
     def listen(self) -> tuple[str, int]:
-        """An address and a port. Raises UsageError of click where it is beyond this machine, and neither TLS nor its
-        lack was named.
+        """The address and port of the endpoint. Raises click's UsageError where it is beyond this machine, and neither
+        TLS nor --plain-http was named.
         """
         usual = "127.0.0.1:8443" if self.written.exposure is Exposure.LOOPBACK else "0.0.0.0:8443"
         text = self.words.listen or usual
@@ -257,7 +257,7 @@ class StackParts:
 
     @property
     def tls(self) -> tuple[str, str] | None:
-        """Paths of a certificate and its key."""
+        """The paths of a certificate and its key. Raises click's UsageError."""
         certificate, key = self.words.certificate, self.words.certificate_key
         if (certificate is None) is not (key is None):
             raise click.UsageError(
@@ -267,10 +267,10 @@ class StackParts:
         return (certificate, key) if certificate and key else None
 
     def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
-        """Networks that reach the endpoint: those that were named, else those that a Windows host is in itself. facts:
-        None where nobody has them yet.
+        """The networks that reach the endpoint: those that were named, else those that a Windows host is in itself.
+        facts: None before the host was read.
 
-        Raises click's UsageError where nobody knows any.
+        Raises click's UsageError where none is known.
         """
         found = self.words.allow
         if not found and facts is not None and not facts.is_linux:
@@ -283,7 +283,7 @@ class StackParts:
     # ---- its keys
 
     def api_keys(self, host: str) -> tuple[str, ...]:
-        """NAME=REF of each API key: those that were named, else the one that winhost keeps for a host, of which
+        """The API keys as NAME=REF: those that were named, else the one that winhost keeps for a host, of which
         `show_made_keys` tells. Raises UsageError: NoStore, NotPrivate, KeyLost.
         """
         if self.words.api_key:
@@ -296,12 +296,12 @@ class StackParts:
         return (f"{found.name}={found.key.written}",)
 
     def key_lines(self, host: str) -> tuple[str, ...]:
-        """Lines of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError, as `api_keys` does."""
+        """The lines of the gateway's file. Raises as `api_keys` does, UsageError (SecretUnreadable), click's."""
         named = {"api": self.api_keys(host), "metrics": self.words.metrics_key, "yield": self.words.yield_key}
         return tuple(self.key_line(kind, each) for kind, texts in named.items() for each in texts)
 
     def key_line(self, kind: str, text: str) -> str:
-        """A line of the gateway's file, of a key that is named by --KIND-key. Raises as `key_lines` does."""
+        """The line of the gateway's file for a key that --KIND-key names. Raises as `key_lines` does."""
         try:
             found: str = self.once(f"{kind} key {text}", lambda: _KEY_LINES[kind](*key_pair(text)))
         except ValueError as wrong:
@@ -372,14 +372,14 @@ def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
 
 
 def show_new_key(whose: str, made: "Secret") -> None:
-    """The key itself, on a terminal alone."""
+    """Print the key itself, on a terminal alone."""
     if sys.stderr.isatty():
         say(f"{whose}, shown only now:", err=True)
         click.echo(f"  {made.reveal()}", err=True)
 
 
 def pinned_image(name: ImageName) -> EngineImage:
-    """The image by its digest, which its registry is asked for where the name has none."""
+    """Pin an image by its digest. Its registry is asked where the name has none."""
     if name.digest:
         return EngineImage(ImageName.parse(str(name)).pinned)
     found = resolve(str(name))
@@ -387,7 +387,7 @@ def pinned_image(name: ImageName) -> EngineImage:
 
 
 def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
-    """The name and the reference of the yield key for somebody's watcher: the one with that name, or the only one.
+    """Choose the yield key for somebody's watcher: the one with that name, or the only one.
 
     Raises click's UsageError.
     """
@@ -405,7 +405,7 @@ def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
 
 
 def key_pair(text: str) -> tuple[str, str]:
-    """Whose key, and a secret reference to it."""
+    """Split NAME=REF. Raises click's UsageError."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise click.UsageError("a key is named as NAME=REF, for example alice=env:ALICE_KEY")  # the text may be the key

@@ -72,7 +72,7 @@ def list_(model: Path, output: Output) -> int:
 
 
 def _with_next(error: WinhostError, model: Path) -> WinhostError:
-    """Add what to do about it, by what is wrong."""
+    """Add the next command to an error, by what is wrong."""
     if error.code == "NotPacked":
         advice = next((text for part, text in _NEXT.items() if part in error.what), _AGAIN)
         commands = {

@@ -74,7 +74,13 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         return StackTarget(_as_in_guest(facts, request, new), request, by, _GUESTS, peers)
     if isinstance(settings, DualBootSettings):
         if settings.system is None:
-            raise _no_system(facts.host)
+            raise UsageError(
+                "NoSystem",
+                what=f"the plan for {visible(facts.host)} installs no Ubuntu in which models could be served",
+                hint="Let it: --set system.hostname=NAME\nOr install it with winhost install, add it to fleet.yaml with "
+                "kind: linux and plan the workload there.",
+                host=facts.host,
+            )
         request, by = _with_engine(facts, request, settings.containers, program)
         return StackTarget(facts, request, by, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
@@ -107,7 +113,13 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
         made = request.with_settings(containers={**containers, "engine": NONE})
         return StackTarget(_as_in_guest(facts, made, new), made, NONE, _GUESTS)
     if isinstance(settings, DualBootSettings):
-        raise _not_beside_windows(facts.host)
+        here = visible(facts.host)
+        raise UsageError(
+            "NotANode",
+            what=f"winhost makes no node of a cluster of a Linux that is installed beside Windows, as on {here}",
+            hint="Leave deploy: kubernetes out of the workload: then its engines are units of that Linux.",
+            host=facts.host,
+        )
     return StackTarget(facts, request.with_settings(engine=NONE), NONE)
 
 
@@ -144,7 +156,7 @@ def _default_containers() -> dict[str, Json]:
 
 
 def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
-    """Behind NAT the host's own address there, from which its forwarded ports come."""
+    """Return the host's own address behind NAT, from which forwarded connections come; None without NAT."""
     try:
         network = vm_network(facts, new.name, new)
     except MissingFact as missing:
@@ -160,8 +172,8 @@ def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
 
 
 def _as_in_guest(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFacts:
-    """The facts of the guest: with the GPUs that go, and with as much memory that the guest gets its own once Windows
-    has its part.
+    """Make the facts of the guest: with the GPUs that go there, and with the guest's memory plus the part of Windows,
+    which is subtracted later.
     """
     going, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
     stay = {function.key["location"] for gpu in facts.gpus if gpu not in going for function in gpu.functions}
@@ -180,7 +192,7 @@ def _as_in_guest(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFact
 
 
 def _seen_in_guest(facts: HostFacts) -> Mapping[str, Bytes]:
-    """VRAM by PCI id: Windows no longer tells it of a GPU that it gave away."""
+    """The VRAM by PCI id, as the guest sees it: Windows does not report that of a GPU that it gave away."""
     try:
         gpus = [each.state for each in facts.all(LinuxGpu)]
     except MissingFact:
@@ -216,23 +228,3 @@ def _refuse_no_access(host: str, settings: Wsl2Settings) -> None:
             hint="Name your public key: --set access.key=@FILE.pub",
             host=host,
         )
-
-
-def _no_system(host: str) -> UsageError:
-    here = visible(host)
-    return UsageError(
-        "NoSystem",
-        what=f"the plan for {here} installs no Ubuntu in which models could be served",
-        hint="Let it: --set system.hostname=NAME\n"
-        "Or install it with winhost install, add it to fleet.yaml with kind: linux and plan the workload there.",
-        host=host,
-    )
-
-
-def _not_beside_windows(host: str) -> UsageError:
-    return UsageError(
-        "NotANode",
-        what=f"winhost makes no node of a cluster of a Linux that is installed beside Windows, as on {visible(host)}",
-        hint="Leave deploy: kubernetes out of the workload: then its engines are units of that Linux.",
-        host=host,
-    )
