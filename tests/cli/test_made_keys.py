@@ -24,9 +24,9 @@ from tests.serving.one_plan import hub_of_model, workload
 from tests.serving.stacks import IMAGE
 from winhost.cli.plan_options import default_request
 from winhost.cli.stack_parts import show_made_keys
-from winhost.cli.stack_target import stack_target
 from winhost.connect.own_key import public_line
 from winhost.engine.keys import api_key, close_to_others, keep_pending, ssh_key
+from winhost.engine.stack_target import stack_target
 from winhost.engine.store import Store
 from winhost.lab.hostfile import expand, find
 from winhost.lab.running_lab import Lab

@@ -16,7 +16,7 @@ REVISION, TLS, ALLOW, MACHINE = "has no revision", "--certificate", "as --allow 
 IN_CLUSTER, VIDEO, REGISTRY, PLUGIN = "--tls-secret NAME", "--ffmpeg-image", "--digest sha256:…", "--no-device-plugin"
 SLEEPS = "Kubernetes gives each GPU to one pod"
 
-# What each shipped workload lacks, without any option.
+# What each shipped workload lacks without its revisions, and without any option.
 MISSING: dict[str, dict[str, tuple[str, ...]]] = {
     "plan": {
         "one-7b-on-24gb": (REVISION, TLS, ALLOW),
@@ -61,7 +61,7 @@ def test_all_that_is_missing_is_told_in_one_message(line: Line, command: str) ->
     assert {file.stem for file in (shipped("examples") / "workloads").glob("*.yaml")} == MISSING[command].keys()
     wrong = {}
     for name, expected in MISSING[command].items():
-        file = shipped("examples") / f"workloads/{name}.yaml"
+        file = unpinned(line.folder, name)
         words = (
             ("plan", LINUX, "--path", "linux", "--workload", file) if command == "plan" else ("render", command, file)
         )
@@ -81,8 +81,16 @@ def test_a_key_that_was_typed_in_place_of_a_reference_is_not_shown(line: Line) -
     assert sum("--api-key" in each or "NAME=REF" in each for each in things(said.err)) == 1
 
 
+def unpinned(folder: Path, example: str) -> Path:
+    """A copy of a shipped workload, without its revisions."""
+    text = (shipped("examples") / f"workloads/{example}.yaml").read_text("utf-8")
+    file = folder / f"{example}.yaml"
+    file.write_text(re.sub(r" +revision: .*\n", "", text), encoding="utf-8")
+    return file
+
+
 def test_one_thing_alone_keeps_its_own_code(line: Line) -> None:
-    file = shipped("examples") / "workloads/kv-on-disk.yaml"
+    file = unpinned(line.folder, "kv-on-disk")
     said = line("plan", LINUX, "--path", "linux", "--workload", file, "--json")
     assert (said.code, said.result["error"]["kind"]) == (2, "NoRevision")
 
@@ -101,3 +109,10 @@ def test_a_profile_tells_all_that_is_wrong_with_its_words(line: Line) -> None:
     told = things(line("serve", "profile", *words).err)
     assert len(told) == 3
     assert all(a in b for a, b in zip(("no facts are named", "nothing of its size", "contradicts"), told, strict=True))
+
+
+@pytest.mark.parametrize("network", ["lan", "10.20.0.5/16"])
+def test_what_is_no_network_is_refused_before_anything_is_asked(line: Line, network: str) -> None:
+    served = ("--workload", workload(line.folder, "lan"), "--plain-http", "--allow", network)
+    said = line("plan", LINUX, "--path", "linux", *served)
+    assert (said.code, "write 10.20.0.0/16" in " ".join(said.err.split())) == (2, True)

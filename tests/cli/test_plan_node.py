@@ -8,7 +8,6 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.cli.test_render_kubernetes import DIGEST, hub, key, workload
-from winhost.cli import stack_options
 from winhost.images import k3s_release
 from winhost.lab.linux.containers import SimulatedCluster
 from winhost.lab.running_lab import Lab
@@ -41,13 +40,16 @@ def test_what_cannot_be_meant_is_told_before_anything_is_asked(
     assert "K10abc" not in found.out + found.err
 
 
+def test_no_node_is_made_of_a_linux_beside_windows(line: Line) -> None:
+    facts = line.facts("win11-free-space")
+    words = ("--path", "dual-boot", "--allow-unverified", "--set", "keys.by=entra", "--digest", DIGEST)
+    found = line("plan", facts, *words, "--api-key", "alice=env:ALICE", "--workload", workload(line))
+    assert (found.code, "Leave deploy: kubernetes out" in " ".join(found.err.split())) == (2, True)
+
+
 def test_options_of_a_cluster_are_for_a_workload(line: Line) -> None:
     found = line("plan", "--facts", LINUX, "--path", "linux", "--k3s-images")
     assert (found.code, "--k3s-images is for a workload" in " ".join(found.err.split())) == (2, True)
-
-
-def test_defaults_are_those_of_the_release() -> None:
-    assert stack_options.K3S == k3s_release.NEWEST
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import yaml
 from tests.cases import FASTEST
 from tests.cli.conftest import Line
 from tests.images.stand_in_registry import StandInRegistry, serving
+from tests.rows import each_row
 from tests.schemas import faults
 from tests.serving.one_plan import KEY, workload
 
@@ -110,3 +111,15 @@ def test_a_proxy_is_configured_for_the_gateway_of_a_workload(line: Line) -> None
 def test_a_proxy_listens_at_an_address_and_a_port(line: Line, place: str) -> None:
     said = line("render", "proxy", "haproxy", behind_a_proxy(line), *PROXY, "--listen", place)
     assert (said.code, "is not ADDRESS:PORT" in said.err) == (2, True)
+
+
+@each_row(
+    "example", sorted((Path(__file__).parents[2] / "examples/workloads").glob("*.yaml")), ids=lambda file: file.stem
+)
+def test_every_shipped_example_renders(line: Line, example: Path) -> None:
+    keeps_windows = "keep_windows_usable: true" in example.read_text("utf-8")
+    machine = ("--facts", line.facts("win11-pro-2xl20-wddm")) if keeps_windows else MACHINE
+    words = ("--api-key", "alice=env:ALICE", "--digest", DIGEST, "--plain-http", *machine)
+    said = line("render", "compose", example, *words)
+    assert said.code == 0, said.err
+    assert f"docker.io/vllm/vllm-openai@{DIGEST}" in said.out

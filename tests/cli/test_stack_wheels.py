@@ -11,7 +11,7 @@ from tests.cli.conftest import Line
 from tests.hub.stand_in_hub import StandInHub
 from tests.hub.stand_in_index import StandInIndex, made_wheel, serving_index
 from tests.serving.one_plan import KEY, hub_of_model, workload
-from winhost.cli import planned_stack
+from winhost.cli import stack_parts
 from winhost.cli.stack_options import StackOptions
 from winhost.cli.stack_parts import StackParts
 from winhost.hub.wheel_index import locked_packages
@@ -86,7 +86,7 @@ def test_packed_weights_come_with_their_loader_also_offline_and_go(
     line: Line, linux: Any, hub: StandInHub, index: StandInIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index.files[NVCOMP] = made_wheel({"nvidia/nvcomp/__init__.py": ""})
-    monkeypatch.setattr(planned_stack, "NVCOMP_LOCK", index.lock(("nvidia-nvcomp-cu13", "6.0.0.12")))
+    monkeypatch.setattr(stack_parts, "NVCOMP_LOCK", index.lock(("nvidia-nvcomp-cu13", "6.0.0.12")))
     file = workload(line.folder)
     file.write_text(file.read_text("utf-8").replace("    id:", "    load_format: packed\n    id:", 1), "utf-8")
     serves = ("--workload", file, "--api-key", "alice=env:ALICE", "--hub", hub.url, "--index", index.index)

@@ -7,7 +7,6 @@ import pytest
 from tests.engine.linux_world import EXAMPLES, LinuxWorld, linux_world
 from tests.rows import each_row
 from tests.serving.stacks import FILES, IMAGE, KEY, request, stack_on
-from winhost.cli import stack_parts
 from winhost.cli.plan_options import AskedPlan
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_options import StackOptions
@@ -41,8 +40,7 @@ SETTINGS = {
 @pytest.fixture(autouse=True)
 def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StackParts, "files", property(lambda parts: {m.name: FILES for m in parts.workload.models}))
-    monkeypatch.setattr(StackParts, "keys", (KEY,))
-    monkeypatch.setattr(stack_parts, "revision_of", lambda model: "a" * 40)  # examples have none
+    monkeypatch.setattr(StackParts, "key_lines", lambda parts, host: (KEY,))
     monkeypatch.setenv("ALICE", "key-of-alice-that-nobody-guesses")
 
 

@@ -40,7 +40,7 @@ NoPciDriver NoRecipe
 NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
 CatalogueUnusable
 NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall NoInternet
-AlreadyNode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
+AlreadyNode NotANode NoRelease ReleaseRefused SpansNodes SwapInCluster JoinsBehindNat
 NoPublicHalf KeyLost KeysMadeMeanwhile
 NoApiKey NoPrompt BrokenOff ApiKeyRefused RateLimited NotCompleted
 NotNow EndpointSilent CertificateUnknown NoWayThere WhichHost NothingHere NoSuchHost

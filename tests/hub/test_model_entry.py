@@ -10,7 +10,6 @@ import pytest
 
 from tests.hub.stand_in_hub import COMMIT, StandInHub, safetensors, serving
 from tests.processes import PATIENCE_S
-from winhost.cli.fitting import fitting
 from winhost.hub.hub_repository import HubRepository
 from winhost.hub.model_entry import entry_of
 from winhost.hub.model_folder import ModelFolder
@@ -18,6 +17,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.model.errors import WinhostError
 from winhost.model.workload import Attention, Quantization
 from winhost.model.workloadfile import load_workload
+from winhost.serving.fitting import fitting
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8,
@@ -75,7 +75,7 @@ def test_a_model_without_a_shape_is_sent_to_a_draft() -> None:
 LAZY = """
 import sys
 import winhost.cli.commands.models, winhost.hub.hub_repository
-first = sorted(name for name in sys.modules if name in ("winhost.hub.catalogue", "winhost.cli.fitting", "yaml"))
+first = sorted(name for name in sys.modules if name in ("winhost.hub.catalogue", "winhost.serving.fitting", "yaml"))
 import winhost.hub.catalogue
 from winhost.hub.catalogue import shipped_document
 second = "yaml" in sys.modules

@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from winhost.images.k3s_release import IMAGES, KNOWN, NEWEST, PROGRAM, SUMS, k3s_release
+from winhost.images.k3s_release import IMAGES, KNOWN, PROGRAM, SUMS, k3s_release
+from winhost.model.cluster_defaults import K3S
 from winhost.model.errors import UsageError, WinhostError
 
 VERSION = "v1.34.9+k3s1"
@@ -76,11 +77,11 @@ def test_a_release_that_lacks_something_is_refused(files: Mapping[str, bytes], s
 
 
 def test_a_release_that_is_known_has_the_hash_that_it_had() -> None:
-    with mirror({**FILES, SUMS: sums(FILES)}, NEWEST) as url, pytest.raises(WinhostError, match="another hash"):
-        k3s_release(NEWEST, images=False, mirror=url)
-    listed = f"{KNOWN[NEWEST]}  k3s\n".encode("ascii")
-    with mirror({PROGRAM: b"any", SUMS: listed}, NEWEST) as url:
-        assert k3s_release(NEWEST, images=False, mirror=url)[0].sha256 == KNOWN[NEWEST]
+    with mirror({**FILES, SUMS: sums(FILES)}, K3S) as url, pytest.raises(WinhostError, match="another hash"):
+        k3s_release(K3S, images=False, mirror=url)
+    listed = f"{KNOWN[K3S]}  k3s\n".encode("ascii")
+    with mirror({PROGRAM: b"any", SUMS: listed}, K3S) as url:
+        assert k3s_release(K3S, images=False, mirror=url)[0].sha256 == KNOWN[K3S]
 
 
 @pytest.mark.parametrize(

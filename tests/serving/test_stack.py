@@ -135,9 +135,10 @@ def test_what_is_served_is_written_down() -> None:
 
 
 def test_an_endpoint_beyond_the_machine_is_limited_to_networks() -> None:
-    entries = list[Any](made(request(listen=("0.0.0.0", 9000), plain_http=True, allowed=("10.0.0.0/8",))).entries)
+    networks = ("fd00::/8", "10.0.0.0/8", "9.0.0.0/8", "10.20.0.0/16")
+    entries = list[Any](made(request(listen=("0.0.0.0", 9000), plain_http=True, allowed=networks)).entries)
     (port,) = (each for each in entries if each["resource"] == "FirewallPort")
-    assert (port["key"], port["desired"]) == ({"port": "9000"}, {"allowed": ["10.0.0.0/8"]})
+    assert (port["key"], port["desired"]) == ({"port": "9000"}, {"allowed": ["9.0.0.0/8", "10.0.0.0/8", "fd00::/8"]})
     assert "FirewallPort" not in [each["resource"] for each in list[Any](made().entries)]
 
 

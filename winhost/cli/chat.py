@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +34,17 @@ _LONGEST_TOLD = 300
 
 
 class NotNow(WinhostError):
-    """503: it may answer later. after: seconds that the gateway proposes."""
+    """The endpoint answered 503 and may answer later. after: seconds that the gateway proposes."""
 
     def __init__(self, host: str, said: str, after: float) -> None:
-        super().__init__(
-            "NotNow",
-            what=f"{host} does not answer now: {said}",
-            meaning="Its engine is starting or not up, or all places are taken.",
-            hint=f"See how it is: winhost status {host}",
-            host=host,
-        )
+        what, hint = f"{host} does not answer now: {said}", f"See how it is: winhost status {host}"
+        super().__init__("NotNow", what, "Its engine is starting or not up, or all places are taken.", hint, host=host)
         self.after = after
 
 
 @dataclass
 class CompletionStream:
-    """The pieces of one answer; what is known of the whole of it once they have come."""
+    """The pieces of one answer. What is known of the whole is set once they have come."""
 
     host: str
     pieces: Iterator[str] = field(default_factory=lambda: iter(()))
@@ -59,7 +55,7 @@ class CompletionStream:
 
 @dataclass(frozen=True)
 class Asking:
-    """key, reference: the API key, and what is said of it; thinking: called when a model thinks before it answers."""
+    """key, reference: the API key, and how it is named to people; thinking: called while a model thinks."""
 
     host: str
     model: str
@@ -70,7 +66,7 @@ class Asking:
     thinking: Callable[[], None] = lambda: None
 
     def stream(self, messages: Sequence[Message]) -> CompletionStream:
-        """pieces: as they come. Raises NotNow and WinhostError, from here or from them."""
+        """Begin an answer. Raises NotNow and WinhostError, now or while its pieces are read."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": list(messages),
@@ -97,7 +93,8 @@ class Asking:
                     raise self._refused(answer.status, answer.read(_LONGEST_ANSWER), answer.headers.get("Retry-After"))
                 yield from self._told(_events(answer), found)
             except (OSError, http.client.HTTPException) as error:
-                why = f"nothing came for {_WITHIN_S} s" if isinstance(error, TimeoutError) else _reason(error)
+                why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                why = f"nothing came for {_WITHIN_S} s" if isinstance(error, TimeoutError) else why
             else:
                 return
         raise self._broken_off(why)
@@ -134,7 +131,10 @@ class Asking:
         )
 
     def _refused(self, status: int, body: bytes, after: str | None) -> WinhostError:
-        said = self._clean(self._message(body) or f"HTTP status {status}")
+        said = f"HTTP status {status}"
+        with suppress(ValueError, LookupError, TypeError):
+            said = self._words(json.loads(body.decode("utf-8", "replace"))["error"]) or said
+        said = self._clean(said)
         if status == 503:
             return NotNow(self.host, said, float(after) if after and re.fullmatch(r"\d{1,4}", after) else 5)
         if status == 401:
@@ -152,12 +152,6 @@ class Asking:
         what = f"{self.host} refused the request ({status}): {said}"
         return WinhostError("NotCompleted", what=what, hint=hint, host=self.host)
 
-    def _message(self, body: bytes) -> str | None:
-        try:
-            return self._words(json.loads(body.decode("utf-8", "replace"))["error"])
-        except (ValueError, LookupError, TypeError):
-            return None
-
     @staticmethod
     def _words(error: Any) -> str:
         return str(error["message"]) if isinstance(error, dict) and "message" in error else str(error)
@@ -166,12 +160,8 @@ class Asking:
         return visible(masked(text.replace(self.key, "***")).strip()[:_LONGEST_TOLD]).rstrip(".")
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
 def _events(answer: http.client.HTTPResponse) -> Iterator[str]:
-    """The data of server-sent events; other fields of them are nothing to us."""
+    """Yield the data of server-sent events, without their other fields."""
     data: list[str] = []
     while line := answer.readline(_LONGEST_LINE):
         text = line.decode("utf-8", "replace").rstrip("\r\n")
@@ -221,28 +211,16 @@ def chat(
     with endpoint_of(name, targets) as endpoint:
         talk = _Talk(endpoint, model, system, max_tokens, api_key)
         if prompt is None:
-            return talk.conversation()
-        if output.form:
-            began = time.monotonic()
-            answer, text = talk.asked(prompt)
-            found = Chatted(
-                name,
-                endpoint.url,
-                talk.model,
-                text,
-                answer.finish_reason,
-                answer.prompt_tokens,
-                answer.completion_tokens,
-                round(time.monotonic() - began, 2),
-            )
-            show_results("chat", output.shape, [(name, found)], lambda _: None)
-            return 0
-        talk.shown(prompt)
-        return 0
+            talk.conversation()
+        elif output.form:
+            show_results("chat", output.shape, [(name, talk.asked(prompt))], lambda _: None)
+        else:
+            talk.shown(prompt)
+    return 0
 
 
 def _meant(words: Sequence[str], targets: Targets) -> tuple[str | None, str | None]:
-    """Host and prompt. None for a prompt: a conversation. Raises UsageError."""
+    """The host and the prompt that words mean. No prompt means a conversation. Raises UsageError."""
     host: str | None = None
     prompt = words[-1] if words else None
     if len(words) > 2:
@@ -294,13 +272,17 @@ class _Talk:
             endpoint.host, self.model, endpoint.connect, key, shown, max_tokens, lambda: self._thinking()
         )
 
-    def asked(self, prompt: str) -> tuple[CompletionStream, str]:
-        """The whole answer."""
+    def asked(self, prompt: str) -> Chatted:
+        """Return the whole answer."""
+        began = time.monotonic()
         answer, pieces = self._begun(prompt)
-        return answer, "".join(pieces)
+        text = "".join(pieces)
+        told = answer.finish_reason, answer.prompt_tokens, answer.completion_tokens
+        took = round(time.monotonic() - began, 2)
+        return Chatted(self._endpoint.host, self._endpoint.url, self.model, text, *told, took)
 
     def shown(self, prompt: str) -> None:
-        """The answer on stdout, as it comes."""
+        """Print the answer on stdout as it comes."""
         answer, pieces = self._begun(prompt)
         text = ""
         try:
@@ -317,7 +299,7 @@ class _Talk:
         if answer.finish_reason == "length":
             say("The answer ends here because it may have no more tokens.", err=True)
 
-    def conversation(self) -> int:
+    def conversation(self) -> None:
         """Talk until Ctrl-D. Ctrl-C stops an answer; its text so far counts."""
         with suppress(ImportError):
             import readline  # noqa: F401  # lines are edited with it, where there is one
@@ -327,7 +309,7 @@ class _Talk:
                 line = input(_PROMPT)
             except EOFError:
                 click.echo()
-                return 0
+                return
             if not line.strip():
                 continue
             try:
@@ -338,7 +320,7 @@ class _Talk:
                 show_error_text(error)
 
     def _begun(self, prompt: str) -> tuple[CompletionStream, Iterator[str]]:
-        """Waits for the first piece, and for the turn of a model that takes turns."""
+        """Wait for the first piece, and for the turn of a model that takes turns."""
         over = time.monotonic() + _TURN_S
         waits = "it may be asleep, and wakes for this request" if self._turns else "waiting for its first token"
         host = self._endpoint.host
@@ -355,17 +337,11 @@ class _Talk:
                     time.sleep(later.after)
                     continue
                 break
-        return answer, _chained(first, answer.pieces)
-
-
-def _chained(first: str | None, rest: Iterator[str]) -> Iterator[str]:
-    if first is not None:
-        yield first
-        yield from rest
+        return answer, chain(() if first is None else (first,), answer.pieces)
 
 
 def _shown(text: str) -> str:
-    """A model says what it likes: nothing of it moves a cursor, but lines, tabs and spaces of any kind stay."""
+    """Escape what would move a cursor; lines, tabs and spaces of any kind stay."""
     return "".join(
         c
         if c.isprintable() or c in "\n\t" or c in _JOINERS or unicodedata.category(c) == "Zs"

@@ -2,15 +2,14 @@
 
 from functools import partial
 
-from winhost.cli.errors import Faults
-from winhost.cli.stack_options import ClusterOptions
+from winhost.cli.errors import Faults, secret_reference
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, pinned_image
 from winhost.cluster.node import PROGRAM, Join, NodeFile, NodeRequest
-from winhost.cluster.render_request import KEYS, ClusterRequest
+from winhost.cluster.render_request import ClusterRequest
 from winhost.images import k3s_release
 from winhost.images.image_registry import ImageName
 from winhost.knowledge.versions import newer_line
-from winhost.model.secrets import SecretRef
+from winhost.model.cluster_defaults import KEYS
 from winhost.model.workload import Deploy, Exposure
 from winhost.resources.host import HostFacts
 from winhost.serving.engine_names import slug
@@ -19,9 +18,9 @@ _IMAGES = "/var/lib/rancher/k3s/agent/images"
 _NOT_THERE = ("listen", "certificate", "certificate_key", "engine_program", "engine_archive", "engine_lock")
 
 
-def check_cluster_words(parts: StackParts, words: ClusterOptions, faults: Faults) -> None:
+def check_cluster_words(parts: StackParts, faults: Faults) -> None:
     """Find options that do not fit the workload."""
-    workload = faults.of(lambda: parts.written)
+    workload, words = faults.of(lambda: parts.written), parts.cluster
     if workload is None:
         return
     if workload.exposure is not Exposure.LOOPBACK and not (words.tls_secret or parts.words.plain_http):
@@ -40,10 +39,10 @@ def check_cluster_words(parts: StackParts, words: ClusterOptions, faults: Faults
         faults.add("--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret")
 
 
-def cluster_request(parts: StackParts, words: ClusterOptions, facts: HostFacts, path: str | None) -> ClusterRequest:
-    """Asks the hub and the registries. Raises as they do."""
-    workload = parts.workload
-    keys = () if words.keys_secret and not parts.words.api_key else parts.keys
+def cluster_request(parts: StackParts, facts: HostFacts, path: str | None) -> ClusterRequest:
+    """Ask the hub and the registries. Raises as they do."""
+    workload, words = parts.workload, parts.cluster
+    keys = () if words.keys_secret and not parts.words.api_key else parts.key_lines(facts.host)
     return ClusterRequest(
         workload=workload,
         image=parts.image.pinned,
@@ -62,12 +61,12 @@ def cluster_request(parts: StackParts, words: ClusterOptions, facts: HostFacts, 
     )
 
 
-def check_images(parts: StackParts, words: ClusterOptions, faults: Faults) -> None:
-    """Asks registries for the digests that nobody gave: what cannot be resolved is a fault of each."""
+def check_images(parts: StackParts, faults: Faults) -> None:
+    """Ask registries for the digests that nobody gave, and collect those that cannot be resolved."""
+    words = parts.cluster
     faults.of(lambda: parts.image, BY_DIGEST)
-    named = [words.ffmpeg_image] if words.ffmpeg_image else []
-    for name in named:
-        faults.of(partial(_image, name))
+    if words.ffmpeg_image:
+        faults.of(partial(_image, words.ffmpeg_image))
     if not words.no_device_plugin:
         also = "Here: --device-plugin IMAGE@sha256:…, or --no-device-plugin where the cluster has one"
         faults.of(lambda: _image(words.device_plugin), also)
@@ -77,9 +76,9 @@ def _image(name: str) -> str:
     return pinned_image(ImageName.parse(name)).pinned
 
 
-def check_node_words(parts: StackParts, words: ClusterOptions, faults: Faults) -> None:
+def check_node_words(parts: StackParts, faults: Faults) -> None:
     """Find faults of the options of a node, before anything is asked."""
-    workload = faults.of(lambda: parts.written)
+    workload, words = faults.of(lambda: parts.written), parts.cluster
     if workload is None:
         return
     if workload.deploy is not Deploy.KUBERNETES:
@@ -89,28 +88,17 @@ def check_node_words(parts: StackParts, words: ClusterOptions, faults: Faults) -
     for name in _NOT_THERE:
         if getattr(parts.words, name):
             faults.add(f"--{name.replace('_', '-')} is not for a workload with deploy: kubernetes")
-    _check_join(words, faults)
-    check_cluster_words(parts, words, faults)
-
-
-def _check_join(words: ClusterOptions, faults: Faults) -> None:
     if (words.join is None) is not (words.join_token is None):
         faults.add("--join and --join-token go together: --join https://10.0.0.5:6443 --join-token env:K3S_TOKEN")
     if words.join is not None and not words.join.startswith("https://"):
         faults.add("--join: the address of an API begins with https://, as https://10.0.0.5:6443")
-    try:
-        SecretRef.parse(words.join_token or "env:NONE")
-    except ValueError as wrong:
-        faults.add(f"--join-token: {wrong}")
+    faults.of(lambda: secret_reference(words.join_token, "'--join-token'"))
+    check_cluster_words(parts, faults)
 
 
-def with_cluster_key(parts: StackParts, words: ClusterOptions, host: str) -> StackParts:
-    """Like `with_key_of`, if no Secret of the cluster has the keys."""
-    return parts if words.keys_secret else parts.with_key_of(host)
-
-
-def node_request(parts: StackParts, words: ClusterOptions, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
-    """wsl: the network mode of a distro. Asks where releases of k3s are, and as `cluster_request` does."""
+def node_request(parts: StackParts, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
+    """Ask where releases of k3s are, and as `cluster_request` does. wsl: the networking mode of a distro."""
+    words = parts.cluster
     assets = parts.once(
         "k3s",
         lambda: k3s_release.k3s_release(words.k3s_version, images=words.k3s_images, mirror=words.k3s_mirror),
@@ -120,7 +108,7 @@ def node_request(parts: StackParts, words: ClusterOptions, facts: HostFacts, pat
         node=slug(facts.host),
         release=words.k3s_version,
         files=tuple(NodeFile(places[each.name], each.source, each.sha256, each.bytes) for each in assets),
-        cluster=cluster_request(parts, words, facts, path),
+        cluster=cluster_request(parts, facts, path),
         join=Join(words.join, words.join_token) if words.join and words.join_token else None,
         wsl=wsl,
         newer=newer_line("k3s", words.k3s_version),

@@ -25,11 +25,11 @@ import yaml
 
 from winhost.cli import output
 from winhost.cli import run as command_line
-from winhost.cli.fitting import weight_bytes
 from winhost.cli.terminal import PIPE_CLOSED
 from winhost.core.dataclass import dataclass
 from winhost.engine.store import Store
 from winhost.hub.catalogue import catalogue
+from winhost.serving.fitting import weight_bytes
 
 _STEP = re.compile(r" ✓ \[\d+/\d+\] ")
 _BEGUN = re.compile(r" · \[\d+/\d+\] ")

@@ -9,11 +9,11 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import Lock, Thread
+from threading import RLock, Thread
 
 import click
 
@@ -59,11 +59,13 @@ class Targets:
         return cls(None, read_journals(Store(), None))
 
     @property
+    def _hosts(self) -> Mapping[str, AnyHost]:
+        return {each.name: each for each in self.fleet.hosts} if self.fleet else {}
+
+    @property
     def names(self) -> tuple[str, ...]:
         unfinished = (each.host for each in self.journals.unfinished)
-        return tuple(
-            dict.fromkeys((*self.journals.serving, *unfinished, *(each.name for each in (self.fleet or _NONE).hosts)))
-        )
+        return tuple(dict.fromkeys((*self.journals.serving, *unfinished, *self._hosts)))
 
     def named(self, word: str) -> str:
         """The host that a word means. Raises UsageError."""
@@ -77,7 +79,7 @@ class Targets:
 
     def meant(self, word: str) -> str | None:
         if word.lower() == LOCALHOST:
-            word = next((each.name for each in (self.fleet or _NONE).hosts if is_local(each)), own_name())
+            word = next((name for name, host in self._hosts.items() if is_local(host)), own_name())
         return next((each for each in self.names if each.lower() == word.lower()), None)
 
     @property
@@ -85,14 +87,13 @@ class Targets:
         """The one host that serves. Raises UsageError, WinhostError."""
         serving = sorted(self.journals.serving)
         if not serving:
-            named = next((each.name for each in (self.fleet or _NONE).hosts), None)
+            named = next(iter(self._hosts), None)
+            on_it = f"Serve a model on it: winhost up --on {named}"
             raise WinhostError(
                 "NothingHere",
                 what="nothing is served, by the journals of this computer",
                 meaning="Another computer may have set up an endpoint: then name its host, and --api-key.",
-                hint=f"Serve a model on it: winhost up --on {named}"
-                if named
-                else "Serve a model on this machine: winhost up",
+                hint=on_it if named else "Serve a model on this machine: winhost up",
             )
         if len(serving) > 1:
             what = f"{len(serving)} hosts serve: {', '.join(serving)}"
@@ -101,10 +102,7 @@ class Targets:
 
     def host(self, name: str) -> AnyHost | None:
         run = self.journals.serving.get(name)
-        return run.host if run else next((each for each in (self.fleet or _NONE).hosts if each.name == name), None)
-
-
-_NONE = Fleet(Path("fleet.yaml"), ())
+        return run.host if run else self._hosts.get(name)
 
 
 class SshTunnel:
@@ -113,22 +111,15 @@ class SshTunnel:
     def __init__(self, host: AnyHost) -> None:
         self._host = host
         self._wire: SshWire | None = None
-        self._lock = Lock()
-
-    def __enter__(self) -> "SshTunnel":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        self._lock = RLock()
 
     def wire(self) -> SshWire:
-        """The connection, opened where it is not. Raises WinhostError."""
+        """Return the connection, opened where it is not. Raises WinhostError."""
         with self._lock:
-            if self._wire is not None and not self._wire.alive:
-                self._wire.close()
-                self._wire = None
-            if self._wire is None:
+            if self.lost:
+                self.close()
                 self._wire = serving_wire(self._host)
+            assert self._wire
             return self._wire
 
     @property
@@ -141,14 +132,11 @@ class SshTunnel:
         try:
             return self.wire().tunnel(address, port)
         except SessionDropped:
-            with self._lock:
-                if self._wire is not None:
-                    self._wire.close()
-                self._wire = None
+            self.close()
             return self.wire().tunnel(address, port)
 
     def again(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Connects again, a few times; but a logon that is refused is not tried twice. Raises the last WinhostError."""
+        """Connect again, trying a few times; a refused logon is not tried twice. Raises the last WinhostError."""
         for left in range(_TRIES - 1, -1, -1):
             try:
                 self.wire()
@@ -187,13 +175,12 @@ class Endpoint:
 
 @contextmanager
 def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
-    """Connects as far as it has to, to say where the endpoint is. Raises WinhostError."""
+    """Connect as far as it takes to say where the endpoint is. Raises WinhostError."""
     run, host = targets.journals.serving.get(name), targets.host(name)
     direct = _direct(run) if run else None
     why = direct.not_from_here if direct and not is_this_linux(host) else None
     if run and direct and why is None:
-        told = run.told
-        yield Endpoint(name, run.deployed, told.url, told.key, lambda within: _at(name, direct, within))
+        yield Endpoint(name, run.deployed, run.url, run.key, lambda within: _at(name, direct, within))
         return
     if host is None:
         raise UsageError(
@@ -202,22 +189,16 @@ def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
             hint="Add it: winhost host add USER@ADDRESS --name " + name,
             host=name,
         )
-    with SshTunnel(host) as tunnel:
+    with closing(SshTunnel(host)) as tunnel:
         with watching(stops="Ctrl-C stops.") as watch, watch.at(name, "connecting"):
             try:
                 tunnel.wire()
             except NotAvailable as lacking:
                 raise no_linux(name, lacking) from None
-            deployed = run.deployed if run else _asked(name, tunnel)
+            # Another computer set it up where no run is known. The session shares the connection, which stays open.
+            deployed = run.deployed if run else parse_deployed(name, ServingSession(tunnel.wire).deployed())
         connected = partial(connection_through_ssh, tunnel.connect, deployed.gateway)
-        yield Endpoint(name, deployed, None, run.told.key if run else None, connected, why, tunnel)
-
-
-def _asked(name: str, tunnel: SshTunnel) -> Deployed:
-    """The deployment of an endpoint that another computer set up. The session shares the connection, which the tunnel
-    closes.
-    """
-    return parse_deployed(name, ServingSession(tunnel.wire).deployed())
+        yield Endpoint(name, deployed, None, run.key if run else None, connected, why, tunnel)
 
 
 def _direct(run: ServingRun) -> LanEndpoint | None:
@@ -255,7 +236,7 @@ _HERE = "127.0.0.1"
 _PIECE, _LOOK_S = 65536, 1.0
 
 
-def open_(host: str | None, port: int | None, fleet_file: Path | None) -> int:
+def open(host: str | None, port: int | None, fleet_file: Path | None) -> int:  # noqa: A001 - the command is called so
     targets = Targets.read(fleet_file)
     name = targets.named(host) if host else targets.only
     with endpoint_of(name, targets) as endpoint:
@@ -292,7 +273,7 @@ def _listening(port: int | None, gateway: DeployedGateway) -> socket.socket:
 
 
 class Forwarding:
-    """Takes connections, each in a thread of its own, until SSH cannot be made again."""
+    """Forwards connections, each in a thread of its own, until SSH cannot be made again."""
 
     def __init__(self, host: str, listener: socket.socket, tunnel: SshTunnel, gateway: DeployedGateway) -> None:
         self._host, self._listener, self._tunnel, self._gateway = host, listener, tunnel, gateway
@@ -321,14 +302,14 @@ class Forwarding:
                 pass  # one of the two has gone
 
     def _note(self, error: WinhostError) -> None:
-        """Each thing once: a gateway that does not listen now may do so later."""
+        """Print an error once: a gateway that does not listen now may do so later."""
         if error.what != self._said:
             self._said = error.what
             say(f"{error.what}. {error.hint or ''}", err=True)
 
 
 def _pump(client: socket.socket, there: socket.socket) -> None:
-    """Both ways in one thread: TLS takes no two at a time. Raises OSError."""
+    """Copy both ways in one thread: a TLS socket is not thread-safe. Raises OSError."""
     while True:
         pending = getattr(there, "pending", lambda: 0)()
         ready = [there] if pending else select.select([client, there], [], [])[0]

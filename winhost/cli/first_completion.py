@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from ipaddress import ip_address, ip_network
 from time import monotonic, sleep
 
@@ -28,15 +28,6 @@ from winhost.serving.deployed import PATH, Deployed, DeployedGateway, NotDeploye
 
 _ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _CONNECT = 15  # seconds
-
-
-@contextmanager
-def closed_where_it_fails(connection: http.client.HTTPConnection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise
 
 
 class NotForUs(Exception):
@@ -67,12 +58,14 @@ class LanEndpoint:
         return f"this computer ({here}) is in none of the networks that may: {', '.join(self.allowed)}"
 
     def connected(self, within: float) -> http.client.HTTPConnection:
-        """Its certificate is checked before any key is sent. Raises NotForUs, OSError."""
+        """Connect, and check the certificate before any key is sent. Raises NotForUs, OSError."""
         kind = http.client.HTTPSConnection if self.gateway.tls else http.client.HTTPConnection
         connection = kind(self.address, self.gateway.port, timeout=_CONNECT)
         try:
-            with closed_where_it_fails(connection):
+            with ExitStack() as failing:
+                failing.callback(connection.close)
                 connection.connect()
+                failing.pop_all()
         except ssl.SSLCertVerificationError as error:
             raise NotForUs(f"its certificate is for other names, or not known here: {error.verify_message}") from None
         connection.sock.settimeout(within)
@@ -82,8 +75,8 @@ class LanEndpoint:
 def lan_endpoint(
     record: RunState, gateway: DeployedGateway, session: HostSession, host: str | None
 ) -> LanEndpoint | None:
-    """None where the endpoint is for its own machine, or nobody knows its address. host: where the host of the plan is
-    reached. Raises WinhostError.
+    """Return None where the endpoint is for its own machine, or its address is not known. host: the address of the
+    plan's host. Raises WinhostError.
     """
     if gateway.address not in _ANY and ip_address(gateway.address).is_loopback:
         return None
@@ -93,8 +86,8 @@ def lan_endpoint(
 
 
 def allowed_networks(record: RunState, port: int) -> tuple[str, ...]:
-    """Whose machines may come to this port, by the plan."""
-    return tuple(_allowed(record, "PortForward", port)) or tuple(_allowed(record, "FirewallPort", port))
+    """The networks that the plan lets in to this port."""
+    return _allowed(record, "PortForward", port) or _allowed(record, "FirewallPort", port)
 
 
 def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway) -> socket.socket:
@@ -108,17 +101,17 @@ def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: Dep
         return made
     unchecked = ssl.create_default_context()
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-    try:
-        return unchecked.wrap_socket(made)
-    except BaseException:
-        made.close()
-        raise
+    with ExitStack() as failing:
+        failing.callback(made.close)
+        wrapped = unchecked.wrap_socket(made)
+        failing.pop_all()
+    return wrapped
 
 
 def connection_through_ssh(
     tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway, within: float
 ) -> http.client.HTTPConnection:
-    """Likewise. within: seconds that an answer may take."""
+    """Connect as `socket_through_ssh` does. within: seconds that an answer may take."""
     connection = http.client.HTTPConnection("localhost", timeout=within)
     connection.sock = socket_through_ssh(tunnel, gateway)
     connection.sock.settimeout(within)
@@ -132,7 +125,7 @@ def reached_address(
     host. host: as in `lan_endpoint`; way: to the Linux that serves.
     """
     mirrored = any(each.resource == "HyperVFirewall" for stage in record.stages for each in stage.desired)
-    if mirrored or any(_allowed(record, "PortForward", gateway.port)):
+    if mirrored or _allowed(record, "PortForward", gateway.port):
         return host
     if gateway.address not in _ANY:
         return gateway.address
@@ -140,12 +133,11 @@ def reached_address(
     return found.address if found and not found.jump else None
 
 
-def _allowed(record: RunState, resource: str, port: int) -> Iterator[str]:
-    for stage in record.stages:
-        for each in stage.desired:
-            networks = each.desired.get("allowed")
-            if each.resource == resource and each.key.get("port") == str(port) and isinstance(networks, list | tuple):
-                yield from map(str, networks)
+def _allowed(record: RunState, resource: str, port: int) -> tuple[str, ...]:
+    """The networks that resources of this type let in to a port."""
+    desired = (each for stage in record.stages for each in stage.desired if each.resource == resource)
+    found = (each.desired.get("allowed") for each in desired if each.key.get("port") == str(port))
+    return tuple(str(network) for networks in found if isinstance(networks, list | tuple) for network in networks)
 
 
 ASKED, PLACE = "ServingReady", "place"
@@ -163,7 +155,7 @@ class ModelAnswer:
 
 
 def check_key(plan: Plan) -> None:
-    """Before anything is changed. Raises UsageError: SecretUnreadable."""
+    """Check before anything is changed that the key can be read. Raises UsageError: SecretUnreadable."""
     if plan.request.asks_with is not None:
         SecretRef.parse(plan.request.asks_with).resolve()
 
@@ -185,18 +177,20 @@ def completions(
         place = tuple(_place_of(record, deployed, session, reached))
         if record.plan.request.asks_with is None:
             return place
-        within = tuple(_checks(record, deployed, session, tell, stop))
+        key = SecretRef.parse(record.plan.request.asks_with).resolve().reveal()
+        asking = _Asking(record, deployed, session, key, tell)
+        within = tuple(asking.each_model(stop))
         if not all(each.holds for each in within):
             return within
         with session.cuttable():
             answered()
-        return (*within, *_at_its_address(record, deployed, session, tell, reached), *place)
+        return (*within, *asking.at_its_address(reached), *place)
 
     return ask
 
 
 def _place_of(record: RunState, deployed: Deployed, session: HostSession, reached: str | None) -> Iterator[Check]:
-    """The address of the endpoint, and how SSH leads to its machine: `show_served` prints it."""
+    """The address of the endpoint, and how SSH leads to its machine: `next_of_served` prints it."""
     try:
         way = session.way()
     except WinhostError:
@@ -206,101 +200,91 @@ def _place_of(record: RunState, deployed: Deployed, session: HostSession, reache
     yield Check("Where the endpoint is reached", ASKED, PLACE, found, found, holds=True)
 
 
-def _checks(
-    record: RunState,
-    deployed: Deployed,
-    session: HostSession,
-    tell: Callable[[ProgressEvent], None],
-    stop: Callable[[], bool],
-) -> Iterator[Check]:
-    key = SecretRef.parse(str(record.plan.request.asks_with)).resolve().reveal()
-    for engine in deployed.published:
-        title = f"A completion of {engine.model}, from this computer"
-        tell(ProgressEvent(record.host, "at", title))
-        over = monotonic() + (_TURN if engine.turns else 0)
-        with session.cuttable():
-            answer = _asked(deployed, session, engine.model, key)
-            if answer.status == _BUSY and engine.turns:
-                tell(ProgressEvent(record.host, "waiting", f"{title}: waiting for its turn"))
-            while answer.status == _BUSY and monotonic() < over and not stop():
-                sleep(_PAUSE)
-                answer = _asked(deployed, session, engine.model, key)
-        yield _judged(record.host, title, answer, key, tell)
+@dataclass(frozen=True)
+class _Asking:
+    record: RunState
+    deployed: Deployed
+    session: HostSession
+    key: str
+    tell: Callable[[ProgressEvent], None]
 
+    def each_model(self, stop: Callable[[], bool]) -> Iterator[Check]:
+        for engine in self.deployed.published:
+            title = f"A completion of {engine.model}, from this computer"
+            self._say("at", title)
+            over = monotonic() + (_TURN if engine.turns else 0)
+            with self.session.cuttable():
+                answer = _asked(self.deployed, self.session, engine.model, self.key)
+                if answer.status == _BUSY and engine.turns:
+                    self._say("waiting", f"{title}: waiting for its turn")
+                while answer.status == _BUSY and monotonic() < over and not stop():
+                    sleep(_PAUSE)
+                    answer = _asked(self.deployed, self.session, engine.model, self.key)
+            yield self._judged(title, answer)
 
-def _judged(host: str, title: str, answer: ModelAnswer, key: str, tell: Callable[[ProgressEvent], None]) -> Check:
-    good = answer.status == 200
-    said = visible(masked(answer.text.replace(key, "***")).strip()[:_SHOWN])
-    if good:
-        tell(ProgressEvent(host, "done", f'{title}: "{said}"'))
-    found = answer.status if good or not said else f"{answer.status}: {said}"
-    return Check(title, ASKED, "status", 200, found, good)
+    def at_its_address(self, reached: str | None) -> Iterator[Check]:
+        """Ask the first model at its address as other machines do, if this computer may."""
+        endpoint = lan_endpoint(self.record, self.deployed.gateway, self.session, reached)
+        if endpoint is None:
+            return
+        model = self.deployed.engines[0].model
+        title = f"A completion of {model}, at {endpoint.url}"
+        self._say("at", title)
+        with self.session.cuttable():
+            why = endpoint.not_from_here
+            if why is None:
+                try:
+                    answer = _completion(lambda: endpoint.connected(_WITHIN), model, self.key)
+                except NotForUs as not_for_us:
+                    why = str(not_for_us)
+                else:
+                    yield self._judged(title, answer)
+                    return
+        self._say("note", f"not asked at {endpoint.url}: {why}")
 
+    def _judged(self, title: str, answer: ModelAnswer) -> Check:
+        good = answer.status == 200
+        said = visible(masked(answer.text.replace(self.key, "***")).strip()[:_SHOWN])
+        if good:
+            self._say("done", f'{title}: "{said}"')
+        found = answer.status if good or not said else f"{answer.status}: {said}"
+        return Check(title, ASKED, "status", 200, found, good)
 
-def _at_its_address(
-    record: RunState,
-    deployed: Deployed,
-    session: HostSession,
-    tell: Callable[[ProgressEvent], None],
-    reached: str | None,
-) -> Iterator[Check]:
-    """Ask the first model at its address as other machines do, if this computer may."""
-    endpoint = lan_endpoint(record, deployed.gateway, session, reached)
-    if endpoint is None:
-        return
-    model = deployed.engines[0].model
-    title = f"A completion of {model}, at {endpoint.url}"
-    tell(ProgressEvent(record.host, "at", title))
-    with session.cuttable():
-        why = endpoint.not_from_here
-        if why is None:
-            key = SecretRef.parse(str(record.plan.request.asks_with)).resolve().reveal()
-            try:
-                answer = _completion(lambda: endpoint.connected(_WITHIN), model, key)
-            except NotForUs as not_for_us:
-                why = str(not_for_us)
-            else:
-                yield _judged(record.host, title, answer, key, tell)
-                return
-    tell(ProgressEvent(record.host, "note", f"not asked at {endpoint.url}: {why}"))
+    def _say(self, kind: str, text: str) -> None:
+        self.tell(ProgressEvent(self.record.host, kind, text))
 
 
 def deployed_by(record: RunState) -> Deployed | None:
     """The deployment that the plan wrote into the serving file."""
-    texts = [
-        desired.desired.get("text")
-        for stage in record.stages
-        for desired in stage.desired
-        if desired.resource == "LinuxFile" and desired.key == {"path": PATH}
-    ]
+    desired = (each for stage in record.stages for each in stage.desired)
+    texts = [each.desired.get("text") for each in desired if (each.resource, each.key) == _SERVING_FILE]
     try:
         return Deployed.parse(str(texts[-1])) if texts else None
     except NotDeployed:
         return None
 
 
+_SERVING_FILE = ("LinuxFile", {"path": PATH})
+
+
 def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> ModelAnswer:
-    """Through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
+    """Ask through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
     return _completion(lambda: connection_through_ssh(session.tunnel, deployed.gateway, _WITHIN), model, key)
 
 
 def _completion(connect: Callable[[], http.client.HTTPConnection], model: str, key: str) -> ModelAnswer:
     """Raises NotForUs."""
+    body = {"model": model, "prompt": "One two three", "max_tokens": _TOKENS, "temperature": 0}
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     try:
         with closing(connect()) as connection:
-            body = {"model": model, "prompt": "One two three", "max_tokens": _TOKENS, "temperature": 0}
-            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
             connection.request("POST", "/v1/completions", json.dumps(body), headers)
             answer = connection.getresponse()
-            return _read(answer.status, answer.read(_MOST))
+            status, text = answer.status, answer.read(_MOST).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
         return ModelAnswer(f"no answer: {type(error).__name__}: {error}")
     except WinhostError as error:
         return ModelAnswer(f"no answer: {error.what}")
-
-
-def _read(status: int, body: bytes) -> ModelAnswer:
-    text = body.decode("utf-8", "replace")
     try:
         found = json.loads(text)
         return ModelAnswer(status, str(found["choices"][0]["text"] if status == 200 else found["error"]["message"]))

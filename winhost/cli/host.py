@@ -6,7 +6,6 @@ import click
 
 from winhost.cli.commands.host import NewHost
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.fleet_edit import write_removed
 from winhost.cli.host_add import add_host
 from winhost.cli.host_check import check_host, show_check
 from winhost.cli.named_hosts import hosts_named
@@ -17,6 +16,7 @@ from winhost.cli.snapshots import asked_each
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.fleet import AnyHost, LinuxHost, find_fleet
+from winhost.model.fleet_edit import write_removed
 from winhost.model.fleetfile import load_fleet
 
 

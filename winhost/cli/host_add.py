@@ -15,7 +15,6 @@ import click
 
 from winhost.cli.commands.host import NewHost
 from winhost.cli.errors import secret_reference
-from winhost.cli.fleet_edit import Entry, fleet_to_change, write_added
 from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.output import say
 from winhost.cli.shells import command_line
@@ -28,6 +27,7 @@ from winhost.connect.wire_errors import Failure, Unreachable
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import AnyHost, Host, LinuxHost, Login, Sudo, Transport
+from winhost.model.fleet_edit import Entry, fleet_to_change, write_added
 from winhost.model.fleetfile import host_name, load_fleet
 from winhost.model.secrets import Secret, SecretRef, TypedSecret
 

@@ -35,7 +35,7 @@ class TriedStep:
 
 @dataclass(frozen=True)
 class CheckedHost:
-    """ready: nothing failed. exit_code: as of the error that ended the test."""
+    """ready: nothing failed."""
 
     host: str
     address: str
@@ -52,7 +52,7 @@ class HostCheck:
 
 
 def check_host(host: AnyHost, *, new: bool = False) -> HostCheck:
-    """Reads, and changes nothing. new: fleet.yaml does not have it, so no advice is about that."""
+    """Try each step, and change nothing. new: fleet.yaml does not have the host, so no advice is about it."""
     tried: list[TriedStep] = []
     error: WinhostError | None = None
     try:
@@ -86,7 +86,7 @@ def _planned(host: AnyHost) -> tuple[str, ...]:
 
 
 def _ended(host: AnyHost, error: WinhostError, done: set[str], new: bool) -> Iterator[TriedStep]:
-    """The steps up to the one that failed; those after it were not tried."""
+    """Yield the steps that were left: those before the one that failed, that one, and those that were not tried."""
     failed = _step_of(error)
     planned = [each for each in _planned(host) if each not in done]
     at = planned.index(failed) if failed in planned else 0
@@ -125,14 +125,13 @@ def _step_of(error: WinhostError) -> str:
         return SUDO
     if isinstance(error, AuthenticationFailed | UsageError):
         return LOGON
-    if isinstance(error, Unreachable):
-        return {Failure.NAME: NAME, Failure.NO_TLS: TLS}.get(error.failure, _of_session(error))
-    return SESSION
+    if not isinstance(error, Unreachable):
+        return SESSION
+    return _STEPS.get(error.failure, PORT if error.code == "NotThere" else SESSION)
 
 
-def _of_session(error: Unreachable) -> str:
-    on_the_way = (Failure.ROUTE, Failure.REFUSED, Failure.SILENT)
-    return PORT if error.failure in on_the_way or error.code == "NotThere" else SESSION
+_ON_THE_WAY = (Failure.ROUTE, Failure.REFUSED, Failure.SILENT)
+_STEPS = {Failure.NAME: NAME, Failure.NO_TLS: TLS, **dict.fromkeys(_ON_THE_WAY, PORT)}
 
 
 def _reached(host: AnyHost, address: str, port: int, seconds: int) -> Iterator[TriedStep]:

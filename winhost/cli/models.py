@@ -9,7 +9,6 @@ import yaml
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, from_os_error, secret_reference
-from winhost.cli.fitting import Candidate, fitting, weight_bytes
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
@@ -28,6 +27,7 @@ from winhost.model.path import check_path
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import is_folder
+from winhost.serving.fitting import Candidate, fitting, weight_bytes
 
 SHOWN = 12
 
@@ -87,29 +87,25 @@ def show(
 ) -> int:
     check_path(path)
     known, reference = catalogue(), secret_reference(token, "'--token'")
+    file = str(known.file) if known.file else None
     if model is not None:
         known = replace(known, entries=_meant(model, known, hub, reference))
     if not hosts.words and not hosts.facts_files:
-        listed = OfferedModels(None, None, known.read, _file(known), tuple(map(_listed, known.entries)))
+        listed = OfferedModels(None, None, known.read, file, tuple(map(_listed, known.entries)))
         show_results("models", output.shape, [("catalogue", listed)], lambda found: _show_catalogue(found, output.wide))
         return 0
     codes = [0]
 
     def offers(read: Snapshot) -> OfferedModels | WinhostError:
+        every = bool(everything or model)
         try:
-            found = fitting(
-                read.known,
-                path,
-                token=reference is not None,
-                entries=known.entries,
-                everything=bool(everything or model),
-            )
+            found = fitting(read.known, path, token=bool(reference), entries=known.entries, everything=every)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
             failure = as_winhost_error(error)
             codes.append(worst([failure]))
             return failure
         way = found[0].variant if found else None
-        return OfferedModels(read.host, way, known.read, _file(known), tuple(map(_offered, found)))
+        return OfferedModels(read.host, way, known.read, file, tuple(_listed(each.entry, each) for each in found))
 
     reads = watched(lambda watch: read_each(hosts, watch))
     results = ((read.host, offers(read)) for read in reads)
@@ -119,7 +115,7 @@ def show(
 
 
 def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> tuple[Entry, ...]:
-    """Entries of the catalogue, or one of what the hub or a folder has. Raises WinhostError (NotListed)."""
+    """Find the entries of the catalogue, else make one from the hub or a folder. Raises WinhostError (NotListed)."""
     if found := named(model, known.entries):
         return found
     from winhost.hub.hub_repository import HubRepository  # most models are of the catalogue
@@ -131,13 +127,10 @@ def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> t
     return (entry_of(HubRepository(model, "main", hub.rstrip("/"), token.resolve() if token else None)),)
 
 
-def _file(known: Catalogue) -> str | None:
-    return str(known.file) if known.file else None
-
-
-def _listed(entry: Entry) -> OfferedModel:
+def _listed(entry: Entry, planned: Candidate | None = None) -> OfferedModel:
+    """planned: how it would be served on a host."""
     weights = weight_bytes(entry)
-    return OfferedModel(
+    listed = OfferedModel(
         model=entry.id,
         name=entry.name,
         released=entry.released,
@@ -152,38 +145,25 @@ def _listed(entry: Entry) -> OfferedModel:
         download=entry.download or weights,
         sources=dict(entry.sources),
     )
-
-
-def _offered(each: Candidate) -> OfferedModel:
-    return OfferedModel(
-        **vars(_listed(each.entry))
-        | {
-            "context": each.context,
-            "sequences": each.sequences,
-            "gpus": each.gpus,
-            "memory": each.memory,
-            "verdict": str(each.verdict),
-            "because": each.because,
-            "lacks": each.lacks,
-        }
-    )
+    if planned is None:
+        return listed
+    same = {name: getattr(planned, name) for name in ("context", "sequences", "gpus", "memory", "because", "lacks")}
+    return replace(listed, **same, verdict=str(planned.verdict))
 
 
 # ---- for people
 
 
 def _show_catalogue(found: OfferedModels, wide: bool) -> None:
-    rows = (
-        (
-            each.model,
-            _stored(each),
-            f"{each.download / GiB:.1f}",
-            *((_tokens(each.longest), f"{each.parameters / 1e9:.1f} B", each.released) if wide else ()),
-        )
-        for each in found.models
-    )
     # The longest name leaves no more room on a terminal of 80 columns.
-    table(("model", "weights", "GiB", *(("context", "parameters", "released") if wide else ())), rows)
+    table(
+        ("model", "weights", "GiB", *(("context", "parameters", "released") if wide else ())),
+        (
+            (each.model, _stored(each), f"{each.download / GiB:.1f}")
+            + ((_tokens(each.longest), f"{each.parameters / 1e9:.1f} B", each.released) if wide else ())
+            for each in found.models
+        ),
+    )
     say(_catalogue_line(found))
     say("Which of them fit a host: winhost models show HOST")
 
@@ -195,7 +175,8 @@ def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: P
         show_next(("assess", *named), fleet_file)
         return
     say(f"{found.host} by {found.path}, best first:", bold=True)
-    shown = found.models if whole else _best_of_each(found.models)[:SHOWN]
+    best_of_each = {each.name: each for each in reversed(found.models)}.values()
+    shown = found.models if whole else [each for each in found.models if each in best_of_each][:SHOWN]
     columns = ("repository" if whole else "model", "weights", "context", "download", "memory", "verdict")
     table(columns, (_row(each, whole) for each in shown))
     if rest := len(found.models) - len(shown):
@@ -210,14 +191,6 @@ def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: P
     elif not best.lacks and best.context:
         words = ["workload", "init", best.model, "--context", str(best.context), "--sequences", str(best.sequences)]
         show_next((*words, *(("--gpus", str(best.gpus)) if best.gpus != 1 else ()), "-o", "workload.yaml"))
-
-
-def _best_of_each(models: Sequence[OfferedModel]) -> list[OfferedModel]:
-    """The first of the repositories of each model."""
-    first: dict[str, OfferedModel] = {}
-    for each in models:
-        first.setdefault(each.name, each)
-    return list(first.values())
 
 
 def _row(each: OfferedModel, whole: bool) -> tuple[object, ...]:
@@ -267,7 +240,7 @@ def refresh(hub: str, token: str | None, output: Output) -> int:
 
 
 def _earlier(file: Path) -> dict[str, object] | None:
-    """The result of an earlier refresh; a file that cannot be used is overwritten."""
+    """Read the result of an earlier refresh. A file that cannot be used will be overwritten."""
     try:
         document = load_catalogue(file)
     except Exception:  # noqa: BLE001 - it is not there, or no YAML

@@ -17,18 +17,15 @@ from winhost.paths.vm_image import Pinned, VmImage, is_file
 
 
 def with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:
-    """A request with the image that was found for its path, whatever else it was joined with."""
-    found = {name: pinned.playbook.settings[name] for name in _HAVE_IMAGES if name in pinned.playbook.settings}
-    return request.with_playbook(request.playbook.with_settings({**request.playbook.settings, **found}))
-
-
-_HAVE_IMAGES = ("new_vm", "system")  # settings
+    """Give a joined request the image that was pinned for its path."""
+    settings = pinned.playbook.settings
+    return request.with_settings(**{name: settings[name] for name in ("new_vm", "system") if name in settings})
 
 
 def with_image(request: PathRequest, tell: Tell) -> PathRequest:
     """Pin the image, and make the disk from it. Raises WinhostError and BadParameter."""
     if (system := open_system(request)) is not None:
-        return _with_setting(request, "system", "sha256", system.release.signed_sha256())
+        return _with_part(request, "system", "sha256", system.release.signed_sha256())
     asked = open_image(request)
     if asked is None:
         return request
@@ -42,19 +39,17 @@ def with_image(request: PathRequest, tell: Tell) -> PathRequest:
         disk_bytes=made.bytes,
     )
     image = asked.model_copy(update={"name": name, "pinned": pinned})
-    return _with_setting(request, "new_vm", "image", image.model_dump(mode="json", exclude_none=True))
+    return _with_part(request, "new_vm", "image", image.model_dump(mode="json", exclude_none=True))
 
 
-def _with_setting(request: PathRequest, name: str, part: str, value: Json) -> PathRequest:
-    settings = dict(request.playbook.settings)
-    whole = settings[name]
+def _with_part(request: PathRequest, name: str, part: str, value: Json) -> PathRequest:
+    whole = request.playbook.settings[name]
     assert isinstance(whole, dict)
-    settings[name] = {**whole, part: value}
-    return request.with_playbook(request.playbook.with_settings(settings))
+    return request.with_settings(**{name: {**whole, part: value}})
 
 
 def _found(asked: VmImage) -> tuple[str, SourceImage]:
-    """Its full name, and where it is. Raises UsageError (NoSuchImage, NotVerified), BadParameter."""
+    """Find an image: its full name and its source. Raises UsageError (NoSuchImage, NotVerified), BadParameter."""
     if NAME.fullmatch(asked.name):
         release = release_named(asked.name, asked.mirror)
         sha256 = asked.sha256 or release.signed_sha256()

@@ -276,6 +276,18 @@ key_rules = options_object(KeyRules, "rules")
 
 
 @dataclass(frozen=True)
+class TargetOptions:
+    """The options of every command that looks after what a host serves. target: the word that names the host."""
+
+    target: str
+    fleet_file: Path | None = declared(fleet_option)
+    output: Output = declared(answers(), Output())
+
+
+target_options = options_object(TargetOptions, "at")
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """The options of every command that changes hosts. guest_deadline, restart_deadline: in seconds."""
 

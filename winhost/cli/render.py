@@ -48,11 +48,10 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
     faults.refuse()
     assert facts is not None
     assert image is not None
-    parts = parts.with_key_of(facts.host)
     request = ComposeRequest(
         parts.workload,
         image.saved.name if image.saved else image.pinned,
-        parts.keys,
+        parts.key_lines(facts.host),
         parts.listen,
         parts.tls,
         parts.words.plain_http,
@@ -125,22 +124,20 @@ def kubernetes(
         check_cluster_words,
         check_images,
         cluster_request,
-        with_cluster_key,
     )
     from winhost.cluster.rendering import folder, rendered, stream  # likewise
 
     faults = Faults()
     facts = faults.of(lambda: facts_of(machine))
-    parts = StackParts(stack, in_cluster=True)
+    parts = StackParts(stack, cluster, in_cluster=True)
     parts.check(faults)
-    check_cluster_words(parts, cluster, faults)
+    check_cluster_words(parts, faults)
     parts.check_allowed(facts, faults)
-    check_images(parts, cluster, faults)
+    check_images(parts, faults)
     faults.refuse()
     assert facts is not None
-    parts = with_cluster_key(parts, cluster, facts.host)
     try:
-        made = rendered(facts, cluster_request(parts, cluster, facts, machine.path))
+        made = rendered(facts, cluster_request(parts, facts, machine.path))
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     if output.path is not None:

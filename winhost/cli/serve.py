@@ -29,6 +29,7 @@ from winhost.resources.host import HostFacts
 from winhost.serving.choice import Lost, Served, Serving, serving
 from winhost.serving.command import DEV_MODE, command, folder_of, is_packed, program_command
 from winhost.serving.compose_words import readable_yaml
+from winhost.serving.entries import entry
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
 from winhost.serving.levels import (
     LADDER,
@@ -36,6 +37,7 @@ from winhost.serving.levels import (
     ON_DISK,
     STOPPED,
     ChosenRung,
+    Rung,
     choose,
     format_rest,
     format_wait,
@@ -67,18 +69,6 @@ class Profiled:
     vllm: str | None
     models: tuple[Commanded, ...]
 
-    @classmethod
-    def of(cls, found: Serving, suspended: Collection[str] = ()) -> "Profiled":
-        """Add the command of each model. suspended: those whose process leaves its GPU."""
-
-        def words(served: Served) -> list[str]:
-            alone = served.served_name in suspended
-            return program_command(served) if alone else command(served, found.vllm)
-
-        models = tuple(Commanded(**vars(served), command=" ".join(words(served))) for served in found.models)
-        variant = path_of(found.variant), variant_name(found.variant)
-        return cls(found.host, found.origin, *variant, found.chosen, found.verdict, found.vllm, models)
-
 
 def profile(
     facts: Path | None,
@@ -104,13 +94,22 @@ def profile(
         workload = replace(workload, versions={**workload.versions, "vllm": seen_versions()[-1]})
     found = serving(known, workload, named, read_speed, path)
     suspended = {model.served_name for model in workload.models if model.suspend}
-    show_results(
-        "profile",
-        output.shape,
-        [(found.host, Profiled.of(found, suspended))],
-        lambda _: show_serving(found, everything, suspended),
+    models = tuple(
+        Commanded(**vars(served), command=" ".join(_command(served, found.vllm, suspended))) for served in found.models
     )
+    variant = path_of(found.variant), variant_name(found.variant)
+    profiled = Profiled(found.host, found.origin, *variant, found.chosen, found.verdict, found.vllm, models)
+
+    def show(_: Profiled) -> None:
+        show_serving(found, everything, suspended)
+
+    show_results("profile", output.shape, [(found.host, profiled)], show)
     return 0
+
+
+def _command(served: Served, vllm: str | None, suspended: Collection[str]) -> list[str]:
+    """suspended: models whose process leaves its GPU, which no container's can."""
+    return program_command(served) if served.served_name in suspended else command(served, vllm)
 
 
 def _named_target(facts: Path | None, facts_file: Path | None) -> HostFacts:
@@ -123,14 +122,10 @@ def _named_target(facts: Path | None, facts_file: Path | None) -> HostFacts:
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:
     secret_reference(token, "'--token'")
-    entry = {
-        "resource": "ModelFiles",
-        "title": f"Files of {model}",
-        "key": {"folder": folder},
-        "desired": model_files(model, revision, token, hub.rstrip("/")),
-        "why": "The model at one revision, each file by its hash.",
-    }
-    click.echo(yaml.safe_dump([entry], sort_keys=False, width=1000), nl=False)
+    desired = model_files(model, revision, token, hub.rstrip("/"))
+    why = "The model at one revision, each file by its hash."
+    made = entry("ModelFiles", f"Files of {model}", {"folder": folder}, desired, why)
+    click.echo(yaml.safe_dump([made], sort_keys=False, width=1000), nl=False)
     return 0
 
 
@@ -155,8 +150,8 @@ def gateway(
         raise click.UsageError("--certificate and --certificate-key go together")
     tls = (certificate, certificate_key) if certificate and certificate_key else None
     settings: dict[str, Json] = {
-        "listen": _place(listen),
-        "models": [{"name": name, "engine": _place(engine)} for name, engine in map(_pair, models)],
+        "listen": _address(listen),
+        "models": [{"name": name, "engine": _address(engine)} for name, engine in map(_pair, models)],
     }
     if plain_http:
         settings["plain_http_beyond_this_machine"] = True
@@ -185,7 +180,7 @@ def _sharing(text: str, vllm: str | None, sleeps: bool, suspend: bool) -> Sharin
 
 
 def _take_turns(settings: dict[str, Json], sharing: list[SharingModel], idle: float | None) -> None:
-    """Adds the turns of models that share GPUs."""
+    """Add the turns of models that share GPUs to the settings."""
     if not sharing:
         if idle is not None:
             raise click.UsageError("--idle is for models that take turns: name them and their GPUs with --shares")
@@ -205,8 +200,8 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _place(text: str) -> dict[str, Json]:
-    """A path of a Unix socket, or an address and a port."""
+def _address(text: str) -> dict[str, Json]:
+    """Parse the path of a Unix socket, or an address and a port."""
     if text.startswith("/"):
         return {"socket": text}
     address, _, port = text.rpartition(":")
@@ -220,31 +215,22 @@ def explain(
         raise click.UsageError("--weights and --host-memory go together")
     if swap_within is not None and weights is None:
         raise click.UsageError("--swap-within needs --weights and --host-memory")
-    table(
-        ("between its turns", "back in", "away in", "host memory", "stays on the GPU", "needs"),
-        [
-            (
-                r.name,
-                _seconds(r.back),
-                r.away,
-                f"{r.of_weights:g} x weights" if r.of_weights else "none",
-                r.gpu,
-                r.needs,
-            )
-            for r in LADDER
-        ],
-        title="From the fastest to the slowest",
-    )
+    columns = ("between its turns", "back in", "away in", "host memory", "stays on the GPU", "needs")
+    table(columns, map(_rung, LADDER), title="From the fastest to the slowest")
     click.echo(f"Measured: {MEASURED}. Nobody has measured WSL.")
     if weights is not None and host_memory is not None:
         rungs = [rung for rung in preferred(pinned, reloads) if rung.of_weights * weights <= host_memory]
         click.echo(_sentence(choose(rungs, weights, swap_within), weights, swap_within))
         image, cold = (rung.start(weights) for rung in (ON_DISK, STOPPED))
-        said = (
-            f"A standby that does not fit beside its model is the same engine, started anew: after about {image:.0f} s"
-        )
-        click.echo(f"{said} from its image on disk, {cold:.0f} s cold (estimates). Requests wait for {Limits.hold} s.")
+        said = "A standby that does not fit beside its model is the same engine, started anew: after about "
+        said += f"{image:.0f} s from its image on disk, {cold:.0f} s cold (estimates)."
+        click.echo(f"{said} Requests wait for {Limits.hold} s.")
     return 0
+
+
+def _rung(rung: Rung) -> tuple[object, ...]:
+    memory = f"{rung.of_weights:g} x weights" if rung.of_weights else "none"
+    return rung.name, _seconds(rung.back), rung.away, memory, rung.gpu, rung.needs
 
 
 def _sentence(chosen: ChosenRung, weights: float, within: float | None) -> str:
@@ -262,7 +248,7 @@ def _seconds(back: tuple[float, float]) -> str:
 
 
 def show_serving(found: Serving, everything: bool, suspended: Collection[str] = ()) -> None:
-    """One block for each model. Everything that is no command is a comment, so that the whole can be run. suspended:
+    """Print one block for each model. All but the commands are comments, so that the whole can be run. suspended:
     models whose process leaves its GPU.
     """
     simulated = " (simulated)" if found.origin == "synthetic" else ""
@@ -270,21 +256,17 @@ def show_serving(found: Serving, everything: bool, suspended: Collection[str] = 
     _comment(f"  {found.variant}: {found.chosen}")
     for served in found.models:
         click.echo()
-        _show(served, found.vllm, everything, alone=served.served_name in suspended)
+        _comment(f"{served.model}: profile {served.profile}", bold=True)
+        alone = served.served_name in suspended
+        for sentence in (_files_of(served), *([_SUSPENDED] if alone else []), *_notes(served)):
+            _comment(f"  {sentence}")
+        # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
+        click.echo(" \\\n  ".join(_command(served, found.vllm, suspended)))
+        for line in (*served.lines, *served.left_out) if everything else ():
+            _explain(line, left_out=line in served.left_out)
     if not everything:
         click.echo()
         _comment("The reason, versions and evidence of each line: --explain")
-
-
-def _show(served: Served, vllm: str | None, everything: bool, *, alone: bool) -> None:
-    _comment(f"{served.model}: profile {served.profile}", bold=True)
-    for sentence in (_files_of(served), *([_SUSPENDED] if alone else []), *_notes(served)):
-        _comment(f"  {sentence}")
-    # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
-    click.echo(" \\\n  ".join(program_command(served) if alone else command(served, vllm)))
-    if everything:
-        for line in (*served.lines, *served.left_out):
-            _explain(line, left_out=line in served.left_out)
 
 
 _SUSPENDED = (
@@ -315,10 +297,10 @@ def _notes(served: Served) -> Iterator[str]:
             yield f".wslconfig, [wsl2]: {line.name}={line.value}. {line.why}"
             yield f"  {line.how}"
         elif line.unverified:
-            yield f"{_setting(line)} is unverified: {line.unverified}"
+            yield f"{line.text} is unverified: {line.unverified}"
     for line in served.left_out:
         undecided = "" if line.unverified == UNKNOWN_WORD else "undecided: "
-        yield f"{_setting(line)} is left out, {undecided}{line.unverified}. {line.why}"
+        yield f"{line.text} is left out, {undecided}{line.unverified}. {line.why}"
 
 
 def _between_turns(served: Served) -> Iterator[str]:
@@ -347,7 +329,7 @@ def _lost(lost: Lost) -> Iterator[str]:
 
 
 def _explain(line: ProfileLine, *, left_out: bool) -> None:
-    _comment(f"  {'left out: ' if left_out else ''}{_setting(line)}")
+    _comment(f"  {'left out: ' if left_out else ''}{line.text}")
     _comment(f"      why: {line.why}")
     _comment(f"      for: {line.when}")
     if line.how:
@@ -359,10 +341,6 @@ def _explain(line: ProfileLine, *, left_out: bool) -> None:
     for key in line.evidence:
         evidence = catalogue.evidence()[key]
         _comment(f"      {key} ({evidence.kind}): {evidence.source}")
-
-
-def _setting(line: ProfileLine) -> str:
-    return line.name if line.value is None else f"{line.name}={line.value}"
 
 
 def _comment(text: str, *, bold: bool = False) -> None:

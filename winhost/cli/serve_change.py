@@ -2,17 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.options import TargetOptions
 from winhost.cli.output import say
-from winhost.cli.outputs import Output
 from winhost.cli.running import begin
-from winhost.cli.serving_target import ServingTarget, serving_target
-from winhost.cli.watch import Watch, watching
+from winhost.cli.serving_target import WatchedTarget, reached
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key
 from winhost.engine.progress import ProgressEvent
@@ -47,257 +45,254 @@ class ServingChange:
     units: tuple[ChangedUnit, ...]
 
 
-def show_change(found: ServingChange) -> None:
-    for each in found.units:
-        took = f" after {each.seconds:.0f} s" if each.outcome in ("serving", "stopped") else ""
-        say(f"{found.host}: {each.source}: {each.outcome.replace('-', ' ')}{took}", hang=2)
+def _show_change(at: TargetOptions, served: WatchedTarget, done: Sequence[ChangedUnit]) -> None:
+    gateway = served.deployed.gateway
+    change = ServingChange(served.host, gateway.url(gateway.address), tuple(done))
 
+    def show(found: ServingChange) -> None:
+        for each in found.units:
+            took = f" after {each.seconds:.0f} s" if each.outcome in ("serving", "stopped") else ""
+            say(f"{found.host}: {each.source}: {each.outcome.replace('-', ' ')}{took}", hang=2)
+
+    show_results("serving-change", at.output.shape, [(change.host, change)], show)
+
+
+def _interrupted(served: WatchedTarget, done: str, going_on: str, left: str, way_on: str) -> click.exceptions.Abort:
+    """Tell what is done, goes on there by itself, and was not begun, and return the exception that ends the command.
+    Nothing is half done. way_on: the purpose of `winhost serve down` now.
+    """
+    served.watch.say(f"{served.host}: {'; '.join(filter(None, (done, going_on, left)))}.")
+    served.watch.say(f"  See: winhost serve status {served.host}. {way_on}: winhost serve down {served.host}")
+    return click.exceptions.Abort()
+
+
+# ---- up
 
 _PAUSE_S = 1.0
 _GATEWAY_S = 60.0
-_START_GOES_ON = "Ctrl-C stops watching; what starts goes on starting there."
 
 
-def up(target: str, models: tuple[str, ...], within: float, fleet_file: Path | None, output: Output) -> int:
-    with watching(stops=_START_GOES_ON) as watch, serving_target(target, fleet_file, watch) as served:
-        found = Starting(served, watch, within).all(served.chosen(models))
-    show_results("serving-change", output.shape, [(found.host, found)], show_change)
-    if output.shape == "table":
-        key = "" if kept_api_key(found.host) else " --api-key REF"
-        say(f"Next: winhost serve test {found.host}{key}")
+def up(at: TargetOptions, models: tuple[str, ...], within: float) -> int:
+    with reached(at, stops="Ctrl-C stops watching; what starts goes on starting there.") as served:
+        done = _Starting(served, within).all(served.chosen(models))
+    _show_change(at, served, done)
+    if at.output.shape == "table":
+        key = "" if kept_api_key(served.host) else " --api-key REF"
+        say(f"Next: winhost serve test {served.host}{key}")
     return 0
 
 
-class Starting:
-    """One engine after the other: two that start at once measure each other's memory. Those that take turns are started
-    by the gateway.
+@dataclass(frozen=True)
+class _Starting:
+    """Starts one engine after the other, because two that start at once measure each other's memory. The gateway starts
+    those that take turns. within: seconds for each.
     """
 
-    def __init__(self, served: ServingTarget, watch: Watch, within: float) -> None:
-        self._served, self._watch, self._within = served, watch, within
-        self._host, self._session = served.host, served.session
+    served: WatchedTarget
+    within: float
 
-    def all(self, engines: Sequence[DeployedEngine]) -> ServingChange:
+    def all(self, engines: Sequence[DeployedEngine]) -> list[ChangedUnit]:
         """Raises WinhostError (StartFailed, NotServingInTime)."""
         done: list[ChangedUnit] = []
-        at = ""
+        by_turns = [engine for engine in engines if engine.turns]
+        source = ""
         try:
             for engine in engines:
                 if not engine.turns:
-                    at = engine.model
+                    source = engine.model
                     done.append(self._engine(engine))
-            at = "gateway"
-            by_turns = [engine for engine in engines if engine.turns]
+            source = "gateway"
             done.append(self._gateway(by_turns))
-            done += [ChangedUnit(each.model, each.unit, "taking-turns", 0.0, enabled=False) for each in by_turns]
         except KeyboardInterrupt:
-            self._say_what_stands(done, at, [each.model for each in engines])
-            raise click.exceptions.Abort from None
-        gateway = self._served.deployed.gateway
-        return ServingChange(self._host, gateway.url(gateway.address), tuple(done))
-
-    def _say_what_stands(self, done: Sequence[ChangedUnit], at: str, models: Sequence[str]) -> None:
-        """Nothing is half done: what was started goes on by itself, and what was not is as it was."""
-        serving = ", ".join(each.source for each in done)
-        later = [name for name in (*models, "gateway") if name not in {at, *(each.source for each in done)}]
-        parts = [f"{serving} serving" if serving else "", f"{at} goes on starting there"]
-        parts.append(f"not started: {', '.join(later)}" if later else "")
-        self._watch.say(f"{self._host}: {'; '.join(filter(None, parts))}.")
-        self._watch.say(f"  See: winhost serve status {self._host}. To stop it: winhost serve down {self._host}")
+            serving = ", ".join(each.source for each in done)
+            begun = {source, *(each.source for each in done)}
+            later = ", ".join(name for name in (*(each.model for each in engines), "gateway") if name not in begun)
+            left = f"not started: {later}" if later else ""
+            stands = f"{serving} serving" if serving else ""
+            raise _interrupted(self.served, stands, f"{source} goes on starting there", left, "To stop it") from None
+        return done + [ChangedUnit(each.model, each.unit, "taking-turns", 0.0, enabled=False) for each in by_turns]
 
     def _engine(self, engine: DeployedEngine) -> ChangedUnit:
         began = time.monotonic()
         unit, health = self._look(engine)
         if standing(unit, health) == "serving":
             return ChangedUnit(engine.model, engine.unit, "already-serving", 0.0, unit.enabled == "enabled")
-        if not unit.there:
-            raise self._missing(engine.model, engine.unit)
-        with self._watch.at(self._host, f"{engine.model}: starting"):
+        self._refuse_missing(engine.model, unit)
+        with self.served.at(f"{engine.model}: starting"):
             if unit.active not in ("active", "activating") or unit.sub == "auto-restart":
-                self._session.start(engine.unit)
-            unit = self._until_it_serves(engine, began + self._within)
-        return ChangedUnit(
-            engine.model, engine.unit, "serving", round(time.monotonic() - began, 1), unit.enabled == "enabled"
-        )
+                self.served.session.start(engine.unit)
+            unit = self._until_it_serves(engine, began + self.within)
+        took = round(time.monotonic() - began, 1)
+        return ChangedUnit(engine.model, engine.unit, "serving", took, unit.enabled == "enabled")
 
     def _look(self, engine: DeployedEngine) -> tuple[UnitState, int | None]:
-        found = self._session.state([engine.unit], [engine.socket])
+        found = self.served.session.state([engine.unit], [engine.socket])
         return found.units[0], found.engines[0].health
 
     def _until_it_serves(self, engine: DeployedEngine, end: float) -> UnitState:
         progress, cursor, start, restarts = StartProgress(), None, "", None
+        host, model = self.served.host, engine.model
         while True:
             unit, health = self._look(engine)
             start, restarts = start or unit.invocation, unit.restarts if restarts is None else restarts
             if start:
-                page = self._session.log([engine.unit], lines=LINES_OF_A_START, cursor=cursor, invocation=start)
+                lines = LINES_OF_A_START
+                page = self.served.session.log([engine.unit], lines=lines, cursor=cursor, invocation=start)
                 cursor = page.cursor
-                self._tell(engine, progress, [each.text for each in page.lines])
+                self._tell(model, progress, [each.text for each in page.lines])
             found = standing(unit, health)
             if found == "serving" and unit.invocation == start:
-                self._watch(ProgressEvent(self._host, "done", f"{engine.model}: {progress.phase.says}"))
+                self.served.watch(ProgressEvent(host, "done", f"{model}: {progress.phase.says}"))
                 return unit
             if found in ("failed", "failing", "stopped", "broken") or unit.restarts > restarts:
                 raise self._failed(engine, unit, start)
             if time.monotonic() > end:
-                raise self._late(engine, progress)
+                raise WinhostError(
+                    "NotServingInTime",
+                    what=f"{host}: {model} does not serve after {render_duration(int(self.within))}; "
+                    f"it is at: {progress.phase.says}",
+                    meaning="It goes on starting there.",
+                    hint=f"Wait longer: winhost serve up {host} --within 2h. "
+                    f"Its log: winhost serve logs {host} --model {model}",
+                    host=host,
+                )
             time.sleep(_PAUSE_S)
 
-    def _tell(self, engine: DeployedEngine, progress: StartProgress, lines: Sequence[str]) -> None:
-        before = progress.phase
+    def _tell(self, model: str, progress: StartProgress, lines: Sequence[str]) -> None:
+        host, watch, before = self.served.host, self.served.watch, progress.phase
         if progress.read(lines):
-            self._watch(ProgressEvent(self._host, "done", f"{engine.model}: {before.says}"))
-            self._watch(ProgressEvent(self._host, "at", f"{engine.model}: {progress.phase.says}"))
-        self._watch.now(self._host, f"{engine.model} {progress.bar}")
+            watch(ProgressEvent(host, "done", f"{model}: {before.says}"))
+            watch(ProgressEvent(host, "at", f"{model}: {progress.phase.says}"))
+        watch.now(host, f"{model} {progress.bar}")
 
     def _failed(self, engine: DeployedEngine, unit: UnitState, start: str) -> WinhostError:
-        """systemd would start it again and again: it is stopped."""
-        lines = self._session.start_log(engine.unit, start, LINES_OF_A_START)
-        self._session.stop(engine.unit)
-        return start_failure(self._host, engine.model, unit, lines)
+        """Stop the engine, which systemd would start again and again, and return why it failed."""
+        lines = self.served.session.start_log(engine.unit, start, LINES_OF_A_START)
+        self.served.session.stop(engine.unit)
+        return start_failure(self.served.host, engine.model, unit, lines)
 
-    def _late(self, engine: DeployedEngine, progress: StartProgress) -> WinhostError:
-        return WinhostError(
-            "NotServingInTime",
-            what=f"{self._host}: {engine.model} does not serve after {render_duration(int(self._within))}; "
-            f"it is at: {progress.phase.says}",
-            meaning="It goes on starting there.",
-            hint=f"Wait longer: winhost serve up {self._host} --within 2h. "
-            f"Its log: winhost serve logs {self._host} --model {engine.model}",
-            host=self._host,
-        )
-
-    def _missing(self, source: str, unit: str) -> WinhostError:
-        return WinhostError(
-            "UnitMissing",
-            what=f"{self._host}: {source}: there is no unit {unit}",
-            meaning="It was removed, or was never installed to its end.",
-            hint="winhost runs shows runs to resume; a new plan puts it back: "
-            f"winhost plan {self._host} --workload WORKLOAD",
-            host=self._host,
-        )
+    def _refuse_missing(self, source: str, unit: UnitState) -> None:
+        """Raises WinhostError: UnitMissing."""
+        if not unit.there:
+            raise WinhostError(
+                "UnitMissing",
+                what=f"{self.served.host}: {source}: there is no unit {unit.unit}",
+                meaning="It was removed, or was never installed to its end.",
+                hint="winhost runs shows runs to resume; a new plan puts it back: "
+                f"winhost plan {self.served.host} --workload WORKLOAD",
+                host=self.served.host,
+            )
 
     def _gateway(self, by_turns: Sequence[DeployedEngine]) -> ChangedUnit:
         """by_turns: the engines that it starts, each once before it is ready."""
-        planned, began = self._served.deployed.gateway, time.monotonic()
-        unit, *stale = self._session.state([planned.unit, *(each.unit for each in by_turns)]).units
-        for source, found in zip(("gateway", *(each.model for each in by_turns)), (unit, *stale), strict=True):
-            if not found.there:
-                raise self._missing(source, found.unit)
-        before = unit.active == "active"
+        name, session, began = self.served.deployed.gateway.unit, self.served.session, time.monotonic()
+        unit, *before = session.state([name, *(each.unit for each in by_turns)]).units
+        for source, found in zip(("gateway", *(each.model for each in by_turns)), (unit, *before), strict=True):
+            self._refuse_missing(source, found)
+        active = unit.active == "active"
         models = ", ".join(each.model for each in by_turns)
-        with self._watch.at(self._host, f"gateway: starting {models}" if models else "gateway: starting"):
-            if not before:
-                self._session.start(planned.unit)
-            self._until_ready(began + (self._within if by_turns else _GATEWAY_S), by_turns, stale)
-        took = 0.0 if before else round(time.monotonic() - began, 1)
-        outcome: Outcome = "already-serving" if before else "serving"
-        return ChangedUnit("gateway", planned.unit, outcome, took, unit.enabled == "enabled")
+        with self.served.at(f"gateway: starting {models}" if models else "gateway: starting"):
+            if not active:
+                session.start(name)
+            self._until_ready(began + (self.within if by_turns else _GATEWAY_S), by_turns, before)
+        took = 0.0 if active else round(time.monotonic() - began, 1)
+        return ChangedUnit("gateway", name, "already-serving" if active else "serving", took, unit.enabled == "enabled")
 
-    def _until_ready(self, end: float, by_turns: Sequence[DeployedEngine], stale: Sequence[UnitState]) -> None:
-        """stale: how engines were before."""
-        units = [self._served.deployed.gateway.unit, *(each.unit for each in by_turns)]
+    def _until_ready(self, end: float, by_turns: Sequence[DeployedEngine], before: Sequence[UnitState]) -> None:
+        """before: the units of `by_turns` before the gateway was started."""
+        units = [self.served.deployed.gateway.unit, *(each.unit for each in by_turns)]
         while True:
-            state = self._session.state(units, gateway=self._served.gateway, ready=True)
+            state = self.served.session.state(units, gateway=self.served.gateway, ready=True)
             (unit, *engines), gateway = state.units, state.gateway
-            if gateway and gateway.health == 200 and gateway.ready == 200:
+            healthy = gateway is not None and gateway.health == 200
+            if gateway and healthy and gateway.ready == 200:
                 return
-            for engine, found, before in zip(by_turns, engines, stale, strict=True):
-                if found.active == "failed" and found.invocation != before.invocation:
+            for engine, found, earlier in zip(by_turns, engines, before, strict=True):
+                if found.active == "failed" and found.invocation != earlier.invocation:
                     raise self._failed(engine, found, found.invocation)
             if time.monotonic() > end or unit.active == "failed" or unit.sub == "auto-restart":
-                raise self._gateway_failed(unit, gateway is not None and gateway.health == 200)
+                page = self.served.session.log([unit.unit], lines=20, invocation=unit.invocation or None)
+                last = next((each.text for each in reversed(page.lines) if each.text.strip()), "")
+                why = "a model does not complete a request" if healthy else f"it is {unit.active} ({unit.result})"
+                what = f"the gateway is not ready: {why}"
+                raise start_failure(self.served.host, "gateway", unit, [last], what)
             time.sleep(_PAUSE_S)
 
-    def _gateway_failed(self, unit: UnitState, healthy: bool) -> WinhostError:
-        said = self._session.log([unit.unit], lines=20, invocation=unit.invocation or None)
-        last = next((each.text for each in reversed(said.lines) if each.text.strip()), "")
-        why = "a model does not complete a request" if healthy else f"it is {unit.active} ({unit.result})"
-        return start_failure(self._host, "gateway", unit, [last], f"the gateway is not ready: {why}")
 
+# ---- down
 
 _STOP_PAUSE_S = 0.5
-_STOP_GOES_ON = "Ctrl-C stops watching; what is stopping goes on stopping there."
 
 
-def down(
-    target: str, models: tuple[str, ...], yes: bool, within: float, fleet_file: Path | None, output: Output
-) -> int:
-    with watching(stops=_STOP_GOES_ON) as watch, serving_target(target, fleet_file, watch) as served:
+def down(at: TargetOptions, models: tuple[str, ...], yes: bool, within: float) -> int:
+    with reached(at, stops="Ctrl-C stops watching; what is stopping goes on stopping there.") as served:
         chosen = served.chosen(models)
-        with watch.at(served.host, "asking engines"):
+        with served.at("asking engines"):
             found = served.status()
-        with watch.paused():
-            restarted = [each.model for each in chosen if models and each.turns]
-            begin(_stop_question(found, [each.model for each in chosen], restarted), yes)
+        with served.watch.paused():
+            begin(_stop_question(found, chosen, named=bool(models)), yes)
         sources = [] if models else [("gateway", served.deployed.gateway.unit)]
         sources += [(each.model, each.unit) for each in reversed(chosen)]
-        change = Stopping(served, watch, within).all(sources, found.gateway.url)
-    show_results("serving-change", output.shape, [(change.host, change)], show_change)
+        done = _stopped(served, sources, within)
+    _show_change(at, served, done)
     return 0
 
 
-def _stop_question(found: ServingStatus, models: Sequence[str], restarted: Sequence[str]) -> str:
-    """The question, with the number of open requests. restarted: models that the gateway starts again."""
+def _stop_question(found: ServingStatus, chosen: Sequence[DeployedEngine], *, named: bool) -> str:
+    """Ask with the number of open requests. named: the gateway stays, and starts models again."""
+    models = [each.model for each in chosen]
+    restarted = ", ".join(each.model for each in chosen if named and each.turns)
     running = sum(each.running or 0 for each in found.models if each.model in models)
     requests = f" {running} requests are open; they may end first." if running else ""
-    again = f" The gateway starts {', '.join(restarted)} again when its turn comes." if restarted else ""
+    again = f" The gateway starts {restarted} again when its turn comes." if restarted else ""
     return f"Stop {', '.join(models)} on {found.host}?{requests}{again}"
 
 
-class Stopping:
-    """The gateway first: it takes no more requests, and lets the open ones end. Then engines, the last one first."""
-
-    def __init__(self, served: ServingTarget, watch: Watch, within: float) -> None:
-        self._served, self._watch, self._within = served, watch, within
-        self._host = served.host
-
-    def all(self, sources: Sequence[tuple[str, str]], url: str) -> ServingChange:
-        """sources: names and units. Raises WinhostError: NotStoppedInTime."""
-        done: list[ChangedUnit] = []
-        try:
-            for source, unit in sources:
-                done.append(self._unit(source, unit))
-        except KeyboardInterrupt:
-            at, *later = (source for source, _ in sources[len(done) :])
-            parts = [f"stopped: {', '.join(each.source for each in done)}" if done else ""]
-            parts += [f"{at} goes on stopping there", f"not stopped: {', '.join(later)}" if later else ""]
-            self._watch.say(f"{self._host}: {'; '.join(filter(None, parts))}.")
-            self._watch.say(f"  See: winhost serve status {self._host}. To go on: winhost serve down {self._host}")
-            raise click.exceptions.Abort from None
-        return ServingChange(self._host, url, tuple(done))
-
-    def _unit(self, source: str, name: str) -> ChangedUnit:
-        began = time.monotonic()
-        unit = self._served.unit(name)
-        enabled = unit.enabled == "enabled"
-        if self._is_stopped(unit):
-            return ChangedUnit(source, name, "already-stopped", 0.0, enabled)
-        with self._watch.at(self._host, f"{source}: stopping; open requests end first"):
-            self._served.session.stop(name)
-            while not self._is_stopped(unit := self._served.unit(name)):
-                if time.monotonic() > began + self._within:
-                    raise self._late(source, unit)
-                time.sleep(_STOP_PAUSE_S)
-            self._watch(ProgressEvent(self._host, "done", f"{source}: stopped"))
-        return ChangedUnit(source, name, "stopped", round(time.monotonic() - began, 1), enabled)
-
-    @staticmethod
-    def _is_stopped(unit: UnitState) -> bool:
-        return not unit.there or (unit.active in ("inactive", "failed") and unit.sub != "auto-restart")
-
-    def _late(self, source: str, unit: UnitState) -> WinhostError:
-        return WinhostError(
-            "NotStoppedInTime",
-            what=f"{self._host}: {source} has not stopped after {render_duration(int(self._within))}: "
-            f"it is {unit.active}",
-            meaning="It goes on stopping there; systemd ends it when its own time is over.",
-            hint=f"See: winhost serve status {self._host}",
-            host=self._host,
-        )
+def _stopped(served: WatchedTarget, sources: Sequence[tuple[str, str]], within: float) -> list[ChangedUnit]:
+    """Stop units in this order: the gateway takes no more requests and lets the open ones end; then engines, the last
+    one first. Raises WinhostError: NotStoppedInTime.
+    """
+    done: list[ChangedUnit] = []
+    try:
+        for source, unit in sources:
+            done.append(_stop(served, source, unit, within))
+    except KeyboardInterrupt:
+        at, *later = (source for source, _ in sources[len(done) :])
+        stands = f"stopped: {', '.join(each.source for each in done)}" if done else ""
+        left = f"not stopped: {', '.join(later)}" if later else ""
+        raise _interrupted(served, stands, f"{at} goes on stopping there", left, "To go on") from None
+    return done
 
 
-_YIELD_STAYS = "Ctrl-C stops watching; what was asked for stays."
+def _stop(served: WatchedTarget, source: str, name: str, within: float) -> ChangedUnit:
+    began = time.monotonic()
+    unit = served.unit(name)
+    enabled = unit.enabled == "enabled"
+    if _is_stopped(unit):
+        return ChangedUnit(source, name, "already-stopped", 0.0, enabled)
+    with served.at(f"{source}: stopping; open requests end first"):
+        served.session.stop(name)
+        while not _is_stopped(unit := served.unit(name)):
+            if time.monotonic() > began + within:
+                raise WinhostError(
+                    "NotStoppedInTime",
+                    what=f"{served.host}: {source} has not stopped after {render_duration(int(within))}: "
+                    f"it is {unit.active}",
+                    meaning="It goes on stopping there; systemd ends it when its own time is over.",
+                    hint=f"See: winhost serve status {served.host}",
+                    host=served.host,
+                )
+            time.sleep(_STOP_PAUSE_S)
+        served.watch(ProgressEvent(served.host, "done", f"{source}: stopped"))
+    return ChangedUnit(source, name, "stopped", round(time.monotonic() - began, 1), enabled)
+
+
+def _is_stopped(unit: UnitState) -> bool:
+    return not unit.there or (unit.active in ("inactive", "failed") and unit.sub != "auto-restart")
+
+
+# ---- yield
+
 _MODES = {"now": "on", "auto": "by whoever has a key for it", "never": "off"}
 _STATES = {
     "yielded": "the GPUs are free",
@@ -319,28 +314,33 @@ class Yielding:
     state: str
 
 
-def yields(host: str, mode: str | None, within: float, fleet_file: Path | None, output: Output) -> int:
-    with watching(stops=_YIELD_STAYS) as watch, serving_target(host, fleet_file, watch) as served:
+def yields(at: TargetOptions, mode: str | None, within: float) -> int:
+    with reached(at, stops="Ctrl-C stops watching; what was asked for stays.") as served:
+        host = served.host
         if not served.deployed.gateway.yields:
-            raise _never_asked(served.host)
-        with watch.at(served.host, "asking the gateway"):
+            raise UsageError(
+                "NoYield",
+                what=f"{host}: its gateway is not set up to yield GPUs",
+                meaning="Its workload has no availability.yield_to, so nothing takes its models off their GPUs.",
+                hint="Add availability.yield_to to the workload and plan again: "
+                f"winhost plan {host} --workload WORKLOAD",
+                host=host,
+            )
+        with served.at("asking the gateway"):
             found = served.session.yields(served.gateway, mode)
         if mode == "now":
-            found = _left(served, watch, within)
+            found = _left(served, within)
     state = found.code if found.code in _STATES else "not-ready"
-    now = Yielding(served.host, found.mode, state if found.code else "serving")
-    show_results("yield", output.shape, [(now.host, now)], _show_yield)
+    now = Yielding(host, found.mode, state if found.code else "serving")
+    said = f"{host}: yield is {_MODES[now.mode]}: {_STATES[now.state]}"
+    show_results("yield", at.output.shape, [(host, now)], lambda _: say(said, hang=2))
     return 0
 
 
-def _show_yield(now: Yielding) -> None:
-    say(f"{now.host}: yield is {_MODES[now.mode]}: {_STATES[now.state]}", hang=2)
-
-
-def _left(served: ServingTarget, watch: Watch, within: float) -> YieldState:
-    """When all models have. Raises WinhostError: NotYielded."""
+def _left(served: WatchedTarget, within: float) -> YieldState:
+    """Wait until all models have left their GPUs. Raises WinhostError: NotYielded."""
     until = time.monotonic() + within
-    with watch.at(served.host, "waiting until models have left their GPUs"):
+    with served.at("waiting until models have left their GPUs"):
         while (found := served.session.yields(served.gateway)).code != "yielded":
             if time.monotonic() >= until:
                 raise WinhostError(
@@ -352,13 +352,3 @@ def _left(served: ServingTarget, watch: Watch, within: float) -> YieldState:
                 )
             time.sleep(_PAUSE_S)
     return found
-
-
-def _never_asked(host: str) -> UsageError:
-    return UsageError(
-        "NoYield",
-        what=f"{host}: its gateway is not set up to yield GPUs",
-        meaning="Its workload has no availability.yield_to, so nothing takes its models off their GPUs.",
-        hint=f"Add availability.yield_to to the workload and plan again: winhost plan {host} --workload WORKLOAD",
-        host=host,
-    )

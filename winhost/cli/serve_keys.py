@@ -13,15 +13,14 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.options import KeyRules
+from winhost.cli.options import KeyRules, TargetOptions
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.running import begin
-from winhost.cli.serving_target import ServingTarget, no_such_model, serving_target
+from winhost.cli.serving_target import WatchedTarget, no_such_model, reached
 from winhost.cli.shells import command_line
 from winhost.cli.stack_parts import show_new_key
 from winhost.cli.tables import table
-from winhost.cli.watch import Watch, watching
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.gateway.api_keys import LONGEST, SHORTEST
@@ -51,7 +50,7 @@ class KeysOfHost:
 
 
 def key_change(rules: KeyRules) -> dict[str, Json]:
-    """The change in the form that the program there takes. Raises BadParameter, UsageError."""
+    """Bring the change into the form that the program on the target takes. Raises BadParameter, UsageError."""
     found: dict[str, Json] = {}
     if rules.models and rules.all_models:
         raise click.UsageError("--model and --all-models contradict each other: choose one")
@@ -68,65 +67,56 @@ def key_change(rules: KeyRules) -> dict[str, Json]:
     return found
 
 
+_LONGEST_S = 36_500 * 86_400
+
+
 def parse_expiry(text: str) -> dict[str, Json]:
-    """`never`, so long from now (`30d`, `12h`), or a time, which is in UTC unless it says otherwise; a date begins at
+    """Parse `never`, a time from now (`30d`, `12h`), or a date and time, in UTC unless it says otherwise. A date means
     its midnight. Raises BadParameter.
     """
     if text == "never":
         return {"expires": None}
-    if re.fullmatch(r"[0-9dhms]+", text):  # the clock of the host counts, whatever it is here
-        try:
-            seconds = parse_age(text)
-        except ValueError as wrong:
-            raise _wrong_expiry(text, str(wrong)) from None
-        if not 1 <= seconds <= _LONGEST_S:
-            raise _wrong_expiry(text, "from 1s to 36500d is expected")
-        return {"expires_in": seconds}
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise _wrong_expiry(text, "write 30d, 12h, 2027-01-31, 2027-01-31T12:00Z or never") from None
-    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
-    now = datetime.now(UTC)
-    if at <= now:
-        raise _wrong_expiry(text, f"that is over: it is {now:%Y-%m-%dT%H:%M:%SZ} now; to end a key, revoke it")
+        if re.fullmatch(r"[0-9dhms]+", text):  # the clock of the host counts, whatever it is here
+            seconds = parse_age(text)
+            if not 1 <= seconds <= _LONGEST_S:
+                raise ValueError("from 1s to 36500d is expected")
+            return {"expires_in": seconds}
+        at, now = _moment(text), datetime.now(UTC)
+        if at <= now:
+            raise ValueError(f"that is over: it is {now:%Y-%m-%dT%H:%M:%SZ} now; to end a key, revoke it")
+    except ValueError as wrong:
+        raise click.BadParameter(f"{text!r:.80}: {wrong}", param_hint="'--expires'") from None
     return {"expires": int(at.timestamp())}
 
 
-_LONGEST_S = 36_500 * 86_400
-
-
-def _wrong_expiry(text: str, why: str) -> click.BadParameter:
-    return click.BadParameter(f"{text!r:.80}: {why}", param_hint="'--expires'")
+def _moment(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("write 30d, 12h, 2027-01-31, 2027-01-31T12:00Z or never") from None
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 # ---- the commands
 
 
-def list_(target: str, fleet_file: Path | None, output: Output) -> int:
-    with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
+def list_(at: TargetOptions) -> int:
+    with reached(at, reads=True) as served:
         found = served.session.keys()
-    _show(output, _of_host(served.host, found), show_keys)
+    _answer(at, served.host, found, show_keys)
     return 0
 
 
-def add(
-    target: str,
-    name: str,
-    key: str | None,
-    save: Path | None,
-    metrics: bool,
-    rules: KeyRules,
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
+def add(at: TargetOptions, name: str, key: str | None, save: Path | None, metrics: bool, rules: KeyRules) -> int:
     change = {**_named("add", name), "metrics": metrics, **key_change(rules)}
     if metrics and (change.keys() & {"limits", "default"}):
         raise click.UsageError("limits are for keys of models, and --metrics makes one that reads metrics alone")
-    secret, made = _key(key, save, output)
+    secret, made = _key(key, save, at.output)
     change["sha256"] = sha256(secret.reveal().encode()).hexdigest()
-    with watching(stops=_STOPS) as watch, serving_target(target, fleet_file, watch) as served:
+    with reached(at, stops=_STOPS) as served:
         saved = _saved(save, secret) if save else None
+        has_it = f"{visible(str(saved))} has it"
         try:
             found = served.session.keys(change)
             _refuse(served.host, name, found)
@@ -134,41 +124,39 @@ def add(
             if saved and isinstance(error, UsageError):  # it was refused: nobody has this key
                 saved.unlink()
             elif saved:
-                watch.say(_perhaps(served.host, name, f"{visible(str(saved))} has it"))
+                served.watch.say(_perhaps(served.host, name, has_it))
             raise
         except KeyboardInterrupt:
-            watch.say(_perhaps(served.host, name, f"{visible(str(saved))} has it" if saved else "nobody has seen it"))
+            served.watch.say(_perhaps(served.host, name, has_it if saved else "nobody has seen it"))
             raise click.exceptions.Abort from None
-        with watch.paused():
+        with served.watch.paused():
             if made and not saved:
                 show_new_key(f"API key {name} of {served.host}", secret)
-        found = _until_read(served, watch, found)
-    _show(output, _of_host(served.host, found, name, saved), _show_changed("added"))
+        found = _until_read(served, found)
+    _answer(at, served.host, found, _show_changed("added"), name, saved)
     return 0
 
 
-def limit(target: str, name: str, rules: KeyRules, fleet_file: Path | None, output: Output) -> int:
+def limit(at: TargetOptions, name: str, rules: KeyRules) -> int:
     if not (asked := key_change(rules)):
         raise click.UsageError("say what is to change: --expires, --model, --all-models or a limit")
-    return _changed("limit", target, name, asked, fleet_file, output)
+    return _changed("limit", at, name, asked)
 
 
-def revoke(target: str, name: str, yes: bool, fleet_file: Path | None, output: Output) -> int:
+def revoke(at: TargetOptions, name: str, yes: bool) -> int:
     _named("revoke", name)
-    begin(f"Revoke {name} on {visible(target)}? Its open requests are broken off, and it never counts again.", yes)
-    return _changed("revoke", target, name, {}, fleet_file, output)
+    begin(f"Revoke {name} on {visible(at.target)}? Its open requests are broken off, and it never counts again.", yes)
+    return _changed("revoke", at, name, {})
 
 
-def _changed(
-    verb: str, target: str, name: str, asked: Mapping[str, Json], fleet_file: Path | None, output: Output
-) -> int:
+def _changed(verb: str, at: TargetOptions, name: str, asked: Mapping[str, Json]) -> int:
     change = {**_named(verb, name), **asked}
-    with watching(stops=_STOPS) as watch, serving_target(target, fleet_file, watch) as served:
-        with watch.at(served.host, f"{verb} {name}"):
+    with reached(at, stops=_STOPS) as served:
+        with served.at(f"{verb} {name}"):
             found = served.session.keys(change)
         _refuse(served.host, name, found)
-        found = _until_read(served, watch, found)
-    _show(output, _of_host(served.host, found, name), _show_changed({"limit": "limited", "revoke": "revoked"}[verb]))
+        found = _until_read(served, found)
+    _answer(at, served.host, found, _show_changed({"limit": "limited", "revoke": "revoked"}[verb]), name)
     return 0
 
 
@@ -184,7 +172,7 @@ def _named(verb: str, name: str) -> dict[str, Json]:
 
 
 def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secret, bool]:
-    """The key, and whether it was made now. Raises UsageError, BadParameter."""
+    """Resolve the key, or make one. The second value says whether it was made. Raises UsageError, BadParameter."""
     if reference is None:
         if save is None and (output.shape != "table" or not sys.stderr.isatty()):
             raise click.UsageError(
@@ -205,7 +193,7 @@ def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secr
 
 
 def _saved(file: Path, key: Secret) -> Path:
-    """A new file, for its owner alone. Raises BadParameter."""
+    """Write a key to a new file that its owner alone may read. Raises BadParameter."""
     try:
         number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -232,7 +220,7 @@ def _perhaps(host: str, name: str, where: str) -> str:
 def _refuse(host: str, name: str, found: ServedKeys) -> None:
     """Raises UsageError: KeyExists, NoSuchKey, KeyRevoked, NoSuchModel."""
     outcome, _, what = found.outcome.partition(" ")
-    if outcome in ("exists", "planned", "same-key"):
+    if outcome in _TAKEN:
         says, hint = _TAKEN[outcome]
         raise UsageError(
             "KeyExists", what=f"{host}: {says.format(name)}", hint=hint.format(host=host, name=name), host=host
@@ -246,12 +234,14 @@ def _refuse(host: str, name: str, found: ServedKeys) -> None:
         raise UsageError("KeyRevoked", what=f"{host}: {name} was revoked", hint=hint, host=host)
     if outcome == "model":
         raise no_such_model(host, what, found.models)
-    if outcome == "metrics":
-        raise click.UsageError(f"limits are for keys of models, and {name} reads metrics alone")
-    if outcome == "yields":
-        raise click.UsageError(f"limits and models are for keys of models, and {name} asks for the GPUs alone")
+    if outcome in _UNLIMITED:
+        raise click.UsageError(_UNLIMITED[outcome].format(name))
 
 
+_UNLIMITED = {
+    "metrics": "limits are for keys of models, and {} reads metrics alone",
+    "yields": "limits and models are for keys of models, and {} asks for the GPUs alone",
+}
 _TAKEN = {
     "exists": (
         "there is an API key '{}' already",
@@ -269,12 +259,12 @@ _TAKEN = {
 }
 
 
-def _until_read(served: ServingTarget, watch: Watch, found: ServedKeys) -> ServedKeys:
-    """The keys as they are once the gateway has read them, or will not so soon."""
+def _until_read(served: WatchedTarget, found: ServedKeys) -> ServedKeys:
+    """Wait a while until the gateway has read the keys, unless it cannot."""
     unit = served.deployed.gateway.unit
     until = time.monotonic() + _READ_WITHIN_S
     try:
-        with watch.at(served.host, "until the gateway has read it"):
+        with served.at("until the gateway has read it"):
             while not (found.in_force or found.problem) and time.monotonic() < until:
                 if served.unit(unit).active != "active":
                     break
@@ -285,58 +275,36 @@ def _until_read(served: ServingTarget, watch: Watch, found: ServedKeys) -> Serve
     return found
 
 
-def _of_host(host: str, found: ServedKeys, changed: str | None = None, saved: Path | None = None) -> KeysOfHost:
-    file = None if saved is None else str(saved)
-    return KeysOfHost(host, changed, file, found.in_force, found.problem, found.keys)
-
-
-def _show(output: Output, found: KeysOfHost, human: Callable[[KeysOfHost], None]) -> None:
-    if output.shape == "name":
+def _answer(
+    at: TargetOptions,
+    host: str,
+    found: ServedKeys,
+    human: Callable[[KeysOfHost], None],
+    changed: str | None = None,
+    saved: Path | None = None,
+) -> None:
+    if at.output.shape == "name":
         for each in found.keys:
             click.echo(visible(each.name))
         return
-    show_results("serving-keys", output.shape, [(found.host, found)], human)
+    keys = KeysOfHost(host, changed, None if saved is None else str(saved), found.in_force, found.problem, found.keys)
+    show_results("serving-keys", at.output.shape, [(host, keys)], human)
 
 
 def show_keys(found: KeysOfHost) -> None:
-    table(_COLUMNS, map(_row, found.keys))
+    uses = ("requests", "refused", "tokens in", "tokens out", "last used")
+    table(("key", "from", "state", "for", "limits", "expires", *uses), map(_row, found.keys))
     _show_state(found)
-
-
-_COLUMNS = (
-    "key",
-    "from",
-    "state",
-    "for",
-    "limits",
-    "expires",
-    "requests",
-    "refused",
-    "tokens in",
-    "tokens out",
-    "last used",
-)
 
 
 def _row(each: ServedKey) -> Sequence[object]:
     used = each.used
-    counts = (
-        ("", "", "", "", "")
-        if used is None
-        else (
-            *(f"{count:,}" for count in (used.requests, used.refused, used.tokens_in, used.tokens_out)),
-            used.last or "",
-        )
-    )
-    return (
-        each.name,
-        "plan" if each.planned else "added",
-        each.state,
-        _use(each),
-        _limits(each),
-        each.expires or "never",
-        *counts,
-    )
+    counts: Sequence[object] = ("",) * 5
+    if used is not None:
+        numbers = (used.requests, used.refused, used.tokens_in, used.tokens_out)
+        counts = (*(f"{count:,}" for count in numbers), used.last or "")
+    origin, ends = "plan" if each.planned else "added", each.expires or "never"
+    return (each.name, origin, each.state, _use(each), _limits(each), ends, *counts)
 
 
 def _use(each: ServedKey) -> str:
@@ -355,9 +323,8 @@ def _limits(each: ServedKey) -> str:
 def _show_changed(done: str) -> Callable[[KeysOfHost], None]:
     def show(found: KeysOfHost) -> None:
         each = next(each for each in found.keys if each.name == found.changed)
-        rules = (
-            "" if done == "revoked" else f": {_use(each)}, limits: {_limits(each)}, expires: {each.expires or 'never'}"
-        )
+        rules = f": {_use(each)}, limits: {_limits(each)}, expires: {each.expires or 'never'}"
+        rules = "" if done == "revoked" else rules
         say(f"{found.host}: {each.name} {done}{rules}", fg="green", hang=2)
         if found.saved:
             say(f"Its key is in {found.saved}. To see it:")

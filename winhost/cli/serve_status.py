@@ -3,16 +3,14 @@
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.options import TargetOptions
 from winhost.cli.output import say
-from winhost.cli.outputs import Output
-from winhost.cli.serving_target import ServingTarget, secret_key, serving_target
+from winhost.cli.serving_target import ServingTarget, reached, secret_key
 from winhost.cli.tables import table
-from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.verified import BOOT, SinceVerified, since_verified
 from winhost.model.durations import render_age
@@ -24,24 +22,17 @@ from winhost.serving.serving_status import YIELDS, GatewayStatus, ModelStatus, S
 from winhost.symptoms.scan import plain
 
 
-def status(target: str, metrics_key: str | None, fleet_file: Path | None, output: Output) -> int:
+def status(at: TargetOptions, metrics_key: str | None) -> int:
     secret = secret_key(metrics_key, "--metrics-key")
-    with (
-        watching(reads=True) as watch,
-        serving_target(target, fleet_file, watch) as served,
-        watch.at(served.host, "asking engines and gateway"),
-    ):
+    with reached(at, reads=True) as served, served.at("asking engines and gateway"):
         found = served.status(secret, ready=True)
-
-    def results() -> Iterator[tuple[str, ServingStatus | WinhostError]]:
-        yield found.host, found
 
     def show(found: ServingStatus) -> None:
         show_status(found)
         if since := since_text(since_verified(found.host, found.versions)):
             say(since[0].upper() + since[1:], hang=2)
 
-    show_results("serving", output.shape, results(), show)
+    show_results("serving", at.output.shape, [(found.host, found)], show)
     return int(Exit.SUCCESS if found.serves else Exit.DRIFT)
 
 
@@ -73,7 +64,7 @@ def boot_test_text(found: BootTest) -> str:
 
 
 def since_text(since: SinceVerified | None) -> str:
-    """Say what is another version than when the endpoint was last found to answer; empty where nothing is."""
+    """Name the versions that have changed since the endpoint was last found to answer; empty where none has."""
     if since is None or not (since.changed or since.unknown):
         return ""
     parts = [", ".join(f"{each.what} {each.verified} → {each.now}" for each in since.changed if each.what != BOOT)]
@@ -121,7 +112,7 @@ def _turn(each: ModelStatus) -> tuple[object, ...]:
 
 
 def _same(found: str, planned: str) -> bool:
-    """Local parts of a version, such as +cpu, do not count."""
+    """Compare versions without their local parts, such as +cpu."""
     return found.partition("+")[0] == planned.lstrip("v").partition("+")[0]
 
 
@@ -158,18 +149,13 @@ class ServingLine:
     text: str
 
 
-def logs(
-    target: str,
-    models: tuple[str, ...],
-    gateway: bool,
-    follow: bool,
-    lines: int,
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
+def logs(at: TargetOptions, models: tuple[str, ...], gateway: bool, follow: bool, lines: int) -> int:
     codes = [0]
-    with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
-        sources = _sources(served, models, gateway)
+    with reached(at, reads=True) as served:
+        engines = served.chosen(models) if models or not gateway else ()
+        sources = {each.unit: each.model for each in engines}
+        if gateway or not models:
+            sources[served.deployed.gateway.unit] = "gateway"
 
         def results() -> Iterator[tuple[str, ServingLine | WinhostError]]:
             try:
@@ -181,16 +167,13 @@ def logs(
                 codes.append(_STOPPED)
 
         width = max(map(len, sources.values()))
-        with watch.paused():
-            show_results("serving-log", output.shape, results(), lambda line: _show_line(line, width))
+
+        def show(line: ServingLine) -> None:
+            click.echo(f"{line.time[:19]} {line.source:{width}} {visible(line.text)}")
+
+        with served.watch.paused():
+            show_results("serving-log", at.output.shape, results(), show)
     return max(codes)
-
-
-def _sources(served: ServingTarget, models: Sequence[str], gateway: bool) -> dict[str, str]:
-    """The titles of units: of all, or of those that were named."""
-    engines = served.chosen(models) if models or not gateway else ()
-    found = {each.unit: each.model for each in engines}
-    return found if models and not gateway else {**found, served.deployed.gateway.unit: "gateway"}
 
 
 def _lines(served: ServingTarget, units: Sequence[str], lines: int, follow: bool) -> Iterator[UnitLine]:
@@ -203,7 +186,3 @@ def _lines(served: ServingTarget, units: Sequence[str], lines: int, follow: bool
                 return
             time.sleep(_PAUSE_S)
         page = served.session.log(units, lines=lines, cursor=cursor)
-
-
-def _show_line(line: ServingLine, width: int) -> None:
-    click.echo(f"{line.time[:19]} {line.source:{width}} {visible(line.text)}")

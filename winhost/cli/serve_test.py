@@ -1,28 +1,25 @@
 """winhost serve test: ask the gateway of a target what a client would, and what a client should not."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.options import TargetOptions
 from winhost.cli.output import say
-from winhost.cli.outputs import Output
-from winhost.cli.serving_target import ServingTarget, secret_key, serving_target
+from winhost.cli.serving_target import WatchedTarget, reached, secret_key
 from winhost.cli.tables import table
-from winhost.cli.watch import Watch, watching
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key
 from winhost.engine.verified import keep_verified
-from winhost.model.errors import Exit, WinhostError, visible
+from winhost.model.errors import Exit, visible
 from winhost.model.masking import masked
-from winhost.model.served import TimedAnswer, Version
+from winhost.model.served import TimedAnswer
 from winhost.serving.deployed import DeployedEngine
 from winhost.serving.engine_start import LINES_OF_A_START, start_failure
 
-_COMPLETIONS = "/v1/completions"
 _NO_MODEL = "winhost/no-such-model"
 _TOKENS, _STREAMED = 16, 64
 _SHOWN = 200
@@ -30,9 +27,9 @@ _SHOWN = 200
 
 @dataclass(frozen=True)
 class TestedRequest:
-    """check: completion, stream, too-long, wrong-model, no-key or private; model: whose, None of those of the gateway;
-    status: that came, and expected; first_token, seconds: in seconds; tokens: of the answer; per_second: tokens after
-    the first one.
+    """check: completion, stream, too-long, wrong-model, no-key or private; model: None for requests that are about the
+    gateway; status: that came, and expected; first_token, seconds: in seconds; tokens: of the answer; per_second:
+    tokens after the first one.
     """
 
     check: str
@@ -46,6 +43,10 @@ class TestedRequest:
     per_second: float | None
     why: str | None
 
+    @property
+    def title(self) -> str:
+        return f"{self.check} of {self.model}" if self.model else self.check
+
 
 @dataclass(frozen=True)
 class TestedServing:
@@ -58,33 +59,46 @@ class TestedServing:
     skipped: tuple[str, ...]
 
 
-def test(target: str, key: str | None, models: tuple[str, ...], fleet_file: Path | None, output: Output) -> int:
-    secret = secret_key(key) or _own_key(target)
-    with watching(reads=True) as watch, serving_target(target, fleet_file, watch) as served:
-        found = _tested(served, watch, secret, models)
-    results: list[tuple[str, TestedServing | WinhostError]] = [(found.host, found)]
-    show_results("serving-test", output.shape, results, _show)
+def test(at: TargetOptions, key: str | None, models: tuple[str, ...]) -> int:
+    found = _test(at, key, models)
+    show_results("serving-test", at.output.shape, [(found.host, found)], _show)
     return int(Exit.SUCCESS if found.passed else Exit.FAILURE)
-
-
-def _tested(served: ServingTarget, watch: Watch, key: str, models: tuple[str, ...]) -> TestedServing:
-    """Remembers with which versions all of it passed."""
-    testing = Testing(served, watch, key)
-    found = testing.all(models)
-    if found.passed and not models:
-        keep_verified(found.host, testing.versions)
-    return found
 
 
 def test_again(host: str, key: str | None, fleet_file: Path | None) -> str:
     """Test again, and return the result in a line. Raises click.UsageError, WinhostError as `test` does."""
-    secret = secret_key(key) or _own_key(host)
-    with watching(reads=True) as watch, serving_target(host, fleet_file, watch) as served:
-        found = _tested(served, watch, secret, ())
-    wrong = [
-        f"{each.check} of {each.model}" if each.model else each.check for each in found.requests if not each.passed
-    ]
-    return f"tested again: {'not as it should be: ' + ', '.join(wrong) if wrong else 'passed'}"
+    found = _test(TargetOptions(host, fleet_file), key, ())
+    wrong = ", ".join(each.title for each in found.requests if not each.passed)
+    return f"tested again: {f'not as it should be: {wrong}' if wrong else 'passed'}"
+
+
+def _test(at: TargetOptions, reference: str | None, models: tuple[str, ...]) -> TestedServing:
+    """Ask one request after the other, from the target itself: the gateway may listen on nothing but its own address.
+    Remembers with which versions all of them passed.
+
+    Raises RemoteError where the gateway does not listen, WinhostError: StartFailed.
+    """
+    key = secret_key(reference) or _own_key(at.target)
+    with reached(at, reads=True) as served:
+        chosen = served.chosen(models)
+        with served.at("asking engines"):
+            status = served.status()
+        lengths = {each.model: each.length for each in status.models}
+        engines = [each for each in chosen if not each.stands_by]
+        skipped = [f"{each.model}: it takes over for {each.stands_by}" for each in chosen if each.stands_by]
+        skipped += [
+            f"too-long: the engine of {each.model} does not say how long a prompt may be"
+            for each in engines
+            if lengths[each.model] is None
+        ]
+        requests = [request for each in engines for request in _of_engine(each, lengths[each.model])]
+        requests += _of_gateway(engines[0].model if engines else _NO_MODEL)
+        asked = tuple(_asked(served, key, each) for each in requests)
+        passed = bool(engines) and all(each.passed for each in asked)
+        found = TestedServing(served.host, status.gateway.url, passed, asked, tuple(skipped))
+    if passed and not models:
+        keep_verified(found.host, status.versions)
+    return found
 
 
 def _own_key(target: str) -> str:
@@ -92,90 +106,6 @@ def _own_key(target: str) -> str:
     if found is None:
         raise click.UsageError(f"winhost made no key for {visible(target)}: name yours, as --api-key env:API_KEY")
     return found.key.resolve().reveal()
-
-
-class Testing:
-    """Requests one after the other, from the target itself: the gateway may listen on nothing but its own address."""
-
-    def __init__(self, served: ServingTarget, watch: Watch, key: str) -> None:
-        self._served, self._watch, self._key = served, watch, key
-        self._skipped: list[str] = []
-        self.versions: tuple[Version, ...] = ()
-
-    def all(self, models: tuple[str, ...]) -> TestedServing:
-        """Raises RemoteError where the gateway does not listen, WinhostError: StartFailed."""
-        chosen = self._served.chosen(models)
-        with self._watch.at(self._served.host, "asking engines"):
-            status = self._served.status()
-        self.versions = status.versions
-        lengths = {each.model: each.length for each in status.models}
-        self._skipped += [f"{each.model}: it takes over for {each.stands_by}" for each in chosen if each.stands_by]
-        chosen = tuple(each for each in chosen if not each.stands_by)
-        asked = [each for engine in chosen for each in self._of_model(engine, lengths[engine.model])]
-        asked += self._of_gateway(chosen[0].model if chosen else _NO_MODEL)
-        passed = bool(chosen) and all(each.passed for each in asked)
-        return TestedServing(self._served.host, status.gateway.url, passed, tuple(asked), tuple(self._skipped))
-
-    def _of_model(self, engine: DeployedEngine, length: int | None) -> Iterator[TestedRequest]:
-        model = engine.model
-        ask = partial(self._asked, model, engine=engine)
-        plain: dict[str, Json] = {"model": model, "prompt": "One two three", "temperature": 0}
-        yield ask("completion", 200, {**plain, "max_tokens": _TOKENS}, _has_text)
-        # ignore_eos: a model that ends at once would leave nothing to measure.
-        more: dict[str, Json] = {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
-        yield ask("stream", 200, {**plain, **more, "max_tokens": _STREAMED}, _is_whole)
-        if length is None:
-            self._skipped.append(f"too-long: the engine of {model} does not say how long a prompt may be")
-        else:
-            yield ask("too-long", 400, {"model": model, "prompt": [1] * (length + 1), "max_tokens": 1})
-
-    def _of_gateway(self, model: str) -> Iterator[TestedRequest]:
-        body: dict[str, Json] = {"model": _NO_MODEL, "prompt": "One", "max_tokens": 1}
-        yield self._asked(None, "wrong-model", 404, body)
-        yield self._asked(None, "no-key", 401, {**body, "model": model}, key=None)
-        yield self._asked(None, "private", 404, {**body, "model": model}, path="/collective_rpc")
-
-    def _asked(
-        self,
-        model: str | None,
-        check: str,
-        expected: int,
-        body: Json,
-        holds: "Callable[[TimedAnswer], str | None] | None" = None,
-        path: str = _COMPLETIONS,
-        key: str | None = "",
-        engine: DeployedEngine | None = None,
-    ) -> TestedRequest:
-        """holds: why an answer with the right status is wrong, or None; key: the usual one unless it says otherwise."""
-        with self._watch.at(self._served.host, f"{model or 'gateway'}: {check}"):
-            given = self._key if key == "" else key
-            watched: dict[str, Json] | None = {"unit": engine.unit, "turns": engine.turns} if engine else None
-            answer = self._served.session.test(self._served.gateway, path, body, given, watched)
-        if engine and answer.failed:
-            raise self._failed(engine, answer.failed)
-        wrong = answer.why if answer.status != expected else holds(answer) if holds else None
-        passed = answer.status == expected and wrong is None
-        if answer.status != expected and not wrong:
-            wrong = answer.text[:_SHOWN]
-        why = masked(wrong.replace(self._key, "***"))[:_SHOWN] if wrong else None
-        return TestedRequest(
-            check,
-            model,
-            passed,
-            answer.status,
-            expected,
-            answer.seconds,
-            answer.first,
-            answer.tokens,
-            _rate(answer),
-            why,
-        )
-
-    def _failed(self, engine: DeployedEngine, starts: Sequence[str]) -> WinhostError:
-        """starts: those that failed, by invocation."""
-        lines = self._served.session.start_log(engine.unit, starts[-1], LINES_OF_A_START)
-        what = f"its engine failed{' again and again' if len(starts) > 1 else ''}, and a request waited for it"
-        return start_failure(self._served.host, engine.model, self._served.unit(engine.unit), lines, what)
 
 
 def _has_text(answer: TimedAnswer) -> str | None:
@@ -186,6 +116,57 @@ def _is_whole(answer: TimedAnswer) -> str | None:
     if answer.why:
         return answer.why
     return None if answer.whole and answer.tokens else "the stream did not come to its end"
+
+
+@dataclass(frozen=True)
+class _Request:
+    """expected: the status; engine: of the model that is asked, None where the gateway alone answers; fault: says why
+    an answer with that status is wrong, or None; keyed: it is sent with the API key.
+    """
+
+    check: str
+    expected: int
+    body: Mapping[str, Json]
+    engine: DeployedEngine | None = None
+    fault: Callable[[TimedAnswer], str | None] = lambda _: None
+    path: str = "/v1/completions"
+    keyed: bool = True
+
+
+def _of_engine(engine: DeployedEngine, length: int | None) -> Iterator[_Request]:
+    plain: dict[str, Json] = {"model": engine.model, "prompt": "One two three", "temperature": 0}
+    yield _Request("completion", 200, {**plain, "max_tokens": _TOKENS}, engine, _has_text)
+    # ignore_eos: a model that ends at once would leave nothing to measure.
+    more: dict[str, Json] = {"stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
+    yield _Request("stream", 200, {**plain, **more, "max_tokens": _STREAMED}, engine, _is_whole)
+    if length is not None:
+        yield _Request("too-long", 400, {"model": engine.model, "prompt": [1] * (length + 1), "max_tokens": 1}, engine)
+
+
+def _of_gateway(model: str) -> Iterator[_Request]:
+    body: dict[str, Json] = {"model": _NO_MODEL, "prompt": "One", "max_tokens": 1}
+    yield _Request("wrong-model", 404, body)
+    yield _Request("no-key", 401, {**body, "model": model}, keyed=False)
+    yield _Request("private", 404, {**body, "model": model}, path="/collective_rpc")
+
+
+def _asked(served: WatchedTarget, key: str, request: _Request) -> TestedRequest:
+    engine, expected = request.engine, request.expected
+    model = engine.model if engine else None
+    with served.at(f"{model or 'gateway'}: {request.check}"):
+        watched: dict[str, Json] | None = {"unit": engine.unit, "turns": engine.turns} if engine else None
+        given = key if request.keyed else None
+        answer = served.session.test(served.gateway, request.path, dict(request.body), given, watched)
+    if engine and answer.failed:
+        lines = served.session.start_log(engine.unit, answer.failed[-1], LINES_OF_A_START)
+        again = " again and again" if len(answer.failed) > 1 else ""
+        what = f"its engine failed{again}, and a request waited for it"
+        raise start_failure(served.host, engine.model, served.unit(engine.unit), lines, what)
+    wrong = request.fault(answer) if answer.status == expected else answer.why or answer.text[:_SHOWN]
+    passed = answer.status == expected and wrong is None
+    why = masked(wrong.replace(key, "***"))[:_SHOWN] if wrong else None
+    times = answer.seconds, answer.first, answer.tokens, _rate(answer)
+    return TestedRequest(request.check, model, passed, answer.status, expected, *times, why)
 
 
 def _rate(answer: TimedAnswer) -> float | None:
@@ -201,13 +182,13 @@ def _show(found: TestedServing) -> None:
     table(("", "request", "model", "status", "first token", "tokens/s", "seconds"), map(_row, found.requests))
     for each in found.requests:
         if not each.passed:
-            what = f"{each.check} of {each.model}" if each.model else each.check
-            say(f"{what}: {each.expected} was expected, {each.status or 'no answer'} came. {each.why or ''}", hang=2)
+            came = each.status or "no answer"
+            say(f"{each.title}: {each.expected} was expected, {came} came. {each.why or ''}", hang=2)
     for skipped in found.skipped:
         say(f"Skipped: {skipped}", hang=2)
 
 
-def _row(each: TestedRequest) -> tuple[object, ...]:
+def _row(each: TestedRequest) -> Sequence[object]:
     first = "" if each.first_token is None else f"{each.first_token * 1000:.0f} ms"
     mark = "✓" if each.passed else "✗"
     status = each.status or "none"

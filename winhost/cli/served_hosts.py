@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 
 from winhost.cli import named_hosts
@@ -31,22 +32,6 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class ServedHost:
-    """since: when its run ended; url: where this computer reaches the endpoint without a tunnel, None where it needs
-    one; key: the reference that the plan had for a key, None where it had none.
-    """
-
-    host: str
-    run: str
-    since: str
-    models: tuple[str, ...]
-    listen: str
-    tls: bool
-    url: str | None
-    key: str | None
-
-
-@dataclass(frozen=True)
 class ServingRun:
     """A run that left an endpoint, with all that its journal has of it. host: as the fleet has it, None where it does
     not.
@@ -57,14 +42,29 @@ class ServingRun:
     host: AnyHost | None
 
     @property
-    def told(self) -> ServedHost:
-        gateway, record, address = self.deployed.gateway, self.record, self.address
-        url = gateway.url(address) if address else None
-        models = tuple(each.model for each in self.deployed.published)
-        asks_with = record.plan.request.asks_with
-        return ServedHost(record.host, record.run, record.last, models, gateway.listen, gateway.tls, url, asks_with)
+    def run(self) -> str:
+        return self.record.run
 
     @property
+    def since(self) -> str:
+        """The time at which the run ended."""
+        return self.record.last
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(each.model for each in self.deployed.published)
+
+    @property
+    def key(self) -> str | None:
+        """The reference of the plan to an API key, if it had one."""
+        return self.record.plan.request.asks_with
+
+    @cached_property
+    def url(self) -> str | None:
+        """The URL at which this computer reaches the endpoint without a tunnel; None where it needs one."""
+        return self.deployed.gateway.url(self.address) if self.address else None
+
+    @cached_property
     def address(self) -> str | None:
         """The address of the endpoint for this computer, as far as it is known without logging on: a distro or a guest
         with an address of its own is asked for it elsewhere.
@@ -95,8 +95,9 @@ def is_this_linux(host: AnyHost | None) -> bool:
     """Tell whether a host's loopback is ours. Another port than 22 may be forwarded to another machine, and .wslconfig
     decides about that of a WSL distro.
     """
-    ours = isinstance(host, LinuxHost) and host.jump is None and host.address.lower() in LOOPBACK
-    return ours and isinstance(host, LinuxHost) and host.login.port == _SSH
+    if not isinstance(host, LinuxHost) or host.jump is not None:
+        return False
+    return host.address.lower() in LOOPBACK and host.login.port == _SSH
 
 
 def _way(host: AnyHost | None) -> SshWay | None:
@@ -107,7 +108,7 @@ def _way(host: AnyHost | None) -> SshWay | None:
 
 
 def known_fleet(fleet_file: Path | None) -> Fleet | None:
-    """None where there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
+    """Return None where there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
     try:
         return load_fleet(find_fleet(fleet_file))
     except UsageError as error:
@@ -154,7 +155,7 @@ def read_journals(store: Store, fleet: Fleet | None) -> Journals:
 
 
 def _left(record: RunState) -> bool:
-    """Tell by its journal whether the deployment of a run is still there."""
+    """Tell by the journal whether the deployment of a run is still there."""
     if record.outcome in ("applied", "differs"):
         return True
     file = record.touched.get(identity("LinuxFile", {"path": PATH}))
@@ -163,7 +164,7 @@ def _left(record: RunState) -> bool:
 
 
 def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = None) -> Iterator[str]:
-    """The values for a client, and a request for the user's shell. url: as this computer reaches the gateway."""
+    """Yield the values for a client, and a request for the user's shell. url: as this computer reaches the gateway."""
     shell = shell or own_shell()
     reference = SecretRef.parse(key) if key else None
     read = str(reference) if reference else "the one that you named with --api-key; put it into API_KEY"
@@ -176,9 +177,9 @@ def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = Non
     yield "  " + post_with_key(f"{url}/v1/chat/completions", body, shell, reference)
 
 
-def lines_of_served(served: ServedHost) -> Iterator[str]:
-    """The end of `winhost up`: how to talk to what serves now, from this computer."""
-    shell = own_shell()
+def lines_of_served(served: ServingRun) -> Iterator[str]:
+    """Say at the end of `winhost up` how to talk to what serves now, from this computer."""
+    shell, host = own_shell(), served.record.host
     if served.url:
         yield from paste_lines(served.url, served.models[0], served.key, shell)
     else:
@@ -187,10 +188,11 @@ def lines_of_served(served: ServedHost) -> Iterator[str]:
         yield f"API key:  {key or 'the one that you named with --api-key'}"
         if key and (see := line_to_see(key, shell)):
             yield f"  {see}"
-        yield f"The endpoint listens on {served.listen} of {served.host}. A tunnel with its base URL, until Ctrl-C:"
-        yield "  " + command_line(("winhost", "open", served.host), shell)
+        listen = served.deployed.gateway.listen
+        yield f"The endpoint listens on {listen} of {host}. A tunnel with its base URL, until Ctrl-C:"
+        yield "  " + command_line(("winhost", "open", host), shell)
     yield "Or talk to it here:"
-    yield "  " + command_line(("winhost", "chat", served.host, "Say hello"), shell)
+    yield "  " + command_line(("winhost", "chat", host, "Say hello"), shell)
 
 
 _HERE = ("127.0.0.1", "::1")
@@ -198,7 +200,7 @@ _ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = None) -> Iterator[str]:
-    """Lines for people; none where nothing is served."""
+    """Say at the end of a run how to talk to what it serves; yields nothing where it serves nothing."""
     checks, shell = tuple(checks), shell or own_shell()
     deployed = next(filter(None, map(_deployed, checks)), None)
     if deployed is None:
@@ -229,12 +231,12 @@ def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = Non
 
 
 def _of_this_computer(address: str) -> str:
-    """Its name, where the host is this computer itself: other machines need more than `localhost`."""
+    """Replace `localhost` by the name of this computer, which other machines need."""
     return socket.gethostname() if address in ("localhost", *_HERE) else address
 
 
 def _deployed(check: Check) -> Deployed | None:
-    """The deployment in the serving file, by its own form."""
+    """Parse the deployment where a check is about the serving file."""
     if check.resource != "LinuxFile" or check.property != "text" or not check.holds:
         return None
     try:

@@ -1,14 +1,14 @@
 """The Linux that one word names, with what is served there: for the commands of `winhost serve` that reach a target."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 from winhost.cli.errors import secret_reference
 from winhost.cli.live_hosts import serving_wire
 from winhost.cli.named_hosts import hosts_named
-from winhost.cli.watch import Watch
+from winhost.cli.options import TargetOptions
+from winhost.cli.watch import STOPS, Watch, watching
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
@@ -16,7 +16,7 @@ from winhost.engine.serving_session import ServingSession
 from winhost.engine.verified import keep_verified
 from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.fleet import AnyHost
-from winhost.model.served import ServingState, UnitState, Version
+from winhost.model.served import UnitState, Version
 from winhost.resources.registry import titled
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, NotDeployed
 from winhost.serving.serving_status import ServingStatus, serving_status
@@ -29,10 +29,10 @@ class ServingTarget:
     host: str
     session: ServingSession
     deployed: Deployed
-    windows: Sequence[Version] = ()
+    windows: Sequence[Version]
 
     def chosen(self, models: Sequence[str]) -> tuple[DeployedEngine, ...]:
-        """Engines of these models, or all; in their order. Raises UsageError: NoSuchModel."""
+        """Return the engines of these models, or all, in the order of their start. Raises UsageError: NoSuchModel."""
         known = [each.model for each in self.deployed.engines]
         for model in models:
             if model not in known:
@@ -45,17 +45,12 @@ class ServingTarget:
         planned = self.deployed.gateway
         return {"unit": planned.unit, "address": planned.address, "port": planned.port, "tls": planned.tls}
 
-    @property
-    def units(self) -> list[str]:
-        """The units of engines, then that of the gateway."""
-        return [*(each.unit for each in self.deployed.engines), self.deployed.gateway.unit]
-
-    def state(self, key: str | None = None, *, ready: bool = False) -> ServingState:
-        sockets = [each.socket for each in self.deployed.engines]
-        return self.session.state(self.units, sockets, self.gateway, key, ready=ready, gpus=True)
-
     def status(self, key: str | None = None, *, ready: bool = False) -> ServingStatus:
-        found = self.state(key, ready=ready)
+        """key: for the gateway's metrics; ready: ask for a completion of each model, too."""
+        engines = self.deployed.engines
+        units = [*(each.unit for each in engines), self.deployed.gateway.unit]
+        sockets = [each.socket for each in engines]
+        found = self.session.state(units, sockets, self.gateway, key, ready=ready, gpus=True)
         asks = self.deployed.gateway.yields and found.gateway is not None and found.gateway.health == 200
         yields = self.session.yields(self.gateway).code if asks else None
         status = serving_status(self.host, self.deployed, found, yields)
@@ -65,8 +60,17 @@ class ServingTarget:
         return self.session.state([name]).units[0]
 
 
+@dataclass(frozen=True)
+class WatchedTarget(ServingTarget):
+    """A target that a command works on, and what shows its progress."""
+
+    watch: Watch
+
+    def at(self, doing: str) -> AbstractContextManager[None]:
+        return self.watch.at(self.host, doing)
+
+
 def no_such_model(host: str, model: str, known: Sequence[str]) -> UsageError:
-    """The host serves others."""
     return UsageError(
         "NoSuchModel",
         what=f"{host} has no model '{visible(model)}'{did_you_mean(model, known)}",
@@ -76,21 +80,26 @@ def no_such_model(host: str, model: str, known: Sequence[str]) -> UsageError:
 
 
 @contextmanager
-def serving_target(word: str, fleet_file: Path | None, watch: Watch) -> Iterator[ServingTarget]:
-    """Raises UsageError (SeveralTargets, and as `hosts_named`), WinhostError (NothingServed, WrongServingFile)."""
-    hosts = hosts_named([word], fleet_file)
-    if len(hosts) != 1:
-        names = ", ".join(each.name for each in hosts)
-        raise UsageError("SeveralTargets", what=f"{visible(word)} names {len(hosts)} hosts: {names}", hint="Name one.")
-    (host,) = hosts
-    watch.hosts = 1
-    with ExitStack() as stack:
-        with watch.at(host.name, "reading what is served"):
-            try:
-                target = stack.enter_context(served_by(host))
-            except NotAvailable as lacking:
-                raise no_linux(host.name, lacking) from None
-        yield target
+def reached(at: TargetOptions, *, reads: bool = False, stops: str = STOPS) -> Iterator[WatchedTarget]:
+    """Reach the one host that is named, and read what it serves. reads: nothing is changed there; stops: what Ctrl-C
+    does otherwise.
+
+    Raises UsageError (SeveralTargets, and as `hosts_named`), WinhostError (NothingServed, WrongServingFile).
+    """
+    with watching(reads=reads, stops=stops) as watch:
+        hosts = hosts_named([at.target], at.fleet_file)
+        if len(hosts) != 1:
+            what = f"{visible(at.target)} names {len(hosts)} hosts: {', '.join(each.name for each in hosts)}"
+            raise UsageError("SeveralTargets", what=what, hint="Name one.")
+        (host,) = hosts
+        watch.hosts = 1
+        with ExitStack() as stack:
+            with watch.at(host.name, "reading what is served"):
+                try:
+                    target = stack.enter_context(served_by(host))
+                except NotAvailable as lacking:
+                    raise no_linux(host.name, lacking) from None
+            yield WatchedTarget(**vars(target), watch=watch)
 
 
 @contextmanager
@@ -102,8 +111,8 @@ def served_by(host: AnyHost) -> Iterator[ServingTarget]:
 
 
 def remember_versions(host: AnyHost) -> None:
-    """Remember with which versions its endpoint was just found to answer. One that says nothing now, or a state that
-    cannot be written, fails no run that is through.
+    """Remember with which versions its endpoint was just found to answer. A run that is through does not fail where
+    the endpoint says nothing now, or the state cannot be written.
     """
     with suppress(WinhostError, OSError), served_by(host) as served:
         keep_verified(host.name, served.status().versions)
@@ -120,7 +129,7 @@ def nothing_served(host: str, why: str) -> WinhostError:
 
 
 def no_linux(host: str, lacking: NotAvailable) -> WinhostError:
-    """There is none yet, or it does not run."""
+    """The error for a host whose Linux does not exist yet, or does not run."""
     return (
         lacking if lacking.hint else nothing_served(host, f"nothing is served: {titled(lacking.needs)} is not set up")
     )

@@ -11,11 +11,12 @@ from click.core import ParameterSource
 
 from winhost.cli.options import option
 from winhost.core.dataclass import dataclass
+from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What a workload is served by. given: fields that were typed, in that order."""
+    """The options that name what a workload is served by."""
 
     workload: Path | None = option(
         "--workload",
@@ -119,14 +120,14 @@ class StackOptions:
     )
 
     def meant(self) -> "StackOptions | None":
-        """None where no workload is to be served. Raises UsageError for options without one."""
+        """Return None where no workload is to be served. Raises UsageError for options without one."""
         if self.workload is None and (typed := self._typed()):
             option = typed[0].replace("_", "-")
             raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
         return self if self.workload else None
 
     def command(self, but: Collection[str] = ()) -> tuple[str, ...]:
-        """The options as they were typed, for a command that is typed again. but: those that stand there already."""
+        """Repeat the options as they were typed, for another command. but: options that it has already."""
         words: list[str] = []
         for name in self._typed():
             option, value = f"--{name.replace('_', '-')}", getattr(self, name)
@@ -135,7 +136,7 @@ class StackOptions:
         return tuple(words)
 
     def _typed(self) -> list[str]:
-        """Fields that were typed, in that order: not those that the environment says."""
+        """The fields that were typed, in that order, without those from environment variables."""
         context = click.get_current_context()
         known = {each.name for each in fields(self)}
         return [
@@ -148,9 +149,7 @@ class StackOptions:
 
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-# Said twice, here and in winhost.cluster and winhost.images, so that --help need not load it.
-NAMESPACE, KEYS, PLUGIN = "winhost", "gateway-keys", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
-K3S = "v1.36.3+k3s1"
+PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
 
 
 def _name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -161,7 +160,7 @@ def _name(context: click.Context, option: click.Parameter, value: str | None) ->
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What a workload is in a cluster, and how a Linux becomes a node of it."""
+    """The options of a workload in a cluster, and of a Linux that becomes a node of it."""
 
     join: str | None = option(
         "--join",
@@ -236,7 +235,7 @@ class ClusterOptions:
 
     @property
     def said(self) -> list[str]:
-        """Fields whose value is not the default."""
+        """The fields whose value is not the default."""
         plain = ClusterOptions()
         return [each.name for each in fields(self) if getattr(self, each.name) != getattr(plain, each.name)]
 

@@ -5,29 +5,34 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import partial
+from functools import cached_property, partial
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from packaging.version import InvalidVersion, Version
 
-from winhost.cli.errors import Faults
+from winhost.cli.errors import Faults, from_os_error
 from winhost.cli.output import say
 from winhost.cli.shells import line_to_see, own_shell
-from winhost.cli.stack_options import StackOptions
+from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import HUB, NotListed, model_files
+from winhost.hub.wheel_index import PYPI, PythonPlace, locked_packages, wheels_of
 from winhost.images.image_archive import SavedImage, read_saved
 from winhost.images.image_registry import PLATFORM, ImageName, resolve
-from winhost.model.errors import visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
+from winhost.paths.linux_engine import python_of
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
 from winhost.serving.gateway_entries import key_line, metrics_key_line, yield_key_line
+from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK
+from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
 
@@ -38,16 +43,18 @@ if TYPE_CHECKING:
 BY_DIGEST = "Here: --digest sha256:… names it, of linux/amd64"
 IMAGE = "docker.io/vllm/vllm-openai"
 _CONTAINERS = "/srv/winhost-offline/containers"
-_TAG = re.compile(r"v?(\d+\.\d+\.\d+[a-z0-9.]*)")
+_VERSION = r"\d+\.\d+\.\d+[a-z0-9.]*"
+_KEY_LINES = {"api": key_line, "metrics": metrics_key_line, "yield": yield_key_line}
 
 
 @dataclass
 class StackParts:
-    """Each hub and registry is asked once, and each key read once. in_cluster: the workload is rendered for one;
+    """Asks each hub and registry once, and reads each key once. in_cluster: the workload is rendered for one;
     pending: where a new API key lies until the plan is agreed to, None to keep it at once.
     """
 
     words: StackOptions
+    cluster: ClusterOptions = field(default_factory=ClusterOptions)
     in_cluster: bool = False
     pending: Path | None = None
     _asked: dict[str, Any] = field(default_factory=dict)
@@ -58,21 +65,22 @@ class StackParts:
             self._asked[name] = ask()
         return self._asked[name]
 
-    @property
+    # ---- the workload, and the version of vLLM
+
+    @cached_property
     def written(self) -> Workload:
         """The workload of the file. Raises UsageError: FileFaults."""
         file = self.words.workload
         assert file is not None
-        found: Workload = self.once("workload", lambda: load_workload(file, in_cluster=self.in_cluster))
-        return found
+        return load_workload(file, in_cluster=self.in_cluster)
 
-    @property
+    @cached_property
     def workload(self) -> Workload:
         """The workload with the version of vLLM that its image has: stated, or of the tag, or the newest that
         is known.
         """
         found, named, said = self.written, self._named, self._said_version
-        tagged = _TAG.fullmatch(named.tag or "") if named else None
+        tagged = re.fullmatch(f"v?({_VERSION})", named.tag or "") if named else None
         told = {
             "the workload states": found.versions.get("vllm"),
             "--engine-version says": said,
@@ -103,15 +111,24 @@ class StackParts:
 
     @property
     def _locked(self) -> Version | None:
-        """The version that a lock brings, whose own faults are told where it is used."""
-        if self.words.engine_lock is None:
-            return None
+        """The version that a lock brings. `check` tells of a lock that cannot be read."""
+        with suppress(WinhostError):
+            if found := re.search(f"^vllm==({_VERSION})", self._lock or "", re.MULTILINE):
+                return Version(found[1])
+        return None
+
+    @cached_property
+    def _lock(self) -> str | None:
+        """The text of --engine-lock. Raises UsageError."""
+        file = self.words.engine_lock
         try:
-            text = self.words.engine_lock.read_text("utf-8")
-        except (OSError, UnicodeDecodeError):
-            return None
-        found = re.search(r"^vllm==(\d+\.\d+\.\d+[a-z0-9.]*)", text, re.MULTILINE)
-        return Version(found[1]) if found else None
+            return file.read_text("utf-8") if file else None
+        except OSError as error:
+            raise from_os_error(error) from error
+        except ValueError:
+            raise UsageError("LockUnreadable", what=f"{visible(str(file))} is no text in UTF-8", hint="") from None
+
+    # ---- what is installed
 
     @property
     def own_program(self) -> bool:
@@ -121,14 +138,18 @@ class StackParts:
             raise click.UsageError(f"--engine-{other} names vLLM's {other}, and --engine-lock brings one: choose")
         return bool(self.words.engine_program or self.words.engine_lock)
 
-    @property
+    @cached_property
     def image(self) -> EngineImage:
         """Raises UsageError (NoImageName, SavedUnusable), WinhostError (NotResolved)."""
-        found: EngineImage = self.once("image", self._image)
-        return found
+        self.check_image()
+        saved, name = self._saved, self._name
+        if saved is None:
+            return pinned_image(name)
+        file = OfflineImage(f"{_CONTAINERS}/{self._archive.name}", saved.sha256, str(saved.name))
+        return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
 
     def check_image(self) -> None:
-        """Before any registry is asked. Raises as `image` does."""
+        """Check what can be checked before a registry is asked. Raises as `image` does."""
         saved, name = self._saved, self._name
         if saved and saved.digest and name.digest not in (None, saved.digest):
             raise click.UsageError(f"--digest is {name.digest}, and the archive has {saved.digest}")
@@ -138,13 +159,32 @@ class StackParts:
                 "registry's with --digest"
             )
 
-    def _image(self) -> EngineImage:
-        self.check_image()
-        saved, name = self._saved, self._name
-        if saved is not None:
-            file = OfflineImage(f"{_CONTAINERS}/{self._archive.name}", saved.sha256, str(saved.name))
-            return EngineImage(name.at(saved.digest or str(name.digest)).pinned, saved.bytes, file)
-        return pinned_image(name)
+    @property
+    def _name(self) -> ImageName:
+        name = self._named or ImageName.parse(f"{IMAGE}:v{self.workload.versions['vllm']}")
+        return ImageName.parse(str(name.at(self.words.digest))) if self.words.digest else name
+
+    @property
+    def _named(self) -> ImageName | None:
+        if self._saved:
+            return self._saved.name
+        return ImageName.parse(self.words.engine_image) if self.words.engine_image else None
+
+    @cached_property
+    def _saved(self) -> SavedImage | None:
+        if self.words.engine_archive is None:
+            return None
+        if self.words.engine_image or self.own_program:
+            raise click.UsageError("--engine-archive holds the image: name no other")
+        return read_saved(self._archive, PLATFORM)
+
+    @property
+    def _archive(self) -> Path:
+        """The archive, whose name becomes a part of a path on the Linux that serves. Raises BadParameter."""
+        path = Path(self.words.engine_archive or "")
+        if not re.fullmatch(r"[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*", path.name):
+            raise click.BadParameter("has a name with other than letters and digits", param_hint="'--engine-archive'")
+        return path
 
     @property
     def files(self) -> dict[str, Any]:
@@ -169,38 +209,37 @@ class StackParts:
                 raise
             return {"source": f"{hub}/{model.id}", "revision": revision, "files": None, "token": reference}
 
-    @property
-    def _name(self) -> ImageName:
-        name = self._named or ImageName.parse(f"{IMAGE}:v{self.workload.versions['vllm']}")
-        return ImageName.parse(str(name.at(self.words.digest))) if self.words.digest else name
+    def engine_wheels(self, facts: HostFacts) -> PythonWheels | None:
+        """None where vLLM comes otherwise. Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel)."""
+        return self._wheels(self._lock, str(self.words.engine_lock), facts) if self._lock is not None else None
 
-    @property
-    def _saved(self) -> SavedImage | None:
-        if self.words.engine_archive is None:
-            return None
-        if self.words.engine_image or self.own_program:
-            raise click.UsageError("--engine-archive holds the image: name no other")
-        found: SavedImage = self.once("archive", lambda: read_saved(self._archive, PLATFORM))
-        return found
+    def nvcomp_wheels(self, facts: HostFacts) -> PythonWheels | None:
+        """None where no model is packed. Raises as `engine_wheels` does."""
+        packed = any(each.load_format is LoadFormat.PACKED for each in self.workload.models)
+        return self._wheels(NVCOMP_LOCK, NVCOMP, facts) if packed else None
 
-    @property
-    def _archive(self) -> Path:
-        """Its name becomes a part of a path on the Linux that serves."""
-        path = Path(self.words.engine_archive or "")
-        if not re.fullmatch(r"[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*", path.name):
-            raise click.BadParameter("has a name with other than letters and digits", param_hint="'--engine-archive'")
-        return path
+    def _wheels(self, lock: str, where: str, facts: HostFacts) -> PythonWheels:
+        found = python_of(facts, self.words.python)
+        if found is None:
+            here = visible(facts.host)
+            raise UsageError(
+                "WhichPython",
+                what=f"which Python the Linux of {here} has is not known, so no wheel can be chosen for it",
+                hint="Say it, as python3 --version does there: --python 3.12",
+                host=facts.host,
+            )
+        place = PythonPlace(*found)
+        packages = locked_packages(lock, where, place.version, place.machine)
+        index = self.words.index or PYPI
+        wheels = self.once(f"wheels {where} {place}", lambda: wheels_of(packages, place, index))
+        return PythonWheels(place.version, wheels[0].server, tuple(each.line for each in wheels))
 
-    @property
-    def _named(self) -> ImageName | None:
-        if self._saved:
-            return self._saved.name
-        return ImageName.parse(self.words.engine_image) if self.words.engine_image else None
+    # ---- the endpoint
 
     @property
     def listen(self) -> tuple[str, int]:
-        """An address and a port. Raises UsageError of click where it is beyond this machine, and neither TLS nor its
-        lack was named.
+        """The address and port of the endpoint. Raises click's UsageError where it is beyond this machine, and neither
+        TLS nor --plain-http was named.
         """
         usual = "127.0.0.1:8443" if self.written.exposure is Exposure.LOOPBACK else "0.0.0.0:8443"
         text = self.words.listen or usual
@@ -218,7 +257,7 @@ class StackParts:
 
     @property
     def tls(self) -> tuple[str, str] | None:
-        """Paths of a certificate and its key."""
+        """The paths of a certificate and its key. Raises click's UsageError."""
         certificate, key = self.words.certificate, self.words.certificate_key
         if (certificate is None) is not (key is None):
             raise click.UsageError(
@@ -227,20 +266,49 @@ class StackParts:
             )
         return (certificate, key) if certificate and key else None
 
-    def with_key_of(self, host: str) -> "StackParts":
-        """Add the API key that winhost keeps for a host, where none is named: `show_made_keys` tells of it.
+    def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
+        """The networks that reach the endpoint: those that were named, else those that a Windows host is in itself.
+        facts: None before the host was read.
 
-        Raises UsageError: NoStore, NotPrivate, KeyLost.
+        Raises click's UsageError where none is known.
+        """
+        found = self.words.allow
+        if not found and facts is not None and not facts.is_linux:
+            with suppress(MissingFact):
+                found = networks(facts)
+        if not found:
+            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
+        return found
+
+    # ---- its keys
+
+    def api_keys(self, host: str) -> tuple[str, ...]:
+        """The API keys as NAME=REF: those that were named, else the one that winhost keeps for a host, of which
+        `show_made_keys` tells. Raises UsageError: NoStore, NotPrivate, KeyLost.
         """
         if self.words.api_key:
-            return self
+            return self.words.api_key
         from winhost.engine.keys import api_key  # with what keeps them, which a named key does without
 
         if host not in self.made_keys:
             self.made_keys[host] = api_key(host, pending=self.pending)
         found = self.made_keys[host]
-        words = replace(self.words, api_key=(f"{found.name}={found.key.written}",))
-        return replace(self, words=words)
+        return (f"{found.name}={found.key.written}",)
+
+    def key_lines(self, host: str) -> tuple[str, ...]:
+        """The lines of the gateway's file. Raises as `api_keys` does, UsageError (SecretUnreadable), click's."""
+        named = {"api": self.api_keys(host), "metrics": self.words.metrics_key, "yield": self.words.yield_key}
+        return tuple(self.key_line(kind, each) for kind, texts in named.items() for each in texts)
+
+    def key_line(self, kind: str, text: str) -> str:
+        """The line of the gateway's file for a key that --KIND-key names. Raises as `key_lines` does."""
+        try:
+            found: str = self.once(f"{kind} key {text}", lambda: _KEY_LINES[kind](*key_pair(text)))
+        except ValueError as wrong:
+            raise click.BadParameter(str(wrong), param_hint=f"'--{kind}-key'") from None
+        return found
+
+    # ---- checks
 
     def check(self, faults: Faults) -> None:
         """Find faults of the file and the options, before any hub, registry or host is asked."""
@@ -250,11 +318,21 @@ class StackParts:
                 faults.of(partial(revision_of, model))
         if not faults.of(lambda: self.own_program) or self.words.engine_archive:
             faults.of(self.check_image)
-        for option, named in self._named_keys:
+        words = self.words
+        for kind, named in ("api", words.api_key), ("metrics", words.metrics_key), ("yield", words.yield_key):
             for each in named:
-                faults.of(partial(self._checked_key, option, each))
+                faults.of(partial(self.key_line, kind, each))
+        faults.of(self._check_networks)
+        faults.of(lambda: self._lock)
         if workload:
             self._check_yield(workload, faults)
+
+    def _check_networks(self) -> None:
+        try:
+            for each in self.words.allow:
+                ip_network(each)
+        except ValueError as wrong:
+            raise click.BadParameter(f"{visible(str(wrong))}: write 10.20.0.0/16", param_hint="'--allow'") from None
 
     def _check_yield(self, workload: Workload, faults: Faults) -> None:
         wanted = workload.availability.yield_to
@@ -263,46 +341,11 @@ class StackParts:
         for account in wanted.accounts if wanted else ():
             faults.of(partial(yield_key_of, account, self.words.yield_key))
 
-    @property
-    def _named_keys(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        return ("api", self.words.api_key), ("metrics", self.words.metrics_key), ("yield", self.words.yield_key)
-
-    def _checked_key(self, option: str, text: str) -> str:
-        """A line of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
-        line = {"api": key_line, "metrics": metrics_key_line, "yield": yield_key_line}[option]
-        try:
-            found: str = self.once(f"{option} key {text}", partial(_line, line, text))
-        except ValueError as wrong:
-            raise click.BadParameter(str(wrong), param_hint=f"'--{option}-key'") from None
-        return found
-
-    def yield_line(self, name: str, reference: str) -> str:
-        """The line of one yield key. Raises as `keys` does."""
-        return self._checked_key("yield", f"{name}={reference}")
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Lines of the gateway's file. Raises UsageError (SecretUnreadable), click's UsageError."""
-        return tuple(self._checked_key(option, each) for option, named in self._named_keys for each in named)
-
     def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
-        """Check that it is known who reaches an endpoint of the local network. facts: None, where nobody has them."""
+        """Check that it is known who reaches an endpoint of the local network."""
         workload = faults.of(lambda: self.written)
         if workload and workload.exposure is Exposure.LAN:
             faults.of(lambda: self.allowed(facts))
-
-    def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
-        """Networks that reach the endpoint: those that were named, else those that a Windows host is in itself.
-
-        Raises click's UsageError where nobody knows any.
-        """
-        found = self.words.allow
-        if not found and facts is not None and not facts.is_linux:
-            with suppress(MissingFact):
-                found = networks(facts)
-        if not found:
-            raise click.UsageError("who reaches the endpoint? Name the networks, as --allow 10.20.0.0/16")
-        return found
 
 
 def _refuse_packed(model: Model) -> None:
@@ -329,14 +372,14 @@ def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
 
 
 def show_new_key(whose: str, made: "Secret") -> None:
-    """The key itself, on a terminal alone."""
+    """Print the key itself, on a terminal alone."""
     if sys.stderr.isatty():
         say(f"{whose}, shown only now:", err=True)
         click.echo(f"  {made.reveal()}", err=True)
 
 
 def pinned_image(name: ImageName) -> EngineImage:
-    """The image by its digest, which its registry is asked for where the name has none."""
+    """Pin an image by its digest. Its registry is asked where the name has none."""
     if name.digest:
         return EngineImage(ImageName.parse(str(name)).pinned)
     found = resolve(str(name))
@@ -344,7 +387,7 @@ def pinned_image(name: ImageName) -> EngineImage:
 
 
 def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
-    """The name and the reference of the yield key for somebody's watcher: the one with that name, or the only one.
+    """Choose the yield key for somebody's watcher: the one with that name, or the only one.
 
     Raises click's UsageError.
     """
@@ -361,12 +404,8 @@ def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
     return own, pairs[own]
 
 
-def _line(line: Callable[[str, str], str], text: str) -> str:
-    return line(*key_pair(text))
-
-
 def key_pair(text: str) -> tuple[str, str]:
-    """Whose key, and a secret reference to it."""
+    """Split NAME=REF. Raises click's UsageError."""
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise click.UsageError("a key is named as NAME=REF, for example alice=env:ALICE_KEY")  # the text may be the key

@@ -279,8 +279,7 @@ def _busy(targets: Targets) -> Held:
 
 
 def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
-    run = targets.journals.serving.get(name)
-    told = run.told if run else None
+    told = targets.journals.serving.get(name)
     records = [each for each in targets.journals.unfinished if each.host == name]
     unfinished = tuple(_unfinished(held, each) for each in records)
     models = (

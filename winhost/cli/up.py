@@ -232,7 +232,7 @@ def _show_end(host: AnyHost, folder: Path) -> None:
         unseen.unlink()
     served = read_journals(Store(), Fleet(Path("fleet.yaml"), (host,))).serving.get(host.name)
     here = () if is_local(host) else (host.name,)
-    for text in map(with_fleet, lines_of_served(served.told) if served else ()):
+    for text in map(with_fleet, lines_of_served(served) if served else ()):
         if text.startswith(("  ", "API key:", "Base URL:")):
             click.echo(visible(text))  # what is copied stays whole
         else:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
 from winhost.cli.output import say
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_options import StackOptions
@@ -37,6 +36,7 @@ from winhost.model.workloadfile import load_workload
 from winhost.paths.vm_image import VmImage
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import Processor
+from winhost.serving.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
 from winhost.serving.vllm_options import seen_versions
 from winhost.sizing.budget import budget
 

@@ -27,61 +27,52 @@ from winhost_weights.container import BadContainer, weights
 
 
 def pack(model: Path, python: str, replace: bool, output: Output) -> int:
-    folder = output.required_path
-    _refuse_none(model)
+    folder, human = output.required_path, output.shape == "table"
     _run(python, output, "pack", model, folder)
     if replace:
-        _delete_originals(python, model, folder, output)
+        _delete_originals(python, model, folder, human)
     try:
         write_wheel(folder)
     except OSError as error:
         raise from_os_error(error) from error
-    if output.shape == "table":
-        say("To serve it, in the engine's Python:")
-        click.echo(f"  {visible(command_line(('pip', 'install', str(folder / WHEEL), NVCOMP)))}")
-        say("Then start vLLM with:")
-        click.echo(f"  {visible(command_line(('vllm', 'serve', str(folder), '--load-format', 'packed')))}")
+    if human:
+        _say_command("To serve it, in the engine's Python:", "pip", "install", str(folder / WHEEL), NVCOMP)
+        _say_command("Then start vLLM with:", "vllm", "serve", str(folder), "--load-format", "packed")
     return 0
 
 
-def _delete_originals(python: str, model: Path, folder: Path, output: Output) -> None:
+def _delete_originals(python: str, model: Path, folder: Path, human: bool) -> None:
     with TemporaryDirectory() as beside:
         try:
             for file in run_in_engine(python, write_wheel(Path(beside)), "replace", model, folder):
-                if output.shape == "table":
+                if human:
                     say(f"{file.file}: its packed file decodes to it, so the original is deleted")
         except WinhostError as error:
             raise _with_next(error, folder) from error.__cause__
-    if output.shape == "table":
-        say("To have the originals again:")
-        click.echo(f"  {visible(command_line(('winhost', 'weights', 'unpack', str(folder), '-o', str(model))))}")
+    if human:
+        _say_command("To have the originals again:", "winhost", "weights", "unpack", str(folder), "-o", str(model))
+
+
+def _say_command(text: str, *words: str) -> None:
+    say(text)
+    click.echo(f"  {visible(command_line(words))}")
 
 
 def unpack(model: Path, python: str, output: Output) -> int:
-    _refuse_none(model)
     return _run(python, output, "unpack", model, output.required_path)
 
 
 def verify(model: Path, python: str, output: Output) -> int:
-    _refuse_none(model)
     return _run(python, output, "verify", model)
 
 
-def listed(model: Path, output: Output) -> int:
+def list_(model: Path, output: Output) -> int:
     _show(packed_files(model), model, output)
     return 0
 
 
-def _refuse_none(model: Path) -> None:
-    """Before a Python is looked for: a folder that is misspelt needs none."""
-    try:
-        weights(model)
-    except (BadContainer, OSError) as error:
-        raise _with_next(not_packed(str(error)), model) from error
-
-
 def _with_next(error: WinhostError, model: Path) -> WinhostError:
-    """Add what to do about it, by what is wrong."""
+    """Add the next command to an error, by what is wrong."""
     if error.code == "NotPacked":
         advice = next((text for part, text in _NEXT.items() if part in error.what), _AGAIN)
         commands = {
@@ -104,6 +95,10 @@ _NEXT = {
 
 
 def _run(python: str, output: Output, command: str, *folders: Path) -> int:
+    try:  # before a Python is looked for: a folder that is misspelt needs none
+        weights(folders[0])
+    except (BadContainer, OSError) as error:
+        raise _with_next(not_packed(str(error)), folders[0]) from error
     with TemporaryDirectory() as beside:
         _show(run_in_engine(python, write_wheel(Path(beside)), command, *folders), folders[0], output)
     return 0

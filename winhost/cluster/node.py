@@ -1,7 +1,7 @@
 """A Linux as a node of a cluster: what is asked, the files of k3s, and the resources of its plan."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from winhost.cluster.render_request import GPU_NODE, ClusterRequest
@@ -13,6 +13,7 @@ from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.files import ReleaseFile
 from winhost.resources.linux.read_only import ListeningPort
+from winhost.serving.entries import entry, file_entry
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,6 @@ class ClusterStack:
 
     entries: tuple[Json, ...]
     notes: tuple[str, ...]
-
-
-def entry(resource: str, title: str, key: Mapping[str, str], desired: Mapping[str, Json], why: str) -> Json:
-    """An entry of `resources` in a playbook."""
-    return {"resource": resource, "title": title, "key": dict(key), "desired": dict(desired), "why": why}
 
 
 CONFIG, TOKEN, UNIT = "/etc/rancher/k3s/config.yaml", "/etc/rancher/k3s/join-token", "winhost-k3s.service"
@@ -175,8 +171,7 @@ def _node(request: NodeRequest) -> Iterator[Json]:
         ("Configuration of k3s", CONFIG, config_file(request)),
         ("Unit of k3s", UNIT_FILE, unit_file(request)),
     ):
-        desired = {"text": text, "mode": "0644", "owner": "root:root"}
-        yield entry("LinuxFile", title, {"path": path}, desired, "A node of a cluster.")
+        yield file_entry(title, path, text, "A node of a cluster.")
     starts: dict[str, Json] = {"enabled": "enabled", "active": True}
     yield entry("SystemdUnit", "k3s", {"unit": UNIT}, starts, "It starts with the machine.")
     node, why = {"node": request.node}, "Pods can be placed on it."

@@ -7,12 +7,12 @@ from packaging.version import Version
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.model.cluster_defaults import KEYS, NAMESPACE
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Workload
 from winhost.serving.engine_names import slug
 
-NAMESPACE = "winhost"
-GATEWAY, VIDEO, KEYS, PLUGIN = "gateway", "ffmpeg", "gateway-keys", "nvidia-device-plugin"
+GATEWAY, VIDEO, PLUGIN = "gateway", "ffmpeg", "nvidia-device-plugin"
 RUNTIME_CLASS = "nvidia"
 HUB_TOKEN = "hub-token"  # noqa: S105 - the name of a Secret
 GPU = "nvidia.com/gpu"

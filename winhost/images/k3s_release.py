@@ -9,17 +9,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 from winhost.core.dataclass import dataclass
+from winhost.model.cluster_defaults import K3S
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import NotAnswered, WebAnswer, ask
 
 RELEASES = "https://github.com/k3s-io/k3s/releases/download"
-NEWEST = "v1.36.3+k3s1"
 PROGRAM, IMAGES, SUMS = "k3s", "k3s-airgap-images-amd64.tar.zst", "sha256sum-amd64.txt"
 # As others pinned them in public: whoever answers for the release has to agree.
 KNOWN: Mapping[str, str] = {
     "v1.35.5+k3s1": "267d18da7b3c837d82283f0588fb9031a8a6ff3c0dac772c260c40852ce515f6",
-    NEWEST: "2f98a9f8fe5782479ee2d54e70a1b10a7f6fd4cae8d38ed3098452dc6eed76b5",
+    K3S: "2f98a9f8fe5782479ee2d54e70a1b10a7f6fd4cae8d38ed3098452dc6eed76b5",
 }
 _VERSION = re.compile(r"v1\.\d{1,3}\.\d{1,3}(-rc\d{1,2})?\+k3s\d{1,2}")
 _LINE = re.compile(r"([0-9a-f]{64})[ *]+(\S+)")
@@ -41,7 +41,7 @@ def k3s_release(version: str, *, images: bool, mirror: str | None = None) -> tup
     (ReleaseRefused).
     """
     if not _VERSION.fullmatch(version):
-        hint = f"Write it as the release is called, for example {NEWEST}"
+        hint = f"Write it as the release is called, for example {K3S}"
         raise UsageError("NoRelease", what=f"{visible(version)} is no version of k3s", hint=hint)
     base = f"{(mirror or RELEASES).rstrip('/')}/{quote(version, safe='')}"
     sums = _sums(_answer(version, f"{base}/{SUMS}", MiB).body)

@@ -235,6 +235,10 @@ class PathRequest:
     def with_playbook(self, playbook: Playbook) -> "PathRequest":
         return PathRequest(replace(self.document, playbook=playbook.content), playbook)
 
+    def with_settings(self, **changed: Json) -> "PathRequest":
+        """Replace these settings of the path; others stay. Raises WrongPlaybook."""
+        return self.with_playbook(self.playbook.with_settings({**self.playbook.settings, **changed}))
+
 
 def parse_request(document: PlanRequest) -> PathRequest:
     """The request of a plan or journal. Raises WrongPlaybook."""

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from winhost.core.answers import Json
@@ -99,13 +99,15 @@ def _networks(value: Json) -> bool:
 
 def _in_order(value: Any) -> bool:
     """Tell whether networks are ordered as a firewall lists them, so that they compare equal when read again."""
-    if value == []:
-        return True
-    if not _networks(value):
-        return False
-    fours = ipaddress.collapse_addresses(ipaddress.IPv4Network(each) for each in value if ":" not in each)
-    sixes = ipaddress.collapse_addresses(ipaddress.IPv6Network(each) for each in value if ":" in each)
-    return [str(each) for each in (*fours, *sixes)] == list(value)
+    return value == [] or (_networks(value) and networks_in_order(value) == list(value))
+
+
+def networks_in_order(texts: Iterable[str]) -> list[str]:
+    """Order networks: those of IPv4 first, none within another. Raises ValueError."""
+    found = [ipaddress.ip_network(each) for each in texts]
+    fours = ipaddress.collapse_addresses(each for each in found if isinstance(each, ipaddress.IPv4Network))
+    sixes = ipaddress.collapse_addresses(each for each in found if isinstance(each, ipaddress.IPv6Network))
+    return [str(each) for each in (*fours, *sixes)]
 
 
 NETWORKS = Value("networks (CIDR), or nothing", lambda v: v is None or _networks(v))

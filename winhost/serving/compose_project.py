@@ -15,7 +15,7 @@ from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.compose_words import compose_text, compose_word, hardened
 from winhost.serving.engine_files import CACHE, START_SECONDS, ServedEngine
 from winhost.serving.engine_names import MODEL, kv_folder, model_folder, slug, socket_folder
-from winhost.serving.gateway_entries import by_workload, gateway_files, published_model
+from winhost.serving.gateway_entries import gateway_files, published_model, workload_settings
 from winhost.serving.kv_mirror import prune_program
 from winhost.serving.profile import base_of, no_sleep
 from winhost.serving.stack import LOOPBACK, revision_of
@@ -210,14 +210,11 @@ def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any
 
 
 def _settings(request: ComposeRequest) -> dict[str, Json]:
-    address, port = request.listen
     models: list[Json] = [
         published_model(model, {"socket": f"{socket_folder(model.name)}/engine.sock"})
         for model in request.workload.models
     ]
-    plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if request.plain_http else {}
-    more = by_workload(request.workload)
-    return {"listen": {"address": address, "port": port}, "models": models, **plain, **more}
+    return workload_settings(request.workload, request.listen, models, plain_http=request.plain_http)
 
 
 def _volumes(workload: Workload) -> Iterator[tuple[str, Any]]:

@@ -18,6 +18,7 @@ from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.yielding import MODE_FILE
 from winhost.model.secrets import SecretRef
 from winhost.model.workload import KeyLimit, Model, Workload
+from winhost.serving.entries import entry, file_entry
 
 GROUP = "winhost-engines"
 UNIT, KEEPER, BOOT_TEST = "winhost-gateway.service", "winhost-keeper.service", "winhost-boot-test.service"
@@ -56,6 +57,24 @@ def published_model(model: Model, engine: Json, standby: "dict[str, Json] | None
     body = {name: value for name, value in said.items() if value}
     second: dict[str, Json] = {} if standby is None else {"standby": standby}
     return {"name": model.name, "engine": engine, **({"body": body} if body else {}), **second}
+
+
+def workload_settings(
+    workload: Workload,
+    listen: tuple[str, int],
+    models: list[Json],
+    turns: Mapping[str, Json] | None = None,
+    *,
+    plain_http: bool,
+) -> dict[str, Json]:
+    """The settings of a gateway for a workload. models: of `published_model`; turns: those of all models that take
+    turns.
+    """
+    address, port = listen
+    plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if plain_http else {}
+    by_turns: dict[str, Json] = {"turns": dict(turns)} if turns else {}
+    where: dict[str, Json] = {"listen": {"address": address, "port": port}, "models": models}
+    return {**where, **plain, **by_turns, **by_workload(workload)}
 
 
 def by_workload(workload: Workload) -> dict[str, Json]:
@@ -140,21 +159,17 @@ def check_key_names(settings: str, keys: str) -> None:
 
 
 def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None, keeper: bool) -> Iterator[Json]:
-    yield _entry(
-        "LinuxGroup",
-        {"group": GROUP},
-        {"there": True, "system": True},
-        "Engines let it into the folders of their sockets.",
-    )
+    group, why = {"there": True, "system": True}, "Engines let it into the folders of their sockets."
+    yield entry("LinuxGroup", _title(GROUP), {"group": GROUP}, group, why)
     program = {name.partition("/")[2]: text for name, text in files.items() if name.startswith(_PROGRAM)}
     desired: dict[str, Any] = {"files": program, "only_root": True}
     path = {"path": f"{folder}/{_PROGRAM}".rstrip("/")}
-    yield _entry("LinuxFolder", path, desired, "The gateway runs it, and only root can change it.", title="its program")
+    why = "The gateway runs it, and only root can change it."
+    yield entry("LinuxFolder", _title("its program"), path, desired, why)
     whys = {"settings.json": "The gateway reads it when it starts.", "keys": "Hashes of the API keys that it accepts."}
     for name, why in whys.items():
         mode = "0600" if name == "keys" else "0644"
-        desired = {"text": files[name], "mode": mode, "owner": "root:root"}
-        yield _entry("LinuxFile", {"path": f"{folder}/{name}"}, desired, why)
+        yield file_entry(_title(name), f"{folder}/{name}", files[name], why, mode)
     if keeper:
         why = "It starts and stops engines whose turn it is, and sees the GPUs."
         yield from _unit(KEEPER, _unit_text(KEEPER, folder), why)
@@ -170,11 +185,9 @@ def _unit_text(unit: str, folder: str) -> str:
 
 
 def _unit(unit: str, text: str, why: str) -> Iterator[Json]:
-    desired = {"text": text, "mode": "0644", "owner": "root:root"}
-    yield _entry("LinuxFile", {"path": f"{_UNITS}/{unit}"}, desired, "Its unit is restarted where this changes.")
-    yield _entry("SystemdUnit", {"unit": unit}, {"enabled": "enabled", "active": True}, why)
+    yield file_entry(_title(unit), f"{_UNITS}/{unit}", text, "Its unit is restarted where this changes.")
+    yield entry("SystemdUnit", _title(unit), {"unit": unit}, {"enabled": "enabled", "active": True}, why)
 
 
-def _entry(resource: str, key: dict[str, str], desired: dict[str, Json], why: str, title: str = "") -> Json:
-    title = title or next(iter(key.values())).rpartition("/")[2]
-    return {"resource": resource, "title": f"The gateway: {title}", "key": key, "desired": desired, "why": why}
+def _title(name: str) -> str:
+    return f"The gateway: {name}"

@@ -9,6 +9,7 @@ from winhost.core.answers import Json
 from winhost.model.errors import visible
 from winhost.serving.engine_files import ServedEngine
 from winhost.serving.engine_names import MODEL, model_folder, packed_folder
+from winhost.serving.entries import entry, file_entry
 from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
 from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.python_entries import PythonWheels
@@ -32,11 +33,10 @@ def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
     yield from nvcomp.entries("nvCOMP")
     folder, why = loader_folder(), "vLLM loads packed weights with it."
     package: dict[str, Any] = {"files": dict(package_texts()), "only_root": True}
-    yield _entry("LinuxFolder", "Loader of packed weights", {"path": f"{folder}/winhost_weights"}, package, why)
+    yield entry("LinuxFolder", "Loader of packed weights", {"path": f"{folder}/winhost_weights"}, package, why)
     for name, text in (("METADATA", METADATA), ("entry_points.txt", ENTRY_POINTS)):
-        path = {"path": f"{folder}/winhost_weights.dist-info/{name}"}
-        file: dict[str, Any] = {"text": text, "mode": "0644", "owner": "root:root"}
-        yield _entry("LinuxFile", f"Loader of packed weights: {name}", path, file, "vLLM finds the loader by it.")
+        path = f"{folder}/winhost_weights.dist-info/{name}"
+        yield file_entry(f"Loader of packed weights: {name}", path, text, "vLLM finds the loader by it.")
 
 
 def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
@@ -63,7 +63,7 @@ def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:
     source, folder = model_folder(name), packed_folder(name)
     desired: dict[str, Any] = {"source": source, "files": lines, "command": [*_command(engine, source, folder)]}
     why = "Its GPU packs the weights, which then load sooner; the original stays."
-    return _entry("PackedModel", f"Packed weights of {name}", {"folder": folder}, desired, why)
+    return entry("PackedModel", f"Packed weights of {name}", {"folder": folder}, desired, why)
 
 
 def _command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
@@ -85,7 +85,3 @@ def _command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
     yield from (*loader, f"--volume={source}:{MODEL}:ro", f"--volume={folder}:{_PACKED}")
     yield from (f"--env={each.name}={each.value}" for each in variables)
     yield from ("--entrypoint=python3", str(engine.image), *words, MODEL, _PACKED)
-
-
-def _entry(resource: str, title: str, key: dict[str, str], desired: dict[str, Json], why: str) -> Json:
-    return {"resource": resource, "title": title, "key": key, "desired": desired, "why": why}

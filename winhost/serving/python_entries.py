@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
+from winhost.serving.entries import entry
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,5 @@ class PythonWheels:
 
     def entries(self, whose: str) -> Iterator[Json]:
         made: dict[str, Json] = {"python": self.python, "source": self.server, "wheels": [*self.files]}
-        yield {
-            "resource": "PythonVenv",
-            "title": f"{whose}: Python environment",
-            "key": {"folder": self.folder},
-            "desired": made,
-            "why": "Its libraries, each wheel by the hash in the lock, apart from those of the distribution.",
-        }
+        why = "Its libraries, each wheel by the hash in the lock, apart from those of the distribution."
+        yield entry("PythonVenv", f"{whose}: Python environment", {"folder": self.folder}, made, why)

@@ -14,11 +14,13 @@ from winhost.model.units import Bytes, gib
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload, is_folder, with_standbys
 from winhost.paths.stack_packages import compose_package, criu_packages, video_packages
 from winhost.resources.host import HostFacts
+from winhost.resources.values import networks_in_order
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
-from winhost.serving.gateway_entries import UNIT, by_workload, gateway_entries, published_model
+from winhost.serving.entries import entry, file_entry
+from winhost.serving.gateway_entries import UNIT, gateway_entries, published_model, workload_settings
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
 from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_rest, format_wait
 from winhost.serving.lmcache_server import lmcache_unit
@@ -109,15 +111,15 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
         request.tls,
         boot_test=request.workload.availability.test_on_boot,
     )
-    entries.append(_file("What is served", PATH, deployed.text(), "winhost serve reads it."))
+    entries.append(file_entry("What is served", PATH, deployed.text(), "winhost serve reads it."))
     if request.listen[0] not in LOOPBACK and request.allowed is not None:
         port = {"port": str(request.listen[1])}
-        allowed: dict[str, Json] = {"allowed": sorted(request.allowed)}
+        allowed: dict[str, Json] = {"allowed": [*networks_in_order(request.allowed)]}
         why = "Only these networks reach the endpoint."
-        entries.append(_entry("FirewallPort", "Who reaches the endpoint", port, allowed, why))
+        entries.append(entry("FirewallPort", "Who reaches the endpoint", port, allowed, why))
     entries += [_unit(engine) for engine in engines]
     entries.append(
-        _entry("ServingReady", "A completion of each model", {}, {"ready": True}, "Each model answers in the end.")
+        entry("ServingReady", "A completion of each model", {}, {"ready": True}, "Each model answers in the end.")
     )
     return Stack(tuple(entries), tuple(_notes(request, found)), deployed)
 
@@ -163,12 +165,12 @@ def _user(engine: ServedEngine) -> Json:
     """One that stays: a restored process has the user that it had."""
     desired: dict[str, Json] = {"there": True, "system": True, "shell": "/usr/sbin/nologin"}
     why = "It runs as this user, before its image is written and after it is restored."
-    return _entry("LinuxUser", f"Engine of {engine.served.model}", {"user": engine.user}, desired, why)
+    return entry("LinuxUser", f"Engine of {engine.served.model}", {"user": engine.user}, desired, why)
 
 
 def _packages(title: str, names: str, why: str) -> Json:
     wanted: dict[str, Json] = {"installed": True, "to_add": [], "to_change": [], "to_change_foreign": []}
-    return _entry("AptPackages", title, {"packages": names}, {**wanted, "to_remove": []}, why)
+    return entry("AptPackages", title, {"packages": names}, {**wanted, "to_remove": []}, why)
 
 
 def _images(request: StackRequest) -> Iterator[Json]:
@@ -177,18 +179,18 @@ def _images(request: StackRequest) -> Iterator[Json]:
     engine = "podman" if request.by == "podman" else "docker"
     size: dict[str, Json] = {"bytes": 3 * request.image.bytes} if request.image.bytes else {}
     key = {"engine": engine, "image": request.image.pinned}
-    yield _entry("ContainerImage", "vLLM", key, {"present": True, **size}, "The engine, by its digest.")
+    yield entry("ContainerImage", "vLLM", key, {"present": True, **size}, "The engine, by its digest.")
 
 
 def _model_entry(request: StackRequest, model: Model) -> Json:
     why = "The model at one revision, each file by its hash."
     desired = dict(request.files[model.name])
-    return _entry("ModelFiles", f"Files of {model.name}", {"folder": model_folder(model.name)}, desired, why)
+    return entry("ModelFiles", f"Files of {model.name}", {"folder": model_folder(model.name)}, desired, why)
 
 
 def _files(engine: ServedEngine) -> Iterator[Json]:
     for name, text in engine.files.items():
-        yield _file(
+        yield file_entry(
             f"Engine of {engine.served.model}: {name}", f"{engine.folder}/{name}", text, "The engine starts with it."
         )
 
@@ -198,7 +200,7 @@ def _unit(engine: ServedEngine) -> Json:
     why = "It starts with the machine, and has started when it answers."
     if engine.turns:
         desired, why = {"text": engine.unit, "enabled": False}, "The gateway starts it when its turn comes."
-    return _entry("EngineUnit", f"Engine of {engine.served.model}", {"unit": unit(engine.served.model)}, desired, why)
+    return entry("EngineUnit", f"Engine of {engine.served.model}", {"unit": unit(engine.served.model)}, desired, why)
 
 
 def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Json]:
@@ -207,16 +209,16 @@ def _mirrors(request: StackRequest, engines: list[ServedEngine]) -> Iterator[Jso
         return
     if mirror.through is Mirror.TIERS:
         for title, path, text in prune_entries(_of_file(request.workload), mirror.kept):
-            yield _file(
+            yield file_entry(
                 title, path, text, "It removes the oldest mirrors once they are larger than the workload allows."
             )
         running: dict[str, Json] = {"enabled": "enabled", "active": True}
-        yield _entry("SystemdUnit", PRUNE_TIMER, {"unit": PRUNE_TIMER}, running, "Mirrors stay within their size.")
+        yield entry("SystemdUnit", PRUNE_TIMER, {"unit": PRUNE_TIMER}, running, "Mirrors stay within their size.")
         return
     for each in engines:
         key = {"unit": f"{lmcache(each.served.model)}.service"}
         desired: dict[str, Json] = {"text": lmcache_unit(each, mirror.staging), "enabled": True, "active": True}
-        yield _entry(
+        yield entry(
             "EngineUnit", f"LMCache of {each.served.model}", key, desired, "It keeps the KV cache of its engine."
         )
 
@@ -227,7 +229,6 @@ def _of_file(workload: Workload) -> list[str]:
 
 
 def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
-    address, port = request.listen
     sharing = [*sharing_models(request.workload.models, found)]
     standbys: dict[str, dict[str, Json]] = {each.name: {} for each in request.workload.models if each.starts_anew}
     for each in request.workload.models:
@@ -242,10 +243,8 @@ def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
         for model in request.workload.models
         if not model.stands_by
     ]
-    plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if request.plain_http else {}
-    by_turns: dict[str, Json] = {"turns": {**limits, "start": START_SECONDS}} if sharing else {}
-    more = by_workload(request.workload)
-    return {"listen": {"address": address, "port": port}, "models": models, **plain, **by_turns, **more}
+    by_turns: dict[str, Json] = {**limits, "start": START_SECONDS} if sharing else {}
+    return workload_settings(request.workload, request.listen, models, by_turns, plain_http=request.plain_http)
 
 
 def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]) -> Deployed:
@@ -341,11 +340,3 @@ def _sizes(request: StackRequest) -> Iterator[str]:
     if wheels := request.engine_wheels:
         what = f"{len(wheels.files)} wheels of {gib(wheels.bytes)} from {wheels.server}, for Python {wheels.python}"
         yield f"to download there for vLLM as well: {what}; newer ones come with another plan"
-
-
-def _file(title: str, path: str, text: str, why: str) -> Json:
-    return _entry("LinuxFile", title, {"path": path}, {"text": text, "mode": "0644", "owner": "root:root"}, why)
-
-
-def _entry(resource: str, title: str, key: dict[str, str], desired: dict[str, Json], why: str) -> Json:
-    return {"resource": resource, "title": title, "key": key, "desired": desired, "why": why}

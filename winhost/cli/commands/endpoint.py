@@ -1,12 +1,10 @@
 """Arguments, options and help of commands that use an endpoint."""
 
-from typing import Any
-
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostCommand
-from winhost.cli.options import Duration, WholeNumber, at_once_option, fleet_option
+from winhost.cli.groups import WinhostCommand, does
+from winhost.cli.options import Duration, WholeNumber, at_once_option, fleet_option, target_options
 from winhost.cli.outputs import answers
 
 
@@ -22,15 +20,13 @@ from winhost.cli.outputs import answers
 )
 @fleet_option
 @answers()
-def chat(**options: Any) -> int:
+@does("chat")
+def chat() -> None:
     """Talk to a model that is served, as its answer comes.
 
     HOST may be left out where one host serves. PROMPT is `-` to read it from stdin, as a pipe does by itself; without
     it, a terminal gets a conversation, which Ctrl-D ends. A model that is asleep wakes for it.
     """
-    from winhost.cli.chat import chat as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
@@ -39,15 +35,13 @@ def chat(**options: Any) -> int:
     "--port", type=WholeNumber(1, 65_535), help="The port on 127.0.0.1. Default: that of the endpoint, or a free one."
 )
 @fleet_option
-def open(**options: Any) -> int:  # noqa: A001 - the command is called so
+@does("endpoint")
+def open() -> None:  # noqa: A001 - the command is called so
     """Open a port on this computer that leads to what HOST serves.
 
     Default: the only host that serves. Runs until Ctrl-C, through SSH, and prints the base URL and a request. Only
     this computer reaches the port. If the endpoint can be reached without a tunnel, it says so and ends.
     """
-    from winhost.cli.endpoint import open_ as run
-
-    return run(**options)
 
 
 @click.command(cls=WinhostCommand)
@@ -74,33 +68,28 @@ def open(**options: Any) -> int:  # noqa: A001 - the command is called so
 @at_once_option
 @fleet_option
 @answers()
-def status(**options: Any) -> int:
+@does("status")
+def status() -> None:
     """Show what is served where, how it is, and what is unfinished.
 
     Asks the hosts that serve by the journals of this computer, or HOSTS; one that cannot be reached is shown with the
     reason. Each host has its next command. Changes nothing. With --watch, and where stdout is no terminal, a host has a
     line with the time whenever something of it has changed.
     """
-    from winhost.cli.status import status as run
-
-    return run(**options)
 
 
 @click.command("yield", cls=WinhostCommand)
-@click.argument("host", metavar="HOST", **completion.HOSTS)
+@click.argument("target", metavar="HOST", **completion.HOSTS)
 @click.argument("mode", metavar="[now|auto|never]", required=False, type=click.Choice(("now", "auto", "never")))
 @click.option(
     "--within", type=Duration(), default="5m", show_default=True, help="How long to wait until all models have left."
 )
-@fleet_option
-@answers()
-def yields(**options: Any) -> int:
+@target_options
+@does("serve_change")
+def yields() -> None:
     """Let the models of HOST leave their GPUs to something else, and come back.
 
     now: they leave, and requests get 503 with Retry-After; never: they stay, whoever asks; auto: they leave when a key
     for it asks, as the watcher on a Windows does. Without one of these it shows how it is. now and never hold until
     the gateway stops.
     """
-    from winhost.cli.serve_change import yields as run
-
-    return run(**options)

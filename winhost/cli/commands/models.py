@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup
+from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
     WholeNumber,
     at_once_option,
@@ -54,29 +54,25 @@ def models() -> None:
 @at_once_option
 @answers(wide=True)
 @hosts_and_facts
-def show(**options: Any) -> int:
+@does("models")
+def show() -> None:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
 
     Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. For each model: the longest usual
     context that fits, the download, the memory that is estimated on each GPU, and the verdict, as assess judges them.
     """
-    from winhost.cli.models import show as run
-
-    return run(**options)
 
 
 @models.command()
 @token_option
 @hub_option
 @answers()
-def refresh(**options: Any) -> int:
+@does("models")
+def refresh() -> None:
     """Ask the hub for revision, files and config.json of each model, and keep them as your own catalogue.
 
     It is used from then on, in place of the one that comes with winhost. What cannot be asked stays as it was.
     """
-    from winhost.cli.models import refresh as run
-
-    return run(**options)
 
 
 @click.group(cls=WinhostGroup)
@@ -102,7 +98,8 @@ def workload() -> None:
 @click.option("--gpus", type=WholeNumber(1, 64), metavar="N", help="GPUs that share each layer. With --context only.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
-def init(**options: Any) -> int:
+@does("workload")
+def init() -> None:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
 
     Reads its config.json, the list of its files and the headers of its safetensors files: some kilobytes, no weights.
@@ -110,9 +107,6 @@ def init(**options: Any) -> int:
     run. A folder has no commit: a plan pins each of its files by its hash. Edit the file, then see what could serve it:
     winhost assess HOST --workload FILE
     """
-    from winhost.cli.workload import init as run
-
-    return run(**options)
 
 
 model_argument = click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
@@ -135,44 +129,36 @@ def weights() -> None:
     help="Then delete each safetensors file of MODEL whose packed file, read back from disk, decodes to exactly it.",
 )
 @answers("FOLDER", "The folder to write.", required=True)
-def pack(**options: Any) -> int:
+@does("weights")
+def pack() -> None:
     """Pack the safetensors files of MODEL, a folder, on the GPU of this machine.
 
     The folder gets all files of the model and the loader as a wheel. MODEL stays as it is without --replace. Run it
     again to go on where it ended.
     """
-    from winhost.cli.weights import pack as run
-
-    return run(**options)
 
 
 @weights.command()
 @model_argument
 @python_option
 @answers("FOLDER", "The folder to write.", required=True)
-def unpack(**options: Any) -> int:
+@does("weights")
+def unpack() -> None:
     """Write the original files of MODEL, a packed folder, bit for bit."""
-    from winhost.cli.weights import unpack as run
-
-    return run(**options)
 
 
 @weights.command()
 @model_argument
 @python_option
 @answers()
-def verify(**options: Any) -> int:
+@does("weights")
+def verify() -> None:
     """Decode every tensor of MODEL, a packed folder, and compare it with the original's SHA-256."""
-    from winhost.cli.weights import verify as run
-
-    return run(**options)
 
 
 @weights.command("list")
 @model_argument
 @answers()
-def list_(**options: Any) -> int:
+@does("weights")
+def list_() -> None:
     """List the packed files of MODEL, a folder, and their sizes. Needs no GPU; reads and checks headers alone."""
-    from winhost.cli.weights import listed as run
-
-    return run(**options)

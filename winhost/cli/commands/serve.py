@@ -1,13 +1,20 @@
 """Arguments, options and help of `winhost serve`."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from winhost.cli import completion
-from winhost.cli.groups import WinhostGroup
-from winhost.cli.options import Duration, Number, WholeNumber, fleet_option, hub_option, key_rules, yes_option
+from winhost.cli.groups import WinhostGroup, does
+from winhost.cli.options import (
+    Duration,
+    Number,
+    WholeNumber,
+    hub_option,
+    key_rules,
+    target_options,
+    yes_option,
+)
 from winhost.cli.outputs import answers
 
 
@@ -44,14 +51,12 @@ def serve() -> None:
 )
 @click.option("--explain", "everything", is_flag=True, help="Show the reason, versions and evidence of each line.")
 @answers()
-def profile(**options: Any) -> int:
+@does("serve")
+def profile() -> None:
     """Print the vLLM settings for each model, ready to copy, with the reason for each line.
 
     FACTS is the facts file of the host, or a folder with only that file. Changes nothing.
     """
-    from winhost.cli.serve import profile as run
-
-    return run(**options)
 
 
 @serve.command()
@@ -60,15 +65,13 @@ def profile(**options: Any) -> int:
 @click.option("--folder", metavar="PATH", required=True, help="Where the files are to be on the Linux that serves.")
 @click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
 @hub_option
-def files(**options: Any) -> int:
+@does("serve")
+def files() -> None:
     """Print the files of a model at one revision, as an entry of a playbook.
 
     MODEL is ORG/NAME on the hub. The entry has every file with its size and hash; the Linux that serves downloads them
     itself and accepts nothing else.
     """
-    from winhost.cli.serve import files as run
-
-    return run(**options)
 
 
 @serve.command()
@@ -148,15 +151,13 @@ def files(**options: Any) -> int:
     help="A proxy that says in X-Forwarded-For for whom it asks, such as 10.20.0.5/32. Repeat it.",
 )
 @click.option("--proxy-protocol", is_flag=True, help="Those proxies say it by the PROXY protocol instead.")
-def gateway(**options: Any) -> int:
+@does("serve")
+def gateway() -> None:
     """Print the gateway before vLLM as entries of a playbook.
 
     Copy playbooks/linux.yaml, add the entries to its resources, and plan with --playbook. They hold the hashes of
     API keys, never a key.
     """
-    from winhost.cli.serve import gateway as run
-
-    return run(**options)
 
 
 @serve.command()
@@ -167,15 +168,13 @@ def gateway(**options: Any) -> int:
     help="The gateway, as the desktop's Windows reaches it. Default: url of yield_to, or http://127.0.0.1:8443.",
 )
 @answers("FOLDER", "The folder to write.", required=True)
-def watcher(**options: Any) -> int:
+@does("render")
+def watcher() -> None:
     """Write the program with which a Windows desktop asks for the GPUs.
 
     It is a script and its settings, by availability.yield_to of WORKLOAD. docs/wsl2.md says how it is put on that
     Windows, and taken off. Nothing is installed.
     """
-    from winhost.cli.render import watcher as run
-
-    return run(**options)
 
 
 target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
@@ -196,17 +195,14 @@ _KEY = "A secret reference to an API key of the gateway, for example env:API_KEY
 @target_argument
 @models_option
 @within_option
-@fleet_option
-@answers()
-def up(**options: Any) -> int:
+@target_options
+@does("serve_change")
+def up() -> None:
     """Start what is served on TARGET, and show how far each start is.
 
     TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Engines start one after
     the other, then the gateway. A failure that is known is explained with its remedy, and its engine is stopped.
     """
-    from winhost.cli.serve_change import up as run
-
-    return run(**options)
 
 
 @serve.command()
@@ -217,13 +213,10 @@ def up(**options: Any) -> int:
     help="A secret reference to a key for the gateway's metrics, for example env:METRICS_KEY: shows its counts of "
     "requests and whose turn it is, too.",
 )
-@fleet_option
-@answers()
-def status(**options: Any) -> int:
+@target_options
+@does("serve_status")
+def status() -> None:
     """Show what is served on TARGET: models, GPUs, memory, requests, versions. Changes nothing."""
-    from winhost.cli.serve_status import status as run
-
-    return run(**options)
 
 
 @serve.command()
@@ -239,30 +232,24 @@ def status(**options: Any) -> int:
     show_default=True,
     help="How many of the last lines to show.",
 )
-@fleet_option
-@answers()
-def logs(**options: Any) -> int:
+@target_options
+@does("serve_status")
+def logs() -> None:
     """Show what engines and gateway of TARGET wrote to the journal, without secrets."""
-    from winhost.cli.serve_status import logs as run
-
-    return run(**options)
 
 
 @serve.command()
 @target_argument
 @click.option("--api-key", "key", metavar="REF", help=f"{_KEY}. Default: the one that winhost made for TARGET.")
 @models_option
-@fleet_option
-@answers()
-def test(**options: Any) -> int:
+@target_options
+@does("serve_test")
+def test() -> None:
     """Ask TARGET for completions, and for what it must refuse; show the time to the first token and tokens per second.
 
     The requests come from the target itself and go to the gateway: for each model a completion, a stream and a prompt
     that is too long; then a model that is not there, a request without a key, and a path that is not published.
     """
-    from winhost.cli.serve_test import test as run
-
-    return run(**options)
 
 
 @serve.command()
@@ -270,16 +257,13 @@ def test(**options: Any) -> int:
 @models_option
 @yes_option
 @within_option
-@fleet_option
-@answers()
-def down(**options: Any) -> int:
+@target_options
+@does("serve_change")
+def down() -> None:
     """Stop the gateway of TARGET, when open requests are done, and then its engines.
 
     With --model the gateway stays. What is enabled starts again with the machine; winhost rollback removes it.
     """
-    from winhost.cli.serve_change import down as run
-
-    return run(**options)
 
 
 @serve.group(cls=WinhostGroup)
@@ -296,13 +280,10 @@ key_argument = click.argument("name", metavar="NAME")
 
 @keys.command(name="list")
 @target_argument
-@fleet_option
-@answers()
-def list_(**options: Any) -> int:
+@target_options
+@does("serve_keys")
+def list_() -> None:
     """List the API keys of TARGET: state, models, limits, expiry, and what each used. Changes nothing."""
-    from winhost.cli.serve_keys import list_ as run
-
-    return run(**options)
 
 
 @keys.command()
@@ -315,16 +296,13 @@ def list_(**options: Any) -> int:
 @click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
 @click.option("--metrics", is_flag=True, help="It reads /metrics and nothing else.")
 @key_rules
-@fleet_option
-@answers()
-def add(**options: Any) -> int:
+@target_options
+@does("serve_keys")
+def add() -> None:
     """Add the API key NAME to TARGET. A new key is shown once, on a terminal.
 
     It counts as soon as the gateway has read it, within a second.
     """
-    from winhost.cli.serve_keys import add as run
-
-    return run(**options)
 
 
 @keys.command()
@@ -333,32 +311,26 @@ def add(**options: Any) -> int:
 @click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
 @click.option("--all-models", is_flag=True, help="All models.")
 @key_rules
-@fleet_option
-@answers()
-def limit(**options: Any) -> int:
+@target_options
+@does("serve_keys")
+def limit() -> None:
     """Change what the API key NAME of TARGET may use, and until when. What is left out stays.
 
     Requests that run go on; the next ones find the new limits.
     """
-    from winhost.cli.serve_keys import limit as run
-
-    return run(**options)
 
 
 @keys.command()
 @target_argument
 @key_argument
 @yes_option
-@fleet_option
-@answers()
-def revoke(**options: Any) -> int:
+@target_options
+@does("serve_keys")
+def revoke() -> None:
     """End the API key NAME of TARGET now: its open requests are broken off, and it never counts again.
 
     To end it at some time instead, without that: winhost serve keys limit TARGET NAME --expires WHEN.
     """
-    from winhost.cli.serve_keys import revoke as run
-
-    return run(**options)
 
 
 @serve.command()
@@ -367,11 +339,9 @@ def revoke(**options: Any) -> int:
 @click.option("--swap-within", type=Number(0), metavar="SECONDS", help="How soon the model has to answer.")
 @click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
 @click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
-def explain(**options: Any) -> int:
+@does("serve")
+def explain() -> None:
     """Show how a model may rest between its turns: awake, asleep, suspended, stopped, and how soon it is back.
 
     With --weights and --host-memory it says which one to take. Changes nothing.
     """
-    from winhost.cli.serve import explain as run
-
-    return run(**options)

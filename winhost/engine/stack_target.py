@@ -3,24 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from winhost.cli.plan_options import default_request
 from winhost.core.answers import Json, MissingFact, Record
 from winhost.core.dataclass import dataclass
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
+from winhost.model.shipped import shipped
 from winhost.model.units import Bytes, parse_size
 from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
 from winhost.paths.linux_settings import NO_TOOLKIT, LinuxSettings
 from winhost.paths.new_vm import NewVm
-from winhost.paths.playbook import PathRequest
+from winhost.paths.playbook import PathRequest, read_playbook
 from winhost.paths.setting_values import NO_SWAP
 from winhost.paths.vm_network import vm_network
 from winhost.paths.wsl2_settings import Wsl2Settings
-from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.read_only import Memory
@@ -51,54 +51,52 @@ class StackTarget:
             return None
         return str(Wsl2Planner(self.facts, self.request).decisions.network)
 
-    def with_watchers(self, watchers: Sequence[Mapping[str, Json]]) -> "StackTarget":
-        """Add the watchers that ask for the GPUs of a Windows desktop."""
-        book = self.request.playbook
-        made: Json = [dict(each) for each in watchers]
-        return replace(
-            self, request=self.request.with_playbook(book.with_settings({**book.settings, "watchers": made}))
-        )
-
     def published(self, port: int, allow: Sequence[str]) -> "StackTarget":
         """Add what Windows opens and forwards for an endpoint beyond it. Raises ValueError."""
-        book = self.request.playbook
-        if not isinstance(book.parsed_settings, Wsl2Settings | DdaSettings):
+        if not isinstance(self.request.playbook.parsed_settings, Wsl2Settings | DdaSettings):
             return self
-        endpoint: Json = {"port": port, "allow": list(allow)}
-        made = self.request.with_playbook(book.with_settings({**book.settings, "endpoint": endpoint}))
-        return replace(self, request=made)
+        return replace(self, request=self.request.with_settings(endpoint={"port": port, "allow": list(allow)}))
 
 
 def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *, beyond: bool = False) -> StackTarget:
     """program: of vLLM on that Linux, instead of containers; beyond: other machines reach what it serves. Raises
-    UsageError (NoContainers, NoSshAccess, NoGuest, NetworkUnknown), as `wanted_driver` does, MissingFact.
+    UsageError (NoContainers, NoSshAccess, NoGuest, NoSystem, NetworkUnknown), as `wanted_driver` does, MissingFact.
     """
     settings = request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
-        if settings.access.key is None:
-            raise _no_ssh_access(facts.host)
+        _refuse_no_access(facts.host, settings)
         behind_nat = beyond and Wsl2Planner(facts, request).decisions.network == "nat"
         return StackTarget(facts, request, program or DOCKER, peers=() if behind_nat else None)
     if isinstance(settings, DdaSettings):
-        return _guest(facts, request, settings, program, beyond)
+        new = _new_guest(facts.host, settings)
+        request, by = _with_engine(facts, request, settings.containers, program)
+        peers = _peers(facts, new) if beyond else None
+        return StackTarget(_as_in_guest(facts, request, new), request, by, _GUESTS, peers)
     if isinstance(settings, DualBootSettings):
-        return _beside_windows(facts, request, settings, program)
+        if settings.system is None:
+            raise UsageError(
+                "NoSystem",
+                what=f"the plan for {visible(facts.host)} installs no Ubuntu in which models could be served",
+                hint="Let it: --set system.hostname=NAME\nOr install it with winhost install, add it to fleet.yaml "
+                "with kind: linux and plan the workload there.",
+                host=facts.host,
+            )
+        request, by = _with_engine(facts, request, settings.containers, program)
+        return StackTarget(facts, request, by, _SYSTEMS)
     if program is not None and isinstance(settings, LinuxSettings) and settings.engine in ("auto", NONE):
         # Nothing there runs in a container; an engine that was asked for comes all the same.
-        without: dict[str, Json] = {**request.playbook.settings, "engine": NONE, "toolkit": NO_TOOLKIT}
-        return StackTarget(facts, _with(request, without), program)
+        return StackTarget(facts, request.with_settings(engine=NONE, toolkit=NO_TOOLKIT), program)
     engine = settings.engine if isinstance(settings, LinuxSettings) else "auto"
     return StackTarget(facts, request, program or _engine_of(facts, ChosenEngine(facts, engine).name))
 
 
 def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
     """The target for a node of a cluster: nothing but k3s runs containers there, and in WSL no memory is swapped.
-    Raises UsageError (NoSshAccess, NoGuest, SwapInCluster), MissingFact.
+    Raises UsageError (NoSshAccess, NoGuest, SwapInCluster, NotANode), MissingFact.
     """
     book, settings = request.playbook, request.playbook.parsed_settings
     if isinstance(settings, Wsl2Settings):
-        if settings.access.key is None:
-            raise _no_ssh_access(facts.host)
+        _refuse_no_access(facts.host, settings)
         if settings.swap not in ("auto", NO_SWAP):
             raise UsageError(
                 "SwapInCluster",
@@ -106,43 +104,40 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
                 hint="Leave swap out, or: --set swap=0",
                 host=facts.host,
             )
-        made = _with(request, {**book.settings, "swap": NO_SWAP})
+        made = request.with_settings(swap=NO_SWAP)
         return StackTarget(facts, made, NONE, network=Wsl2Planner(facts, made).decisions.network)
     if isinstance(settings, DdaSettings):
-        new = settings.new_vm
-        if new is None or new.guest is None:
-            raise _no_guest(facts.host)
-        containers = book.settings.get("containers") or default_request("linux").playbook.settings
+        new = _new_guest(facts.host, settings)
+        containers = book.settings.get("containers") or _default_containers()
         assert isinstance(containers, dict)
-        made = _with(request, {**book.settings, "containers": {**containers, "engine": NONE}})
-        going = DdaPlanner(facts, made).gpus
-        return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), made, NONE, _GUESTS)
-    return StackTarget(facts, _with(request, {**book.settings, "engine": NONE}), NONE)
+        made = request.with_settings(containers={**containers, "engine": NONE})
+        return StackTarget(_as_in_guest(facts, made, new), made, NONE, _GUESTS)
+    if isinstance(settings, DualBootSettings):
+        here = visible(facts.host)
+        raise UsageError(
+            "NotANode",
+            what=f"winhost makes no node of a cluster of a Linux that is installed beside Windows, as on {here}",
+            hint="Leave deploy: kubernetes out of the workload: then its engines are units of that Linux.",
+            host=facts.host,
+        )
+    return StackTarget(facts, request.with_settings(engine=NONE), NONE)
 
 
-def _with(request: PathRequest, settings: dict[str, Json]) -> PathRequest:
-    return request.with_playbook(request.playbook.with_settings(settings))
-
-
-def _guest(
-    facts: HostFacts, request: PathRequest, settings: DdaSettings, program: str | None, beyond: bool
-) -> StackTarget:
+def _new_guest(host: str, settings: DdaSettings) -> NewVm:
+    """Raises UsageError: NoGuest."""
     new = settings.new_vm
     if new is None or new.guest is None:
-        raise _no_guest(facts.host)
-    request, by = _with_engine(facts, request, settings.containers, program)
-    going = DdaPlanner(facts, request).gpus
-    peers = _peers(facts, new) if beyond else None
-    return StackTarget(_as_in_guest(facts, going, parse_size(new.memory)), request, by, _GUESTS, peers)
-
-
-def _beside_windows(
-    facts: HostFacts, request: PathRequest, settings: DualBootSettings, program: str | None
-) -> StackTarget:
-    if settings.system is None:
-        raise _no_system(facts.host)
-    request, by = _with_engine(facts, request, settings.containers, program)
-    return StackTarget(facts, request, by, _SYSTEMS)
+        here = visible(host)
+        raise UsageError(
+            "NoGuest",
+            what=f"the plan for {here} sets up no guest in which models could be served",
+            meaning="winhost goes only into the guest of a VM that it makes itself.",
+            hint="Let it make one: --new-vm NAME --cpus 8 --memory 64GiB --disk 200GiB\n"
+            f"Or give the GPUs to the VM first (winhost plan {here} --path dda --vm VM), then add its Linux to "
+            "fleet.yaml with kind: linux and plan the workload there.",
+            host=host,
+        )
+    return new
 
 
 def _with_engine(
@@ -150,14 +145,18 @@ def _with_engine(
 ) -> tuple[PathRequest, str]:
     """Choose the container engine of a Linux that is still to come, unless a program serves. Raises UsageError."""
     if containers is None and program is None:
-        default: Json = default_request("linux").playbook.settings
-        request = _with(request, {**request.playbook.settings, "containers": default})
+        request = request.with_settings(containers=_default_containers())
     engine = containers.engine if containers else DOCKER
     return request, program or _engine_of(facts, DOCKER if engine == "auto" else engine)
 
 
+def _default_containers() -> dict[str, Json]:
+    """The settings of path linux where nobody names any."""
+    return read_playbook(shipped("playbooks") / "linux.yaml").settings
+
+
 def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
-    """Behind NAT the host's own address there, from which its forwarded ports come."""
+    """Return the host's own address behind NAT, from which forwarded connections come; None without NAT."""
     try:
         network = vm_network(facts, new.name, new)
     except MissingFact as missing:
@@ -172,10 +171,11 @@ def _peers(facts: HostFacts, new: NewVm) -> tuple[str, ...] | None:
     return (f"{network.gateway}/32",) if network.nat else None
 
 
-def _as_in_guest(facts: HostFacts, going: tuple[Gpu, ...], memory: Bytes) -> HostFacts:
-    """The facts of the guest: with the GPUs that go, and with as much memory that the guest gets its own once Windows
-    has its part.
+def _as_in_guest(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFacts:
+    """Make the facts of the guest: with the GPUs that go there, and with the guest's memory plus the part of Windows,
+    which is subtracted later.
     """
+    going, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
     stay = {function.key["location"] for gpu in facts.gpus if gpu not in going for function in gpu.functions}
     document, seen = facts.document, _seen_in_guest(facts)
     devices = document.answer(PciDevice.resource_type.name)
@@ -192,7 +192,7 @@ def _as_in_guest(facts: HostFacts, going: tuple[Gpu, ...], memory: Bytes) -> Hos
 
 
 def _seen_in_guest(facts: HostFacts) -> Mapping[str, Bytes]:
-    """VRAM by PCI id: Windows no longer tells it of a GPU that it gave away."""
+    """The VRAM by PCI id, as the guest sees it: Windows does not report that of a GPU that it gave away."""
     try:
         gpus = [each.state for each in facts.all(LinuxGpu)]
     except MissingFact:
@@ -218,35 +218,13 @@ def _engine_of(facts: HostFacts, name: str) -> str:
     return name
 
 
-def _no_ssh_access(host: str) -> UsageError:
-    return UsageError(
-        "NoSshAccess",
-        what=f"nothing can be served from the distro of {visible(host)}: the plan gives no SSH access to it",
-        meaning="What serves is installed over SSH.",
-        hint="Name your public key: --set access.key=@FILE.pub",
-        host=host,
-    )
-
-
-def _no_system(host: str) -> UsageError:
-    here = visible(host)
-    return UsageError(
-        "NoSystem",
-        what=f"the plan for {here} installs no Ubuntu in which models could be served",
-        hint="Let it: --set system.hostname=NAME\n"
-        "Or install it with winhost install, add it to fleet.yaml with kind: linux and plan the workload there.",
-        host=host,
-    )
-
-
-def _no_guest(host: str) -> UsageError:
-    here = visible(host)
-    return UsageError(
-        "NoGuest",
-        what=f"the plan for {here} sets up no guest in which models could be served",
-        meaning="winhost goes only into the guest of a VM that it makes itself.",
-        hint="Let it make one: --new-vm NAME --cpus 8 --memory 64GiB --disk 200GiB\n"
-        f"Or give the GPUs to the VM first (winhost plan {here} --path dda --vm VM), then add its Linux to fleet.yaml "
-        "with kind: linux and plan the workload there.",
-        host=host,
-    )
+def _refuse_no_access(host: str, settings: Wsl2Settings) -> None:
+    """Raises UsageError: NoSshAccess."""
+    if settings.access.key is None:
+        raise UsageError(
+            "NoSshAccess",
+            what=f"nothing can be served from the distro of {visible(host)}: the plan gives no SSH access to it",
+            meaning="What serves is installed over SSH.",
+            hint="Name your public key: --set access.key=@FILE.pub",
+            host=host,
+        )

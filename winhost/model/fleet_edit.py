@@ -20,7 +20,7 @@ Entry = Mapping[str, Any]  # of one host, as fleet.yaml has it
 
 
 def fleet_to_change(fleet_file: Path | None) -> Path:
-    """The file that commands would read, else the user's own, which need not be there yet."""
+    """Return the file that commands would read, else the user's own, which may not exist yet."""
     try:
         return find_fleet(fleet_file)
     except UsageError:
@@ -28,7 +28,7 @@ def fleet_to_change(fleet_file: Path | None) -> Path:
 
 
 def added(text: str, name: str, entry: Entry) -> str:
-    """The text with one more host, the last one. Raises UsageError: FleetNotEdited."""
+    """Add a host at the end of the hosts. Raises UsageError: FleetNotEdited."""
     if not text.strip():
         return _HEAD + _block(name, entry, 2)
     hosts = _hosts(text)
@@ -51,7 +51,7 @@ def added(text: str, name: str, entry: Entry) -> str:
 
 
 def removed(text: str, name: str) -> str:
-    """The text without a host. Raises UsageError: FleetNotEdited."""
+    """Remove a host. Raises UsageError: FleetNotEdited."""
     hosts = _hosts(text)
     found = hosts[1] if hosts else None
     if not isinstance(found, MappingNode) or found.flow_style:
@@ -68,7 +68,7 @@ def removed(text: str, name: str) -> str:
 
 
 def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
-    """Writes the file, and returns the host as it reads now. Raises UsageError, OSError; then the file is as before."""
+    """Write the file, and return the host as it reads now. Raises UsageError, OSError; then the file is as before."""
     try:
         adapter(FleetFile).validate_json(json.dumps({"schema": "winhost.fleet/1", "hosts": {name: _plain(entry)}}))
     except ValidationError as error:
@@ -83,7 +83,7 @@ def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
 
 
 def write_removed(path: Path, name: str) -> None:
-    """Raises UsageError, OSError; then the file is as before."""
+    """Write the file. Raises UsageError, OSError; then the file is as before."""
     before = _read(path)
     _write(path, removed(before, name), before)
 
@@ -143,7 +143,7 @@ def _plain(entry: Entry) -> dict[str, Any]:
 def _checked(
     before: str, after: str, meant: Callable[[dict[str, Any]], dict[str, Any]], name: str, entry: Entry | None
 ) -> str:
-    """The new text, if it says what was meant and nothing else has changed."""
+    """Return the new text if it says what was meant and nothing else has changed. Raises UsageError: FleetNotEdited."""
     try:
         old, new = yaml.safe_load(before), yaml.safe_load(after)
     except yaml.YAMLError:

@@ -11,17 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rows import each_row
-from winhost.cli.fitting import (
-    CONTEXTS,
-    SEQUENCES,
-    Candidate,
-    Way,
-    fitting,
-    size_class,
-    ways,
-    weight_bytes,
-    workload_of,
-)
 from winhost.compat.assess import assess
 from winhost.compat.needs import fit_as_it_is, needs_of
 from winhost.hub.catalogue import Entry, catalogue_of, shipped_document
@@ -33,6 +22,17 @@ from winhost.model.units import GiB
 from winhost.model.workload import Quantization
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
+from winhost.serving.fitting import (
+    CONTEXTS,
+    SEQUENCES,
+    Candidate,
+    Way,
+    fitting,
+    size_class,
+    ways,
+    weight_bytes,
+    workload_of,
+)
 
 ENTRIES = catalogue_of(shipped_document()).entries
 FIRST: Mapping[str, str] = yaml.safe_load((Path(__file__).parents[1] / "data/fitting.yaml").read_text("utf-8"))

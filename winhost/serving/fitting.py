@@ -15,11 +15,12 @@ vLLM batches more, which takes more for activations.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from math import floor, log2
 from typing import Any
 
 from winhost.compat.assess import assess
-from winhost.compat.needs import Fit, fit_as_it_is, fits, needs_of
+from winhost.compat.needs import fit_as_it_is, fits, needs_of
 from winhost.compat.target import Target, listed
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import Entry, catalogue, workload_document
@@ -103,7 +104,7 @@ class Candidate:
 
     @property
     def download(self) -> Bytes:
-        """Bytes to download: all files after a refresh, else its weights as told or computed."""
+        """The bytes to download: all files after a refresh, else the weights by a source or computed."""
         return self.entry.download or weight_bytes(self.entry)
 
     @property
@@ -131,7 +132,7 @@ def workload_of(model: Model) -> Workload:
 
 
 def size_class(parameters: int) -> int:
-    """Steps of two that begin at 2.5 billion: 10 to 20 billion are one class, 20 to 40 the next."""
+    """Class sizes in steps of two from 2.5 billion parameters on: 10 to 20 billion are one class, 20 to 40 the next."""
     return floor(log2(parameters / 2.5e9))
 
 
@@ -150,7 +151,7 @@ def fitting(
     entries: Iterable[Entry] | None = None,
     everything: bool = False,
 ) -> Sequence[Candidate]:
-    """Candidates, best first; none where no way of this host can serve.
+    """List candidates, best first; none where this host cannot serve in any way.
 
     path: a path or variant that is asked for; without it, the first way on which anything fits, in the order in which
     `assess` recommends them. token: there is a token for gated models. everything: those that do not fit follow, with
@@ -185,7 +186,7 @@ def _rank(each: Candidate, token: bool) -> tuple[Any, ...]:
 
 
 def ways(facts: Facts, path: str | None = None) -> Iterator["Way"]:
-    """The ways to serve on this host, as `assess` ranks them without a workload."""
+    """Yield the ways to serve on this host, as `assess` ranks them without a workload."""
     host = HostFacts(facts)
     assessment = assess(host)
     for fit in fits(assessment, BASE, None, path):
@@ -211,29 +212,20 @@ class Way:
         return min(known, default=None)
 
     def candidate(self, entry: Entry) -> Candidate:
-        """The smallest number of GPUs with room for the context, and the longest usual context there."""
+        """Plan the smallest number of GPUs with room for the context, and the longest usual context there."""
         lacks = self._kernel(entry)
         plan, found = self._planned(entry)
         memory = max((place.used for place in found.places if place.card is not None and place.used), default=None)
         roomy = plan.sequences >= SEQUENCES
+        planned = Candidate(entry, self.variant.path, plan, memory, Verdict.UNSUPPORTED, (), lacks, roomy)
         if not found.fits and found.may_fit is False:
-            lacks = lacks or "memory"
-            return Candidate(
-                entry, self.variant.path, plan, memory, Verdict.UNSUPPORTED, ("gpu-memory.does-not-fit",), lacks, roomy
-            )
-        judged = self._judged(plan)
-        codes = tuple(
-            dict.fromkeys(
-                code for offered in judged.lacking if offered.verdict is judged.verdict for code in offered.because
-            )
-        )
-        because = codes or (self.variant.because if self.variant.verdict is judged.verdict else ())
-        sure = found.fits is not False
-        return Candidate(entry, self.variant.path, plan, memory, judged.verdict, because, lacks, roomy, sure)
-
-    def _judged(self, model: Model) -> Fit:
-        workload = workload_of(model)
-        return fit_as_it_is(self.variant, needs_of(workload), workload)
+            return replace(planned, because=("gpu-memory.does-not-fit",), lacks=lacks or "memory")
+        workload = workload_of(plan)
+        judged = fit_as_it_is(self.variant, needs_of(workload), workload)
+        worst = (each.because for each in judged.lacking if each.verdict is judged.verdict)
+        because = tuple(dict.fromkeys(chain.from_iterable(worst)))
+        because = because or (self.variant.because if self.variant.verdict is judged.verdict else ())
+        return replace(planned, verdict=judged.verdict, because=because, sure=found.fits is not False)
 
     def _kernel(self, entry: Entry) -> str:
         """Say why these GPUs have no kernels for the way it is stored; empty where they have, or are not known."""
@@ -260,8 +252,8 @@ class Way:
 def plan_of(
     model: Model, sizes: Sequence[int], contexts: Sequence[int], take: Callable[[Model], Budget]
 ) -> tuple[Model, Budget] | None:
-    """The smallest number of GPUs with room for 4 sequences of the longest of these contexts, else for one of the
-    shortest; where nothing fits in any case, what may. contexts: the longest first.
+    """Choose the smallest number of GPUs with room for 4 sequences of the longest of these contexts, else for one of
+    the shortest; where nothing fits for sure, what may fit. contexts: the longest first.
     """
     doubtful: tuple[Model, Budget] | None = None
     cut: tuple[Model, Budget] | None = None
