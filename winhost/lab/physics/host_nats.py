@@ -1,4 +1,4 @@
-"""NATs of a simulated host (WinNAT), and the internal switches before which they stand.
+"""NATs of a simulated host (WinNAT), and their internal switches.
 
 What it rests on: the reference of modules NetNat and Hyper-V; that a second NAT is refused with "the parameter is
 incorrect" is reported, and that Windows supports one is Microsoft's word.

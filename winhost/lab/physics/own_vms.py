@@ -55,7 +55,7 @@ class OwnVms(Part):
 
     @property
     def store(self) -> str:
-        """The folder of all that winhost makes."""
+        """The folder in which winhost makes disks and VMs."""
         return f"{self.host.lab.new_vms.store}\\winhost"
 
     def user(self, path: str) -> str | None:
@@ -148,7 +148,7 @@ class OwnVms(Part):
         refuse(all(each.guid != switch for each in self.host.network.switches), "NoSwitch", switch=switch)
 
     def _write_settings(self, vm: VirtualMachine, desired: Mapping[str, Any]) -> None:
-        """Null leaves a setting, but for the VLAN."""
+        """Write the given settings. Null leaves a setting as it is, but takes the VLAN away."""
         given = {n: value for n, value in desired.items() if n == "vlan" or value is not None}
         fields = {field: given[name] for name, field in _FIELDS.items() if name in given}
         if "switch" in given:
@@ -171,7 +171,7 @@ class OwnVms(Part):
         )
 
     def of_ours(self, name: str, record: Kept | None) -> VirtualMachine:
-        """Raises CmdletError where winhost made none, or it has lost its mark."""
+        """Return winhost's VM of this name. Raises CmdletError where there is none, or it has lost its mark."""
         vm = None if record is None else self.made(name, record)
         if vm is None or record is None:
             raise wrong_place(f"winhost made no VM {name}.")
@@ -192,7 +192,7 @@ class OwnVms(Part):
     # ---- seeds
 
     def set_seed(self, asked: SetCall) -> None:
-        """Put into the VM, known by other keys, taken out, or forgotten."""
+        """Put a seed into its VM, change the keys that it is known by, take it out, or forget it."""
         name, desired = asked.key["name"], asked.desired
         record, stage = self.kept("seed", name), desired.get("stage")
         if stage == ATTACHED:
@@ -237,7 +237,7 @@ class OwnVms(Part):
         self.keep("seed", name, {**mine, "host_keys": [public], "complete": True})
 
     def _new_host_key(self, path: str) -> tuple[str, str]:
-        """Private and public; nothing of them stays on disk."""
+        """Make a host key and return its private and public text; neither stays on disk."""
         if self.host.run_ssh_keygen(["-f", path]) is None:
             raise refusal("NoSshKeygen")
         files = self.host.files
@@ -281,5 +281,5 @@ def is_marked(vm: VirtualMachine, record: Kept) -> bool:
 
 
 def boots_linux(vm: VirtualMachine) -> bool:
-    """Secure Boot is on, with the template for Linux."""
+    """Tell whether Secure Boot is on, with the template for Linux."""
     return vm.traits["secure_boot"] is True and vm.traits["secure_boot_template"] == LINUX_TEMPLATE

@@ -181,7 +181,7 @@ class Accounts(LocalAccounts):
         return task if task is not None and task.enabled and runs else None
 
     def jobs_tasks(self) -> list[Task]:
-        """Those of all accounts."""
+        """The tasks for jobs of all accounts that can run them."""
         found = (self.jobs_task(task.account) for task in self.tasks.values() if task.distro is None)
         return list(filter(None, found))
 
@@ -199,7 +199,7 @@ class Accounts(LocalAccounts):
             return {"text": unknown, "encoding": unknown}
 
     def read_config(self, account: Account) -> Mapping[str, Json]:
-        """The same, where it can be read. Raises CmdletError."""
+        """The state of resource WslConfig. Raises CmdletError where it cannot be read."""
         path = config_path(str(account.profile))
         refuse(self.host.files.is_link(path), "NotAFile", path=path)
         if self.host.files.is_link(str(account.profile)):
@@ -221,7 +221,7 @@ class Accounts(LocalAccounts):
         }
 
     def set_tasks(self, asked: SetCall) -> None:
-        """Made, changed or removed; a first job makes the account's profile."""
+        """Make, change or remove tasks; the first job makes the account's profile."""
         name = asked.key["account"]
         now = self.tasks_of(name)
         goal = _goal(asked.desired, now)
@@ -263,7 +263,7 @@ class Accounts(LocalAccounts):
             self.first_job(name)
 
     def set_config(self, asked: SetCall) -> None:
-        """The whole .wslconfig."""
+        """Write or remove the .wslconfig of an account."""
         desired, name, distros = asked.desired, asked.key["account"], self.host.distros
         account = self.find(name)
         if account is None or account.profile is None:
@@ -285,7 +285,7 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Register-WinhostAccountTask")
     def register_task(self, task: Task) -> None:
-        """Made, or changed and enabled where it is there; one that runs goes on."""
+        """Register a task, or replace one, which goes on if it runs."""
         old = self.tasks.get(task.name.casefold())
         task.running = old.running if old else False
         self.tasks[task.name.casefold()] = task
@@ -297,7 +297,7 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Stop-ScheduledTask", name="InputObject.DeviceID")
     def stop_scheduled_task(self, name: str) -> None:
-        """Also one that does not run."""
+        """Stop a task, if it runs."""
         self._task(name, "Stop-ScheduledTask").running = False
 
     @as_cmdlet("Enable-ScheduledTask", name="InputObject.DeviceID")
@@ -306,7 +306,7 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Disable-ScheduledTask", name="InputObject.DeviceID")
     def disable_scheduled_task(self, name: str) -> None:
-        """One that runs goes on."""
+        """Disable a task; if it runs, it goes on."""
         self._task(name, "Disable-ScheduledTask").enabled = False
 
     @as_cmdlet("Start-ScheduledTask")
@@ -402,7 +402,7 @@ class Accounts(LocalAccounts):
         return task.account
 
     def first_job(self, account: str) -> None:
-        """A job that runs nothing: only the logon. Raises CmdletError."""
+        """Log an account on by a job that does nothing. Raises CmdletError."""
         task = self.tasks[f"jobs-{account}".casefold()]
         self.start_scheduled_task(task.name)
         if task.result in _PROBLEMS:
@@ -417,7 +417,7 @@ class Accounts(LocalAccounts):
         return _PROBLEMS[task.result][0] if task.result in _PROBLEMS else None
 
     def restarted(self) -> bool:
-        """Sessions are gone, and what starts with Windows has started."""
+        """End all sessions, and run the tasks that start with Windows."""
         for account in self.accounts.values():
             account.sessions = account.sessions and 0
         for task in self.tasks.values():
@@ -447,7 +447,7 @@ _WATCHERS = f"{FOLDER}\\watchers"
 
 
 class YieldWatchers(Part):
-    """Those of all accounts."""
+    """The yield watchers of all accounts."""
 
     for_administrators = ("YieldWatcher",)
 
@@ -495,7 +495,7 @@ class YieldWatchers(Part):
         return {"YieldWatcher": self.set_watcher}
 
     def set_watcher(self, asked: SetCall) -> None:
-        """Made, changed or removed. Raises CmdletError."""
+        """Make, change or remove a watcher. Raises CmdletError."""
         name = asked.key["account"]
         goal: dict[str, Any] = {**self._state(name), **asked.desired}
         if goal["task"] == "absent":

@@ -149,7 +149,7 @@ class Software(Part):
         return content[len(_SUM) :].decode() if content.startswith(_SUM) else sha256(content).hexdigest()
 
     def copy_source(self, source: str, path: str) -> str:
-        """Download or copy it, and tell its SHA-256. Raises CmdletError."""
+        """Download or copy a file and return its SHA-256. Raises CmdletError."""
         physics = self._brought.get(source) or self._source(source)
         with self.host.changing("Copy-WinhostSource"):
             if source in self._brought:  # a copy of what lies on the host already
@@ -162,19 +162,19 @@ class Software(Part):
             return self.read_hash(path)
 
     def move_file(self, path: str, target: str) -> None:
-        """Give it another name."""
+        """Rename a file."""
         sent = self.record.get(f"part {PureWindowsPath(target).name}", "")
         physics = self._brought.pop(path) if path in self._brought else self._source(sent)
         self._keep(target, self.read_hash(path), physics)
         self.host.files.remove(path)
 
     def _keep(self, path: str, found: str, physics: SourcePhysics) -> None:
-        """Nobody has the content of what has a certain sum: the sum stands for it."""
+        """Write a file of which only the hash is known."""
         self.host.files.write(path, _SUM + found.encode())
         self._brought[path] = physics
 
     def write_registry(self, name: str, value: str | None) -> None:
-        """A value of winhost's own key; None takes it away."""
+        """Write a value of winhost's registry key; None removes it."""
         if value is None:
             self.record.pop(name, None)
         else:
@@ -193,7 +193,7 @@ class Software(Part):
         return {"StagedFile": self.set_staged, "Wsl": self.set_wsl, "GpuDriverModel": self.set_model}
 
     def set_staged(self, asked: SetCall) -> None:
-        """There, or gone."""
+        """Bring a file, or remove it."""
         name, path = self._named(asked.key)
         if asked.desired["present"]:
             self.host.files.make_folders(FOLDER, _FILES)
@@ -226,7 +226,7 @@ class Software(Part):
         self.move_file(part, path)
 
     def upload(self, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
-        """Takes a piece of a staged file, or none: how much was received, and its hash without a piece."""
+        """Take a piece of a staged file, and tell how much was received; without a piece, also its hash."""
         name, path = self._named(key)
         files, part, source = self.host.files, f"{path}.part", key["source"]
         fetched = source.startswith("https://")
@@ -292,7 +292,7 @@ class Software(Part):
     # ---- Windows Installer
 
     def set_wsl(self, asked: SetCall) -> bool:
-        """Installed, upgraded or removed; whether that takes a restart."""
+        """Install, upgrade or remove WSL. Return True if that takes a restart."""
         desired, restart = asked.desired, False
         version, package = desired.get("version"), desired.get("package")
         if version is None and package is None:
