@@ -393,28 +393,24 @@ class Accounts(LocalAccounts):
                 files.remove_folder(job["path"])
         return answer
 
-    def ready_to_run(self, account: str) -> str:
-        """The name of the account, once its task has logged on. Raises NotYet, CmdletError."""
+    def ready_to_run(self, account: str) -> None:
+        """Log an account on. Raises NotYet where something has to be set before its jobs can run."""
         task = self.jobs_task(account)
         missing = "AccountTasks" if task is None else self.resource_to_set_first(task)
-        if task is None or missing is not None:
-            raise NotYet(str(missing))
-        return task.account
+        if missing is not None:
+            raise NotYet(missing)
+
+    def resource_to_set_first(self, task: Task) -> str | None:
+        """Log the account of a task on, and return the resource to set before that works. Raises CmdletError."""
+        self.start_scheduled_task(task.name)
+        return _PROBLEMS[task.result][0] if task.result in _PROBLEMS else None
 
     def first_job(self, account: str) -> None:
         """Log an account on by a job that does nothing. Raises CmdletError."""
         task = self.tasks[f"jobs-{account}".casefold()]
-        self.start_scheduled_task(task.name)
-        if task.result in _PROBLEMS:
+        if self.resource_to_set_first(task) is not None:
             _, code, category, why = _PROBLEMS[task.result]
             raise own_error(code, category, f"{task.account} {why}: its tasks cannot log on.")
-
-    def resource_to_set_first(self, task: Task) -> str | None:
-        """The resource to set before a job of this task can run again. Raises CmdletError where it is another
-        trouble.
-        """
-        self.start_scheduled_task(task.name)
-        return _PROBLEMS[task.result][0] if task.result in _PROBLEMS else None
 
     def restarted(self) -> bool:
         """End all sessions, and run the tasks that start with Windows."""

@@ -422,17 +422,13 @@ class CurlPhysics(Closed):
 
 
 class Curl(Part):
-    """The program."""
+    """curl.exe, where Windows has it."""
 
     def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self._physics = CurlPhysics.model_validate(host.lab.found.get("curl", {}))
         if self._physics.there:
             host.programs["curl.exe"] = self.curl
-
-    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """It is no resource."""
-        return {}
 
     def curl(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Its exit code and what it prints; goes on where the file ends, as --continue-at says."""
