@@ -38,7 +38,7 @@ from winhost.lab.physics.local_accounts import (
     script_path,
 )
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_found, own_error, refuse
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_found, own_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script, watcher_script
@@ -202,8 +202,7 @@ class Accounts(LocalAccounts):
         """The state of resource WslConfig. Raises CmdletError where it cannot be read."""
         path = config_path(str(account.profile))
         refuse(self.host.files.is_link(path), "NotAFile", path=path)
-        if self.host.files.is_link(str(account.profile)):
-            raise own_error("NotAFolder", "InvalidType", f"{account.profile} is a link.")
+        refuse(self.host.files.is_link(str(account.profile)), "NotAFolder", path=account.profile)
         content = self.host.files.read(path)
         if content is None:
             return {"text": None, "encoding": None}
@@ -507,7 +506,7 @@ class YieldWatchers(Part):
 
     def _install(self, account: Account, goal: Mapping[str, Any], key: bytes | None) -> None:
         if key is None or sha256(key).hexdigest() != goal["digest"]:
-            raise own_error("WrongHash", "InvalidData", "The key is another than the gateway knows: its hash differs.")
+            raise refusal("WrongHash", found="that of another key", desired=goal["digest"])
         files, name = self.host.files, account.name
         files.make_folders(FOLDER, _WATCHERS, _folder(name))
         written = {"key": key, "reference": goal["key"].encode(), "settings.json": goal["settings"].encode()}

@@ -16,7 +16,7 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import Device
-from winhost.lab.physics.windows_errors import not_ours, own_error, refusal, refuse
+from winhost.lab.physics.windows_errors import not_ours, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.written import Closed
 
@@ -155,8 +155,7 @@ class Software(Part):
             if source in self._brought:  # a copy of what lies on the host already
                 self._keep(path, self.read_hash(source), physics)
                 return self.read_hash(path)
-            if not physics.there:
-                raise own_error("NotFetched", "ReadError", "There is nothing.")
+            refuse(not physics.there, "NotFetched", why="There is nothing.")
             asked = re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
             self._keep(path, physics.sha256 or (asked[1] if asked else ""), physics)
             return self.read_hash(path)
@@ -222,7 +221,7 @@ class Software(Part):
             raise refusal("NotSent")
         if found != key["sha256"]:
             self._remove_part(name, path)
-            raise own_error("WrongHash", "InvalidData", f"The source gave SHA-256 {found}, and not {key['sha256']}.")
+            raise refusal("WrongHash", found=found, desired=key["sha256"])
         self.move_file(part, path)
 
     def upload(self, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
@@ -260,15 +259,14 @@ class Software(Part):
         if told["version"] != version:
             self.write_registry(f"version {name}", str(told["version"]))
         elif self.host.files.length(part) == before:
-            raise own_error("NotFetched", "ReadError", f"Nothing more of it came: {told['why']}")
+            raise refusal("NotFetched", why=f"Nothing more of it came: {told['why']}")
         return told["whole"]
 
     def receive_slice(self, source: str, path: str, version: str) -> dict[str, Json]:
         """Add the next slice of a download to what is there of the same version. Raises CmdletError."""
         physics, asked = self._source(source), re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
         with self.host.changing("Receive-WinhostSlice"):
-            if not physics.there:
-                raise own_error("NotFetched", "ReadError", "There is nothing.")
+            refuse(not physics.there, "NotFetched", why="There is nothing.")
             content = _SUM + (physics.sha256 or (asked[1] if asked else "")).encode()
             told = f"{len(content)} {physics.etag}"
             at = self.host.files.length(path) if version == told else 0
@@ -284,10 +282,10 @@ class Software(Part):
         """Fetch a piece with curl.exe from the computer that runs winhost."""
         curl, before = self.host.programs.get("curl.exe"), self.host.files.length(part)
         if curl is None:
-            raise own_error("NotFetched", "ReadError", "This Windows has no curl.exe.")
+            raise refusal("NotFetched", why="This Windows has no curl.exe.")
         code, _ = curl(["--output", part, str(address)])
         if code not in (0, 18, 28) or self.host.files.length(part) == before:
-            raise own_error("NotFetched", "ReadError", f"curl.exe could not fetch it: {code}")
+            raise refusal("NotFetched", why=f"curl.exe could not fetch it: {code}")
 
     # ---- Windows Installer
 
