@@ -36,14 +36,14 @@ class InjectedFault:
 
 
 class InjectedFaults:
-    """The faults still to come. Safe for several threads."""
+    """The faults still to come. It is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._coming: list[InjectedFault] = []
 
     def add(self, fault: InjectedFault) -> None:
-        """After those that were ordered before."""
+        """Order a fault, after those that were ordered before."""
         with self._lock:
             self._coming.append(fault)
 
@@ -63,9 +63,9 @@ _VERBS = ("get", "set", "send", "restart")
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
 _SAID_OTHERWISE = {"PortForward": ("Ports are forwarded by administrators.",)}
-# What is no place or size Hyper-V says, and not the script.
+# Hyper-V refuses bad values of these, not the script.
 _WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
-# What was there before comes back, also where no plan could ask for it.
+# Values that were there before and are restored, though no plan asks for them.
 BACK_TO: Mapping[str, tuple[Json, ...]] = {"Wsl": (None,), "GpuDriverModel": MODELS}
 MARKS_FILE = f"{FOLDER}\\marks.txt"
 _SLICE = 0.05  # real seconds between looks whether the pipeline was stopped

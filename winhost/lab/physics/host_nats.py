@@ -1,4 +1,4 @@
-"""NATs of a simulated host (WinNAT), and the internal switches before which they stand.
+"""NATs of a simulated host (WinNAT), and their internal switches.
 
 What it rests on: the reference of modules NetNat and Hyper-V; that a second NAT is refused with "the parameter is
 incorrect" is reported, and that Windows supports one is Microsoft's word.
@@ -12,7 +12,7 @@ from typing import Any
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.own_switches import Switch
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
-from winhost.lab.physics.windows_errors import own_error, refusal, wrong_place
+from winhost.lab.physics.windows_errors import refusal, wrong_place
 from winhost.lab.physics.windows_network import Network
 from winhost.resources.windows.nat_switch import NO_NAT
 
@@ -42,8 +42,7 @@ class HostNats(Part):
         mine: Kept = {"network": network, "switch": record and record["switch"], "complete": False, "name": name}
         switch = self._named(name)
         if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):
-            said = f"There is a switch {name} already, which winhost did not make."
-            raise own_error("NameTaken", "ResourceExists", said)
+            raise refusal("NameTaken", what="switch", name=name)
         self.keep("nat", name, mine)
         switch = switch or self._network.new_internal_vm_switch(name)
         port, subnet = self._network.adapters[str(switch.port)], ip_network(network)

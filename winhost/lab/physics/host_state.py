@@ -30,8 +30,7 @@ from winhost.resources.windows.assignable_device import assigned
 from winhost.resources.windows.read_only import DMA_PROTECTION, OperatingSystem
 
 _OF_HYPER_V = {name for name, resource in WINDOWS.items() if resource.requires == "HyperVRole"}
-# Which cmdlet refuses whoever is no administrator, by the resource that asks it; of HyperVHost it is two properties
-# only.
+# The cmdlet that refuses whoever is no administrator, by resource; of HyperVHost it refuses two properties only.
 _ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "HyperVHost"} | {
     "VmSwitch": "Get-VMSwitch",
     "ExternalSwitch": "Get-VMSwitch",
@@ -53,7 +52,7 @@ _DENIED_OTHERWISE = {
     "Enable-WindowsOptionalFeature": ("elevation-needed", "Enable-WindowsOptionalFeature"),
     "Disable-WindowsOptionalFeature": ("elevation-needed", "Disable-WindowsOptionalFeature"),
 }
-# What of a resource is not for everybody, though the rest of it is, and which cmdlet tells it.
+# Resources that everybody can read but for some properties, and the cmdlet that tells administrators those.
 _ASKED_OF_THE_HOST = {
     "HyperVHost": ("Get-VMHost", ("iov_support", "iov_reasons")),
     "NetworkAdapter": ("Get-VMSwitch", ("switch",)),
@@ -64,7 +63,7 @@ _BOOT_STEP = 3600 * 10**7
 
 
 class HostState:
-    """Made from facts and the hidden physics that facts cannot tell. Safe for several threads."""
+    """The state of a host, made from facts and from hidden physics that facts cannot tell. It is thread-safe."""
 
     def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
         self.lab = lab or LabSection()
@@ -83,9 +82,10 @@ class HostState:
         self.parts: list[Part] = []
         self._tellers: dict[str, Part] = {}  # by what they tell, of the first so many parts
         self._asked = 0
-        # What parts add: to resource Session; why a resource is refused, if it is; under which key it lists what is
-        # asked for; what it tells where all are asked for; which one it waits for; registry keys, and what is written
-        # into them; CIM classes; programs, which end with a code and an output; what a `set` does to a resource.
+        # Parts add to these: properties of resource Session; the error that refuses a resource; the key under which a
+        # resource lists an asked key; the record that a listing of all shows; the resource that has to be there first;
+        # registry keys and their writers; CIM classes; programs, which return a code and an output; and what a `set`
+        # does to a resource.
         self.session: dict[str, Callable[[], Json]] = {}
         self.refusals: dict[str, Callable[[], CmdletError | None]] = {}
         self.known_as: dict[str, Callable[[Key], Key]] = {}
@@ -150,7 +150,7 @@ class HostState:
 
     @property
     def name(self) -> str:
-        """Its computer name."""
+        """The computer name."""
         return self._system.hostname if self._system else self._facts.host
 
     @property
@@ -160,17 +160,17 @@ class HostState:
 
     @property
     def tools(self) -> str:
-        """The Windows feature Hyper-V-PowerShell, likewise."""
+        """The Windows feature Hyper-V-PowerShell, in the words of resource HyperVRole."""
         return self._tools
 
     @property
     def is_client(self) -> bool:
-        """No ServerManager: roles are optional features here."""
+        """Tell whether it is a client Windows, where roles are optional features."""
         return self._system is not None and self._system.installation_type == "Client"
 
     @property
     def manages_vms(self) -> bool:
-        """The service that knows the VMs runs, and its PowerShell module is there."""
+        """Tell whether the service that knows the VMs runs and its PowerShell module is installed."""
         return self._service_runs and self._tools == "installed"
 
     @property
@@ -266,7 +266,7 @@ class HostState:
         return _ADMINISTRATORS_ONLY.get(resource) if self.instances(resource) or resource in _OF_HYPER_V else None
 
     def _as_a_guest(self, resource: str, found: tuple[Record, ...]) -> tuple[Record, ...]:
-        """Everybody sees an instance, and only administrators what Hyper-V alone knows of it."""
+        """Hide from others than administrators what only Hyper-V knows of these instances."""
         if self.lab.administrator or not self.manages_vms:
             return found
         cmdlet, names = _ASKED_OF_THE_HOST[resource]
@@ -278,7 +278,7 @@ class HostState:
         return {state.resource_type.name: _as_json(self.answer(state.resource_type.name)) for state in WINDOWS_STATES}
 
     def facts(self) -> Facts:
-        """The same as a facts document."""
+        """The snapshot as a facts document."""
         resources = {state.resource_type.name: self.answer(state.resource_type.name) for state in WINDOWS_STATES}
         initial = self._facts
         return Facts(initial.host, initial.origin, initial.read_at, initial.winhost, resources, initial.schema)
@@ -305,7 +305,7 @@ class HostState:
             return records
 
     def _lister(self, resource: str) -> Callable[[], Iterable[Record]]:
-        """Lists all instances of a resource. One of them at a time, because each read asks for some dozens."""
+        """Return what lists a resource. Only this one is looked up, because each read asks for dozens."""
         if resource in VM_RESOURCES:
             return lambda: (Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
         if self._asked != len(self.parts):
@@ -382,7 +382,7 @@ class HostState:
         return max(0, free + self._initially_used - self._used_memory())
 
     def _present(self, claim: Assignment) -> Device | None:
-        """The device of an assignment, unless that went stale: mounted, moved or renumbered since."""
+        """The device of an assignment, or None where it was mounted, moved or renumbered since."""
         found = (d for d in self.devices if d.location == claim.location and d.dismounted)
         return next((d for d in found if d.instance == claim.instance), None)
 
@@ -399,7 +399,7 @@ class HostState:
 
 
 def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
-    """All instances: as read, and what the lab knows beyond that."""
+    """All instances: those that were read, and the hidden ones."""
     read = {resource: answer for resource, answer in facts.resources.items() if isinstance(answer, tuple)}
     hidden = {
         resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
@@ -451,7 +451,7 @@ _SECONDS = {
 }
 
 
-# Of this thread: the machine that its session is on, and whether the session is still there.
+# The machine that the session of this thread is on, and whether the session is still there.
 _SESSION: ContextVar[tuple[object, Callable[[], bool]]] = ContextVar("session", default=(None, lambda: True))
 
 
@@ -460,14 +460,14 @@ class HostDown(Exception):
 
 
 class CmdletHost(HostState):
-    """Runs cmdlets, as long as it is up."""
+    """A host that runs cmdlets as long as it is up."""
 
     def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
         super().__init__(facts, lab, clock)
         self._up = True
 
     def accepting(self) -> bool:
-        """False while it restarts: nobody listens."""
+        """Tell whether it accepts connections: not while it restarts."""
         return self._up
 
     @contextmanager
@@ -489,7 +489,7 @@ class CmdletHost(HostState):
 
     @contextmanager
     def reading(self, cmdlet: str, module: str) -> Iterator[None]:
-        """The machine at rest for a cmdlet that changes nothing and may be asked of whoever may see its answer.
+        """Hold the machine for a cmdlet that changes nothing, and that everybody may ask who may see its answer.
 
         Raises CmdletError, HostDown.
         """
@@ -503,8 +503,8 @@ class CmdletHost(HostState):
 
     @contextmanager
     def changing(self, cmdlet: str) -> Iterator[None]:
-        """A cmdlet or a program that changes something: it needs an administrator and takes its time, and then has the
-        machine for itself. Raises CmdletError, HostDown.
+        """Hold the machine for a cmdlet or a program that changes something, which needs an administrator and takes its
+        time. Raises CmdletError, HostDown.
         """
         boot = self.boot
         if not self.lab.administrator:

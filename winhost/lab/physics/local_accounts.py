@@ -105,7 +105,7 @@ _LEAST_PASSWORD = 14
 
 @dataclass
 class Account:
-    """unread: what a recorded host could not tell of it."""
+    """unread: properties that a recorded host could not tell."""
 
     name: str
     sid: str
@@ -123,7 +123,7 @@ class Account:
         return self.description == MARKER
 
     def check_ours(self) -> None:
-        """Raises CmdletError."""
+        """Raises CmdletError where winhost did not make the account."""
         if not self.ours:
             raise not_ours(f"winhost did not make the account {self.name}.")
 
@@ -203,7 +203,7 @@ class LocalAccounts(Part):
         return f"{self._base}-{max([1000, *used]) + 1}"
 
     def find(self, name: str) -> Account | None:
-        """The account of this name, however it is written."""
+        """The account of this name, whatever its case, or None."""
         return self.accounts.get(name.casefold())
 
     def by_sid(self, sid: str) -> Account | None:
@@ -214,7 +214,7 @@ class LocalAccounts(Part):
         return account.sid if account else name
 
     def task(self, kind: str, account: str) -> Task | None:
-        """kind: jobs or keep-alive."""
+        """The task of an account, or None. kind: jobs, keep-alive or watch."""
         return self.tasks.get(f"{kind}-{account}".casefold())
 
     def _registry(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
@@ -240,7 +240,7 @@ class LocalAccounts(Part):
             yield from ((here, account.name, _PEOPLE) for _ in range(account.sessions or 0))
             if (alive := self.task("keep-alive", account.name)) and alive.running:
                 yield here, account.name, _BATCH
-        # Of a domain, with the name of one that is local, too.
+        # An account of a domain that has the name of a local one.
         yield "ELSEWHERE", "Administrator", _PEOPLE
         yield "NT AUTHORITY", "LOCAL SERVICE", _SERVICE
 
@@ -258,7 +258,7 @@ class LocalAccounts(Part):
 
     @as_cmdlet("New-LocalUser")
     def new_local_user(self, name: str, secret: str, description: str) -> Account:
-        """Raises CmdletError."""
+        """Make an account. Raises CmdletError where its name or password is refused."""
         cmdlet = "New-LocalUser"
         if self.find(name):
             raise self.host.fail("user-exists", cmdlet, account=name)
@@ -269,7 +269,7 @@ class LocalAccounts(Part):
 
     @as_cmdlet("Set-LocalUser", sid="InputObject.SID", secret="Password")  # noqa: S106 - the name of a parameter
     def set_local_user(self, sid: str, secret: str) -> None:
-        """Another password. Raises CmdletError."""
+        """Set the password of an account. Raises CmdletError."""
         cmdlet = "Set-LocalUser"
         account = self._user(sid, cmdlet)
         self._check_password(secret, cmdlet)
@@ -322,7 +322,7 @@ class LocalAccounts(Part):
             raise self.host.fail("password-refused", cmdlet)
 
     def set_account(self, asked: SetCall) -> None:
-        """Made, removed, or another member of the administrators."""
+        """Make or remove an account, or change whether it is an administrator."""
         name, desired = asked.key["account"], asked.desired
         account = self.find(name)
         if desired.get("there") is False:
@@ -353,13 +353,13 @@ class LocalAccounts(Part):
         return sum(self.count(folder, "ext4.vhdx") for folder in folders)
 
     def count(self, folder: str, name: str) -> int:
-        """Files of a name below a folder."""
+        """Count the files of this name below a folder."""
         return sum(path.casefold().endswith(f"\\{name}".casefold()) for path in self.host.files.below(folder))
 
     # ---- rights, as secedit.exe reads and writes them
 
     def run_secedit(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """Its exit code and what it prints. Files are those of this host."""
+        """Run secedit.exe with files of this host; return its exit code and output."""
         options = dict(zip(arguments[1::2], arguments[2::2], strict=False))
         with self.host.changing("secedit.exe"):
             if arguments[0] == "/export":
@@ -371,7 +371,7 @@ class LocalAccounts(Part):
 
     def _policy(self) -> str:
         rights = {right: ",".join(map(self._listed, holders)) for right, holders in self.rights.items()}
-        # One that nobody has is not listed.
+        # A right that nobody has is not listed.
         lines = [f"{right} = {holders}" for right, holders in rights.items() if holders]
         head = ["[Unicode]", "Unicode=yes", "[Privilege Rights]", "SeShutdownPrivilege = *S-1-5-32-544,*S-1-5-32-545"]
         return "\r\n".join([*head, *lines, "[Version]", 'signature="$CHICAGO$"', "Revision=1", ""])
@@ -394,7 +394,7 @@ class LocalAccounts(Part):
         self.set_right(right, [*others, holder] if asked.desired["granted"] else others)
 
     def named(self, name: str) -> Account:
-        """Raises CmdletError."""
+        """The account of this name. Raises CmdletError where there is none."""
         if self.is_controller:
             raise no_local_accounts()
         if (account := self.find(name)) is None:

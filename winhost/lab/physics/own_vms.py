@@ -13,7 +13,7 @@ from winhost.images.seed import HOST_KEYS, filled
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import TEMPLATES
-from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import bad_request, not_ours, refusal, refuse, wrong_place
 from winhost.model.units import GiB
 from winhost.resources.windows.own_vm import NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
@@ -55,7 +55,7 @@ class OwnVms(Part):
 
     @property
     def store(self) -> str:
-        """The folder of all that winhost makes."""
+        """The folder in which winhost makes disks and VMs."""
         return f"{self.host.lab.new_vms.store}\\winhost"
 
     def user(self, path: str) -> str | None:
@@ -90,16 +90,14 @@ class OwnVms(Part):
         if record is None and files.is_full(folder):
             raise not_ours(f"There is something in {folder} that winhost did not make.")
         files.make_folders(self.store, folder)
-        if found := self.host.attributes(folder):
-            said = f"{folder} is {', '.join(found)}, and Hyper-V uses no such disk. Take that from its folder."
-            raise own_error("DiskAttributes", "InvalidOperation", said)
-        if (free := self.host.lab.new_vms.free) < size + _LEFT:
-            raise refusal("NoRoom", folder=folder, free=free, size=size)
+        found, free = ", ".join(self.host.attributes(folder)), self.host.lab.new_vms.free
+        refuse(found, "DiskAttributes", folder=folder, found=found)
+        refuse(free < size + _LEFT, "NoRoom", folder=folder, free=free, size=size)
         self.keep("disk", name, {"image": image, "path": path, "complete": False})
         self.host.software.copy_source(staged, path)
         disk = self.host.virtual_disk(path, "Get-VHD").physics
-        if disk.format != "VHDX" or disk.kind == "Differencing":
-            raise refusal("WrongDisk", format=disk.format, kind=disk.kind)
+        wrong = disk.format != "VHDX" or disk.kind == "Differencing"
+        refuse(wrong, "WrongDisk", format=disk.format, kind=disk.kind)
         self.host.test_vhd(path)
         self._resize(path, size)
         self.keep("disk", name, {"image": image, "path": path, "complete": True})
@@ -123,11 +121,9 @@ class OwnVms(Part):
         self._check_switch(desired["switch"])
         vm = self.of_ours(name, record) if record is not None and self.made(name, record) else None
         others = [each for each in self.host.vms.values() if each is not vm]
-        if any(each.name.casefold() == name for each in others):
-            raise own_error("NameTaken", "ResourceExists", f"There is a VM {name} already, which winhost did not make.")
+        refuse(any(each.name.casefold() == name for each in others), "NameTaken", what="VM", name=name)
         if any(each.mac == desired["mac"] for each in others):
-            said = f"Another network adapter on this host has the MAC address {desired['mac']}."
-            raise own_error("AddressTaken", "ResourceExists", said)
+            raise refusal("AddressTaken", why=f"Another network adapter has the MAC address {desired['mac']}.")
         if vm is None or record is None:
             record = {"token": str(uuid4()), "id": None, "marked": False, "complete": False}
             self.keep("vm", name, record)
@@ -136,8 +132,7 @@ class OwnVms(Part):
         notes = f"Made by winhost, which knows it by {mine['token']}."
         self.host.set_vm(vm.guid, notes=notes, com1=f"\\\\.\\pipe\\{vm.guid}", **_FIXED)
         self.keep("vm", name, mine)
-        if vm.com1 is None:
-            raise refusal("NoBootLog")
+        refuse(vm.com1 is None, "NoBootLog")
         self._write_settings(vm, desired)
         if not vm.disks:
             self.host.add_vm_hard_disk_drive(vm.guid, disk["path"])
@@ -148,7 +143,7 @@ class OwnVms(Part):
         refuse(all(each.guid != switch for each in self.host.network.switches), "NoSwitch", switch=switch)
 
     def _write_settings(self, vm: VirtualMachine, desired: Mapping[str, Any]) -> None:
-        """Null leaves a setting, but for the VLAN."""
+        """Write the given settings. Null leaves a setting as it is, but takes the VLAN away."""
         given = {n: value for n, value in desired.items() if n == "vlan" or value is not None}
         fields = {field: given[name] for name, field in _FIELDS.items() if name in given}
         if "switch" in given:
@@ -171,7 +166,7 @@ class OwnVms(Part):
         )
 
     def of_ours(self, name: str, record: Kept | None) -> VirtualMachine:
-        """Raises CmdletError where winhost made none, or it has lost its mark."""
+        """Return winhost's VM of this name. Raises CmdletError where there is none, or it has lost its mark."""
         vm = None if record is None else self.made(name, record)
         if vm is None or record is None:
             raise wrong_place(f"winhost made no VM {name}.")
@@ -192,7 +187,7 @@ class OwnVms(Part):
     # ---- seeds
 
     def set_seed(self, asked: SetCall) -> None:
-        """Put into the VM, known by other keys, taken out, or forgotten."""
+        """Put a seed into its VM, change the keys that it is known by, take it out, or forget it."""
         name, desired = asked.key["name"], asked.desired
         record, stage = self.kept("seed", name), desired.get("stage")
         if stage == ATTACHED:
@@ -215,8 +210,7 @@ class OwnVms(Part):
         address = str(desired.get("address")).partition("/")[0]
         macs = [mac.replace("-", "") for known, mac in self.host.neighbours() if known == address]
         if desired.get("address") and (self.host.answers_ping(address) or any(mac != vm.mac for mac in macs)):
-            said = f"Somebody in the network has the address {address} already."
-            raise own_error("AddressTaken", "ResourceExists", said)
+            raise refusal("AddressTaken", why=f"Somebody in the network has the address {address} already.")
         path = f"{self.store}\\{name}\\seed.iso"
         if record is None and files.read(path) is not None:
             raise not_ours(f"There is a {path} that winhost did not make.")
@@ -237,7 +231,7 @@ class OwnVms(Part):
         self.keep("seed", name, {**mine, "host_keys": [public], "complete": True})
 
     def _new_host_key(self, path: str) -> tuple[str, str]:
-        """Private and public; nothing of them stays on disk."""
+        """Make a host key and return its private and public text; neither stays on disk."""
         if self.host.run_ssh_keygen(["-f", path]) is None:
             raise refusal("NoSshKeygen")
         files = self.host.files
@@ -281,5 +275,5 @@ def is_marked(vm: VirtualMachine, record: Kept) -> bool:
 
 
 def boots_linux(vm: VirtualMachine) -> bool:
-    """Secure Boot is on, with the template for Linux."""
+    """Tell whether Secure Boot is on, with the template for Linux."""
     return vm.traits["secure_boot"] is True and vm.traits["secure_boot_template"] == LINUX_TEMPLATE

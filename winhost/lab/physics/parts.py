@@ -25,7 +25,7 @@ class ChangesHost(Protocol):
     """The machine itself, or a part of it."""
 
     def changing(self, cmdlet: str) -> AbstractContextManager[None]:
-        """The host for one cmdlet that changes something. Raises CmdletError, HostDown."""
+        """Hold the host for one cmdlet that changes something. Raises CmdletError, HostDown."""
 
 
 W = TypeVar("W", bound=ChangesHost)
@@ -68,7 +68,7 @@ def as_cmdlet(
 
 @dataclass(frozen=True)
 class SetCall:
-    """One `set`: what is wanted of which instance, and how. within: lab seconds that it may take; secret: what its
+    """One `set` call. within: lab seconds that it may take; secret: what its
     secret reference stands for.
     """
 
@@ -91,7 +91,7 @@ class SetCall:
 
     @contextmanager
     def or_warn(self, what: str) -> Iterator[None]:
-        """An error in this becomes a warning, and the change goes on."""
+        """Turn an error in the body into a warning; the change goes on."""
         try:
             yield
         except CmdletError as error:
@@ -137,7 +137,7 @@ class Part:
         return None if text is None else json.loads(text)
 
     def keep(self, kind: str, name: str, record: Mapping[str, Json] | None) -> None:
-        """None takes it away."""
+        """Write a record; None removes it."""
         self.host.software.write_registry(f"{kind} {name}", None if record is None else json.dumps(record))
 
     def all_kept(self, kind: str) -> Iterator[tuple[str, Kept]]:
@@ -147,7 +147,7 @@ class Part:
                 yield match[1], self.kept(kind, match[1]) or {}
 
     def set_made(self, how: Made, asked: SetCall) -> None:
-        """Made, changed or taken away. Raises CmdletError."""
+        """Make, change or remove the thing of this name. Raises CmdletError."""
         name, desired = asked.key["name"], asked.desired
         record = self.kept(how.kind, name)
         if "made" not in desired:
@@ -173,5 +173,5 @@ class Part:
         return {}
 
     def restarted(self) -> bool:
-        """The host came up again: whether Windows has changes to finish."""
+        """React to a restart of the host. Return True if Windows has changes to finish."""
         return False

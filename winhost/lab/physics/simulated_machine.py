@@ -101,7 +101,7 @@ class Machine(VmMaking, FeatureCmdlets):
         }
         for part in self.parts:
             self.changes |= part.changes()
-        # What starts it otherwise, as virtualization-based security does, is none of our business.
+        # Something else starts it, as virtualization-based security does.
         self._hypervisor_anyway = self._hypervisor and not self._wants_hypervisor()
 
     def part(self, kind: type[P]) -> P:
@@ -109,7 +109,7 @@ class Machine(VmMaking, FeatureCmdlets):
         return next(each for each in self.parts if isinstance(each, kind))
 
     def settled_state(self) -> dict[str, Json]:
-        """Also the files of EFI system partitions, which no resource tells."""
+        """The state with the files of EFI system partitions, which no resource tells."""
         return {**super().settled_state(), "files of EFI partitions": self.part(Disks).every_efi_file()}
 
     def settle(self, seconds: float = 60.0) -> None:
@@ -119,11 +119,11 @@ class Machine(VmMaking, FeatureCmdlets):
 
     @property
     def ready(self) -> bool:
-        """It is up, and its services have started."""
+        """Tell whether it is up and its services have started."""
         return self._up and self._logon_ready
 
     def when_down(self, call: Callable[[], None]) -> None:
-        """Have this called, once, when the host goes down: whatever runs on it ends there."""
+        """Call this once when the host goes down."""
         self._ends_with_boot.append(call)
 
     # ---- restart

@@ -190,7 +190,6 @@ class Setting:
         return not self.words or value in self.words
 
 
-# By the fields that keep them. A VM of these cmdlets is a row of docs/lab.md.
 SETTINGS: Mapping[str, Setting] = {
     "low": Setting("Set-VM", "LowMemoryMappedIoSpace", least=128 * MiB, most=3584 * MiB, step=2 * MiB),
     "high": Setting("Set-VM", "HighMemoryMappedIoSpace", least=2 * MiB, step=2 * MiB),

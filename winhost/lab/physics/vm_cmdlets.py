@@ -160,7 +160,7 @@ class DeviceCmdlets(CmdletHost):
 
     @as_cmdlet("Dismount-VMHostAssignableDevice", location="LocationPath", force="Force")
     def dismount_vm_host_assignable_device(self, location: str, *, force: bool = False) -> None:
-        """`force` waives ACS and the manufacturer's mitigation driver, nothing else."""
+        """Dismount a device. `force` waives ACS and the manufacturer's mitigation driver, nothing else."""
         cmdlet = "Dismount-VMHostAssignableDevice"
         found = self._host_device(location, cmdlet, dismounted=False)
         if found.enabled or self._partitioned(found):
@@ -177,7 +177,7 @@ class DeviceCmdlets(CmdletHost):
 
     @as_cmdlet("Mount-VMHostAssignableDevice", location="LocationPath")
     def mount_vm_host_assignable_device(self, location: str) -> None:
-        """It comes back under another instance id, disabled if it was. A VM that claims it is left with nothing."""
+        """Mount a device, which gets another instance id. A VM that claims it is left with nothing."""
         cmdlet = "Mount-VMHostAssignableDevice"
         found = self._host_device(location, cmdlet, dismounted=True)
         if any(vm.has(location) and vm.power != "off" for vm in self.vms.values()):
@@ -194,7 +194,7 @@ class DeviceCmdlets(CmdletHost):
         raise self.fail("device-not-on-server", cmdlet)
 
     def _partitioned(self, found: Device) -> bool:
-        """A GPU that was split is no device to give away. Client Windows knows one count, meaning that it is whole."""
+        """Tell whether a GPU was split. Client Windows knows one count, which means that it is whole."""
         interface = found.instance.replace("\\", "#").casefold()
         states = [r.state for r in self._initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
         return any(state["used"] or state["partitions"] > min(state["valid_counts"]) for state in states)
@@ -274,7 +274,7 @@ class VmCmdlets(DeviceCmdlets):
         self._power_on(self._vm_in(("off", "saved"), guid, "Start-VM"))
 
     def _power_on(self, vm: VirtualMachine) -> None:
-        """Raises CmdletError."""
+        """Start a VM. Raises CmdletError where something keeps it from starting."""
         if not self._hypervisor:
             raise self.fail("no-hypervisor", "Start-VM", vm=vm.name)
         self._check_address_range(vm)
@@ -361,7 +361,7 @@ class VmCmdlets(DeviceCmdlets):
 
     @as_cmdlet("Stop-VM")
     def turn_vm_off(self, guid: str) -> None:
-        """Stop-VM -TurnOff: as if its power failed."""
+        """Stop-VM -TurnOff: cut the power of a VM."""
         self._vm_in(("running", "paused", "off"), guid, "Stop-VM").power = "off"
 
     @as_cmdlet("Stop-VM")
@@ -371,13 +371,13 @@ class VmCmdlets(DeviceCmdlets):
         return 0.0 if vm.power == "off" else self._shutdown_seconds(vm)
 
     def guest_stopped(self, guid: str) -> None:
-        """The guest has done what it was asked for, unless its VM was stopped otherwise meanwhile."""
+        """Turn off a VM whose guest has shut down, unless it was stopped otherwise meanwhile."""
         with self._lock:
             if self.vms[guid].power == "running":
                 self.vms[guid].power = "off"
 
     def _shutdown_seconds(self, vm: VirtualMachine) -> float:
-        """Infinite where the guest does not answer."""
+        """The lab seconds that a guest takes to shut down; infinite where it does not answer."""
         guest = self.lab.guests.get(vm.guid, GuestPhysics())
         answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.known_or("nested", False))
         return guest.shutdown_seconds if answers else float("inf")
@@ -402,7 +402,7 @@ class VmCmdlets(DeviceCmdlets):
 
     @as_cmdlet("Add-VMAssignableDevice", guid="VM[].Id", location="LocationPath")
     def add_vm_assignable_device(self, guid: str, location: str) -> None:
-        """Only what was dismounted, and to one VM only."""
+        """Assign a device that was dismounted to a VM."""
         cmdlet, build = "Add-VMAssignableDevice", self._system.build if self._system else SERVER_2025
         vm = self._vm_in(("off",), guid, cmdlet)
         for error, hinders in (
@@ -421,7 +421,7 @@ class VmCmdlets(DeviceCmdlets):
         "Remove-VMAssignableDevice", guid="VMAssignableDevice[].VMId", location="VMAssignableDevice[].LocationPath"
     )
     def remove_vm_assignable_device(self, guid: str, location: str) -> None:
-        """Also what is no longer there."""
+        """Take a device from a VM, also one that is no longer there."""
         cmdlet = "Remove-VMAssignableDevice"
         vm = self._vm_in(("off",), guid, cmdlet)
         if not vm.has(location):
@@ -449,7 +449,7 @@ class VmCmdlets(DeviceCmdlets):
             self._move_to_vm(asked, vm, others)
 
     def _bring(self, found: Device, place: str, asked: SetCall) -> None:
-        """A device of the host, to where a place begins."""
+        """Bring a device of the host into the state that its place needs."""
         if place in (ENABLED, DISABLED) and found.dismounted:
             self.mount_vm_host_assignable_device(found.location)
         if found.enabled and not found.dismounted and place != ENABLED:

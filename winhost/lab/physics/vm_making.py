@@ -41,7 +41,7 @@ class GuestDisc:
 
 
 _LABEL = slice(16 * 2048 + 40, 16 * 2048 + 72)
-"""Of ISO 9660, where its first volume descriptor has it."""
+"""Where the first volume descriptor of ISO 9660 has its label."""
 
 
 def is_for_cloud_init(image: bytes) -> bool:
@@ -51,7 +51,7 @@ def is_for_cloud_init(image: bytes) -> bool:
 
 @once
 def read_disc(image: bytes) -> GuestDisc:
-    """Raises what its libraries raise where it is none for NoCloud."""
+    """Parse a disc for NoCloud. Raises the errors of its libraries for any other."""
     files = _files(image)
     meta, user_data = files["meta-data"], files["user-data"]
     (adapter,) = files["network-config"]["ethernets"].values()
@@ -144,7 +144,7 @@ class VmMaking(VmCmdlets):
 
     @as_cmdlet("Resize-VHD", path="Path[]", size="SizeBytes")
     def resize_vhd(self, path: str, size: int) -> None:
-        """Larger only."""
+        """Make a disk larger."""
         disk = self.virtual_disk(path, "Resize-VHD")
         self._require(disk.size <= size <= _LARGEST and size % MiB == 0, "Resize-VHD", "SizeBytes", size)
         self._resized[path.casefold()] = size
@@ -178,7 +178,7 @@ class VmMaking(VmCmdlets):
 
     @as_cmdlet("Remove-VM", "!Force", guid="VM[].Id")
     def remove_vm(self, guid: str) -> None:
-        """Its definition; disks stay."""
+        """Remove the definition of a VM; its disks stay."""
         self._vm_in(("off", "saved"), guid, "Remove-VM")
         del self.vms[guid]
 
@@ -216,7 +216,7 @@ class VmMaking(VmCmdlets):
     # ---- the guest
 
     def _power_on(self, vm: VirtualMachine) -> None:
-        """A cold start shows the guest what is in its drive."""
+        """Start a VM. On a cold start its guest finds what is in its drives."""
         cold = vm.power == "off"
         super()._power_on(vm)
         if cold:
@@ -245,7 +245,7 @@ class VmMaking(VmCmdlets):
         return self.lab.new_vms.others.get(address, False)
 
     def run_ssh_keygen(self, arguments: Sequence[str]) -> int | None:
-        """Its exit code; a pair of files is made. None where there is no such program."""
+        """Make a key pair as two files; return the exit code, or None where there is no such program."""
         if not self.lab.new_vms.ssh_keygen:
             return None
         path = arguments[arguments.index("-f") + 1]

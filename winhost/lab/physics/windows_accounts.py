@@ -38,7 +38,7 @@ from winhost.lab.physics.local_accounts import (
     script_path,
 )
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_found, own_error, refuse
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_found, own_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script, watcher_script
@@ -181,7 +181,7 @@ class Accounts(LocalAccounts):
         return task if task is not None and task.enabled and runs else None
 
     def jobs_tasks(self) -> list[Task]:
-        """Those of all accounts."""
+        """The tasks for jobs of all accounts that can run them."""
         found = (self.jobs_task(task.account) for task in self.tasks.values() if task.distro is None)
         return list(filter(None, found))
 
@@ -199,11 +199,10 @@ class Accounts(LocalAccounts):
             return {"text": unknown, "encoding": unknown}
 
     def read_config(self, account: Account) -> Mapping[str, Json]:
-        """The same, where it can be read. Raises CmdletError."""
+        """The state of resource WslConfig. Raises CmdletError where it cannot be read."""
         path = config_path(str(account.profile))
         refuse(self.host.files.is_link(path), "NotAFile", path=path)
-        if self.host.files.is_link(str(account.profile)):
-            raise own_error("NotAFolder", "InvalidType", f"{account.profile} is a link.")
+        refuse(self.host.files.is_link(str(account.profile)), "NotAFolder", path=account.profile)
         content = self.host.files.read(path)
         if content is None:
             return {"text": None, "encoding": None}
@@ -221,7 +220,7 @@ class Accounts(LocalAccounts):
         }
 
     def set_tasks(self, asked: SetCall) -> None:
-        """Made, changed or removed; a first job makes the account's profile."""
+        """Make, change or remove tasks; the first job makes the account's profile."""
         name = asked.key["account"]
         now = self.tasks_of(name)
         goal = _goal(asked.desired, now)
@@ -263,7 +262,7 @@ class Accounts(LocalAccounts):
             self.first_job(name)
 
     def set_config(self, asked: SetCall) -> None:
-        """The whole .wslconfig."""
+        """Write or remove the .wslconfig of an account."""
         desired, name, distros = asked.desired, asked.key["account"], self.host.distros
         account = self.find(name)
         if account is None or account.profile is None:
@@ -285,7 +284,7 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Register-WinhostAccountTask")
     def register_task(self, task: Task) -> None:
-        """Made, or changed and enabled where it is there; one that runs goes on."""
+        """Register a task, or replace one, which goes on if it runs."""
         old = self.tasks.get(task.name.casefold())
         task.running = old.running if old else False
         self.tasks[task.name.casefold()] = task
@@ -297,7 +296,7 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Stop-ScheduledTask", name="InputObject.DeviceID")
     def stop_scheduled_task(self, name: str) -> None:
-        """Also one that does not run."""
+        """Stop a task, if it runs."""
         self._task(name, "Stop-ScheduledTask").running = False
 
     @as_cmdlet("Enable-ScheduledTask", name="InputObject.DeviceID")
@@ -306,7 +305,7 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Disable-ScheduledTask", name="InputObject.DeviceID")
     def disable_scheduled_task(self, name: str) -> None:
-        """One that runs goes on."""
+        """Disable a task; if it runs, it goes on."""
         self._task(name, "Disable-ScheduledTask").enabled = False
 
     @as_cmdlet("Start-ScheduledTask")
@@ -393,31 +392,27 @@ class Accounts(LocalAccounts):
                 files.remove_folder(job["path"])
         return answer
 
-    def ready_to_run(self, account: str) -> str:
-        """The name of the account, once its task has logged on. Raises NotYet, CmdletError."""
+    def ready_to_run(self, account: str) -> None:
+        """Log an account on. Raises NotYet where something has to be set before its jobs can run."""
         task = self.jobs_task(account)
         missing = "AccountTasks" if task is None else self.resource_to_set_first(task)
-        if task is None or missing is not None:
-            raise NotYet(str(missing))
-        return task.account
-
-    def first_job(self, account: str) -> None:
-        """A job that runs nothing: only the logon. Raises CmdletError."""
-        task = self.tasks[f"jobs-{account}".casefold()]
-        self.start_scheduled_task(task.name)
-        if task.result in _PROBLEMS:
-            _, code, category, why = _PROBLEMS[task.result]
-            raise own_error(code, category, f"{task.account} {why}: its tasks cannot log on.")
+        if missing is not None:
+            raise NotYet(missing)
 
     def resource_to_set_first(self, task: Task) -> str | None:
-        """The resource to set before a job of this task can run again. Raises CmdletError where it is another
-        trouble.
-        """
+        """Log the account of a task on, and return the resource to set before that works. Raises CmdletError."""
         self.start_scheduled_task(task.name)
         return _PROBLEMS[task.result][0] if task.result in _PROBLEMS else None
 
+    def first_job(self, account: str) -> None:
+        """Log an account on by a job that does nothing. Raises CmdletError."""
+        task = self.tasks[f"jobs-{account}".casefold()]
+        if self.resource_to_set_first(task) is not None:
+            _, code, category, why = _PROBLEMS[task.result]
+            raise own_error(code, category, f"{task.account} {why}: its tasks cannot log on.")
+
     def restarted(self) -> bool:
-        """Sessions are gone, and what starts with Windows has started."""
+        """End all sessions, and run the tasks that start with Windows."""
         for account in self.accounts.values():
             account.sessions = account.sessions and 0
         for task in self.tasks.values():
@@ -447,7 +442,7 @@ _WATCHERS = f"{FOLDER}\\watchers"
 
 
 class YieldWatchers(Part):
-    """Those of all accounts."""
+    """The yield watchers of all accounts."""
 
     for_administrators = ("YieldWatcher",)
 
@@ -495,7 +490,7 @@ class YieldWatchers(Part):
         return {"YieldWatcher": self.set_watcher}
 
     def set_watcher(self, asked: SetCall) -> None:
-        """Made, changed or removed. Raises CmdletError."""
+        """Make, change or remove a watcher. Raises CmdletError."""
         name = asked.key["account"]
         goal: dict[str, Any] = {**self._state(name), **asked.desired}
         if goal["task"] == "absent":
@@ -511,7 +506,7 @@ class YieldWatchers(Part):
 
     def _install(self, account: Account, goal: Mapping[str, Any], key: bytes | None) -> None:
         if key is None or sha256(key).hexdigest() != goal["digest"]:
-            raise own_error("WrongHash", "InvalidData", "The key is another than the gateway knows: its hash differs.")
+            raise refusal("WrongHash", found="that of another key", desired=goal["digest"])
         files, name = self.host.files, account.name
         files.make_folders(FOLDER, _WATCHERS, _folder(name))
         written = {"key": key, "reference": goal["key"].encode(), "settings.json": goal["settings"].encode()}

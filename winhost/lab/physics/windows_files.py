@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import bad_request, not_ours, own_error, refusal
+from winhost.lab.physics.windows_errors import bad_request, not_ours, refusal, refuse
 
 PROGRAM_DATA = "C:\\ProgramData"
 FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
@@ -59,14 +59,13 @@ class Files:
         self.lengths[_same(path)] = length
 
     def give_rights(self, path: str, rights: str) -> None:
-        """Those alone, as SDDL."""
+        """Set the rights of a file, as SDDL."""
         self.rights[_same(path)] = rights
 
     def make_folders(self, *paths: str) -> None:
-        """Each in its turn, for administrators. Raises CmdletError for one that is a link, or is somebody's."""
+        """Make folders for administrators. Raises CmdletError for one that is a link or somebody else's."""
         for path in paths:
-            if self.is_link(path):
-                raise own_error("NotAFolder", "InvalidType", f"{path} is a link.")
+            refuse(self.is_link(path), "NotAFolder", path=path)
             if _same(path) in self.taken:
                 message = (
                     f"{path} was made by {_SOMEBODY}, who is neither the system nor an administrator. "
@@ -78,7 +77,7 @@ class Files:
         return _same(path) in self.links
 
     def owner(self, path: str) -> str:
-        """The SID of whoever made it."""
+        """The SID of the owner of a folder."""
         return _SOMEBODY if _same(path) in self.taken else _ADMINISTRATORS
 
     def has_folder(self, path: str) -> bool:

@@ -128,7 +128,7 @@ class Firewalls(Part):
         enabled="Enabled",
     )
     def new_net_firewall_rule(self, name: str, enabled: str = "False") -> None:
-        """One that is off."""
+        """Make a rule that is off."""
         assert enabled == "False", "it would let people in before it says whom"
         self._check_service("New-NetFirewallRule")
         self.rules[name] = []

@@ -62,7 +62,7 @@ class Network(Firewalls):
         host.cim_classes["Win32_NetworkAdapterConfiguration"] = self._configurations
 
     def _take_over_switch(self, record: Record) -> None:
-        """One that was read as winhost's own is so again, but for a task that nobody can go on with."""
+        """Keep the record of a switch that was read as winhost's own, but end a task that nobody can go on with."""
         guid = next((each.guid for each in self.external() if each.state["name"] == record.key["name"]), "")
         kept = {"name": record.key["name"], "adapter": record.state["adapter"] or "", "make": True, "switch": guid}
         phase = "undone" if record.state["phase"] in ("pending", "awaiting") else record.state["phase"]
@@ -186,7 +186,7 @@ class Network(Firewalls):
     # ---- time, and the task that is at work
 
     def start(self) -> None:
-        """The scheduled task begins."""
+        """Start the scheduled task."""
         self._task = switch_task(self)
         if self.host.clock.scale:
             threading.Thread(
@@ -202,16 +202,16 @@ class Network(Firewalls):
 
     @property
     def busy(self) -> bool:
-        """The scheduled task is at work."""
+        """Tell whether the scheduled task is at work."""
         return self._task is not None
 
     def pass_time(self, seconds: float) -> None:
-        """So many lab seconds go by, at once."""
+        """Let this many lab seconds pass at once."""
         for _ in range(int(seconds)):
             self._second(self._task)
 
     def wait(self, seconds: float, stop: threading.Event | None = None) -> None:
-        """Somebody sleeps on this host. Where no time is simulated, it is these seconds that pass for all."""
+        """Sleep on this host. Where the clock stands still, the seconds pass by this."""
         if self.host.clock.scale:
             self.host.clock.sleep(seconds, stop)
         else:

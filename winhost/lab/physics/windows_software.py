@@ -16,7 +16,7 @@ from winhost.core.answers import Json, Key, Record
 from winhost.lab.physics.lab_section import SourcePhysics
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import Device
-from winhost.lab.physics.windows_errors import not_ours, own_error, refusal, refuse
+from winhost.lab.physics.windows_errors import not_ours, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.written import Closed
 
@@ -149,32 +149,31 @@ class Software(Part):
         return content[len(_SUM) :].decode() if content.startswith(_SUM) else sha256(content).hexdigest()
 
     def copy_source(self, source: str, path: str) -> str:
-        """Download or copy it, and tell its SHA-256. Raises CmdletError."""
+        """Download or copy a file and return its SHA-256. Raises CmdletError."""
         physics = self._brought.get(source) or self._source(source)
         with self.host.changing("Copy-WinhostSource"):
             if source in self._brought:  # a copy of what lies on the host already
                 self._keep(path, self.read_hash(source), physics)
                 return self.read_hash(path)
-            if not physics.there:
-                raise own_error("NotFetched", "ReadError", "There is nothing.")
+            refuse(not physics.there, "NotFetched", why="There is nothing.")
             asked = re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
             self._keep(path, physics.sha256 or (asked[1] if asked else ""), physics)
             return self.read_hash(path)
 
     def move_file(self, path: str, target: str) -> None:
-        """Give it another name."""
+        """Rename a file."""
         sent = self.record.get(f"part {PureWindowsPath(target).name}", "")
         physics = self._brought.pop(path) if path in self._brought else self._source(sent)
         self._keep(target, self.read_hash(path), physics)
         self.host.files.remove(path)
 
     def _keep(self, path: str, found: str, physics: SourcePhysics) -> None:
-        """Nobody has the content of what has a certain sum: the sum stands for it."""
+        """Write a file of which only the hash is known."""
         self.host.files.write(path, _SUM + found.encode())
         self._brought[path] = physics
 
     def write_registry(self, name: str, value: str | None) -> None:
-        """A value of winhost's own key; None takes it away."""
+        """Write a value of winhost's registry key; None removes it."""
         if value is None:
             self.record.pop(name, None)
         else:
@@ -193,7 +192,7 @@ class Software(Part):
         return {"StagedFile": self.set_staged, "Wsl": self.set_wsl, "GpuDriverModel": self.set_model}
 
     def set_staged(self, asked: SetCall) -> None:
-        """There, or gone."""
+        """Bring a file, or remove it."""
         name, path = self._named(asked.key)
         if asked.desired["present"]:
             self.host.files.make_folders(FOLDER, _FILES)
@@ -222,11 +221,11 @@ class Software(Part):
             raise refusal("NotSent")
         if found != key["sha256"]:
             self._remove_part(name, path)
-            raise own_error("WrongHash", "InvalidData", f"The source gave SHA-256 {found}, and not {key['sha256']}.")
+            raise refusal("WrongHash", found=found, desired=key["sha256"])
         self.move_file(part, path)
 
     def upload(self, key: Key, piece: Mapping[str, Json] | None) -> dict[str, Json]:
-        """Takes a piece of a staged file, or none: how much was received, and its hash without a piece."""
+        """Take a piece of a staged file, and tell how much was received; without a piece, also its hash."""
         name, path = self._named(key)
         files, part, source = self.host.files, f"{path}.part", key["source"]
         fetched = source.startswith("https://")
@@ -260,15 +259,14 @@ class Software(Part):
         if told["version"] != version:
             self.write_registry(f"version {name}", str(told["version"]))
         elif self.host.files.length(part) == before:
-            raise own_error("NotFetched", "ReadError", f"Nothing more of it came: {told['why']}")
+            raise refusal("NotFetched", why=f"Nothing more of it came: {told['why']}")
         return told["whole"]
 
     def receive_slice(self, source: str, path: str, version: str) -> dict[str, Json]:
         """Add the next slice of a download to what is there of the same version. Raises CmdletError."""
         physics, asked = self._source(source), re.search(r"([0-9a-f]{64})-", PureWindowsPath(path).name)
         with self.host.changing("Receive-WinhostSlice"):
-            if not physics.there:
-                raise own_error("NotFetched", "ReadError", "There is nothing.")
+            refuse(not physics.there, "NotFetched", why="There is nothing.")
             content = _SUM + (physics.sha256 or (asked[1] if asked else "")).encode()
             told = f"{len(content)} {physics.etag}"
             at = self.host.files.length(path) if version == told else 0
@@ -284,15 +282,15 @@ class Software(Part):
         """Fetch a piece with curl.exe from the computer that runs winhost."""
         curl, before = self.host.programs.get("curl.exe"), self.host.files.length(part)
         if curl is None:
-            raise own_error("NotFetched", "ReadError", "This Windows has no curl.exe.")
+            raise refusal("NotFetched", why="This Windows has no curl.exe.")
         code, _ = curl(["--output", part, str(address)])
         if code not in (0, 18, 28) or self.host.files.length(part) == before:
-            raise own_error("NotFetched", "ReadError", f"curl.exe could not fetch it: {code}")
+            raise refusal("NotFetched", why=f"curl.exe could not fetch it: {code}")
 
     # ---- Windows Installer
 
     def set_wsl(self, asked: SetCall) -> bool:
-        """Installed, upgraded or removed; whether that takes a restart."""
+        """Install, upgrade or remove WSL. Return True if that takes a restart."""
         desired, restart = asked.desired, False
         version, package = desired.get("version"), desired.get("package")
         if version is None and package is None:
@@ -422,17 +420,13 @@ class CurlPhysics(Closed):
 
 
 class Curl(Part):
-    """The program."""
+    """curl.exe, where Windows has it."""
 
     def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
         super().__init__(host)
         self._physics = CurlPhysics.model_validate(host.lab.found.get("curl", {}))
         if self._physics.there:
             host.programs["curl.exe"] = self.curl
-
-    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        """It is no resource."""
-        return {}
 
     def curl(self, arguments: Sequence[str]) -> tuple[int, str]:
         """Its exit code and what it prints; goes on where the file ends, as --continue-at says."""

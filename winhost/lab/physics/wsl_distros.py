@@ -9,7 +9,7 @@ from typing import Any
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import NotYet, not_ours, own_error, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import NotYet, not_ours, refusal, refuse, wrong_place
 from winhost.lab.physics.windows_files import FOLDER, encoded
 from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
 from winhost.resources.windows.wsl_access import NO_ACCESS
@@ -349,7 +349,7 @@ class Distros(WslExe):
             goal["allowed"] = None
         with self.inside(account, distro):
             if why := self.not_let_in(distro, goal):
-                raise own_error("InDistroFailed", "InvalidResult", f"In the distro: {why[1]} ({why[0]})")
+                raise refusal("InDistroFailed", code=why[0], why=why[1])
             self.let_in(distro, goal)
         access = None if goal["port"] is None else {**goal, "user": "root", "host_key": distro.host_key}
         self.write_record(account, distro.name, {**record, "access": access})

@@ -84,7 +84,7 @@ class UtilityVm:
 
     @property
     def keeps_itself(self) -> bool:
-        """It goes on without a distro."""
+        """True if the VM goes on without a distro."""
         return _number(self.config, "wsl2", "vmIdleTimeout", 60000) < 0
 
 
@@ -135,7 +135,7 @@ Ended = tuple[int, str, str]
 
 
 class WslFailure(Exception):
-    """wsl.exe tells it and ends."""
+    """wsl.exe prints an error and ends."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code)
@@ -171,16 +171,16 @@ class WslExe(Part):
         return CmdletError("", fault["category"], fault["code"], tuple(fault["hresults"]), fault["message"])
 
     def config_text(self, account: str) -> str | None:
-        """The same as WSL reads it."""
+        """The contents of the .wslconfig, or None where WSL cannot read them."""
         text = self.config(account)
         return text if isinstance(text, str) else None
 
     def address(self, account: str) -> str | None:
-        """Its own in the network, which only a bridge gives it."""
+        """The address of the VM in the network, which only a bridge gives it."""
         vm = self.session(account).vm
         return _ADDRESS if vm is not None and vm.mode == "bridged" else None
 
-    # ---- Windows and people end it
+    # ---- Windows ends it
 
     def stop_everything(self) -> None:
         """WSL itself was upgraded or removed: every VM ends, whoever's it is."""
@@ -399,7 +399,7 @@ class WslExe(Part):
 
     @contextmanager
     def inside(self, account: str, distro: Distro) -> Iterator[None]:
-        """Something runs in a distro, for which it starts. Raises CmdletError."""
+        """Start a distro for something that runs in it. Raises CmdletError."""
         with self.as_script():
             self._start(account, distro)
         try:
@@ -458,7 +458,7 @@ class WslExe(Part):
         return None
 
     def let_in(self, distro: Distro, goal: Mapping[str, Any]) -> None:
-        """sshd as `goal` says, or none without a port."""
+        """Set up sshd as `goal` says; without a port there is none."""
         distro.sshd = distro.sshd or goal["port"] is not None
         distro.port, distro.listen, distro.allowed = goal["port"], goal["listen"], goal.get("allowed")
         distro.keys, distro.enabled = list(goal.get("authorized", ())), bool(goal.get("active"))
