@@ -96,9 +96,7 @@ class StandIns:
             "NOW": self._linux.shown_gpus(),
             "asked_ready": self._asked_ready,
             "brought_wheel": self._brought_wheel,
-            "lacks_for_pods": lambda name: (
-                "" if self._linux.part(SimulatedCluster).node == name else "k3s runs as another"
-            ),
+            "lacks_for_pods": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
             "brought": lambda source, part, file, token: self._bring(source, part, file.size, file.hash),
             "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
             "load_image": self._loaded,
@@ -203,7 +201,7 @@ class LinuxAnswers:
         told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
         desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
         with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
-            if desired:
+            if desired and names["instances"](resource, record.key):
                 entry.set(record.key, desired, {"secret": "of a replica"})
 
     def _take_objects(self, names: Names, name: str, told: Mapping[str, Json]) -> None:

@@ -12,14 +12,10 @@ KNOWN_SOURCES = ("winhost-docker", "winhost-nvidia-container-toolkit")
 NO_SOURCE: State = {"present": False, "uri": None, "suite": None, "components": [], "key": None, "key_sha256": None}
 
 
-@reads("AptSource", "name")
+@reads("AptSource", name=is_text(r"winhost-[a-z0-9][a-z0-9-]*", "the name of a source of winhost's (winhost-...)"))
 def apt_sources(key: Key | None) -> Found:
     for name in [key["name"]] if key else KNOWN_SOURCES:
-        yield {"name": name}, apt_source(source_name(name))
-
-
-def source_name(name: str) -> str:
-    return matching(r"winhost-[a-z0-9][a-z0-9-]*", name, "the name of a source of winhost's (winhost-...)")
+        yield {"name": name}, apt_source(name)
 
 
 def source_file(name: str) -> str:
@@ -48,7 +44,7 @@ def apt_source(name: str) -> State:
 
 @changes("AptSource", "present", "uri", "suite", "components", "key", "key_sha256")
 def change_apt_source(key: Key, desired: State, how: State) -> None:
-    name = source_name(key["name"])
+    name = key["name"]
     before = apt_source(name)
     if before["present"] and content(source_file(name)).decode("utf-8") != source_text(name, before):
         raise wrong_place(f"{source_file(name)} was changed by hand; it is left alone.")

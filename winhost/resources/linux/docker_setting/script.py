@@ -9,7 +9,7 @@ DAEMON_FOUND = KEPT + "/docker/found.json"  # the text of the file before winhos
 KNOWN_POINTERS = ("/default-runtime", "/features/cdi", "/runtimes/nvidia")
 
 
-@reads("DockerSetting", "pointer")
+@reads("DockerSetting", pointer=ANY_TEXT)
 def docker_settings(key: Key | None) -> Found:
     daemon = daemon_json()
     for pointer in [key["pointer"]] if key else KNOWN_POINTERS:

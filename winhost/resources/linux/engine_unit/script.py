@@ -7,24 +7,20 @@ ENGINES_GROUP = "winhost-engines"
 ENGINE_UNITS = "/usr/local/lib/systemd/system"
 
 
-@reads("EngineUnit", "unit")
+@reads("EngineUnit", unit=is_text(r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service", "the unit of an engine"))
 def engine_units(key: Key | None) -> Found:
     if not systemd_runs():
         raise NotThereYet("LinuxSystem")
     if ENGINES_GROUP not in {group.gr_name for group in grp.getgrall()}:
         raise NotThereYet("LinuxGroup")
     for name in [key["unit"]] if key else listed_engines():
-        yield {"unit": name}, engine_unit(served_unit(name))
+        yield {"unit": name}, engine_unit(name)
 
 
 def listed_engines() -> list[str]:
     """It exits with 1 where there are none."""
     done = run("systemctl", "list-unit-files", "--no-legend", "--no-pager", "--", "winhost-engine-*.service")
     return [line.split()[0] for line in done.output.splitlines() if line.strip()]
-
-
-def served_unit(name: str) -> str:
-    return matching(r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service", name, "the unit of an engine")
 
 
 def engine_file(name: str) -> str:
@@ -44,7 +40,7 @@ def engine_unit(name: str) -> State:
 
 @changes("EngineUnit", "text", "enabled", "active")
 def change_engine_unit(key: Key, desired: State, how: State) -> None:
-    name = served_unit(key["unit"])
+    name = key["unit"]
     before = engine_unit(name)
     after = dict(before, **desired)
     tried = unit_properties(name)["ActiveState"] in ("activating", "failed")

@@ -11,10 +11,10 @@ OPTION = r"[a-zA-Z0-9_]+=[!-~]+"
 MODULE_NOTE = "# Written by winhost.\n"
 
 
-@reads("KernelModule", "module")
+@reads("KernelModule", module=is_text(r"[a-z0-9_]+", "a module, with _ for -"))
 def kernel_modules(key: Key | None) -> Found:
     for name in [key["module"]] if key else KNOWN_MODULES:
-        yield {"module": name}, kernel_module(matching(r"[a-z0-9_]+", name, "a module, with _ for -"))
+        yield {"module": name}, kernel_module(name)
 
 
 def modprobe_file(name: str) -> str:

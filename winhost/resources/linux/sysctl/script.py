@@ -8,7 +8,7 @@ KNOWN_SYSCTLS = ("kernel.numa_balancing", "net.core.somaxconn", "vm.max_map_coun
 CUTTING_SYSCTLS = ("net.ipv4.", "net.ipv6.", "net.netfilter.", "net.bridge.")
 
 
-@reads("Sysctl", "name")
+@reads("Sysctl", name=ANY_TEXT)
 def sysctls(key: Key | None) -> Found:
     for name in [key["name"]] if key else KNOWN_SYSCTLS:
         if status(sysctl_place(name)) is not None:
