@@ -27,18 +27,17 @@ def key_file(name: str) -> str:
 
 
 def apt_source(name: str) -> State:
-    if status(source_file(name)) is None:
+    text, armoured = text_of(source_file(name)), text_of(key_file(name))
+    if text is None:
         return dict(NO_SOURCE)
-    text = content(source_file(name)).decode("utf-8")
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line and not line.startswith("#"))
-    armoured = content(key_file(name)) if status(key_file(name)) is not None else None
     return {
         "present": True,
         "uri": fields.get("URIs"),
         "suite": fields.get("Suites"),
         "components": fields.get("Components", "").split(),
-        "key": None if armoured is None else armoured.decode("ascii"),
-        "key_sha256": None if armoured is None else hashlib.sha256(armoured).hexdigest(),
+        "key": armoured,
+        "key_sha256": None if armoured is None else hashlib.sha256(armoured.encode("ascii")).hexdigest(),
     }
 
 

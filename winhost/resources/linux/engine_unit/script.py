@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-ENGINES_GROUP = "winhost-engines"
 ENGINE_UNITS = "/usr/local/lib/systemd/system"
 
 
@@ -11,8 +10,7 @@ ENGINE_UNITS = "/usr/local/lib/systemd/system"
 def engine_units(key: Key | None) -> Found:
     if not systemd_runs():
         raise NotThereYet("LinuxSystem")
-    if ENGINES_GROUP not in {group.gr_name for group in grp.getgrall()}:
-        raise NotThereYet("LinuxGroup")
+    needs_engines()
     for name in [key["unit"]] if key else listed_engines():
         yield {"unit": name}, engine_unit(name)
 
@@ -28,10 +26,9 @@ def engine_file(name: str) -> str:
 
 
 def engine_unit(name: str) -> State:
-    there = status(engine_file(name)) is not None
     properties = unit_properties(name)
     return {
-        "text": value(lambda: content(engine_file(name)).decode("utf-8")) if there else None,
+        "text": value(lambda: text_of(engine_file(name))),
         "enabled": properties["UnitFileState"] == "enabled",
         "active": properties["ActiveState"] in ("active", "reloading"),
         "failed": properties["ActiveState"] == "failed",

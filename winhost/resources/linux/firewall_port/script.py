@@ -177,9 +177,7 @@ def nft_ports() -> Ports:
 
 
 def nft_file_ports() -> Ports:
-    if status(NFT_FILE) is None:
-        return {}
-    said = re.findall(r"^# port ([0-9]+): (\[.*\])$", content(NFT_FILE).decode("ascii"), re.MULTILINE)
+    said = re.findall(r"^# port ([0-9]+): (\[.*\])$", text_of(NFT_FILE) or "", re.MULTILINE)
     return {port: json.loads(allowed) for port, allowed in said}
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-GROUP_OF_ENGINES = "winhost-engines"
 PACKERS = ("docker", "podman", "systemd-run")
 PACKING_SECONDS = 3600
 IS_PACKED: State = {"source": None, "files": None, "command": None}
@@ -12,8 +11,7 @@ MOST_PACKED_HEADER = 100_000_000
 
 @reads("PackedModel", folder=is_text(r"/srv/winhost/models/[a-z0-9-]{1,64}--packed", "the folder of a packed model"))
 def packed_models(key: Key | None) -> Found:
-    if GROUP_OF_ENGINES not in {group.gr_name for group in grp.getgrall()}:
-        raise NotThereYet("LinuxGroup")  # so that it comes after its image, which may take a stage of its own
+    needs_engines()
     for folder in [key["folder"]] if key else recorded("packed", "folder"):
         yield {"folder": folder}, packed_state(folder)
 
