@@ -6,7 +6,6 @@ up.
 """
 
 import json
-import math
 import re
 import socket
 import threading
@@ -189,10 +188,6 @@ class LinuxAnswers:
         self.linux.begins, self._made = False, True
 
     def _make(self, names: Names, resource: str, record: Record) -> None:
-        if resource == "ClusterObjects":
-            if isinstance(record.state["text"], str):
-                self._take_objects(names, record.key["name"], record.state)
-            return
         if resource == "PackedModel":
             if isinstance(record.state["files"], list | tuple):
                 self._take_packed(names, record.key["folder"], record.state)
@@ -203,15 +198,6 @@ class LinuxAnswers:
         with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
             if desired and names["instances"](resource, record.key):
                 entry.set(record.key, desired, {"secret": "of a replica"})
-
-    def _take_objects(self, names: Names, name: str, told: Mapping[str, Json]) -> None:
-        cluster, path = self.linux.part(SimulatedCluster), names["objects_file"](name)
-        names["put"](path, told["text"], 0o600)
-        cluster.add(told["text"], -math.inf if told["serves"] else self.linux.now())
-        if told["token"] is not None:
-            names["put"](names["token_record"](path), json.dumps({"token": told["token"]}), 0o600)
-            place = {"name": names["HUB_TOKEN"], "namespace": name}
-            cluster.add(json.dumps({"kind": "Secret", "metadata": place}), -math.inf)
 
     def _take_packed(self, names: Names, folder: str, told: Mapping[str, Json]) -> None:
         paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in cast("Sequence[Json]", told["files"])}
