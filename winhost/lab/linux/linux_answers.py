@@ -83,7 +83,7 @@ _NO_MEMBERS = bytes(1024) + b"PK\x05\x06" + bytes(18)
 
 
 class StandIns:
-    """names: what the scripts define."""
+    """Replacements for functions of the scripts. names: what the scripts define."""
 
     def __init__(self, linux: Linux, names: Mapping[str, Any]) -> None:
         self._linux, self._names = linux, names
@@ -208,13 +208,13 @@ class LinuxAnswers:
         names["remember"]("packed", folder, record)
 
     def came_in(self) -> int:
-        """A connection, by its number."""
+        """Count a new connection, and return its number."""
         self.newest += 1
         self._began[self.newest] = self.linux.since_boot()
         return self.newest
 
     def invoke(self, json_text: str, connection: int = 0) -> str:
-        """The answer to one request: of all of it, also where nobody waits for it any more."""
+        """Answer one request completely, even where nobody waits for the answer any more."""
         request = json.loads(json_text)
         with self._alone:
             self.look()
@@ -272,7 +272,7 @@ class LinuxAnswers:
         linux.look()
 
     def pass_time(self) -> None:
-        """Nobody came back in time, or the machine has restarted."""
+        """Undo the change that nobody kept: nobody came back in time, or the machine has restarted."""
         with self._alone, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # then it is tried again
             names["undo_unkept"]()
 
@@ -360,7 +360,7 @@ def _unread(value: Json) -> bool:
 
 @contextmanager
 def _as_agent(names: Names) -> Iterator[None]:
-    """Errors of the simulator, as the agent has them."""
+    """Raise errors of the simulator as the agent's own."""
     try:
         yield
     except NotYet as waits:

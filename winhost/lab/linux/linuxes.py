@@ -50,7 +50,7 @@ class OwnLinux:
         self._distro.keys = list(keys)
 
     def listening(self) -> Sshd | None:
-        """Nobody while it restarts."""
+        """None while it restarts."""
         machine = self.machine
         if not machine.accepting():
             return None
@@ -184,7 +184,7 @@ class GuestsOfHost:
         self._known: dict[str, GuestLinux] = {}
 
     def guest(self, vm: VirtualMachine) -> GuestLinux | None:
-        """None where nothing on its disk would ever answer."""
+        """Return the guest of a VM; None where nothing on its disk would ever answer."""
         disc = self._machine.disc_of(vm)
         if disc is None:
             return None
@@ -236,7 +236,7 @@ class AnswersBeside(LinuxAnswers):
         self._timer: int | None = None
 
     def look(self) -> None:
-        """It has started as often as the machine started it."""
+        """Catch up with the starts that the machine has counted."""
         self.machine.boot = self._host.linux.starts
         super().look()
 
