@@ -192,7 +192,8 @@ def declared(script: Script, by: str) -> tuple[str, ...]:
     for node in script.tree.body:
         for decorator in getattr(node, "decorator_list", ()):
             if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == by:
-                return tuple(ast.literal_eval(argument) for argument in decorator.args)
+                parts = [str(keyword.arg) for keyword in decorator.keywords if by == "reads"]
+                return (*map(ast.literal_eval, decorator.args), *parts)
     return ()
 
 

@@ -1,14 +1,16 @@
 # Part of the agent, accounts of this machine: its own files, never a directory that it asks.
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 from contextlib import suppress
 from typing import NamedTuple
 
-from winhost.agent.linux_agent import matching, once
+from winhost.agent.linux_agent import NotThereYet, matching, once
 from winhost.agent.linux_files import content
 
+ENGINES_GROUP = "winhost-engines"
 SYSTEM_IDS = 1000  # below are those of the system: SYS_UID_MAX and SYS_GID_MAX of /etc/login.defs
 
 
@@ -24,6 +26,12 @@ class LocalGroup(NamedTuple):
     name: str
     gid: int
     members: tuple[str, ...]
+
+
+def needs_engines() -> None:
+    """What serves runs as this group, which comes after what it is made of."""
+    if ENGINES_GROUP not in {group.gr_name for group in grp.getgrall()}:
+        raise NotThereYet("LinuxGroup")
 
 
 def lines_of(path: str) -> list[list[str]]:

@@ -168,7 +168,7 @@ def said_until(ask: Callable[[], str], within: float, pause: float = 2.0) -> str
 
 
 class Entry(NamedTuple):
-    key: tuple[str, ...]
+    key: dict[str, Callable[[str], Any]]  # the parts of a key, each with what refuses a wrong one
     get: Get
     set: Set | None
     sets: tuple[str, ...]
@@ -178,8 +178,11 @@ class Entry(NamedTuple):
 RESOURCES: dict[str, Entry] = {}
 
 
-def reads(resource: str, *key: str) -> Callable[[Get], Get]:
-    """Declares what finds the instances of a resource: of one key, or of all that it knows without being asked."""
+def reads(resource: str, **key: Callable[[str], Any]) -> Callable[[Get], Get]:
+    """Declares what finds the instances of a resource: of one key, or of all that it knows without being asked.
+
+    key: its parts, each with what refuses a wrong one before anything is read or changed.
+    """
 
     def declare(get: Get) -> Get:
         RESOURCES[resource] = Entry(key, get, None, (), lambda key: False)
@@ -235,6 +238,14 @@ def matching(pattern: str, text: Any, says: str) -> str:
     if not isinstance(text, str) or re.fullmatch(pattern, text) is None:
         raise bad_request(f"{text!r} is not {says}.")
     return text
+
+
+def is_text(pattern: str, says: str) -> Callable[[str], str]:
+    """Make the check of a part of a key: the whole text matches."""
+    return lambda text: matching(pattern, text, says)
+
+
+ANY_TEXT = is_text("(?s).*", "text")
 
 
 # ---- programs

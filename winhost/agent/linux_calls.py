@@ -28,6 +28,8 @@ def instances(resource: str, key: Key | None) -> list[State]:
     if key is not None and (set(key) != set(known.key) or not all(isinstance(part, str) for part in key.values())):
         # Half a key would name several things; changing the first of them is not what anybody asked for.
         raise bad_request("The key is {}.".format(", ".join(sorted(known.key))))
+    for part, text in (key or {}).items():
+        known.key[part](text)
     found = [{"key": each, "state": as_kept(resource, each, state)} for each, state in known.get(key)]
     return [each for each in found if key is None or each["key"] == key]
 

@@ -77,6 +77,11 @@ def content(path: str) -> bytes:
     return data
 
 
+def text_of(path: str) -> str | None:
+    """The text of a file; None where there is none."""
+    return None if status(path) is None else content(path).decode("utf-8")
+
+
 @contextmanager
 def appended(path: str, most: int) -> Iterator[BinaryIO]:
     """A file of ours, to write on at its end. One that is longer than it can become is begun anew."""
@@ -125,6 +130,14 @@ def put(path: str, text: str, mode: int = 0o644, owner: str = "root:root") -> No
             os.fsync(file.fileno())
 
     place(path, make)
+
+
+def put_or_remove(path: str, text: str | None, mode: int = 0o644) -> None:
+    """None: there shall be no such file."""
+    if text is None:
+        remove(path)
+    else:
+        put(path, text, mode)
 
 
 def put_link(path: str, to: str) -> None:

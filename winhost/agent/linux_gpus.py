@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from winhost.agent.linux_agent import describe_error, must, place_of, run
-from winhost.agent.linux_files import content, status
+from winhost.agent.linux_files import content, text_of
 
 if TYPE_CHECKING:  # Python 3.8 cannot say these
     from collections.abc import Iterator
@@ -111,18 +111,18 @@ def smi_gpus(text: str) -> dict[str, State]:
 
 def loaded_driver() -> str | None:
     """The version of the kernel module that runs; nothing where none does."""
-    if status(RUNNING_MODULE):
-        return content(RUNNING_MODULE).decode("ascii").strip()
+    version = text_of(RUNNING_MODULE)
+    if version is not None:
+        return version.strip()
     # A module can be built without its version in sysfs; the driver itself always tells it.
-    said = MODULE.search(content(RUNNING_DRIVER).decode("utf-8")) if status(RUNNING_DRIVER) else None
+    said = MODULE.search(text_of(RUNNING_DRIVER) or "")
     return said[1] if said else None
 
 
 def driver_kind() -> str | None:
     """The first line names the module: `NVIDIA UNIX Open Kernel Module for x86_64  580.95.05 ...`."""
-    if status(RUNNING_DRIVER) is None:
-        return None
-    return "open" if "Open Kernel Module" in content(RUNNING_DRIVER).decode("utf-8").split("\n")[0] else "proprietary"
+    text = text_of(RUNNING_DRIVER)
+    return None if text is None else "open" if "Open Kernel Module" in text.split("\n")[0] else "proprietary"
 
 
 def of_module(field: str) -> str | None:

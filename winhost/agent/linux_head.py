@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import base64 as base64
-import grp as grp
 import json as json
 import os as os
 import re as re

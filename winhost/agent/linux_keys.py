@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from winhost.agent.linux_agent import AgentFault, bad_request, matching, wrong_place
-from winhost.agent.linux_files import content, put, status
+from winhost.agent.linux_files import put, text_of
 from winhost.gateway.key_lines import (
     KEY_LIMITS,
     KEY_MODEL,
@@ -229,11 +229,6 @@ def number_to(most: int, value: Any) -> int:
     if type(value) is not int or not 1 <= value <= most:
         raise bad_request(f"{value!r} is no whole number from 1 to {most}.")
     return value
-
-
-def text_of(path: str) -> str | None:
-    """Nothing where there is no file."""
-    return None if status(path) is None else content(path).decode("utf-8")
 
 
 def gateway_use() -> State:

@@ -13,7 +13,7 @@ GPU, the machine knows.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
@@ -33,13 +33,13 @@ from winhost import __version__
 from winhost.core.answers import Json, Record, Unknown
 from winhost.lab.physics.lab_section import LabSection
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.model.errors import Fault, UsageError, did_you_mean, file_faults
+from winhost.model.errors import UsageError, did_you_mean
 from winhost.model.facts import Answer, Facts
 from winhost.model.once import once
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB, KiB, MiB
 from winhost.model.written import Closed
-from winhost.model.yamlfile import Loaded, Loc, Mistake, dotted, load_json, load_placed
+from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_placed, refuse_mistakes
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
@@ -206,7 +206,7 @@ class _Whole:
         self.base = _base(_base_of(path, file.base), (*above, path)) if file.base else None
         self.host: str = file.host or (self.base.host if self.base else "")
         self.resources: ResourceStates = deepcopy(self.base.resources) if self.base else _complete(file)
-        self._check(self._change(file.change))
+        refuse_mistakes(path, self._change(file.change), self.loaded.places)
 
     def lab(self) -> LabSection:
         return LabSection.model_validate(self._lab())
@@ -230,17 +230,6 @@ class _Whole:
         for resource in ("resources", "change"):
             for name in getattr(self.loaded.value, resource):
                 yield from _state_mistakes((resource, name), name, self.resources[name])
-
-    def _check(self, mistakes: Iterable[Mistake]) -> None:
-        faults = tuple(self._fault(loc, message) for loc, message in mistakes)
-        if faults:
-            raise file_faults(faults)
-
-    def _fault(self, loc: Loc, message: str) -> Fault:
-        places = self.loaded.places
-        place = next((places[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in places), None)
-        line, column = (place.line, place.column) if place else (None, None)
-        return Fault(str(self.path), line, column, dotted(loc), message)
 
 
 def _base(path: Path, above: tuple[Path, ...]) -> _Whole:

@@ -38,6 +38,9 @@ class LabRunspace:
             raise PipelineError(message, "CommandNotFoundException", "ObjectNotFound")
         return [self._answer(str(command.parameters["Json"]), stop)]
 
+    def close(self) -> None:
+        """Nothing of it is outside this process."""
+
     def _define(self, text: str) -> None:
         parts = recognized(text)
         if not parts:

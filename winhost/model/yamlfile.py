@@ -96,7 +96,7 @@ def load_placed(
         mistakes += found
         more += others
     mistakes = [mistake for mistake in mistakes if mistake[0] not in document.unread]
-    faults = [*document.faults, *(document.fault(loc, message) for loc, message in mistakes)]
+    faults = [*document.faults, *(_fault(str(path), document.places, *each) for each in mistakes)]
     if value is None or faults:
         raise _listed(faults, more + document.more)
     return Loaded(path, value, document.places)
@@ -122,11 +122,18 @@ def load_json(
     return value
 
 
-def refuse_mistakes(path: Path, mistakes: Iterable[Mistake]) -> None:
-    """Raises UsageError (FileFaults) for what else was found in a JSON file."""
+def refuse_mistakes(path: Path, mistakes: Iterable[Mistake], places: Mapping[Loc, Place] | None = None) -> None:
+    """Raises UsageError (FileFaults) for what else was found in a file. places: of a YAML file, where JSON has none."""
     found, more = _first(mistakes)
     if found:
-        raise _listed([Fault(str(path), None, None, dotted(loc), message) for loc, message in found], more)
+        raise _listed([_fault(str(path), places, *each) for each in found], more)
+
+
+def _fault(file: str, places: Mapping[Loc, Place] | None, loc: Loc, message: str) -> Fault:
+    """A fault at the nearest place that is written in the file."""
+    place = None if places is None else _nearest(places, loc)
+    line, column = (None, None) if place is None else (place.line, place.column)
+    return Fault(file, line, column, dotted(loc), message)
 
 
 def _first(mistakes: Iterable[Mistake]) -> tuple[list[Mistake], int]:
@@ -255,11 +262,6 @@ class _Document:
         except yaml.YAMLError as error:
             fault = _syntax_fault(self.file, error)
         raise file_faults([fault])
-
-    def fault(self, loc: Loc, message: str) -> Fault:
-        """A fault at the nearest place that is written in the file."""
-        place = _nearest(self.places, loc)
-        return Fault(self.file, place.line, place.column, dotted(loc), message)
 
     def _refuse_control_characters(self, text: str) -> None:
         if found := yaml.reader.Reader.NON_PRINTABLE.search(text):

@@ -16,7 +16,7 @@ import pytest
 from pypsrp.wsman import NAMESPACES, WSManAction
 
 from tests.processes import PATIENCE_S
-from winhost.lab.wire.connection_logon import user_file
+from winhost.lab.wire.connection_logon import known_users
 from winhost.lab.wire.served_host import PipelineError
 from winhost.lab.wire.wsman import read_request
 from winhost.lab.wire.wsman_endpoint import Endpoint
@@ -27,6 +27,7 @@ SEALED = {"Content-Type": 'multipart/encrypted;protocol="x";boundary="Encrypted 
 
 class Machine:
     boot = 1
+    wire = 0
 
     def accepting(self):
         return True
@@ -192,12 +193,11 @@ def test_the_key_never_stays_on_disk_and_the_certificate_goes_with_the_endpoint(
     assert not folder.exists()
 
 
-def test_the_ntlm_users_are_for_their_owner_only_and_go_with_the_last_endpoint(monkeypatch):
+def test_the_ntlm_users_are_for_their_owner_only_and_go_when_they_were_read(monkeypatch):
     monkeypatch.setenv("NTLM_USER_FILE", "of somebody else")
-    with serve():
-        with serve(), user_file.holding({"CORP\\u": "p", "v": "q"}):
-            path = Path(os.environ["NTLM_USER_FILE"])
-            assert path.read_text() == "CORP:u:p\n:v:q\n"
+    with known_users({"CORP\\u": "p", "v": "q"}):
+        path = Path(os.environ["NTLM_USER_FILE"])
+        assert path.read_text() == "CORP:u:p\n:v:q\n"
         if os.name != "nt":
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

@@ -23,6 +23,8 @@ SHELL_NOT_FOUND = 2150858843
 class Machine:
     """A host whose runspaces know a handful of commands."""
 
+    wire = 0
+
     def __init__(self):
         self.boot = 1
         self.up = True
@@ -54,6 +56,9 @@ class Memory:
             self.script = command.text
             return []
         return getattr(self, command.text)(stop, *command.arguments, **command.parameters)
+
+    def close(self):
+        pass
 
     def recall(self, stop):
         return [self.script]

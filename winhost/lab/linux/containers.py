@@ -22,7 +22,7 @@ _SECONDS_OF_GB = 3.5  # as measured, with one thread
 
 
 def packs(linux: Linux, words: Sequence[str]) -> Ended | str:
-    """The only thing that winhost runs by `docker run`, `podman run` and `systemd-run`."""
+    """Pack weights, which is all that winhost runs by `docker run`, `podman run` and `systemd-run`."""
     source, folder = (_outside(word, words) for word in words[-2:])
     if linux.disk.node(folder) is None:
         return Ended(1, '{"error": "there is no folder for what is packed"}\n')
@@ -37,7 +37,7 @@ def packs(linux: Linux, words: Sequence[str]) -> Ended | str:
 
 
 def _outside(path: str, words: Sequence[str]) -> str:
-    """The folder that a container sees as this one."""
+    """Return the folder on the host that a container sees at this path."""
     volumes = (word.removeprefix("--volume=").split(":") for word in words if word.startswith("--volume="))
     return next((volume[0] for volume in volumes if volume[1] == path), path)
 
@@ -78,7 +78,7 @@ class ContainerStore:
         return any(image == name or ("@" not in name and image.startswith(_NO_NAME)) for _, image in self.images)
 
     def asked(self, engine: str, words: Sequence[str]) -> Ended | str:
-        """A program of this engine."""
+        """Run the program of this engine."""
         verb, *names = (word for word in words if not word.startswith("-"))
         if verb == "run":
             image = words[words.index("-m") - 1]
@@ -171,7 +171,7 @@ class SimulatedCluster:
                 self.objects[_identity(each)] = (each, since)
 
     def k3s(self, words: Sequence[str]) -> Ended | str:
-        """The program."""
+        """Run k3s."""
         if not self.serves:
             return Ended(1, "", "The connection to the server 127.0.0.1:6443 was refused.\n")
         _, verb, *more = words

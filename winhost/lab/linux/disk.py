@@ -169,7 +169,7 @@ class Disk:
         return self.put(path, self.new(stat.S_IFLNK, data=to.encode()))
 
     def remove(self, path: str) -> None:
-        """A file, or a folder with all that is in it; that it is not there is as good."""
+        """Remove a file, or a folder with all that is in it, where it is there."""
         if self.node(path) is not None:
             found = self.find(path, follow=False)
             del found.folder[found.name]
@@ -201,7 +201,7 @@ def write_rows(disk: Disk, path: str, lines: Rows) -> None:
 
 
 def days_of(text: str) -> str:
-    """A date, in days since 1970; nothing of nothing."""
+    """Convert a date to days since 1970; empty stays empty."""
     import datetime
 
     return str((datetime.date.fromisoformat(text) - datetime.date(1970, 1, 1)).days) if text else ""
@@ -242,7 +242,7 @@ def _useradd(disk: Disk, words: Sequence[str]) -> str:
 
 
 def _join(disk: Disk, name: str, wanted: str | None) -> None:
-    """These groups and no others; None: as it is."""
+    """Put a user into these groups and no others. None: leave them as they are."""
     if wanted is None:
         return
     groups = rows(disk, GROUP)
@@ -269,7 +269,7 @@ def _usermod(disk: Disk, words: Sequence[str]) -> str:
 
 
 def _userdel(disk: Disk, words: Sequence[str]) -> str:
-    """And its own group, which nobody else is in."""
+    """Remove a user, and its own group where nobody else is in it."""
     name = words[-1]
     users = [each for each in rows(disk, PASSWD) if each[0] != name]
     _join(disk, name, "")

@@ -439,7 +439,7 @@ class InnerPath(PurePosixPath):
 
 
 class _TimeoutExpired(Exception):
-    """No program of the simulator takes too long."""
+    """Never raised: no program of the simulator takes too long."""
 
 
 class Interpreter:
@@ -571,7 +571,7 @@ def _no_network(*_: Any, **__: Any) -> Any:
 
 
 class _Thread:
-    """It has ended when it was started."""
+    """It runs to its end when it is started."""
 
     def __init__(self, target: Callable[..., object], args: Sequence[Any] = ()) -> None:
         self.start, self.join = (lambda: target(*args)), (lambda: None)

@@ -6,7 +6,6 @@ up.
 """
 
 import json
-import math
 import re
 import socket
 import threading
@@ -84,7 +83,7 @@ _NO_MEMBERS = bytes(1024) + b"PK\x05\x06" + bytes(18)
 
 
 class StandIns:
-    """names: what the scripts define."""
+    """Replacements for functions of the scripts. names: what the scripts define."""
 
     def __init__(self, linux: Linux, names: Mapping[str, Any]) -> None:
         self._linux, self._names = linux, names
@@ -96,9 +95,7 @@ class StandIns:
             "NOW": self._linux.shown_gpus(),
             "asked_ready": self._asked_ready,
             "brought_wheel": self._brought_wheel,
-            "lacks_for_pods": lambda name: (
-                "" if self._linux.part(SimulatedCluster).node == name else "k3s runs as another"
-            ),
+            "lacks_for_pods": lambda name: "" if name == self._linux.part(SimulatedCluster).node else "it is not there",
             "brought": lambda source, part, file, token: self._bring(source, part, file.size, file.hash),
             "hash_of": lambda here, file: here.node.told[1] if here.node.told else f"sha256:{here.node.sha256}",
             "load_image": self._loaded,
@@ -191,10 +188,6 @@ class LinuxAnswers:
         self.linux.begins, self._made = False, True
 
     def _make(self, names: Names, resource: str, record: Record) -> None:
-        if resource == "ClusterObjects":
-            if isinstance(record.state["text"], str):
-                self._take_objects(names, record.key["name"], record.state)
-            return
         if resource == "PackedModel":
             if isinstance(record.state["files"], list | tuple):
                 self._take_packed(names, record.key["folder"], record.state)
@@ -203,17 +196,8 @@ class LinuxAnswers:
         told = {name: record.state[name] for name in entry.sets if not name.endswith("_due")}
         desired = {name: value for name, value in told.items() if value not in (None, False) and not _unread(value)}
         with suppress(names["AgentFault"], names["NotThereYet"], OSError):  # what its script refuses, no replica has
-            if desired:
+            if desired and names["instances"](resource, record.key):
                 entry.set(record.key, desired, {"secret": "of a replica"})
-
-    def _take_objects(self, names: Names, name: str, told: Mapping[str, Json]) -> None:
-        cluster, path = self.linux.part(SimulatedCluster), names["objects_file"](name)
-        names["put"](path, told["text"], 0o600)
-        cluster.add(told["text"], -math.inf if told["serves"] else self.linux.now())
-        if told["token"] is not None:
-            names["put"](names["token_record"](path), json.dumps({"token": told["token"]}), 0o600)
-            place = {"name": names["HUB_TOKEN"], "namespace": name}
-            cluster.add(json.dumps({"kind": "Secret", "metadata": place}), -math.inf)
 
     def _take_packed(self, names: Names, folder: str, told: Mapping[str, Json]) -> None:
         paths = {str(line): f"{folder}/{str(line).split(' ', 2)[2]}" for line in cast("Sequence[Json]", told["files"])}
@@ -224,13 +208,13 @@ class LinuxAnswers:
         names["remember"]("packed", folder, record)
 
     def came_in(self) -> int:
-        """A connection, by its number."""
+        """Count a new connection, and return its number."""
         self.newest += 1
         self._began[self.newest] = self.linux.since_boot()
         return self.newest
 
     def invoke(self, json_text: str, connection: int = 0) -> str:
-        """The answer to one request: of all of it, also where nobody waits for it any more."""
+        """Answer one request completely, even where nobody waits for the answer any more."""
         request = json.loads(json_text)
         with self._alone:
             self.look()
@@ -288,7 +272,7 @@ class LinuxAnswers:
         linux.look()
 
     def pass_time(self) -> None:
-        """Nobody came back in time, or the machine has restarted."""
+        """Undo the change that nobody kept: nobody came back in time, or the machine has restarted."""
         with self._alone, self._scripts([], 0) as names, suppress(names["AgentFault"]):  # then it is tried again
             names["undo_unkept"]()
 
@@ -376,7 +360,7 @@ def _unread(value: Json) -> bool:
 
 @contextmanager
 def _as_agent(names: Names) -> Iterator[None]:
-    """Errors of the simulator, as the agent has them."""
+    """Raise errors of the simulator as the agent's own."""
     try:
         yield
     except NotYet as waits:

@@ -297,7 +297,7 @@ class Linux:
         return {"text": node.data.decode(), "link": None, "mode": f"{node.mode:04o}", "owner": owner}
 
     def write(self, path: str, after: State) -> None:
-        """All null: there is none any more."""
+        """Write a file; a state of nothing but null removes it."""
         self.settle()
         put_file(self.disk, path, after)
         self.systemd.reload()

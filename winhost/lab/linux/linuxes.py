@@ -50,7 +50,7 @@ class OwnLinux:
         self._distro.keys = list(keys)
 
     def listening(self) -> Sshd | None:
-        """Nobody while it restarts."""
+        """None while it restarts."""
         machine = self.machine
         if not machine.accepting():
             return None
@@ -63,29 +63,36 @@ _KERNEL = "6.8.0-87-generic"  # of Ubuntu's server image for clouds
 
 
 class SeenGpus(Part):
-    """NVIDIA's GPUs that a guest sees: each in a PCI domain of its own, in the windows that its VM has for them."""
+    """NVIDIA's GPUs as a Linux on this host sees them. vm: it is a guest, which has them in PCI domains of their own,
+    in the windows that its VM has for them.
+    """
 
-    def __init__(self, host: Machine, vm: VirtualMachine) -> None:
+    def __init__(self, host: Machine, vm: VirtualMachine | None = None) -> None:
         super().__init__(host)
-        self._host, self._vm = host, vm
+        self._vm = vm
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
         """The calls that list the instances."""
-        return {"LinuxGpu": self._gpus, "MmioNeed": self._lacks}
+        return {"LinuxGpu": self._gpus} | ({} if self._vm is None else {"MmioNeed": self._lacks})
 
     def _lacks(self) -> Iterator[Record]:
         """Yield the kernel's report of devices for which there was no room."""
-        lacks = self._host.guest_lacks(self._vm.guid) if self._vm.guid in self._host.vms else {}
+        guest = "" if self._vm is None else self._vm.guid
+        lacks = self.host.guest_lacks(guest) if guest in self.host.vms else {}
         if lacks:
             yield Record({"high": lacks.get("high"), "low": lacks.get("low")})
 
     def _gpus(self) -> Iterator[Record]:
-        if self._vm.guid not in self._host.vms:
-            return
-        seen = self._host.guest_sees(self._vm.guid)
-        for number, device in enumerate(each for each in self._host.devices if each.location in seen):
-            if (state := linux_gpu(device)) is not None:
-                yield Record(state, {"address": f"{number + 1:04x}:00:00.0"})
+        states: list[Mapping[str, Json] | None] = []
+        if self._vm is None:
+            states += filter(None, map(linux_gpu, self.host.devices))
+        elif self._vm.guid in self.host.vms:
+            seen = self.host.guest_sees(self._vm.guid)
+            states += (linux_gpu(each) for each in self.host.devices if each.location in seen)
+        address = "0000:{:02x}:00.0" if self._vm is None else "{:04x}:00:00.0"
+        for number, state in enumerate(states, start=1):
+            if state is not None:
+                yield Record(state, {"address": address.format(number)})
 
 
 def linux_gpu(device: Device) -> Mapping[str, Json] | None:
@@ -177,7 +184,7 @@ class GuestsOfHost:
         self._known: dict[str, GuestLinux] = {}
 
     def guest(self, vm: VirtualMachine) -> GuestLinux | None:
-        """None where nothing on its disk would ever answer."""
+        """Return the guest of a VM; None where nothing on its disk would ever answer."""
         disc = self._machine.disc_of(vm)
         if disc is None:
             return None
@@ -217,32 +224,19 @@ class GuestsOfHost:
         return Sshd.of(guest.answers, guest.disc.user, guest.disc.keys, machine, run)
 
 
-class GpusOfMetal(Part):
-    """All that Windows has, too."""
-
-    def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:
-        """The call that lists the instances."""
-        return {"LinuxGpu": self._gpus}
-
-    def _gpus(self) -> Iterator[Record]:
-        found = (linux_gpu(device) for device in self.host.devices)
-        for number, state in enumerate(filter(None, found), start=1):
-            yield Record(state, {"address": f"0000:{number:02x}:00.0"})
-
-
 class AnswersBeside(LinuxAnswers):
     """A restart of it is one of the machine."""
 
     def __init__(self, host: Machine, installed: InstalledLinux) -> None:
         machine_id, memory = uuid5(NAMESPACE_OID, host.name).hex, host.instances("Memory")[0].state["total"]
         traits: dict[str, Json] = {"secure_boot": True, "virtualization": "none", "pci_hyperv": None}
-        super().__init__(_ubuntu(host, GpusOfMetal(host), installed, machine_id, memory, **traits))
+        super().__init__(_ubuntu(host, SeenGpus(host), installed, machine_id, memory, **traits))
         self._host = host
         self.linux.reboot = host.restart
         self._timer: int | None = None
 
     def look(self) -> None:
-        """It has started as often as the machine started it."""
+        """Catch up with the starts that the machine has counted."""
         self.machine.boot = self._host.linux.starts
         super().look()
 

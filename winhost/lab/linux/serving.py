@@ -33,7 +33,7 @@ _START_SECONDS = 90.0
 
 
 class ServedEngines:
-    """Those whose units are on the disk. started: texts with which the gateway has started those that it starts."""
+    """The engines whose units are on the disk. started: of those that the gateway starts, the text it started last."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
@@ -72,7 +72,7 @@ class ServedEngines:
         return any(before.get(name) != text for name, text in self.started.items())
 
     def start(self, name: str) -> None:
-        """It takes its time, and fails where something is not there. Raises CmdletError."""
+        """Start an engine, which takes its time. Raises CmdletError where something that it needs is not there."""
         self._linux.sleep(_START_SECONDS)
         if lacking := self._lacking(str(self.units[name]["text"])):
             self.put(name, active=False, failed=True)

@@ -22,12 +22,12 @@ from winhost.lab.physics.wsl_exe import Distro
 
 
 def program_failed(program: str, message: str, code: int = 1) -> CmdletError:
-    """A program of Linux that says no."""
+    """Make the error of a program that failed."""
     return CmdletError(program, "InvalidResult", "Winhost.ProgramFailed", (f"exit {code}",), message)
 
 
 def refused(code: str, category: str, message: str, program: str = "") -> CmdletError:
-    """An error of the agent there."""
+    """Make an error of the agent."""
     return CmdletError(program, category, f"Winhost.{code}", (), message)
 
 
@@ -74,7 +74,7 @@ class Systemd:
         return sorted({*self.units, *self.texts(), *([SSH] if self.distro.sshd else [])})
 
     def find(self, name: str) -> Unit:
-        """One of those that are loaded."""
+        """Return a unit that is loaded."""
         if name in self.units:
             return self.units[name]
         installs = "[Install]" in self.texts().get(name, "")
@@ -290,7 +290,7 @@ class Apt:
         return _IN_UBUNTU.get(name, _VERSION) if of_the_driver is None else of_the_driver
 
     def offered(self, name: str) -> str:
-        """The same, where its source is there."""
+        """Return this version, or nothing where its source is not there."""
         source = next((source for prefix, source in _FROM.items() if name.startswith(prefix)), None)
         there = source is None or self.disk.node(f"/etc/apt/sources.list.d/{source}.sources") is not None
         return self.version(name) if there else ""
@@ -339,7 +339,7 @@ class Apt:
             yield from self._with_needs(each)
 
     def install(self, name: str, version: str, *, auto: bool) -> None:
-        """And what it brings is enabled and started, as Debian does."""
+        """Install a package, and enable and start the units that it brings, as Debian does."""
         found = self.packages.get(name)
         self.packages[name] = LabPackage(version, found is not None and found.held, found.auto if found else auto)
         for unit in _BRINGS_UNITS.get(name, ()):
@@ -438,7 +438,7 @@ def _dpkg_query(apt: Apt, words: Sequence[str]) -> str:
 
 
 def _dpkg(apt: Apt, words: Sequence[str]) -> str:
-    """Nothing was broken off."""
+    """Configure nothing: no installation was interrupted."""
     return ""
 
 

@@ -23,59 +23,27 @@ from winhost.core.dataclass import dataclass
 _VARIABLE = "NTLM_USER_FILE"
 
 
-class UserFile:
-    """Exists from the first `open` to the last `close`, in a folder that only its owner may enter."""
+_ONE_AT_A_TIME = threading.Lock()
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opened = 0
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._former: str | None = None
 
-    def open(self) -> None:
-        with self._lock:
-            self._opened += 1
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="winhost-lab-")
-                self._former = os.environ.get(_VARIABLE)
-                os.environ[_VARIABLE] = str(self._path(self._folder))
+@contextmanager
+def known_users(users: Mapping[str, str]) -> Iterator[None]:
+    """While this lasts, the NTLM server knows these users (`name` or `DOMAIN\\name`: password) and no others.
 
-    def close(self) -> None:
-        with self._lock:
-            self._opened -= 1
-            if self._opened == 0 and self._folder is not None:
-                self._folder.cleanup()
-                self._folder = None
-                self._restore()
-
-    @contextmanager
-    def holding(self, users: Mapping[str, str]) -> Iterator[None]:
-        """While this lasts, the NTLM server knows these users (`name` or `DOMAIN\\name`: password) and no others."""
-        with self._lock:
-            if self._folder is None:
-                raise RuntimeError("the user file is not open")
-            path = self._path(self._folder)
-            path.touch(mode=0o600)
-            path.write_text("".join(_line(name, password) for name, password in users.items()), encoding="utf-8")
+    pyspnego reads them from a file that a variable of this process names, and from nowhere else.
+    """
+    parted = ((*name.rpartition("\\")[::2], password) for name, password in users.items())
+    former = os.environ.get(_VARIABLE)
+    with _ONE_AT_A_TIME, tempfile.TemporaryDirectory(prefix="winhost-lab-") as folder:
+        path = Path(folder, "users")
+        path.touch(mode=0o600)
+        path.write_text("".join(f"{':'.join(each)}\n" for each in parted), encoding="utf-8")
+        os.environ[_VARIABLE] = str(path)
+        try:
             yield
-
-    def _restore(self) -> None:
-        if self._former is None:
+        finally:
             del os.environ[_VARIABLE]
-        else:
-            os.environ[_VARIABLE] = self._former
-
-    @staticmethod
-    def _path(folder: tempfile.TemporaryDirectory[str]) -> Path:
-        return Path(folder.name, "users")
-
-
-def _line(name: str, password: str) -> str:
-    domain, _, user = name.rpartition("\\")
-    return f"{domain}:{user}:{password}\n"
-
-
-user_file = UserFile()
+            os.environ |= {_VARIABLE: former} if former is not None else {}
 
 
 _ENCRYPTED_BOUNDARY = "Encrypted Boundary"
@@ -166,7 +134,7 @@ class ConnectionLogon:
         return Logon(self._user, token)
 
     def _step(self, token: bytes) -> bytes:
-        with user_file.holding(self._accounts.users):
+        with known_users(self._accounts.users):
             if self._context is None:
                 # On Windows the system's own provider would ask the machine's accounts instead of ours.
                 self._context = spnego.server(protocol="negotiate", options=NegotiateOptions.use_negotiate)

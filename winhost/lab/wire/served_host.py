@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import NoReturn, Protocol, runtime_checkable
+from typing import NoReturn, Protocol
 
 from psrpcore.types import ErrorCategory
 
@@ -52,13 +52,8 @@ class Runspace(Protocol):
         `stop` is set when the client stops the pipeline or the shell goes; a pipeline that ignores it runs on.
         """
 
-
-@runtime_checkable
-class Closing(Protocol):
-    """A runspace that holds something which must end with its shell, such as a process."""
-
     def close(self) -> None:
-        """A pipeline that still runs in it ends, too. May be called again."""
+        """It ends with its shell, and so does a pipeline that still runs in it. May be called again."""
 
 
 class SimulatedHost(Protocol):
@@ -69,17 +64,14 @@ class SimulatedHost(Protocol):
     def accepting(self) -> bool:
         """False while the machine reboots: connections are closed without an answer."""
 
-    def open_runspace(self, user: str) -> Runspace:
-        """A fresh runspace for a user who has logged on."""
-
-
-@runtime_checkable
-class Wired(Protocol):
-    """A host whose network may go away under it: connections go with it, shells stay."""
-
     @property
     def wire(self) -> int | None:
-        """Another number after each time that it went; nothing while it leads nowhere."""
+        """The network may go away: another number after each time that it did, nothing while it leads nowhere.
+        Connections go with it, shells stay.
+        """
+
+    def open_runspace(self, user: str) -> Runspace:
+        """A fresh runspace for a user who has logged on."""
 
 
 Trouble = Callable[[], None]

@@ -15,6 +15,7 @@ import uuid
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import closing
 
 from psrpcore import (
     CreatePipelineEvent,
@@ -35,7 +36,7 @@ from psrpcore.types import (
 )
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.wire.served_host import Closing, ConnectionDropped, PipelineError, RemoteCommand, Runspace
+from winhost.lab.wire.served_host import ConnectionDropped, PipelineError, RemoteCommand, Runspace
 from winhost.lab.wire.wsman import Request, command_not_found, malformed, read_base64, timed_out
 
 _ENVELOPE_OVERHEAD_BYTES = 4_096
@@ -217,8 +218,7 @@ class PowerShellShell(Shell):
 
     def close(self) -> None:
         super().close()
-        if isinstance(self._runspace, Closing):
-            self._runspace.close()
+        self._runspace.close()
 
     def _read_id(self, command_id: str) -> str:
         try:
@@ -376,12 +376,8 @@ class RemoteShell(Shell):
 
     def _message(self, process: _Process) -> bytes:
         command = _read(process)
-        runspace = self._open_runspace()
-        try:
+        with closing(self._open_runspace()) as runspace:
             outputs = list(runspace.invoke([command], process.outbox.stop))
-        finally:
-            if isinstance(runspace, Closing):
-                runspace.close()
         return b"".join(b64encode(str(output).encode()) + b"\r\n" for output in outputs)
 
 

@@ -164,80 +164,70 @@ def write_answer(request: Request, body: Sequence[Element]) -> bytes:
 
 def write_fault(fault: WSManFault, relates_to: str) -> bytes:
     """`relates_to` is the id of the message that failed; '' where it could not be read."""
-    element = Element(tag("s:Fault"))
-    code = append(element, "s:Code")
-    append(code, "s:Value", text="s:Receiver")
-    append(append(code, "s:Subcode"), "s:Value", text=f"w:{fault.subcode}")
-    append(append(element, "s:Reason"), "s:Text", {tag("xml:lang"): "en-US"}, text=fault.reason)
-    detail = append(
-        append(element, "s:Detail"), "wsmanfault:WSManFault", {"Code": str(fault.code), "Machine": "localhost"}
-    )
-    append(detail, "wsmanfault:Message", text=fault.reason)
-    return _write_envelope(_FAULT_ACTION, relates_to, [element])
+    subcode = element("s:Subcode", [element("s:Value", f"w:{fault.subcode}")])
+    message = element("wsmanfault:Message", fault.reason)
+    detail = element("wsmanfault:WSManFault", [message], Code=str(fault.code), Machine="localhost")
+    parts = [
+        element("s:Code", [element("s:Value", "s:Receiver"), subcode]),
+        element("s:Reason", [element("s:Text", fault.reason, **{tag("xml:lang"): "en-US"})]),
+        element("s:Detail", [detail]),
+    ]
+    return _write_envelope(_FAULT_ACTION, relates_to, [element("s:Fault", parts)])
 
 
 def _write_envelope(action: str, relates_to: str, body: Sequence[Element]) -> bytes:
-    envelope = Element(tag("s:Envelope"))
-    header = append(envelope, "s:Header")
-    append(header, "wsa:Action", text=action)
-    append(header, "wsa:MessageID", text=f"uuid:{str(uuid.uuid4()).upper()}")
-    append(header, "wsa:To", text="http://schemas.xmlsoap.org/ws/2004/08/addressing/role/anonymous")
-    append(header, "wsa:RelatesTo", text=relates_to)
-    append(envelope, "s:Body").extend(body)
+    header = [
+        element("wsa:Action", action),
+        element("wsa:MessageID", f"uuid:{str(uuid.uuid4()).upper()}"),
+        element("wsa:To", "http://schemas.xmlsoap.org/ws/2004/08/addressing/role/anonymous"),
+        element("wsa:RelatesTo", relates_to),
+    ]
+    envelope = element("s:Envelope", [element("s:Header", header), element("s:Body", body)])
     written: bytes = ElementTree.tostring(envelope, encoding="utf-8")
     return written
 
 
 def shell_created(request: Request, shell_id: str, owner: str, address: str) -> list[Element]:
     # Clients take the selectors of all later requests from here: without them no request finds its shell.
-    created = Element(tag("wst:ResourceCreated"))
-    append(created, "wsa:Address", text=address)
-    parameters = append(created, "wsa:ReferenceParameters")
-    append(parameters, "wsman:ResourceURI", text=request.resource_uri)
-    append(append(parameters, "wsman:SelectorSet"), "wsman:Selector", {"Name": "ShellId"}, text=shell_id)
-    shell = Element(tag("rsp:Shell"))
-    append(shell, "rsp:ShellId", text=shell_id)
-    append(shell, "rsp:ResourceUri", text=request.resource_uri)
-    append(shell, "rsp:Owner", text=owner)
-    append(shell, "rsp:InputStreams", text=request.text("rsp:Shell/rsp:InputStreams"))
-    append(shell, "rsp:OutputStreams", text=request.text("rsp:Shell/rsp:OutputStreams"))
-    return [created, shell]
+    selector = element("wsman:Selector", shell_id, Name="ShellId")
+    uri = element("wsman:ResourceURI", request.resource_uri)
+    parameters = element("wsa:ReferenceParameters", [uri, element("wsman:SelectorSet", [selector])])
+    shell = {"ShellId": shell_id, "ResourceUri": request.resource_uri, "Owner": owner}
+    shell |= {name: request.text(f"rsp:Shell/rsp:{name}") for name in ("InputStreams", "OutputStreams")}
+    return [
+        element("wst:ResourceCreated", [element("wsa:Address", address), parameters]),
+        element("rsp:Shell", [element(f"rsp:{name}", text) for name, text in shell.items()]),
+    ]
 
 
 def command_started(command_id: str) -> list[Element]:
-    response = Element(tag("rsp:CommandResponse"))
-    append(response, "rsp:CommandId", text=command_id)
-    return [response]
+    return [element("rsp:CommandResponse", [element("rsp:CommandId", command_id)])]
 
 
 def output_received(
     command_id: str, chunks: Sequence[tuple[str, bytes]], done: bool, exit_code: int | None = None
 ) -> list[Element]:
     """`command_id` is '' for what belongs to the shell itself. A chunk: its stream's name, and what came out of it."""
-    attributes = {"CommandId": command_id} if command_id else {}
-    response = Element(tag("rsp:ReceiveResponse"))
-    for name, chunk in chunks:
-        stream = append(response, "rsp:Stream", {"Name": name, **attributes})
-        stream.text = base64.b64encode(chunk).decode("ascii")
+    of = {"CommandId": command_id} if command_id else {}
+    parts = [element("rsp:Stream", base64.b64encode(chunk).decode("ascii"), Name=name, **of) for name, chunk in chunks]
     if command_id:
+        code = [element("rsp:ExitCode", str(exit_code))] if exit_code is not None else []
         state = CommandState.DONE if done else CommandState.RUNNING
-        ended = append(response, "rsp:CommandState", {**attributes, "State": state})
-        if exit_code is not None:
-            append(ended, "rsp:ExitCode", text=str(exit_code))
-    return [response]
+        parts.append(element("rsp:CommandState", code, **of, State=state))
+    return [element("rsp:ReceiveResponse", parts)]
 
 
-def acknowledged(name: str) -> list[Element]:
-    return [Element(tag(name))]
+def element(name: str, content: str | Sequence[Element] = (), **attributes: str) -> Element:
+    """Make an element with its text, or with those in it. name: with a prefix of pypsrp."""
+    made = Element(tag(name), attributes)
+    if isinstance(content, str):
+        made.text = content
+    else:
+        made.extend(content)
+    return made
 
 
 def tag(name: str) -> str:
     """ElementTree's name of `prefix:local`, with the prefixes of pypsrp."""
     prefix, local = name.split(":")
     return f"{{{NAMESPACES[prefix]}}}{local}"
-
-
-def append(parent: Element, name: str, attributes: dict[str, str] | None = None, *, text: str | None = None) -> Element:
-    child = ElementTree.SubElement(parent, tag(name), attributes or {})
-    child.text = text
-    return child

@@ -28,14 +28,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.wire.connection_logon import ConnectionLogon, DecryptionError, EndpointAccounts, user_file
+from winhost.lab.wire.connection_logon import ConnectionLogon, DecryptionError, EndpointAccounts
 from winhost.lab.wire.served_host import (
     ConnectionDropped,
     HttpRefusal,
     Moment,
     SimulatedHost,
     When,
-    Wired,
     WireTroubles,
 )
 from winhost.lab.wire.wsman import Action
@@ -57,48 +56,25 @@ class Certificate:
 def make_certificate() -> Certificate:
     """Make a certificate for localhost and 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
-    signed = _describe(key.public_key()).sign(key, hashes.SHA256())
-    return Certificate(
-        certificate=signed.public_bytes(Encoding.PEM),
-        key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
-
-
-def _describe(key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    public, begin = key.public_key(), datetime.datetime.now(datetime.UTC) - _CLOCK_SKEW
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "winhost lab")])
     names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key)
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + _LIFETIME)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+    others = "content_commitment key_encipherment data_encipherment key_agreement crl_sign encipher_only decipher_only"
+    extensions: tuple[tuple[x509.ExtensionType, bool], ...] = (
+        (x509.SubjectAlternativeName(names), False),
         # Python 3.13 checks strictly (RFC 5280): a trust anchor has these four.
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_signs_and_serves(), critical=True)
-        .add_extension(identifier, critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (x509.KeyUsage(digital_signature=True, key_cert_sign=True, **dict.fromkeys(others.split(), False)), True),
+        (identifier, False),
+        (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), False),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
     )
-
-
-def _signs_and_serves() -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    unsigned = x509.CertificateBuilder(name, name, public, x509.random_serial_number(), begin, begin + _LIFETIME)
+    for extension, critical in extensions:
+        unsigned = unsigned.add_extension(extension, critical)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Certificate(unsigned.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM), private)
 
 
 log = logging.getLogger(__name__)
@@ -130,7 +106,7 @@ class Connection(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self._boot = self.server.host.boot
-        self._wire = self.server.wire()
+        self._wire = self.server.host.wire
         self._session = ConnectionLogon(self.server.accounts, allow_basic=self.server.allow_basic)
 
     def do_POST(self) -> None:
@@ -157,7 +133,7 @@ class Connection(BaseHTTPRequestHandler):
         return self.rfile.read(int(length))
 
     def _check_machine(self) -> None:
-        wire = self.server.wire()
+        wire = self.server.host.wire
         if not self.server.service.alive(self._boot) or wire is None or wire != self._wire:
             raise ConnectionDropped
 
@@ -269,8 +245,6 @@ class Endpoint(socketserver.ThreadingTCPServer):
         return f"{'https' if self.tls else 'http'}://{_LOOPBACK}:{self.port}{PATH}"
 
     def start(self) -> None:
-        user_file.open()
-        self._undo.callback(user_file.close)
         self._undo.callback(self.close_connections)
         self._undo.callback(self.service.stop)
         self._undo.enter_context(served(self))
@@ -297,16 +271,12 @@ class Endpoint(socketserver.ThreadingTCPServer):
         key.unlink()
         return context
 
-    def wire(self) -> int | None:
-        """The number of the network that leads here, if any does."""
-        return self.host.wire if isinstance(self.host, Wired) else 0
-
     def count_unencrypted(self) -> None:
         with self._lock:
             self.unencrypted_bodies += 1
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        return self.host.accepting() and self.wire() is not None
+        return self.host.accepting() and self.host.wire is not None
 
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()

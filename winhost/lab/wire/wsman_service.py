@@ -131,7 +131,7 @@ def _command(shell: Shell, request: Request) -> _Served:
 
 def _send(shell: Shell, request: Request) -> _Served:
     shell.send(request)
-    return _Served(wsman.acknowledged("rsp:SendResponse"))
+    return _Served([wsman.element("rsp:SendResponse")])
 
 
 def _receive(shell: Shell, request: Request) -> _Served:
@@ -146,4 +146,4 @@ def _signal(shell: Shell, request: Request) -> _Served:
         shell.terminate(command_id)
     else:
         shell.interrupt(command_id)
-    return _Served(wsman.acknowledged("rsp:SignalResponse"))
+    return _Served([wsman.element("rsp:SignalResponse")])

@@ -43,7 +43,7 @@ class Ledger(NamedTuple):
     open: bool
 
 
-@reads("AptPackages", "packages")
+@reads("AptPackages", packages=ANY_TEXT)
 def apt_packages(key: Key | None) -> Found:
     if place_of("apt-get") is None:
         raise NotThereYet("LinuxSystem")

@@ -12,14 +12,10 @@ KNOWN_SOURCES = ("winhost-docker", "winhost-nvidia-container-toolkit")
 NO_SOURCE: State = {"present": False, "uri": None, "suite": None, "components": [], "key": None, "key_sha256": None}
 
 
-@reads("AptSource", "name")
+@reads("AptSource", name=is_text(r"winhost-[a-z0-9][a-z0-9-]*", "the name of a source of winhost's (winhost-...)"))
 def apt_sources(key: Key | None) -> Found:
     for name in [key["name"]] if key else KNOWN_SOURCES:
-        yield {"name": name}, apt_source(source_name(name))
-
-
-def source_name(name: str) -> str:
-    return matching(r"winhost-[a-z0-9][a-z0-9-]*", name, "the name of a source of winhost's (winhost-...)")
+        yield {"name": name}, apt_source(name)
 
 
 def source_file(name: str) -> str:
@@ -31,24 +27,23 @@ def key_file(name: str) -> str:
 
 
 def apt_source(name: str) -> State:
-    if status(source_file(name)) is None:
+    text, armoured = text_of(source_file(name)), text_of(key_file(name))
+    if text is None:
         return dict(NO_SOURCE)
-    text = content(source_file(name)).decode("utf-8")
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line and not line.startswith("#"))
-    armoured = content(key_file(name)) if status(key_file(name)) is not None else None
     return {
         "present": True,
         "uri": fields.get("URIs"),
         "suite": fields.get("Suites"),
         "components": fields.get("Components", "").split(),
-        "key": None if armoured is None else armoured.decode("ascii"),
-        "key_sha256": None if armoured is None else hashlib.sha256(armoured).hexdigest(),
+        "key": armoured,
+        "key_sha256": None if armoured is None else hashlib.sha256(armoured.encode("ascii")).hexdigest(),
     }
 
 
 @changes("AptSource", "present", "uri", "suite", "components", "key", "key_sha256")
 def change_apt_source(key: Key, desired: State, how: State) -> None:
-    name = source_name(key["name"])
+    name = key["name"]
     before = apt_source(name)
     if before["present"] and content(source_file(name)).decode("utf-8") != source_text(name, before):
         raise wrong_place(f"{source_file(name)} was changed by hand; it is left alone.")

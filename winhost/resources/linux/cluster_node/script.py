@@ -6,12 +6,11 @@ from winhost.agent.linux_head import *
 LONGEST_JOIN = 600.0
 
 
-@reads("ClusterNode", "node")
+@reads("ClusterNode", node=is_text(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", "the name of a node"))
 def cluster_nodes(key: Key | None) -> Found:
     needs_k3s()
     if key is not None:
-        name = matching(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", key["node"], "the name of a node")
-        yield {"node": name}, {"ready": not lacks_for_pods(name)}
+        yield key, {"ready": not lacks_for_pods(key["node"])}
 
 
 def lacks_for_pods(name: str) -> str:

@@ -11,7 +11,7 @@ STAY = ("Namespace", "PersistentVolumeClaim")
 LONGEST_ROLLOUT = 4 * 3600.0  # a large model by a slow line, and its start
 
 
-@reads("ClusterObjects", "name")
+@reads("ClusterObjects", name=is_text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a name in a cluster"))
 def cluster_objects(key: Key | None) -> Found:
     needs_k3s()
     names = [key["name"]] if key else sorted(each.stem for each in Path(OBJECTS).glob("*.json"))
@@ -20,7 +20,7 @@ def cluster_objects(key: Key | None) -> Found:
 
 
 def objects_file(name: str) -> str:
-    return f"{OBJECTS}/{matching(r'[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?', name, 'a name in a cluster')}.json"
+    return f"{OBJECTS}/{name}.json"
 
 
 def objects_state(path: str) -> State:

@@ -7,7 +7,7 @@ SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock", "n
 SNAP_OF_DOCKER, SNAP_INFO = "/snap/bin/docker", "/snap/docker/current/meta/snap.yaml"
 
 
-@reads("ContainerEngine", "engine")
+@reads("ContainerEngine", engine=ANY_TEXT)
 def container_engines(key: Key | None) -> Found:
     for engine, socket in SOCKETS.items():
         if place_of(engine) is not None:

@@ -14,11 +14,20 @@ PULLING = 4 * 3600  # seconds
 ROOM_FOR_IMAGE = 3
 
 
-@reads("ContainerImage", "engine", "image")
+# Without a registry in its name each engine would take another image.
+REGISTRY = r"(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+)(:[0-9]+)?"
+IMAGE = REGISTRY + r"(/[a-z0-9]+([._-]+[a-z0-9]+)*)+@sha256:[0-9a-f]{64}"
+
+
+@reads(
+    "ContainerImage",
+    engine=is_text("|".join(ENGINES), "docker or podman"),
+    image=is_text(IMAGE, "an image with registry and digest (R/NAME@sha256:...)"),
+)
 def container_images(key: Key | None) -> Found:
     places = {"docker": place_of("docker"), "podman": place_of("podman")}
     engines = [engine for engine in ENGINES if places[engine]]
-    engine, image = (engine_name(key["engine"]), image_name(key["image"])) if key else ("", "")
+    engine, image = (key["engine"], key["image"]) if key else ("", "")
     if not engines or (engine and engine not in engines):
         raise NotThereYet("DebianPackage")
     if key:
@@ -31,16 +40,6 @@ def container_images(key: Key | None) -> Found:
         }
         for image in sorted({name for name in ids if "@sha256:" in name} | loaded):
             yield {"engine": engine, "image": image}, container_image(engine, image)
-
-
-def engine_name(engine: str) -> str:
-    return matching("|".join(ENGINES), engine, "docker or podman")
-
-
-def image_name(image: str) -> str:
-    """Check the name of an image with its registry: without a registry each engine takes another."""
-    pattern = r"(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+)(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
-    return matching(pattern + "@sha256:[0-9a-f]{64}", image, "an image with registry and digest (R/NAME@sha256:...)")
 
 
 def container_image(engine: str, image: str) -> State:
@@ -67,7 +66,7 @@ def image_record(engine: str, image: str) -> dict[str, Any]:
 
 @changes("ContainerImage", "present", "archive", "archive_sha256", "bytes", "credentials")
 def change_container_image(key: Key, desired: State, how: State) -> None:
-    engine, image = engine_name(key["engine"]), image_name(key["image"])
+    engine, image = key["engine"], key["image"]
     found, record = container_image(engine, image), image_record(engine, image)
     if desired.get("present") is False:
         remove_image(engine, image, found, record, how)

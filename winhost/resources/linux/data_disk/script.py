@@ -10,7 +10,7 @@ MIB = 1 << 20
 SAMPLES, SAMPLE = 256, 4096  # what has zeroes at both ends and something between is seen by chance, and mostly
 
 
-@reads("DataDisk", "serial", "size")
+@reads("DataDisk", serial=ANY_TEXT, size=ANY_TEXT)
 def data_disks(key: Key | None) -> Found:
     devices = block_devices()
     for device in devices:

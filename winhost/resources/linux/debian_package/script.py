@@ -17,16 +17,12 @@ KNOWN_PACKAGES = (
 )
 
 
-@reads("DebianPackage", "package")
+@reads("DebianPackage", package=is_text(r"[a-z0-9][a-z0-9+.-]+", "the name of a package"))
 def debian_packages(key: Key | None) -> Found:
     if place_of("dpkg-query") is None:
         raise NotThereYet("LinuxSystem")
     for name in [key["package"]] if key else KNOWN_PACKAGES:
-        yield {"package": name}, debian_package(package_name(name))
-
-
-def package_name(name: str) -> str:
-    return matching(r"[a-z0-9][a-z0-9+.-]+", name, "the name of a package")
+        yield {"package": name}, debian_package(name)
 
 
 def debian_package(name: str) -> State:
@@ -37,7 +33,7 @@ def debian_package(name: str) -> State:
 
 @changes("DebianPackage", "version", "held")
 def change_debian_package(key: Key, desired: State, how: State) -> None:
-    name = package_name(key["package"])
+    name = key["package"]
     await_packages(how)
     mark_for_it(name)
     if desired.get("held") is False and name in packages():

@@ -9,7 +9,7 @@ DAEMON_FOUND = KEPT + "/docker/found.json"  # the text of the file before winhos
 KNOWN_POINTERS = ("/default-runtime", "/features/cdi", "/runtimes/nvidia")
 
 
-@reads("DockerSetting", "pointer")
+@reads("DockerSetting", pointer=ANY_TEXT)
 def docker_settings(key: Key | None) -> Found:
     daemon = daemon_json()
     for pointer in [key["pointer"]] if key else KNOWN_POINTERS:
@@ -20,10 +20,6 @@ def names_of(pointer: str) -> list[str]:
     says = "a JSON pointer to a setting, as /features/cdi"
     names = matching(r"(/([^/~\0]|~[01])+)+", pointer, says)[1:].split("/")
     return [name.replace("~1", "/").replace("~0", "~") for name in names]
-
-
-def text_of(path: str) -> str | None:
-    return None if status(path) is None else content(path).decode("utf-8")
 
 
 def daemon_json() -> dict[str, Any]:
@@ -51,12 +47,12 @@ def change_docker_setting(key: Key, desired: State, how: State) -> None:
         refuse_to_end_containers(how)
     before = text_of(DAEMON_JSON)
     try:
-        write_daemon_json(as_found(daemon, before))
+        put_or_remove(DAEMON_JSON, as_found(daemon, before))
         check_daemon_json()
         if running:
             must("systemctl", "restart", DAEMON_UNIT, within=seconds(how, 120))
     except BaseException:
-        write_daemon_json(before)
+        put_or_remove(DAEMON_JSON, before)
         if running:
             run("systemctl", "reset-failed", DAEMON_UNIT)
             run("systemctl", "restart", DAEMON_UNIT, within=seconds(how, 120))
@@ -87,19 +83,9 @@ def as_found(daemon: dict[str, Any], before: str | None) -> str | None:
         found["text"] = before
     same_again = json.loads((found["text"] or "").strip() or "{}") == daemon
     found["ours"] = found["text"] if same_again else json.dumps(daemon, indent=2) + "\n"
-    if same_again:
-        remove(DAEMON_FOUND)
-    else:
-        put(DAEMON_FOUND, json.dumps(found), 0o600)
+    put_or_remove(DAEMON_FOUND, None if same_again else json.dumps(found), 0o600)
     text: str | None = found["ours"]
     return text
-
-
-def write_daemon_json(text: str | None) -> None:
-    if text is None:
-        remove(DAEMON_JSON)
-    else:
-        put(DAEMON_JSON, text)
 
 
 def check_daemon_json() -> None:

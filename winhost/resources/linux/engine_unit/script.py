@@ -3,18 +3,16 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-ENGINES_GROUP = "winhost-engines"
 ENGINE_UNITS = "/usr/local/lib/systemd/system"
 
 
-@reads("EngineUnit", "unit")
+@reads("EngineUnit", unit=is_text(r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service", "the unit of an engine"))
 def engine_units(key: Key | None) -> Found:
     if not systemd_runs():
         raise NotThereYet("LinuxSystem")
-    if ENGINES_GROUP not in {group.gr_name for group in grp.getgrall()}:
-        raise NotThereYet("LinuxGroup")
+    needs_engines()
     for name in [key["unit"]] if key else listed_engines():
-        yield {"unit": name}, engine_unit(served_unit(name))
+        yield {"unit": name}, engine_unit(name)
 
 
 def listed_engines() -> list[str]:
@@ -23,19 +21,14 @@ def listed_engines() -> list[str]:
     return [line.split()[0] for line in done.output.splitlines() if line.strip()]
 
 
-def served_unit(name: str) -> str:
-    return matching(r"winhost-engine-[a-z0-9][a-z0-9-]{0,63}\.service", name, "the unit of an engine")
-
-
 def engine_file(name: str) -> str:
     return f"{ENGINE_UNITS}/{name}"
 
 
 def engine_unit(name: str) -> State:
-    there = status(engine_file(name)) is not None
     properties = unit_properties(name)
     return {
-        "text": value(lambda: content(engine_file(name)).decode("utf-8")) if there else None,
+        "text": value(lambda: text_of(engine_file(name))),
         "enabled": properties["UnitFileState"] == "enabled",
         "active": properties["ActiveState"] in ("active", "reloading"),
         "failed": properties["ActiveState"] == "failed",
@@ -44,7 +37,7 @@ def engine_unit(name: str) -> State:
 
 @changes("EngineUnit", "text", "enabled", "active")
 def change_engine_unit(key: Key, desired: State, how: State) -> None:
-    name = served_unit(key["unit"])
+    name = key["unit"]
     before = engine_unit(name)
     after = dict(before, **desired)
     tried = unit_properties(name)["ActiveState"] in ("activating", "failed")

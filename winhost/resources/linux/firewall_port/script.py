@@ -52,19 +52,18 @@ UFW_RULE = re.compile(
 )
 
 
-@reads("FirewallPort", "port")
+@reads("FirewallPort", port=lambda port: refuse_no_port(port))
 def firewall_ports(key: Key | None) -> Found:
     by, ports = ("ufw", ufw_ports()) if ufw_rules() else ("nftables", nft_ports())
-    for port in [firewall_port(key["port"])] if key else sorted(ports, key=int):
+    for port in [key["port"]] if key else sorted(ports, key=int):
         allowed = ports.get(port)
         state = {"allowed": allowed, "by": None if allowed is None else by}
         yield {"port": port}, {**state, "others": [] if allowed is None else once("droppers", droppers)}
 
 
-def firewall_port(port: str) -> str:
+def refuse_no_port(port: str) -> None:
     if int(matching(r"[1-9][0-9]{0,4}", port, "a TCP port")) > 65535:
         raise bad_request(f"{port} is not a TCP port.")
-    return port
 
 
 def in_order(networks: list[Any]) -> list[str]:
@@ -85,7 +84,7 @@ def networks_in_order(given: Any) -> list[str]:
 
 @changes("FirewallPort", "allowed", cuts=lambda key: True)
 def change_firewall_port(key: Key, desired: State, how: State) -> None:
-    port, allowed = firewall_port(key["port"]), desired["allowed"]
+    port, allowed = key["port"], desired["allowed"]
     if allowed is not None:
         networks_in_order(allowed)
         refuse_ports_of_ssh(port)
@@ -178,9 +177,7 @@ def nft_ports() -> Ports:
 
 
 def nft_file_ports() -> Ports:
-    if status(NFT_FILE) is None:
-        return {}
-    said = re.findall(r"^# port ([0-9]+): (\[.*\])$", content(NFT_FILE).decode("ascii"), re.MULTILINE)
+    said = re.findall(r"^# port ([0-9]+): (\[.*\])$", text_of(NFT_FILE) or "", re.MULTILINE)
     return {port: json.loads(allowed) for port, allowed in said}
 
 

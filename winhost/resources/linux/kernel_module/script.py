@@ -11,10 +11,10 @@ OPTION = r"[a-zA-Z0-9_]+=[!-~]+"
 MODULE_NOTE = "# Written by winhost.\n"
 
 
-@reads("KernelModule", "module")
+@reads("KernelModule", module=is_text(r"[a-z0-9_]+", "a module, with _ for -"))
 def kernel_modules(key: Key | None) -> Found:
     for name in [key["module"]] if key else KNOWN_MODULES:
-        yield {"module": name}, kernel_module(matching(r"[a-z0-9_]+", name, "a module, with _ for -"))
+        yield {"module": name}, kernel_module(name)
 
 
 def modprobe_file(name: str) -> str:
@@ -42,9 +42,9 @@ def kernel_module(name: str) -> State:
 
 def own_lines(name: str) -> list[str]:
     """The lines of the file that winhost wrote. Later changes by others are theirs."""
-    if status(modprobe_file(name)) is None:
+    text = text_of(modprobe_file(name))
+    if text is None:
         return []
-    text = content(modprobe_file(name)).decode("utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     known = (f"options {name} ", f"blacklist {name}")
     if not text.startswith(MODULE_NOTE) or not all(line.startswith(known) for line in lines) or len(lines) > 2:
@@ -55,11 +55,10 @@ def own_lines(name: str) -> list[str]:
 def differs_live(name: str, option: str) -> bool:
     """Tell whether the loaded module has another value. A parameter that it does not show is not known to differ."""
     parameter, _, wanted = option.partition("=")
-    place = f"/sys/module/{name}/parameters/{parameter}"
-    if status(place) is None:
+    text = text_of(f"/sys/module/{name}/parameters/{parameter}")
+    if text is None:
         return False
-    found = content(place).decode("utf-8", "replace").strip()
-    flags = {"Y": "1", "N": "0", "y": "1", "n": "0"}
+    found, flags = text.strip(), {"Y": "1", "N": "0", "y": "1", "n": "0"}
     return flags.get(found, found) != flags.get(wanted, wanted)
 
 
@@ -76,10 +75,8 @@ def change_kernel_module(key: Key, desired: State, how: State) -> None:
         put(INITRAMFS_DUE, "")
         write_module_file(name, after)
         make_initramfs(how)
-    if desired.get("at_boot") is True:
-        put(load_file(name), f"{MODULE_NOTE}{name}\n")
-    elif "at_boot" in desired:
-        remove(load_file(name))
+    if "at_boot" in desired:
+        put_or_remove(load_file(name), f"{MODULE_NOTE}{name}\n" if desired["at_boot"] else None)
     if kernel_module(name)["restart_due"]:
         warn(f"{name} runs as before until this Linux restarts.")
 
@@ -87,10 +84,7 @@ def change_kernel_module(key: Key, desired: State, how: State) -> None:
 def write_module_file(name: str, after: State) -> None:
     lines = [f"options {name} {after['options']}\n"] if after["options"] is not None else []
     lines += [f"blacklist {name}\n"] if after["blacklisted"] else []
-    if lines:
-        put(modprobe_file(name), MODULE_NOTE + "".join(lines))
-    else:
-        remove(modprobe_file(name))
+    put_or_remove(modprobe_file(name), MODULE_NOTE + "".join(lines) if lines else None)
 
 
 def make_initramfs(how: State) -> None:

@@ -8,7 +8,7 @@ BY_ID = Path("/dev/disk/by-id")
 ON_DISKS = ("part", "disk")
 
 
-@reads("LinuxDisk", "disk")
+@reads("LinuxDisk", disk=ANY_TEXT)
 def linux_disks(key: Key | None) -> Found:
     names = disk_names()
     for disk in block_devices():

@@ -41,22 +41,18 @@ KNOWN_FILES = (
 )
 
 
-@reads("LinuxFile", "path")
+@reads("LinuxFile", path=lambda path: writable(path))
 def linux_files(key: Key | None) -> Found:
     for path in [key["path"]] if key else KNOWN_FILES:
-        yield {"path": path}, linux_file(writable(path))
+        yield {"path": path}, linux_file(path)
 
 
-def writable(path: str) -> str:
-    """The path, if it is one of those that winhost writes."""
+def writable(path: str) -> None:
+    """Refuse all but the files that winhost writes."""
     folder = next((each for each in FOLDERS if path.startswith(each + "/")), None)
-    if (
-        path in FILES
-        or OURS.fullmatch(path)
-        or (folder and NAMED.fullmatch(path[len(folder) + 1 :]) and ".." not in path)
-    ):
-        return path
-    raise bad_request(f"{path} is not among the files that winhost writes.")
+    named = folder and NAMED.fullmatch(path[len(folder) + 1 :]) and ".." not in path
+    if not (named or path in FILES or OURS.fullmatch(path)):
+        raise bad_request(f"{path} is not among the files that winhost writes.")
 
 
 def linux_file(path: str) -> State:
@@ -77,7 +73,7 @@ def cuts_ssh(key: Key) -> bool:
 
 @changes("LinuxFile", "text", "link", "mode", "owner", cuts=cuts_ssh)
 def change_linux_file(key: Key, desired: State, how: State) -> None:
-    path = writable(key["path"])
+    path = key["path"]
     before = linux_file(path)
     after = dict(before, **desired)
     if isinstance(before["text"], dict):

@@ -5,24 +5,15 @@ import secrets
 
 from winhost.agent.linux_head import *
 
-PROGRAM_FOLDER = re.compile(
-    r"/opt/winhost/(?:gateway(?:-plain-http)?-[0-9a-f]{16}/gateway|weights-[0-9a-f]{16}/winhost_weights)"
-)
+PROGRAM_FOLDER = r"/opt/winhost/(?:gateway(?:-plain-http)?-[0-9a-f]{16}/gateway|weights-[0-9a-f]{16}/winhost_weights)"
 BESIDE = ".winhost-"  # a folder that is on its way to or from its name
 
 
 # Its name has a hash of what is in it, so none is known before a plan names it.
-@reads("LinuxFolder", "path")
+@reads("LinuxFolder", path=is_text(PROGRAM_FOLDER, "among the folders that winhost writes"))
 def linux_folders(key: Key | None) -> Found:
     for path in [key["path"]] if key else ():
-        yield {"path": path}, linux_folder(program_folder(path))
-
-
-def program_folder(path: str) -> str:
-    """The path, if it is of a program that winhost writes."""
-    if PROGRAM_FOLDER.fullmatch(path) is None:
-        raise bad_request(f"{path} is not among the folders that winhost writes.")
-    return path
+        yield {"path": path}, linux_folder(path)
 
 
 def linux_folder(path: str) -> State:
@@ -54,7 +45,7 @@ def of_root_alone(found: os.stat_result | None) -> bool:
 
 @changes("LinuxFolder", "files", "only_root")
 def change_linux_folder(key: Key, desired: State, how: State) -> None:
-    path = program_folder(key["path"])
+    path = key["path"]
     before = linux_folder(path)
     if before["files"] is not None:
         texts_in(path)  # what cannot be read could not be put back

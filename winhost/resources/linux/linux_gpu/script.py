@@ -6,7 +6,7 @@ from __future__ import annotations
 from winhost.agent.linux_head import *
 
 
-@reads("LinuxGpu", "address")
+@reads("LinuxGpu", address=ANY_TEXT)
 def linux_gpus(key: Key | None) -> Found:
     for address, state in gpus():
         yield {"address": address}, state

@@ -4,9 +4,9 @@ from __future__ import annotations
 from winhost.agent.linux_head import *
 
 
-@reads("LinuxGroup", "group")
+@reads("LinuxGroup", group=account_name)
 def linux_groups(key: Key | None) -> Found:
-    for name in [account_name(key["group"])] if key else sorted(groups()):
+    for name in [key["group"]] if key else sorted(groups()):
         yield {"group": name}, linux_group(name)
 
 
@@ -26,7 +26,7 @@ def members_of(group: LocalGroup) -> list[str]:
 
 @changes("LinuxGroup", "there", "system")
 def change_linux_group(key: Key, desired: State, how: State) -> None:
-    name = account_name(key["group"])
+    name = key["group"]
     before = linux_group(name)
     if desired.get("there") is False:
         remove_group(name, before)

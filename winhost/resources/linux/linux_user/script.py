@@ -13,9 +13,9 @@ LINGERS = 15  # seconds
 DAY_ONE = datetime.date(1970, 1, 1)
 
 
-@reads("LinuxUser", "user")
+@reads("LinuxUser", user=account_name)
 def linux_users(key: Key | None) -> Found:
-    for name in [account_name(key["user"])] if key else sorted(accounts()):
+    for name in [key["user"]] if key else sorted(accounts()):
         yield {"user": name}, linux_user(name)
 
 
@@ -43,7 +43,7 @@ def expiry(name: str) -> str | None:
 
 @changes("LinuxUser", "there", "system", "home", "shell", "groups", "expires", cuts=lambda key: logs_us_on(key["user"]))
 def change_linux_user(key: Key, desired: State, how: State) -> None:
-    name = account_name(key["user"])
+    name = key["user"]
     before = linux_user(name)
     if desired.get("there") is False:
         remove_user(name, before)

@@ -10,7 +10,7 @@ TABLES = (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6))
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - that is looked for
 
 
-@reads("ListeningPort", "address", "port")
+@reads("ListeningPort", address=ANY_TEXT, port=ANY_TEXT)
 def listening_ports(key: Key | None) -> Found:
     found: dict[tuple[str, str], set[str]] = {}
     for address, port, inode in listeners():

@@ -9,17 +9,16 @@ PARTS = ".winhost"  # in the folder itself: what is there is moved in place, not
 NO_FILES: State = {"source": None, "revision": None, "files": None, "token": None}
 
 
-@reads("ModelFiles", "folder")
+@reads("ModelFiles", folder=lambda folder: refuse_place(folder))
 def model_files(key: Key | None) -> Found:
     for folder in [key["folder"]] if key else recorded("models", "folder"):
-        yield {"folder": folder}, model_state(model_folder(folder))
+        yield {"folder": folder}, model_state(folder)
 
 
-def model_folder(folder: str) -> str:
-    path = matching(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}", folder, "the path of a folder, as /srv/models/NAME")
-    if re.match(r"/(bin|boot|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr)/|/var/(?!lib/models/)", path + "/"):
-        raise bad_request(f"{path} is no place for models.")
-    return path
+def refuse_place(folder: str) -> None:
+    matching(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*){2,}", folder, "the path of a folder, as /srv/models/NAME")
+    if re.match(r"/(bin|boot|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr)/|/var/(?!lib/models/)", folder + "/"):
+        raise bad_request(f"{folder} is no place for models.")
 
 
 def model_file(line: str) -> ListedFile:
@@ -46,7 +45,7 @@ def model_record(folder: str) -> dict[str, Any]:
 
 @changes("ModelFiles", "source", "revision", "files", "token")
 def change_model_files(key: Key, desired: State, how: State) -> None:
-    folder = model_folder(key["folder"])
+    folder = key["folder"]
     record = model_record(folder)
     if "source" in desired and desired["source"] is None:
         remove_files(folder, record, list(record["ours"]))

@@ -26,18 +26,14 @@ BY_UUID = "/dev/disk/by-uuid"
 APPEARS = 10  # seconds until udev has named a file system that was just made
 
 
-@reads("Mount", "path")
+# Nothing that the system needs is below these.
+DATA_FOLDER = r"/(?:data|home|media|mnt|models|opt|srv|var/lib)(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*"
+
+
+@reads("Mount", path=is_text(DATA_FOLDER, "a folder for data, as /srv/models"))
 def mounts(key: Key | None) -> Found:
-    for path in (
-        [mount_path(key["path"])] if key else sorted(filter(None, map(path_of_unit, Path(MOUNT_UNITS).glob("*.mount"))))
-    ):
+    for path in [key["path"]] if key else sorted(filter(None, map(path_of_unit, Path(MOUNT_UNITS).glob("*.mount")))):
         yield {"path": path}, mount_state(path)
-
-
-def mount_path(path: str) -> str:
-    """Check that data may be mounted there: nothing that the system needs is below."""
-    tops = "/(?:data|home|media|mnt|models|opt|srv|var/lib)"
-    return matching(tops + r"(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*", path, "a folder for data, as /srv/models")
 
 
 def mount_unit(path: str) -> str:
@@ -88,7 +84,7 @@ def enabled(path: str) -> bool:
 
 @changes("Mount", "uuid", "filesystem", "options", "mounted")
 def change_mount(key: Key, desired: State, how: State) -> None:
-    path = mount_path(key["path"])
+    path = key["path"]
     before = mount_state(path)
     wanted = {**before, **desired}
     if not systemd_runs():

@@ -3,23 +3,17 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-GROUP_OF_ENGINES = "winhost-engines"
 PACKERS = ("docker", "podman", "systemd-run")
 PACKING_SECONDS = 3600
 IS_PACKED: State = {"source": None, "files": None, "command": None}
 MOST_PACKED_HEADER = 100_000_000
 
 
-@reads("PackedModel", "folder")
+@reads("PackedModel", folder=is_text(r"/srv/winhost/models/[a-z0-9-]{1,64}--packed", "the folder of a packed model"))
 def packed_models(key: Key | None) -> Found:
-    if GROUP_OF_ENGINES not in {group.gr_name for group in grp.getgrall()}:
-        raise NotThereYet("LinuxGroup")  # so that it comes after its image, which may take a stage of its own
+    needs_engines()
     for folder in [key["folder"]] if key else recorded("packed", "folder"):
-        yield {"folder": folder}, packed_state(packed_folder(folder))
-
-
-def packed_folder(folder: str) -> str:
-    return matching(r"/srv/winhost/models/[a-z0-9-]{1,64}--packed", folder, "the folder of a packed model")
+        yield {"folder": folder}, packed_state(folder)
 
 
 def packed_file(line: str) -> ListedFile:
@@ -46,7 +40,7 @@ def packed_record(folder: str) -> dict[str, Any]:
 
 @changes("PackedModel", "source", "files", "command")
 def change_packed_model(key: Key, desired: State, how: State) -> None:
-    folder = packed_folder(key["folder"])
+    folder = key["folder"]
     record = packed_record(folder)
     if "source" in desired and desired["source"] is None:
         remove_packed(folder, record)

@@ -6,7 +6,6 @@ import zipfile
 
 from winhost.agent.linux_head import *
 
-VENV_FOLDER = r"/opt/winhost/python-[0-9a-f]{16}"
 MADE_OF = "winhost.json"  # in the environment itself, written last
 VENV_SECONDS = 1800
 NOT_MADE: State = {"python": None, "wheels": None, "source": None}
@@ -22,10 +21,10 @@ if __name__ == "__main__":
 """
 
 
-@reads("PythonVenv", "folder")
+@reads("PythonVenv", folder=is_text(r"/opt/winhost/python-[0-9a-f]{16}", "a folder as /opt/winhost/python-HASH"))
 def python_venvs(key: Key | None) -> Found:
     for folder in [key["folder"]] if key else recorded("venvs", "folder"):
-        yield {"folder": folder}, venv_state(matching(VENV_FOLDER, folder, "a folder as /opt/winhost/python-HASH"))
+        yield {"folder": folder}, venv_state(folder)
 
 
 def venv_state(folder: str) -> State:
@@ -39,7 +38,7 @@ def venv_state(folder: str) -> State:
 
 @changes("PythonVenv", "python", "wheels", "source")
 def change_python_venv(key: Key, desired: State, how: State) -> None:
-    folder = matching(VENV_FOLDER, key["folder"], "a folder as /opt/winhost/python-HASH")
+    folder = key["folder"]
     ours = remembered("venvs", folder) is not None
     if "wheels" in desired and desired["wheels"] is None:
         remove_venv(folder)

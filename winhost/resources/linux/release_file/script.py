@@ -8,14 +8,10 @@ RELEASE_FILES = r"/usr/local/bin/k3s|/var/lib/rancher/k3s/agent/images/k3s-airga
 NO_RELEASE_FILE: State = {"source": None, "sha256": None, "bytes": None}
 
 
-@reads("ReleaseFile", "path")
+@reads("ReleaseFile", path=is_text(RELEASE_FILES, "the path of a file that winhost brings"))
 def release_files(key: Key | None) -> Found:
     for path in [key["path"]] if key else recorded("releases", "path"):
-        yield {"path": path}, release_file(release_path(path))
-
-
-def release_path(path: str) -> str:
-    return matching(RELEASE_FILES, path, "the path of a file that winhost brings")
+        yield {"path": path}, release_file(path)
 
 
 def release_file(path: str) -> State:
@@ -34,7 +30,7 @@ def release_record(path: str) -> dict[str, Any]:
 
 @changes("ReleaseFile", "source", "sha256", "bytes")
 def change_release_file(key: Key, desired: State, how: State) -> None:
-    path = release_path(key["path"])
+    path = key["path"]
     before = release_file(path)
     if desired.get("source", "") is None:
         if before["source"] is not None and before["sha256"] is not None:

@@ -3,17 +3,11 @@ from __future__ import annotations
 
 from winhost.agent.linux_head import *
 
-HOLDS = r"/etc/rancher/k3s/join-token"
 
-
-@reads("SecretFile", "path")
+@reads("SecretFile", path=is_text(r"/etc/rancher/k3s/join-token", "the path of a file for a secret"))
 def secret_files(key: Key | None) -> Found:
     for path in [key["path"]] if key else recorded("secrets", "path"):
-        yield {"path": path}, {"secret": secret_file(secret_path(path))}
-
-
-def secret_path(path: str) -> str:
-    return matching(HOLDS, path, "the path of a file for a secret")
+        yield {"path": path}, {"secret": secret_file(path)}
 
 
 def secret_file(path: str) -> str | None:
@@ -27,7 +21,7 @@ def secret_file(path: str) -> str | None:
 
 @changes("SecretFile", "secret")
 def change_secret_file(key: Key, desired: State, how: State) -> None:
-    path = secret_path(key["path"])
+    path = key["path"]
     ours = remembered("secrets", path) is not None
     if desired["secret"] is None:
         if ours:

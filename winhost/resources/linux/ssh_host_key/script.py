@@ -14,9 +14,8 @@ def ssh_host_key(key: Key | None) -> Found:
 
 
 def public_of(path: str) -> str | None:
-    if status(f"{path}.pub") is None:
-        return None
-    return " ".join(content(f"{path}.pub").decode("ascii").split()[:2])
+    text = text_of(f"{path}.pub")
+    return None if text is None else " ".join(text.split()[:2])
 
 
 @changes("SshHostKey", "prepared", "key")

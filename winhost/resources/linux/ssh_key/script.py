@@ -18,26 +18,25 @@ class KeyLine(NamedTuple):
     comment: str | None
 
 
-@reads("SshKey", "user", "key")
+@reads("SshKey", user=account_name, key=lambda key: public_key(key))
 def ssh_keys(key: Key | None) -> Found:
     if key:
-        user = account_name(key["user"])
-        yield key, ssh_key(accounts().get(user), public_key(key["key"]))
+        yield key, ssh_key(accounts().get(key["user"]), key["key"])
         return
     for user, account in sorted(accounts().items()):
         for each in sorted({line.key for line in key_lines(account)}):
             yield {"user": user, "key": each}, ssh_key(account, each)
 
 
-def public_key(text: str) -> str:
-    """Its kind stands once more in it."""
+def public_key(text: str) -> None:
+    """Refuse what is no public key: its kind stands once more in it."""
     kind, _, data = matching(
         KEY_KINDS + r" [A-Za-z0-9+/]+={0,2}", text, "a public key, as ssh-ed25519 AAAA..."
     ).partition(" ")
     with suppress(ValueError):
         raw = base64.b64decode(data, validate=True)
         if raw[4 : 4 + len(kind)].decode("ascii") == kind and raw[:4] == len(kind).to_bytes(4, "big"):
-            return text
+            return
     raise bad_request(f"{text!r:.60} is no public key.")
 
 
@@ -80,10 +79,10 @@ def key_line(line: str) -> KeyLine | None:
 
 @changes("SshKey", "present", "options", "comment", cuts=lambda key: logs_us_on(key["user"]))
 def change_ssh_key(key: Key, desired: State, how: State) -> None:
-    account = accounts().get(account_name(key["user"]))
+    account = accounts().get(key["user"])
     if account is None:
         raise wrong_place(f"There is no user {key['user']}.")
-    wanted = {**ssh_key(account, public_key(key["key"])), **desired}
+    wanted = {**ssh_key(account, key["key"]), **desired}
     lines = lines_in(keys_text(account))
     mine = [n for n, line in enumerate(lines) if (key_line(line) or KeyLine("", None, None)).key == key["key"]]
     kept = [line for n, line in enumerate(lines) if n not in mine]

@@ -8,7 +8,7 @@ KNOWN_SYSCTLS = ("kernel.numa_balancing", "net.core.somaxconn", "vm.max_map_coun
 CUTTING_SYSCTLS = ("net.ipv4.", "net.ipv6.", "net.netfilter.", "net.bridge.")
 
 
-@reads("Sysctl", "name")
+@reads("Sysctl", name=ANY_TEXT)
 def sysctls(key: Key | None) -> Found:
     for name in [key["name"]] if key else KNOWN_SYSCTLS:
         if status(sysctl_place(name)) is not None:
@@ -34,9 +34,7 @@ def words_of(data: bytes) -> str:
 
 
 def set_at_boot(name: str) -> str | None:
-    if status(sysctl_file(name)) is None:
-        return None
-    lines = content(sysctl_file(name)).decode("ascii").splitlines()
+    lines = (text_of(sysctl_file(name)) or "").splitlines()
     found = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == name]
     return found[-1] if found else None
 
@@ -54,10 +52,9 @@ def change_sysctl(key: Key, desired: State, how: State) -> None:
     # First what the kernel may refuse: a file that it refuses would do so with every start.
     if "live" in desired:
         set_live(name, desired["live"])
-    if desired.get("at_boot") is not None:
-        put(sysctl_file(name), "# Written by winhost.\n{} = {}\n".format(name, desired["at_boot"]))
-    elif "at_boot" in desired:
-        remove(sysctl_file(name))
+    if "at_boot" in desired:
+        words = desired["at_boot"]
+        put_or_remove(sysctl_file(name), None if words is None else f"# Written by winhost.\n{name} = {words}\n")
 
 
 def set_live(name: str, words: str) -> None:

@@ -18,11 +18,14 @@ KNOWN_UNITS = (
 )
 
 
-@reads("SystemdUnit", "unit")
+UNIT_NAME = r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:mount|path|service|socket|target|timer)"
+
+
+@reads("SystemdUnit", unit=is_text(UNIT_NAME, "the name of a unit"))
 def systemd_units(key: Key | None) -> Found:
     if not systemd_runs():
         raise NotThereYet("LinuxSystem")
-    names = [unit_name(key["unit"])] if key else KNOWN_UNITS
+    names = [key["unit"]] if key else KNOWN_UNITS
     for name, properties in zip(names, properties_of(names)):
         yield {"unit": name}, unit_state(name, properties)
 
@@ -41,14 +44,9 @@ def unit_state(name: str, properties: dict[str, str]) -> State:
     return state
 
 
-def unit_name(name: str) -> str:
-    kinds = "mount|path|service|socket|target|timer"
-    return matching(rf"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.(?:{kinds})", name, "the name of a unit")
-
-
 @changes("SystemdUnit", "enabled", "active")
 def change_systemd_unit(key: Key, desired: State, how: State) -> None:
-    unit = unit_name(key["unit"])
+    unit = key["unit"]
     before = unit_properties(unit)
     if before["NeedDaemonReload"] == "yes" or before["LoadState"] != "loaded":
         must("systemctl", "daemon-reload")
