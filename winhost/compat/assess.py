@@ -252,7 +252,7 @@ def refused_by_default(facts: HostFacts, variant: str, judged: Sequence[SubjectV
     path = path_of(variant)
     if path not in VOCABULARIES or path in PATHS_OF_LINUX:
         return ()
-    if unread := _unread(facts, path):
+    if unread := facts.keep(("unread", path), _unread, facts, path):
         lacking = f"a plan needs {', '.join(unread)}, which could not be read"
         return (finding(f"{path}.unknown", lacking, Severity.NOTE, PLAN),)
     try:

@@ -1,9 +1,8 @@
 """The verdict of each capability on the Linux that would serve: what rules find, and what was measured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from typing import Any
+from functools import cached_property, lru_cache
 
 from winhost.compat.rule import (
     NEWER,
@@ -19,7 +18,6 @@ from winhost.compat.rule import (
     within_reach,
 )
 from winhost.compat.target import Target, Versions
-from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import beyond, bounded
@@ -72,17 +70,33 @@ class CapabilityRules:
     """The rules of a capability that apply to a variant."""
 
     capability: str
-    rules: tuple[Rule, ...]
+    variant: str
 
     @cached_property
-    def conditional(self) -> tuple[Rule, ...]:
-        return tuple(rule for rule in self.rules if not _is_always_so(rule))
+    def _rules(self) -> tuple[Rule, ...]:
+        return rules_of(self.capability, self.variant, TARGET)
 
-    def always(self, variant: str) -> tuple[Finding, ...]:
-        """Return the findings that hold on a variant for every host."""
-        place = {"variant": variant, "path": path_of(variant)}
-        rules = [rule for rule in self.rules if _is_always_so(rule)]
-        return tuple(finding(rule.code, rule.row.observed.format_map(place)) for rule in rules)
+    @cached_property
+    def _conditional(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self._rules if not _is_always_so(rule))
+
+    @cached_property
+    def judges(self) -> tuple[Judge, ...]:
+        """Those of its rules that depend on the host, and of its amount."""
+        return (*(rule.judge for rule in self._conditional), MEASURES.get(self.capability, _nothing))
+
+    def found(self, outcomes: Sequence[Outcome]) -> tuple[Finding, ...]:
+        """What holds on the variant for every host, and what these judges saw."""
+        place = {"variant": self.variant, "path": path_of(self.variant)}
+        constant = filter(_is_always_so, self._rules)
+        always = [finding(rule.code, rule.row.observed.format_map(place)) for rule in constant]
+        seen = zip(self._conditional, outcomes, strict=False)
+        here = [each.found(outcome, self.capability) for each, outcome in seen if outcome is not None]
+        return tuple(dict.fromkeys([*always, *filter(None, here)]))
+
+
+def _nothing(_: Target) -> None:
+    """The amount of a capability that has none."""
 
 
 def _is_always_so(rule: Rule) -> bool:
@@ -91,71 +105,42 @@ def _is_always_so(rule: Rule) -> bool:
     return isinstance(rule.judge, InRow) and not row.when and not row.which and "{" not in named
 
 
-def found_on(rules: CapabilityRules, target: Target) -> tuple[Finding, ...]:
-    """The findings about a capability of the Linux that would serve, besides those that are always so."""
-    found, keep, places = [], target.facts.keep_for, target.places
-    for each in rules.conditional:
-        outcome = keep(places, each.judge, _outcome_on, each.judge, target)
-        if outcome is not None and (one := each.found(outcome, rules.capability)):
-            found.append(one)
-    return tuple(dict.fromkeys(found)) if len(found) > 1 else tuple(found)
-
-
-def _outcome_on(judge: Judge, target: Target) -> Outcome:
-    try:
-        return judge(target)
-    except MissingFact as missing:
-        return missing.with_traceback(None)  # which would keep all frames
-
-
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     """The verdict of each capability on the target."""
-    variant, measured_here = target.variant, target.facts.measured
-    keep, places, verdict = target.facts.keep_for, target.places, _verdicts(variant, target.versions)
+    judges, capabilities = _judges(target.variant)
+    outcomes = target.facts.outcomes_at(target.places, judges, target)
+    verdict, measured_here = _verdicts(target.versions), target.facts.measured
     offered = []
-    for name, rules, always, measure in _questions(variant):
-        findings = (*always, *keep(places, rules, found_on, rules, target))
-        measured = keep(places, measure, _measured, measure, target) if measure else None
-        if measured_here:
-            findings = _settled(name, target, findings)
-        offered.append(verdict(name, findings, measured))
+    for rules, places in capabilities:
+        seen = tuple([outcomes[place] for place in places])
+        offered.append(_settled(target, rules, seen) if measured_here else verdict(rules, seen))
     return tuple(offered)
 
 
 @once
-def _questions(variant: str) -> tuple[tuple[str, CapabilityRules, tuple[Finding, ...], Measure | None], ...]:
-    """Return for each capability the rules that apply to a variant, findings that always hold on it, and its
-    measure.
-    """
-    found = ((name, _shared(name, rules_of(name, variant, TARGET))) for name in CAPABILITIES)
-    return tuple((name, rules, rules.always(variant), MEASURES.get(name)) for name, rules in found)
-
-
-@once
-def _shared(name: str, rules: tuple[Rule, ...]) -> CapabilityRules:
-    """One for all variants to which the same rules apply."""
-    return CapabilityRules(name, rules)
-
-
-def _measured(measure: Any, target: Target) -> str | None:
-    try:
-        found: str | None = measure(target)
-    except MissingFact:
-        return None
-    return found
+def _judges(variant: str) -> tuple[tuple[Judge, ...], tuple[tuple[CapabilityRules, tuple[int, ...]], ...]]:
+    """All judges of the capabilities of a variant, and which of them are those of each capability."""
+    every = [CapabilityRules(name, variant) for name in CAPABILITIES]
+    judges = tuple(dict.fromkeys(judge for rules in every for judge in rules.judges))
+    return judges, tuple((rules, tuple(map(judges.index, rules.judges))) for rules in every)
 
 
 @lru_cache(maxsize=64)
-def _verdicts(variant: str, versions: Versions) -> Callable[[str, tuple[Finding, ...], str | None], CapabilityVerdict]:
-    """Return what makes the verdicts of a variant. Kept: most are the same on most hosts, and comparing versions takes
-    longer than all else.
+def _verdicts(versions: Versions) -> Callable[[CapabilityRules, tuple[Outcome, ...]], CapabilityVerdict]:
+    """What makes the verdicts of a host with these versions. Kept: most are the same on most hosts, and comparing
+    versions takes longer than all else.
     """
-    return lru_cache(maxsize=512)(partial(_verdict, variant, versions))
+
+    def verdict(rules: CapabilityRules, outcomes: tuple[Outcome, ...]) -> CapabilityVerdict:
+        return _verdict(versions, rules, rules.found(outcomes), outcomes[-1])
+
+    return lru_cache(maxsize=4096)(verdict)
 
 
 def _verdict(
-    variant: str, versions: Versions, name: str, findings: tuple[Finding, ...], measured: str | None
+    versions: Versions, rules: CapabilityRules, findings: tuple[Finding, ...], amount: Outcome
 ) -> CapabilityVerdict:
+    name, variant = rules.capability, rules.variant
     found = tuple(about_subject(within_reach(each, versions), variant) for each in findings)
     measured_here = any(each.measured_here for each in findings)
     grounds = MEASURED_HERE if measured_here else catalogue.topics()[name].rests_on(variant)
@@ -164,18 +149,17 @@ def _verdict(
     verdict = Verdict.of(found)
     because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
     decisive = () if verdict is Verdict.SUPPORTED else because
-    return CapabilityVerdict(name, verdict, decisive, found, grounds, measured)
+    return CapabilityVerdict(name, verdict, decisive, found, grounds, amount if isinstance(amount, str) else None)
 
 
-def _settled(name: str, target: Target, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """The findings, each once, with what was measured in the place of what documents say."""
-    rule = SETTLED.get(name)
-    measurement = target.measurement if rule else None
+def _settled(target: Target, rules: CapabilityRules, outcomes: tuple[Outcome, ...]) -> CapabilityVerdict:
+    """The verdict with what was measured in the place of what documents say."""
+    findings, rule, measurement = rules.found(outcomes), SETTLED.get(rules.capability), target.measurement
     shown = rule.judge(measurement) if rule and measurement else None
     if rule and shown:
         others = [each for each in findings if each.code not in rule.over]
-        return (*others, replace(shown, observed=f"{shown.observed} ({measurement})"))
-    return findings
+        findings = (*others, replace(shown, observed=f"{shown.observed} ({measurement})"))
+    return _verdict(target.versions, rules, findings, outcomes[-1])
 
 
 def _doubt(

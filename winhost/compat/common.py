@@ -1,21 +1,21 @@
 """What rows and judges ask of a host, a GPU or a VM, besides properties of resources. docs/conditions.md lists it."""
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from winhost.compat.target import driver_branch
+from winhost.compat.target import driver_branch, wsl_version
 from winhost.core.answers import NOT_THERE, MissingFact
-from winhost.findings.condition import holds
+from winhost.findings.condition import Condition, Reader
 from winhost.hardware.gpus import known
 from winhost.hardware.host_gpus import gpu_label, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import checked, windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disks import PLAIN_BUSES
-from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.host import Gpu, HostFacts, asking
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.assignable_device import owner
 from winhost.resources.windows.power_plan import PowerPlan
@@ -27,7 +27,6 @@ from winhost.resources.windows.read_only import (
     Vm,
     WslPolicy,
 )
-from winhost.resources.windows.wsl import Wsl
 
 # Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
 SERVER_2016 = 14393
@@ -162,6 +161,10 @@ def cannot_run_vms(firmware: Firmware) -> bool:
 
 def gpus(facts: HostFacts) -> list[Gpu]:
     """The display devices that can compute: without those of management controllers and hypervisors."""
+    return facts.keep(_gpus, _gpus, facts)
+
+
+def _gpus(facts: HostFacts) -> list[Gpu]:
     return list(filter(serves, facts.gpus))
 
 
@@ -183,12 +186,6 @@ def forgetful_firmware(facts: HostFacts) -> str | None:
 
 MODES = {0: "none", 1: "NAT", 3: "mirrored", 4: "VirtioProxy"}  # microsoft/WSL intune/WSL.admx, DefaultNetworkingMode
 NAT = 1
-
-
-def wsl_version(facts: HostFacts) -> Version | None:
-    """None where WSL records no version. A version stated in the workload counts as installed."""
-    wsl = facts.the(Wsl)
-    return Version(wsl.version) if wsl.version else None
 
 
 def driven(facts: HostFacts) -> list[Gpu]:
@@ -231,12 +228,12 @@ OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {"vm": lambda fa
 _ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
 
 
-@lru_cache(maxsize=1024)
-def _answering(each: str, question: str) -> Callable[[HostFacts, Any], tuple[Any, ...]]:
-    """What answers a question, so that it is taken apart once for all hosts."""
+def _reading(each: str, question: str) -> Reader:
+    """The reader of a question about facts, and about one GPU or VM."""
     name, _, attribute = question.partition(".")
     if name in RESOURCE_TYPES:
-        return lambda facts, _: facts.ask(question)
+        read = asking(question)
+        return lambda facts, _: read(facts)
     about = _ABOUT[each].get(name)
     ask = about or (lambda facts, _: OF_HOST[name](facts))
 
@@ -245,6 +242,14 @@ def _answering(each: str, question: str) -> Callable[[HostFacts, Any], tuple[Any
         return (getattr(answer, attribute) if attribute and answer is not None else answer,)
 
     return answered
+
+
+READING: Mapping[str, Callable[[str], Reader]] = {each: partial(_reading, each) for each in _ABOUT}
+"""What reads the questions of a condition, by what its row is about."""
+
+
+def _reading_one(question: str) -> Reader:
+    return lambda one: (one[question],)
 
 
 class OneOf:
@@ -256,19 +261,15 @@ class OneOf:
     def __getitem__(self, name: str) -> Any:
         return self._key[name] if name in self._key else getattr(self._state, name)
 
-    def ask(self, question: str) -> tuple[Any, ...]:
-        return (self[question],)
+    def fits(self, wanted: Condition) -> bool:
+        return wanted.by(_reading_one)(self)
 
 
 class Asked:
-    """Answers to a row that is asked of facts, with the GPU or VM that is its subject."""
+    """Answers to the sentence of a row about facts, with the GPU or VM that is its subject."""
 
     def __init__(self, facts: HostFacts, each: str, subject: Any = None) -> None:
         self._facts, self._each, self._subject = facts, each, subject
-
-    def ask(self, question: str) -> tuple[Any, ...]:
-        """Raises MissingFact. `listed.name` of a GPU that is not listed is None."""
-        return _answering(self._each, question)(self._facts, self._subject)
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
@@ -280,7 +281,8 @@ class Asked:
         """Those of `among` that are as a row wants them, named for people."""
         named = row.named or "{label}"
         if row.among == "gpus":
-            asked = [Asked(self._facts, "gpu", gpu) for gpu in gpus(self._facts)]
-            return ", ".join(named.format_map(each) for each in asked if holds(row.which, each.ask))
+            fits = row.which.by(READING["gpu"])
+            chosen = [gpu for gpu in gpus(self._facts) if fits(self._facts, gpu)]
+            return ", ".join(named.format_map(Asked(self._facts, "gpu", gpu)) for gpu in chosen)
         found = [OneOf(each.state, each.key) for each in self._facts.all(RESOURCE_TYPES[row.among].state)]
-        return ", ".join(named.format_map(each) for each in found if holds(row.which, each.ask))
+        return ", ".join(named.format_map(each) for each in found if each.fits(row.which))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from winhost.compat.common import configuration
-from winhost.compat.rule import finding
+from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.bars import MmioRefused
 from winhost.hardware.gpus import known
@@ -14,7 +14,7 @@ from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding
 from winhost.model.units import Bytes, GiB, about, size
-from winhost.paths.dda_mmio import address_width, width_by_model, windows
+from winhost.paths.dda_mmio import MmioWindows, address_width, width_by_model, windows
 from winhost.paths.dda_selection import Selection
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.read_only import LinuxGpu
@@ -180,31 +180,32 @@ def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
 
 def window_refused(facts: HostFacts, selection: Selection) -> Finding | None:
     """The MMIO windows that the selection needs are refused by the arithmetic in mmio, before any change."""
-    try:
-        windows(facts, selection)
-    except MmioRefused as refused:
-        return finding(REFUSALS[refused.code], refused.sentence)
-    return None
+    sized = _windows(facts, selection)
+    return finding(REFUSALS[sized.code], sized.sentence) if isinstance(sized, MmioRefused) else None
 
 
 def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
     """The high MMIO window that the selection needs is larger than Hyper-V has been seen to accept."""
-    try:
-        above = windows(facts, selection).high.over_cap
-    except MmioRefused:
-        return None
-    return above if above else None
+    sized = _windows(facts, selection)
+    return None if isinstance(sized, MmioRefused) else sized.high.over_cap or None
 
 
 def window_doubtful(facts: HostFacts, selection: Selection) -> str | None:
     """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs."""
+    sized = _windows(facts, selection)
+    return None if isinstance(sized, MmioRefused) else " ".join(sized.high.doubts) or None
+
+
+def _windows(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
+    return facts.keep(("windows", key_of(selection)), _sized, facts, selection)
+
+
+def _sized(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:
+    facts.rest_on(*GIVEN[ASSIGNMENT])
     try:
-        doubts = windows(facts, selection).high.doubts
-    except MmioRefused:
-        return None
-    if doubts:
-        return " ".join(doubts)
-    return None
+        return windows(facts, selection)
+    except MmioRefused as refused:
+        return refused.with_traceback(None)
 
 
 def _shown(gpu: Gpu) -> str:

@@ -6,7 +6,7 @@ where several paths share them, else in the module of their topic. The facts kee
 read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property, lru_cache
@@ -17,10 +17,10 @@ from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.common import Asked
-from winhost.compat.target import Target, Versions
-from winhost.core.answers import Missing, MissingFact, Unavailable
+from winhost.compat.target import Target, Versions, reading_target
+from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import holds
+from winhost.findings.condition import Predicate
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import OutOfReach, beyond
@@ -55,7 +55,8 @@ NEWER = {"vllm": "newer-vllm", "toolkit": "newer-toolkit", "wsl": "update-wsl"}
 
 HOST, GPU, VM, ASSIGNMENT, TARGET, WORKLOAD = Each
 
-_GIVEN = {GPU: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
+# The facts that judges get with their subject.
+GIVEN = {GPU: (PciDevice,), VM: (Vm,), ASSIGNMENT: (PciDevice, Vm)}
 
 
 @lru_cache(maxsize=8192)
@@ -121,16 +122,11 @@ class Rule:
         row = self.row
         if row.asks is None:
             says = repr((self.each, row.when, row.which, row.among, row.named, row.observed))
-            return _IN_ROWS.setdefault(says, InRow(row))  # several paths ask the same, and it is answered once
+            return _IN_ROWS.setdefault(says, InRow(row, self.each))  # of several paths: it is answered once
         own = "workload_rules" if self.each is WORKLOAD else _JUDGES[self.topic]
         judges = import_module(f"{__package__}.{own}")
         found: Judge = getattr(judges, row.asks, None) or getattr(common, row.asks)
         return found
-
-    @cached_property
-    def given(self) -> tuple[Any, ...]:
-        """The facts that it gets with its subject."""
-        return _GIVEN[self.each]
 
     @cached_property
     def unknown(self) -> Severity:
@@ -162,29 +158,30 @@ def rules_of(topic: str, variant: str, each: Each) -> tuple[Rule, ...]:
     return tuple(rule for rule in mine if rule.is_about(variant))
 
 
-@once
-def _own_rules(variant: str, each: Each) -> tuple[Rule, ...]:
-    """The rules that are about a variant in particular."""
-    path = path_of(variant)
-    return tuple(rule for rule in rules_of(path, variant, each) if not rule.is_about(path))
-
-
 class InRow:
     """Judges by a row's condition, and says what its `observed` names of the facts."""
 
-    def __init__(self, row: CatalogueEntry) -> None:
-        self._row = row
+    def __init__(self, row: CatalogueEntry, each: Each) -> None:
+        self._row, self._each = row, each
+
+    @cached_property
+    def _holds(self) -> Predicate:
+        readings = {TARGET: reading_target, WORKLOAD: lambda question: lambda case, _: (case[question],)}
+        return self._row.when.by(readings.get(self._each) or common.READING[self._row.each])
 
     def __call__(self, about: Any, subject: Any = None) -> str | None:
         """about: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
         row = self._row
-        asked = Asked(about, row.each, subject) if isinstance(about, HostFacts) else about
         if not row.which:
-            return row.observed.format_map(asked) if holds(row.when, asked.ask) else None
+            return row.observed.format_map(self._asked(about, subject)) if self._holds(about, subject) else None
+        asked = self._asked(about, subject)
         chosen = asked.chosen(row)
-        if not chosen or not holds(row.when, asked.ask):
+        if not chosen or not self._holds(about, subject):
             return None
         return row.observed.format_map(_WithChosen(asked, chosen))
+
+    def _asked(self, about: Any, subject: Any) -> Any:
+        return Asked(about, self._row.each, subject) if isinstance(about, HostFacts) else about
 
 
 _IN_ROWS: dict[str, InRow] = {}
@@ -210,46 +207,46 @@ def about_subject(found: Finding, subject: str) -> Finding:
 
 def reasons(variant: str, each: Each, subject: str, facts: HostFacts, *about: Any) -> tuple[Finding, ...]:
     """The findings of a variant's rules about one subject, each observation once."""
+    key = tuple([key_of(subject) for subject in about])
     heaviest: dict[tuple[str, str], Finding] = {}
-    for found in _findings(variant, each, facts, *about):
-        known = heaviest.setdefault((found.code, found.observed), found)
-        if found.severity.rank > known.severity.rank:
-            heaviest[found.code, found.observed] = found
+    for group in _groups(variant, each):
+        for found in facts.keep((group, key), _found_by, group, facts, key, about):
+            known = heaviest.setdefault((found.code, found.observed), found)
+            if found.severity.rank > known.severity.rank:
+                heaviest[found.code, found.observed] = found
+    if not heaviest:
+        return ()
     host = Target(facts, variant).versions
     return tuple([about_subject(within_reach(found, host), subject) for found in heaviest.values()])
 
 
-def _findings(variant: str, each: Each, facts: HostFacts, *about: Any) -> Iterable[Finding]:
-    """Yield the findings of a variant's path, and its own."""
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Rules that are asked together: those of a path, or those of one variant alone."""
+
+    rules: tuple[Rule, ...]
+    judges: tuple[Judge, ...]
+
+
+@once
+def _groups(variant: str, each: Each) -> tuple[_Group, ...]:
     path = path_of(variant)
-    key = tuple([_key(subject) for subject in about])
-    shared = facts.keep((path, each.name, key), _found_by, rules_of(path, path, each), facts, key, about)
-    if variant == path or not (own := _own_rules(variant, each)):
-        return shared
-    return (*shared, *facts.keep((variant, each.name, key), _found_by, own, facts, key, about))
+    if variant == path:
+        rules = rules_of(path, path, each)
+        return (_Group(rules, tuple(rule.judge for rule in rules)),) if rules else ()
+    own = [rule for rule in rules_of(path, variant, each) if not rule.is_about(path)]
+    return (*_groups(path, each), *([_Group(tuple(own), tuple(rule.judge for rule in own))] if own else []))
 
 
-def _found_by(
-    rules: tuple[Rule, ...], facts: HostFacts, key: tuple[object, ...], about: tuple[Any, ...]
-) -> tuple[Finding, ...]:
-    found = []
-    for each in rules:
-        outcome = facts.keep((each.judge, key) if key else each.judge, _outcome, each, facts, *about)
-        if outcome is not None and (one := each.found(outcome, each.topic)):
-            found.append(one)
-    return tuple(found)
+def _found_by(group: _Group, facts: HostFacts, key: tuple[object, ...], about: tuple[Any, ...]) -> tuple[Finding, ...]:
+    given = GIVEN[group.rules[0].each] if about else ()
+    outcomes = facts.outcomes(group.judges, facts, *about, key=key, given=given)
+    seen = zip(group.rules, outcomes, strict=True)
+    found = [rule.found(outcome, rule.topic) for rule, outcome in seen if outcome is not None]
+    return tuple([each for each in found if each])
 
 
-def _outcome(each: Rule, facts: HostFacts, *about: Any) -> Outcome:
-    if about:
-        facts.rest_on(*each.given)
-    try:
-        return each.judge(facts, *about)
-    except MissingFact as missing:
-        return missing.with_traceback(None)  # which would keep all frames
-
-
-def _key(subject: Any) -> object:
+def key_of(subject: Any) -> object:
     """A GPU by its location, a VM by its key, a selection by both; each is a value of these facts."""
     if hasattr(subject, "gpus"):
         return (*(gpu.location for gpu in subject.gpus), subject.vm and subject.vm.key["vm"])
@@ -266,15 +263,15 @@ def asks(variant: str, each: Each) -> bool:
 
 def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "") -> Finding:
     """What a missing fact causes for a path or capability."""
-    return _gap(topic, severity, missing.fact, missing.missing, subject)
+    if isinstance(missing.missing, Unavailable):
+        observed = f"{titled(missing.missing.unavailable)} has to be set up first"
+        return finding(f"{topic}.later", observed, Severity.NOTE, subject)
+    return _unread(topic, missing.said, severity, subject, missing.fact)
 
 
 @lru_cache(maxsize=4096)
-def _gap(topic: str, severity: Severity, fact: str, missing: Missing, subject: str) -> Finding:
-    if isinstance(missing, Unavailable):
-        observed = f"{titled(missing.unavailable)} has to be set up first"
-        return finding(f"{topic}.later", observed, Severity.NOTE, subject)
-    return finding(f"{topic}.unknown", f"{fact} {missing}", severity, subject, remedy=STATING.get(fact), lacks=fact)
+def _unread(topic: str, observed: str, severity: Severity, subject: str, fact: str) -> Finding:
+    return finding(f"{topic}.unknown", observed, severity, subject, remedy=STATING.get(fact), lacks=fact)
 
 
 def within_reach(found: Finding, host: Versions) -> Finding:

@@ -3,14 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
-from winhost.findings.condition import holds
+from winhost.findings.condition import Reader
 from winhost.hardware.gpus import GpuModel, NvLink, P2p, known
 from winhost.hardware.host_gpus import gpu_name, memory_of, runs_cuda, serves, shows
 from winhost.knowledge.catalogue import CatalogueEntry
@@ -19,7 +19,7 @@ from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
 from winhost.model.path import PATHS_OF_LINUX, AvailableMemory, path_of
 from winhost.model.units import Bytes
-from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.host import Gpu, HostFacts, asking
 from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver, LinuxSystem
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.pci_device import DISPLAY, PciDevice
@@ -78,13 +78,9 @@ class Target:
         """The same host with another variant. Answers that hold for both are computed once."""
         return Target(self.facts, variant)
 
-    def ask(self, question: str) -> tuple[Any, ...]:
-        """Answer a question in a condition. Raises MissingFact."""
-        return (QUESTIONS[question](self),) if question in QUESTIONS else self.facts.ask(question)
-
     def chosen(self, row: CatalogueEntry) -> str:
         """The GPUs, of those that CUDA runs on, that are as a row wants them, named. Raises MissingFact."""
-        return named(gpu for gpu in self.gpus if holds(row.which, partial(_of_gpu, gpu)))
+        return named(filter(row.which.by(_reading_gpu), self.gpus))
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
@@ -159,7 +155,7 @@ class Target:
 
     @property
     def wsl(self) -> Version:
-        return self._version("wsl", self._wsl_read)
+        return self._version("wsl", lambda: wsl_version(self.facts))
 
     @property
     def kernel(self) -> Version:
@@ -174,7 +170,9 @@ class Target:
     @property
     def versions(self) -> Versions:
         """Those that evidence may not hold for, as far as they are told."""
-        return self.facts.keep_for(self.places, "versions", self._versions)
+        found: Any = self.facts.outcomes_at(self.places, (Target._versions,), self)[0]
+        told: Versions = found
+        return told
 
     def _versions(self) -> Versions:
         found: list[tuple[str, str | None]] = []
@@ -195,7 +193,7 @@ class Target:
         """The build of a client or of a server."""
         os = None if self.facts.is_linux else self.facts.os
         is_server = os is not None and os.family in (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
-        return Version(str(os.build)) if os is not None and is_server == (name == "server") else None
+        return _parsed(str(os.build)) if os is not None and is_server == (name == "server") else None
 
     def _ubuntu(self) -> Version | None:
         system = self.facts.the(LinuxSystem) if self.path in PATHS_OF_LINUX else None
@@ -224,10 +222,6 @@ class Target:
             raise MissingFact(f"the version of {name}", _NOT_STATED)
         return found
 
-    def _wsl_read(self) -> Version | None:
-        version = self.facts.the(Wsl).version
-        return Version(version) if version else None
-
     def _kernel_of_wsl(self) -> Version | None:
         wsl = self.wsl
         return next((kernel for first, kernel in _KERNELS if wsl >= first), None)
@@ -236,6 +230,17 @@ class Target:
         versions = [driver_branch(gpu.pci.state.driver_version) for gpu in self.gpus]
         known = [version for version in versions if version]
         return min(known) if known else None
+
+
+@lru_cache(maxsize=256)
+def _parsed(version: str) -> Version:
+    return Version(version)
+
+
+def wsl_version(facts: HostFacts) -> Version | None:
+    """None where WSL records no version. A version stated in the workload counts as installed."""
+    version = facts.the(Wsl).version
+    return _parsed(version) if version else None
 
 
 def in_a_guest(target: Target) -> bool:
@@ -261,12 +266,24 @@ _BOUNDED: Mapping[str, Callable[[Target], Version | None]] = {
 }
 
 
-def _of_gpu(gpu: Gpu, question: str) -> tuple[Any, ...]:
-    """A property of a GPU in the catalogue, None where it is not listed or nobody knows; `PciDevice.…` on this host."""
+def reading_target(question: str) -> Reader:
+    """The reader of a question about a target."""
+    if answer := QUESTIONS.get(question):
+        return lambda target, _: (answer(target),)
+    read = asking(question)
+    return lambda target, _: read(target.facts)
+
+
+def _reading_gpu(question: str) -> Reader:
+    """Of a property of a GPU in the catalogue, None where it is not listed or nobody knows; `PciDevice.…` on this
+    host.
+    """
     if question == "shows":
-        return (shows(gpu),)
+        return lambda gpu: (shows(gpu),)
     resource, _, name = question.rpartition(".")
-    return (getattr(gpu.pci.state, name) if resource else getattr(known(gpu.pci.key["device"]), name, None),)
+    if resource:
+        return lambda gpu: (getattr(gpu.pci.state, name),)
+    return lambda gpu: (getattr(known(gpu.pci.key["device"]), name, None),)
 
 
 def _all_gpus(facts: HostFacts) -> tuple[Gpu, ...]:

@@ -18,7 +18,6 @@ from winhost.compat.rule import (
 )
 from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB, STARTS, Swap, swaps
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import holds
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded, newer_line
 from winhost.model.path import NATIVE, SHARED, path_of
@@ -112,14 +111,11 @@ class WorkloadOnVariant:
     def __getitem__(self, question: str) -> Any:
         return {"exposed": self.exposed, "exposure": self.workload.exposure}[question]
 
-    def ask(self, question: str) -> tuple[Any, ...]:
-        return (self[question],)
-
     def chosen(self, row: CatalogueEntry) -> str:
         """The models, of all, of those that sleep, or of those that sleep without weights, that a row is about."""
         among = {"models": self.workload.models, "sleepers": self.sleepers, "droppers": self.droppers}[row.among]
         models = map(OneOf, among)
-        return ", ".join(row.named.format_map(model) for model in models if holds(row.which, model.ask))
+        return ", ".join(row.named.format_map(model) for model in models if model.fits(row.which))
 
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Finding, ...]:

@@ -4,8 +4,6 @@ import re
 from collections import Counter
 from contextlib import suppress
 
-from packaging.version import Version
-
 from winhost.compat import common
 from winhost.compat.common import (
     CLIENTS,
@@ -15,10 +13,9 @@ from winhost.compat.common import (
     driven,
     gpus,
     windows_driver,
-    wsl_version,
 )
 from winhost.compat.rule import finding
-from winhost.compat.target import FIRST_WITH_CONTAINERS
+from winhost.compat.target import FIRST_WITH_CONTAINERS, wsl_version
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
 from winhost.hardware.gpus import NvLink, known
 from winhost.hardware.host_gpus import gpu_label, runs_cuda
@@ -371,24 +368,14 @@ def wslc_on_old_windows(facts: HostFacts) -> str | None:
 
 def wslc_not_there(facts: HostFacts) -> str | None:
     """wslc needs WSL 2.9 or newer."""
-    found = _version(facts)
-    if found is None or found < FIRST_WITH_CONTAINERS:
-        return f"WSL {found or 'is not installed'}"
-    return None
+    found = wsl_version(facts)
+    if found is None and facts.the(Wsl).present:
+        raise MissingFact("Wsl.version", Unknown(RemoteFault("NotThere", message="only the WSL in the box is there")))
+    return None if found and found >= FIRST_WITH_CONTAINERS else f"WSL {found or 'is not installed'}"
 
 
 def wslc_without_gpu(facts: HostFacts) -> str | None:
     """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wslc.no-cuda."""
     if not common.no_cuda(facts) and not any(runs_cuda(gpu) and gpu.pci.state.driver_model for gpu in facts.gpus):
         return "no GPU is run by NVIDIA's Windows driver"
-    return None
-
-
-def _version(facts: HostFacts) -> Version | None:
-    """None where WSL is not installed. Raises MissingFact where WSL is installed and records no version."""
-    wsl = facts.the(Wsl)
-    if wsl.version is not None:
-        return Version(wsl.version)
-    if wsl.present:
-        raise MissingFact("Wsl.version", Unknown(RemoteFault("NotThere", message="only the WSL in the box is there")))
     return None

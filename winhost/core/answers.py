@@ -4,6 +4,7 @@ value.
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import cached_property
 from typing import Any, TypeVar
 
 from .dataclass import dataclass
@@ -61,8 +62,18 @@ class MissingFact(Exception):
         self.fact = fact
         self.missing = missing
 
-    def __str__(self) -> str:
+    @cached_property
+    def said(self) -> str:
         return f"{self.fact} {self.missing}"
+
+    def __str__(self) -> str:
+        return self.said
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MissingFact) and self.args == other.args
+
+    def __hash__(self) -> int:
+        return hash(self.said)
 
 
 def known(read: Callable[[], T]) -> T | None:

@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +16,9 @@ When: TypeAlias = Mapping[str, Any]
 """Answers that are wanted, by question. All of them have to hold; an empty one always holds."""
 Ask: TypeAlias = Callable[[str], tuple[Any, ...]]
 """The answers to a question, of which one that fits is enough. Raises MissingFact, KeyError for an unknown question."""
+Reader: TypeAlias = Callable[..., tuple[Any, ...]]
+"""Answers one question about something. Raises MissingFact."""
+Predicate: TypeAlias = Callable[..., bool]
 Matcher: TypeAlias = Callable[[Any], bool]
 """Tells whether an answer is the wanted one."""
 
@@ -39,6 +42,44 @@ class Condition(dict[str, Any]):
     @cached_property
     def checks(self) -> tuple[tuple[str, Matcher], ...]:
         return tuple((question, matcher(wanted)) for question, wanted in self.items())
+
+    @cached_property
+    def _read(self) -> dict[Any, Predicate]:
+        return {}
+
+    def by(self, reading: Callable[[str], Reader]) -> Predicate:
+        """Tells whether it holds of something, whose questions `reading` reads. Raises MissingFact where unknown values
+        decide.
+        """
+        found = self._read.get(reading)
+        if found is None:
+            found = self._read[reading] = _predicate([(reading(question), fits) for question, fits in self.checks])
+        return found
+
+
+def _predicate(checks: Sequence[tuple[Reader, Matcher]]) -> Predicate:
+    def one_holds(*about: Any) -> bool:
+        answers = read(*about)
+        return fits(answers[0]) if len(answers) == 1 else any(map(fits, answers))
+
+    def all_hold(*about: Any) -> bool:
+        unknown = None
+        for read, fits in checks:
+            try:
+                answers = read(*about)
+            except MissingFact as missing:
+                unknown = unknown or missing
+                continue
+            if not any(map(fits, answers)):
+                return False
+        if unknown:
+            raise unknown
+        return True
+
+    if len(checks) != 1:
+        return all_hold
+    read, fits = checks[0]
+    return one_holds
 
 
 @dataclass(frozen=True)
@@ -76,22 +117,6 @@ def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
     if wrong:
         return ConditionResult(False, {}, wrong)
     return ConditionResult(None if unknown else True, unknown, seen)
-
-
-def holds(when: Condition, ask: Ask) -> bool:
-    """Raises MissingFact where unknown values decide."""
-    unknown = None
-    for question, fits in when.checks:
-        try:
-            answers = ask(question)
-        except MissingFact as missing:
-            unknown = unknown or missing
-            continue
-        if not (fits(answers[0]) if len(answers) == 1 else any(map(fits, answers))):
-            return False
-    if unknown:
-        raise unknown
-    return True
 
 
 def meets(answer: Any, wanted: Any) -> bool:

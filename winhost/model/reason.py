@@ -28,19 +28,16 @@ class Category(StrEnum):
 
 class Severity(StrEnum):
     """The weight of a finding, lightest first, whatever found it. A note changes no verdict. dangerous: it works, and
-    opens, loses or destroys something.
+    opens, loses or destroys something. rank: heavier is higher.
     """
+
+    rank: int
 
     NOTE = "note"
     DEGRADED = "degraded"
     UNVERIFIED = "unverified"
     UNSUPPORTED = "unsupported"
     DANGEROUS = "dangerous"
-
-    @property
-    def rank(self) -> int:
-        """Heavier is higher."""
-        return _SEVERITIES[self]
 
     @property
     def category(self) -> Category:
@@ -54,17 +51,16 @@ class Severity(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The verdict on a path, best first. Never a bare boolean."""
+    """The verdict on a path, best first. Never a bare boolean. rank: worse is higher; equal to that of the severity
+    that leads to it.
+    """
+
+    rank: int
 
     SUPPORTED = "supported"
     DEGRADED = "degraded"
     UNVERIFIED = "unverified"
     UNSUPPORTED = "unsupported"
-
-    @property
-    def rank(self) -> int:
-        """Worse is higher; equal to the rank of the severity that leads to it."""
-        return _VERDICTS[self]
 
     @classmethod
     def of(cls, reasons: Iterable["Finding"]) -> "Verdict":
@@ -82,8 +78,10 @@ class Verdict(StrEnum):
         return min(verdicts, key=lambda verdict: verdict.rank, default=cls.SUPPORTED)
 
 
-_SEVERITIES = {severity: rank for rank, severity in enumerate(Severity)}
-_VERDICTS = {verdict: rank for rank, verdict in enumerate(Verdict)}
+for _rank, _severity in enumerate(Severity):
+    _severity.rank = _rank
+for _rank, _verdict in enumerate(Verdict):
+    _verdict.rank = _rank
 _BY_RANK = tuple(Verdict)
 _IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 

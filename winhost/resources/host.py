@@ -1,7 +1,7 @@
 """Facts of one host, typed: what rules and decisions read."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Any, TypeVar
@@ -118,6 +118,7 @@ class HostFacts:
         self._answers = host_answers(facts)
         self._typed: dict[type[State], tuple[Instance[Any], ...]] = {}
         self._kept: dict[Any, tuple[Any, int]] = {}  # each answer, and the inputs that it was computed from
+        self._kept_at = defaultdict[Any, dict[str, tuple[Any, int]]](dict)  # by question and assignment, if one matters
         self._reads = 0
 
     def changed(self, document: Facts, stated: Mapping[str, Version] | None = None) -> "HostFacts":
@@ -134,40 +135,69 @@ class HostFacts:
         inputs = sum(_INPUTS[each] for each in (DOCUMENT, *changed, *differ))
         found._typed = {state: known for state, known in self._typed.items() if state not in changed}
         found._kept = {asked: kept for asked, kept in self._kept.items() if not kept[1] & inputs}
+        for asked, at in self._kept_at.items():
+            found._kept_at[asked] = {place: kept for place, kept in at.items() if not kept[1] & inputs}
         return found
 
     def keep(self, question: Any, answer: Callable[..., T], *about: Any) -> T:
         """The answer to a question, computed once. It must follow from the facts and the question alone."""
         kept: tuple[T, int] | None = self._kept.get(question)
         if kept is None:
-            kept = self._kept[question] = self._record(answer, about)
+            outside, self._reads = self._reads, 0
+            try:
+                kept = self._kept[question] = answer(*about), self._reads
+            finally:
+                self._reads |= outside
         self._reads |= kept[1]
         return kept[0]
 
-    def keep_for(self, places: tuple[str, str], question: Any, answer: Callable[..., T], *about: Any) -> T:
-        """Like `keep`, for a question about several assignments, the wider one first. An answer that depends on neither
-        holds everywhere, one that rests on the wider alone wherever that is the same.
+    def outcomes(
+        self, judges: Iterable[Callable[..., T]], *about: Any, key: object = (), given: Iterable[Any] = ()
+    ) -> list[T | MissingFact]:
+        """What judges see of a subject, or the fact that they lack, each kept as by `keep`. key: of the subject,
+        nothing for the host; given: what each rests on, because the subject comes from it.
         """
-        kept = self._kept
-        found: tuple[T, int] | None = (
-            kept.get(question) or kept.get((question, places[0])) or kept.get((question, places[1]))
-        )
-        if found is None:
-            found = self._record(answer, about)
-            wide, narrow = places
-            key = (question, narrow) if found[1] & _INPUTS[narrow] else (question, wide)
-            kept[key if found[1] & (_INPUTS[narrow] | _INPUTS[wide]) else question] = found
-        self._reads |= found[1]
-        return found[0]
+        found, kept, outside = [], self._kept, self._reads
+        rests = sum(_INPUTS[each] for each in given)
+        for judge in judges:
+            asked: Any = (judge, key) if key else judge
+            known = kept.get(asked)
+            if known is None:
+                self._reads = rests
+                try:
+                    seen: T | MissingFact = judge(*about)
+                except MissingFact as missing:
+                    seen = missing.with_traceback(None)  # which would keep all frames
+                known = kept[asked] = (seen, self._reads)
+            outside |= known[1]
+            found.append(known[0])
+        self._reads = outside
+        return found
 
-    def _record(self, answer: Callable[..., T], about: tuple[Any, ...]) -> tuple[T, int]:
-        """An answer, and what it reads."""
-        outside, self._reads = self._reads, 0
-        try:
-            found = answer(*about)
-        finally:
-            reads, self._reads = self._reads, outside | self._reads
-        return found, reads
+    def outcomes_at(
+        self, places: tuple[str, str], judges: Iterable[Callable[..., T]], *about: Any
+    ) -> list[T | MissingFact]:
+        """Like `outcomes`, of judges of several assignments, the wider one first. What depends on neither holds
+        everywhere, what rests on the wider alone wherever that is the same.
+        """
+        found, kept, outside = [], self._kept_at, self._reads
+        wide, narrow = places
+        for judge in judges:
+            at = kept[judge]
+            known = at.get("") or at.get(wide) or at.get(narrow)
+            if known is None:
+                self._reads = 0
+                try:
+                    seen: T | MissingFact = judge(*about)
+                except MissingFact as missing:
+                    seen = missing.with_traceback(None)
+                reads = self._reads
+                place = narrow if reads & _INPUTS[narrow] else wide if reads & _INPUTS[wide] else ""
+                known = at[place] = (seen, reads)
+            outside |= known[1]
+            found.append(known[0])
+        self._reads = outside
+        return found
 
     def reads(self, question: Any) -> frozenset[Any]:
         """The inputs that the kept answer to a question was computed from: classes of states, `stated.vllm`, DOCUMENT.
@@ -242,10 +272,7 @@ class HostFacts:
 
     def ask(self, question: str) -> tuple[Any, ...]:
         """A property of every instance, asked for as `OperatingSystem.build`. Raises MissingFact."""
-        state, is_single, name = _property(question)
-        if is_single:
-            return (getattr(self.the(state), name),)
-        return tuple([getattr(instance.state, name) for instance in self.all(state)])
+        return asking(question)(self)
 
     def __getitem__(self, resource: str) -> State:
         """The only instance of a resource by its name, for sentences of rows. Raises as `the`."""
@@ -253,7 +280,8 @@ class HostFacts:
 
     def of(self, state: type[S], key: Mapping[str, str]) -> S | None:
         """The state of one key, or of what can yet be made; None where the host has no such instance."""
-        found = next((i.state for i in self.all(state) if dict(i.key) == dict(key)), None)
+        wanted = dict(key)
+        found = next((each.state for each in self.all(state) if each.key == wanted), None)
         return _absent(state) if found is None else found
 
     @property
@@ -302,11 +330,13 @@ class HostFacts:
 
 
 @lru_cache(maxsize=1024)
-def _property(question: str) -> tuple[type[State], bool, str]:
-    """The state that a question is about, whether a host has it once, and its property."""
+def asking(question: str) -> Callable[[HostFacts], tuple[Any, ...]]:
+    """The reader of a property, as `HostFacts.ask` names it."""
     resource, _, name = question.partition(".")
     kind = RESOURCE_TYPES[resource]
-    return kind.state, not kind.key, name
+    if kind.key:
+        return lambda facts: tuple([getattr(instance.state, name) for instance in facts.all(kind.state)])
+    return lambda facts: (getattr(facts.the(kind.state), name),)
 
 
 def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:

@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Callable
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from winhost.core.answers import MissingFact
@@ -72,7 +73,7 @@ class OperatingSystem(State):
     language: str
     architecture: str
 
-    @property
+    @cached_property
     def family(self) -> OsFamily:
         """Edition first: product types lie on multi-session (3 on a client) and where a tool flipped them."""
         edition = self.edition_id.casefold()
