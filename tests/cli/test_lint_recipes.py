@@ -48,6 +48,7 @@ def test_a_compose_file_may_get_its_gpu_from_another_one_in_its_folder(line: Lin
     other = "services:\n  web:\n    deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}\n"
     Path("compose.gpu.yaml").write_text(other)
     assert "[serve.no-gpu]" in line("lint", "serve", "compose.yaml").out, "another service has it"
+    Path("compose.big.yaml").write_text(f"services:\n{'#' * 100_000}\n")
     Path("compose.gpu.yaml").write_text(other.replace("web", "llm"))
     said = line("lint", "serve", "compose.yaml").out
     assert "gives the container no GPU; compose.gpu.yaml beside it does. [serve.gpu-elsewhere]" in said

@@ -7,7 +7,9 @@ import shlex
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from winhost.recipes.recipe_case import RecipeTarget
 
 COMMAND = "command"
-_BESIDE = 20  # compose files of one folder
+_BESIDE = 1000  # compose files of one folder
 _MOST_SETTINGS, _MOST = 64 * KiB, 512 * KiB  # a rendered project with its gateway has half of the second
 
 
@@ -222,14 +224,13 @@ def _compose_files(file: Path | None) -> Mapping[str, str]:
     """The other compose files in the folder of one, any of which may complete it."""
     if file is None or "compose" not in file.name:
         return {}
-    try:
-        beside = [
-            each for each in sorted(file.parent.glob("*compose*.y*ml")) if each.name != file.name and each.is_file()
-        ]
-        texts = {each.name: read_within(each, _MOST).decode("utf-8", "replace") for each in beside[:_BESIDE]}
-    except (OSError, TooLarge):  # a folder that may be entered and not listed, or what is no compose file
-        return {}
-    return {name: text for name, text in texts.items() if "services:" in text}
+    texts = {}
+    with suppress(OSError):  # a folder that may be entered and not listed
+        for each in islice(sorted(file.parent.glob("*compose*.y*ml")), _BESIDE):
+            with suppress(OSError, TooLarge):
+                if each.name != file.name and each.is_file():
+                    texts[each.name] = read_within(each, _MOST_SETTINGS).decode("utf-8", "replace")
+    return {name: text for name, text in texts.items() if "services:" in text and ("nvidia" in text or "gpu" in text)}
 
 
 def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:

@@ -44,7 +44,7 @@ STARTS = re.compile(
     r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang\s+serve\b|\bllama-server\b|\bollama\s+serve\b"
     r"|\bcurl\b[^\n]*/sleep\b|\b(?:docker|podman|nerdctl|wslc)(?:\.exe)?\s+(?:container\s+)?(?:run|create)\b"
 )
-FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = ("", "bash", "sh", "shell", "console", "zsh", "powershell", "pwsh", "ps1", "cmd", "bat", "text")
 _MAPPING = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n)*[\w.\"'-]+:(?:[ \t]|\r?\n)")
 _YAML = ("yaml", "yml")

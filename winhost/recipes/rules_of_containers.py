@@ -119,6 +119,8 @@ def _no_gpu(case: RecipeCase) -> Found:
 
 _SEVERAL_FILES = re.compile(r"(?:-f|--file)[ =]\S+ +(?:-f|--file)[ =]\S+|COMPOSE_FILE=\S+:\S+")
 
+_UNFINISHED = re.compile(r"#.*\bTODO\b|<your-")
+
 
 def _gpu_elsewhere(case: RecipeCase) -> str:
     """Say what else may give the container its GPU, or make it need none; empty where nothing suggests that."""
@@ -134,6 +136,8 @@ def _gpu_elsewhere(case: RecipeCase) -> str:
             return "another file may, or the image that is built here is for processors"
     if "no resources" in engine.places:
         return "a patch or the default runtime of the cluster may"
+    if case.is_pod and _UNFINISHED.search(case.source.text):
+        return "what it leaves to its reader (TODO) may"
     return ""
 
 
