@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from winhost.model.fleet import AnyHost
 
 T = TypeVar("T")
-W = TypeVar("W")
 
 
 @dataclass(frozen=True)
@@ -74,23 +73,6 @@ def watched(results: Callable[[Watch], Iterable[T]]) -> Iterator[T]:
     """Yield results one by one, and show on the screen what is being done."""
     with watching(reads=True) as watch:
         yield from watch.results(results(watch))
-
-
-def asked_each(
-    items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
-) -> "Iterator[tuple[W, T | WinhostError]]":
-    """Ask several hosts at a time, while whoever waits sees which. Answers come in the order of hosts."""
-    from winhost.engine.many import stream  # which facts files do without
-
-    with watching(reads=True) as watch:
-        watch.hosts = len(items)
-
-        def one(item: W) -> T:
-            with watch.reading(name(item)):
-                return ask(item)
-
-        for done in watch.results(stream(items, one, at_once=at_once, leave=True)):
-            yield done.item, done.error or done.given
 
 
 def read_each(asked: HostsAndFacts, watch: Watch, named: "Named" = ()) -> Iterator[Snapshot]:

@@ -4,7 +4,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import field
 from types import TracebackType
@@ -20,12 +20,13 @@ from winhost.cli.terminal import is_dumb, wrapped
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
-from winhost.model.errors import visible
+from winhost.model.errors import WinhostError, visible
 
 if TYPE_CHECKING:
     from rich.live import Live
 
 T = TypeVar("T")
+W = TypeVar("W")
 
 SILENT = 1.0  # seconds that may pass without a word
 SUMMED_UP = 10.0  # seconds between two lines on many hosts, where no live lines can be shown
@@ -331,6 +332,23 @@ def watching(as_jsonl: bool = False, *, reads: bool = False, stops: str = STOPS,
     if sys.stderr.isatty() and not is_dumb() and not is_log_shown():
         return Screen(reads=reads, stops=stops, brief=brief)
     return Watch(lambda text: click.echo(text, err=True), reads=reads, stops=stops, brief=brief)
+
+
+def asked_each(
+    items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
+) -> "Iterator[tuple[W, T | WinhostError]]":
+    """Ask several hosts at a time, while whoever waits sees which. Answers come in the order of hosts."""
+    from winhost.engine.many import stream  # which facts files do without
+
+    with watching(reads=True) as watch:
+        watch.hosts = len(items)
+
+        def one(item: W) -> T:
+            with watch.reading(name(item)):
+                return ask(item)
+
+        for done in watch.results(stream(items, one, at_once=at_once, leave=True)):
+            yield done.item, done.error or done.given
 
 
 def _row(host: str, doing: Doing) -> str:
