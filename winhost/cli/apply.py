@@ -159,7 +159,7 @@ def _show_checked(checked: Checked) -> None:
 
 
 def _say_age(plan: Plan, max_age: int | None) -> None:
-    """A plan of another day, on stderr. Raises UsageError: TooOld."""
+    """Say on stderr that a plan is of another day. Raises UsageError: TooOld."""
     age = _age(plan)
     if max_age is not None and (age is None or age > max_age):
         found = "it does not say when it was made" if age is None else render_age(age)
@@ -175,7 +175,7 @@ def _say_age(plan: Plan, max_age: int | None) -> None:
 
 
 def _age(plan: Plan) -> float | None:
-    """The age in seconds of the older of the plan and its facts; None where neither tells."""
+    """Return the age in seconds of the older of the plan and its facts; None where neither tells."""
     times = []
     for text in filter(None, (plan.made_at, plan.facts_read_at)):
         with suppress(ValueError):

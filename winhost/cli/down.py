@@ -51,7 +51,7 @@ def down(word: str | None, options: RunOptions) -> int:
 
 
 def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Iterator[tuple[str, Outcome]]:
-    """Newest first, until one is not undone: older ones may be what it rests on."""
+    """Undo runs, newest first, until one stays: it may depend on older ones."""
     for each in runs:
         outcome = ended_run(go_back, "Undo", each.state.run, options, _Down(each, options, word).ask, brief=True)
         yield outcome.host, outcome
@@ -60,8 +60,8 @@ def _undone(runs: Sequence[UpRun], options: RunOptions, word: str | None) -> Ite
 
 
 def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
-    """The host of a word; without one this machine, or the only host with a run of `up`. Raises UsageError:
-    SeveralHosts.
+    """Find the host that a word names; without one this machine, or the only host with a run of `up`. Raises
+    UsageError: SeveralHosts.
     """
     if word is not None:
         return host_of(word, fleet_file)
@@ -81,7 +81,7 @@ def _nothing(host: AnyHost, options: RunOptions) -> int:
 
 
 class _Down:
-    """The screen and the questions before one run is undone."""
+    """Shows what undoing a run does, and asks for its consents."""
 
     def __init__(self, run: UpRun, options: RunOptions, word: str | None) -> None:
         self._run, self._yes, self._word, self._fleet = run, options.yes, word, options.fleet_file
@@ -132,13 +132,13 @@ class _Down:
 
 
 def _needed(record: RunState, steps: Sequence[Step]) -> tuple[str, ...]:
-    """The consents that are needed, including the restart that removes the Hyper-V role."""
+    """Return the consents that are needed, including the restart that removes the Hyper-V role."""
     later = (RESTART,) if _waiting_role(record, steps) else ()
     return in_order((*(risk for step in steps for risk in step.risks), *later))
 
 
 def _waiting_role(record: RunState, steps: Sequence[Step]) -> str | None:
-    """The title of the Hyper-V role where it goes once its VMs are gone, which no step shows yet."""
+    """Return the title of the Hyper-V role if it goes once its VMs are gone, which no step shows yet."""
     if not any(step.resource == "OwnVm" for step in steps):
         return None
     standing = (each for each in record.touched.values() if each.resource == _ROLE and not each.is_restored)
@@ -146,7 +146,7 @@ def _waiting_role(record: RunState, steps: Sequence[Step]) -> str | None:
 
 
 def what_goes(record: RunState, steps: Sequence[Step], host: HostFacts) -> Iterator[str]:
-    """The things that are deleted with all their content, and its size."""
+    """Name what is deleted with all its content, and how large that is."""
     held = _models(record)
     inside = f", with {gb(held)} of models that winhost downloaded" if held else ""
     for step in steps:
@@ -166,7 +166,7 @@ def what_goes(record: RunState, steps: Sequence[Step], host: HostFacts) -> Itera
 
 
 def _size(host: HostFacts, of: type[WslDistro] | type[VmDisk], step: Step) -> str:
-    """The size of its file as the host told it just now; what it did not tell is unknown."""
+    """Say how large the file of a disk is, as the host reports it now."""
     what = "its disk ext4.vhdx" if of is WslDistro else "its file"
     try:
         size = next(each.state.file_size for each in host.all(of) if each.key == step.key)

@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 @contextmanager
 def answering(kind: str, form: Form = "json") -> Iterator[Callable[[object], None]]:
-    """One document on stdout. What it yields writes one result: a dataclass, or data as JSON has it.
+    """Write one document to stdout. Yields the function that writes a result: a dataclass, or data as JSON has it.
 
     Nothing is kept of a result, so that a document may be larger than memory. An error of ours that comes after the
-    first result becomes the last one, and the exit code; before that it is left to whoever shows errors.
+    first result becomes the last one, and the exit code; before that it is raised.
     """
     written = 0
 
@@ -45,7 +45,7 @@ def answering(kind: str, form: Form = "json") -> Iterator[Callable[[object], Non
 
 
 def answer(kind: str, results: Iterable[object], form: Form = "json") -> None:
-    """The same of results that are all there."""
+    """Write a document with these results."""
     with answering(kind, form) as add:
         for result in results:
             add(result)
@@ -97,9 +97,8 @@ def show_results(
 def show_list(
     kind: str, shape: str, rows: Sequence[Any], columns: Sequence[str], wide: Sequence[str] = (), none: str = ""
 ) -> None:
-    """Results that are a row each, whose fields are the columns and of which the first is the name; wide: more of them.
-
-    none: what to say where there are none.
+    """Show results as rows. columns: fields to show, of which the first is the name; wide: fields to add for -o wide;
+    none: what to say if there are no rows.
     """
     fields = (*columns, *wide) if shape == "wide" else columns
     if shape in ("json", "yaml", "name"):

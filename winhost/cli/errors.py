@@ -24,7 +24,7 @@ _OF_THE_PATH = (FileNotFoundError, NotADirectoryError, IsADirectoryError, FileEx
 
 
 def from_click(error: click.ClickException) -> UsageError:
-    """Words that click does not take."""
+    """Turn an error of click into one of ours."""
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     hint = f"How it is used: {context.command_path} --help" if context else None
@@ -36,7 +36,7 @@ def _wrong_usage(what: str, meaning: str | None = None, hint: str | None = None)
 
 
 def from_missing_fact(missing: MissingFact) -> WinhostError:
-    """A fact that was not read, and without which a command cannot go on."""
+    """Make the error for a fact that was not read, and without which a command cannot go on."""
     from winhost.connect.wire_errors import error_of  # errors that users make do without
 
     return error_of(missing) or WinhostError(
@@ -48,9 +48,9 @@ def from_missing_fact(missing: MissingFact) -> WinhostError:
 
 
 def as_winhost_error(error: Exception) -> WinhostError:
-    """Whatever went wrong with one host, as an error that can be shown beside the results of others.
+    """Turn what went wrong with one host into an error that can be shown beside the results of others.
 
-    Raises the error itself where nobody reads our output any more, which is no matter of a host.
+    Raises a closed pipe as it is: that is no fault of a host.
     """
     if isinstance(error, WinhostError):
         return error
@@ -64,9 +64,9 @@ def as_winhost_error(error: Exception) -> WinhostError:
 
 
 def _defect(error: Exception) -> WinhostError:
-    """winhost is at fault, while it works on one of several hosts: the others' results must not be lost for it.
+    """Report a bug in winhost as the error of one host, so that the results of others are not lost.
 
-    Neither its message nor its frames are kept, which may hold anything: only its type, and file and line.
+    Only its type, file and line are kept: its message and its frames may hold secrets.
     """
     last = traceback.extract_tb(error.__traceback__)[-1]
     return WinhostError(
@@ -78,7 +78,7 @@ def _defect(error: Exception) -> WinhostError:
 
 
 def from_os_error(error: OSError) -> WinhostError:
-    """An error of the operating system: a wrong path is the user's to mend, a full disk or no memory is not."""
+    """Turn an error of the operating system into one of ours. Only a wrong path is an error of usage."""
     why = error.strerror or str(error)
     file = str(error.filename) if error.filename is not None else None
     if file is not None and isinstance(error, _OF_THE_PATH):
@@ -92,7 +92,7 @@ def from_os_error(error: OSError) -> WinhostError:
 
 
 def secret_reference(text: str | None, option: str) -> SecretRef | None:
-    """The reference that an option names. Raises BadParameter."""
+    """Parse the secret reference of an option. Raises BadParameter."""
     try:
         return None if text is None else SecretRef.parse(text)
     except ValueError as wrong:
@@ -109,12 +109,12 @@ class Faults:
         self._found: dict[str, Exception] = {}
 
     def add(self, text: str) -> None:
-        """text: with the option that mends it, and an example."""
+        """Add a fault. text: with the option that mends it, and an example."""
         self._found.setdefault(text, click.UsageError(text))
 
     def of(self, ask: Callable[[], T], also: str = "") -> T | None:
-        """Call it and return its result; None where it raises an error that users see. also: about things beyond these
-        words.
+        """Return the result of a call, or None and keep the error that it raises. also: what to add to an error that is
+        no wrong usage.
         """
         try:
             return ask()
@@ -126,7 +126,7 @@ class Faults:
         return None
 
     def refuse(self) -> None:
-        """Raises the only fault as it came, and UsageError (WrongUsage) for several."""
+        """Raise the only fault as it came, or UsageError (WrongUsage) for several."""
         errors = [*self._found.values()]
         if len(errors) == 1:
             raise errors[0]

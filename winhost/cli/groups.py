@@ -89,7 +89,7 @@ OWN: Mapping[str, Mapping[int, str]] = {
 
 
 def codes_of(command: str) -> Mapping[int, str]:
-    """Those that a command may end with, by its words behind `winhost`; of no command all that there are."""
+    """Return the exit codes of a command, by its words behind `winhost`; of `winhost` itself, all."""
     if not command:
         return GENERAL
     own = OWN.get(command, {})
@@ -97,7 +97,7 @@ def codes_of(command: str) -> Mapping[int, str]:
 
 
 def show_codes(command: str, formatter: click.HelpFormatter) -> None:
-    """The last part of its help, where it has codes of its own."""
+    """Write the exit codes below the help of a command that has codes of its own."""
     if command and command not in OWN:
         return
     codes = codes_of(command)
@@ -109,7 +109,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def log_options(variable: str | None = None) -> Callable[[F], F]:
-    """`-v` and `--debug`: the log of all calls to hosts, on stderr. variable: which stands for `--debug`, too."""
+    """Add `-v` and `--debug`, which log calls to hosts on stderr. variable: the environment variable for `--debug`."""
 
     def show(context: click.Context, option: click.Parameter, asked: bool) -> None:
         if asked and not context.resilient_parsing:
@@ -163,7 +163,7 @@ class WinhostCommand(click.Command):
 
 
 class WinhostGroup(click.Group):
-    """A group of commands in our words."""
+    """A group whose commands are listed whole, and whose misspelt commands are corrected."""
 
     command_class = WinhostCommand
 

@@ -12,7 +12,7 @@ from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
 from winhost.cli.running import begin
-from winhost.cli.snapshots import asked_each
+from winhost.cli.watch import asked_each
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import visible
 from winhost.model.fleet import AnyHost, LinuxHost, find_fleet

@@ -39,7 +39,7 @@ _SYSTEM = "OperatingSystem"
 
 
 def connector_for(host: AnyHost) -> Connector:
-    """The connector to a host and its Linux, with the agents that go there."""
+    """Return the connector to a host and its Linux, with the agents that go there."""
     if isinstance(host, LinuxHost):
         return SshConnector(target_of(host), linux_scripts.session_text(), misfit)
     windows = WindowsConnector(host, WindowsScripts(), misfit)
@@ -59,12 +59,12 @@ def _open_linux(target: SshTarget, program: str) -> Agent:
 
 
 def linux_beside(host: Host) -> SshTarget | None:
-    """The Linux that takes turns with its Windows, by what that said last. Raises UsageError."""
+    """Return the Linux that takes turns with Windows, as Windows reported it last. Raises UsageError."""
     return target_beside(with_ssh_key(host), RememberedWindows(Store(), host.name).answers())
 
 
 def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Watch) -> Facts:
-    """The facts of a host, with the measurements of its Linux. Raises as `linux_targets` and `probe` do."""
+    """Read a host, and measure its Linux. Raises as `linux_targets` and `probe` do."""
     facts = read_live(host, watch)
     program = linux_scripts.probe_text()
     with watch.at(host.name, "probing"):
@@ -78,7 +78,7 @@ def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Wat
 
 
 def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
-    """The path of the Linux that runs now, and where it may be."""
+    """Return the path of the Linux that runs now, and where it may be."""
     beside = linux_beside(host) if runs_linux(facts) else None
     if beside is not None:
         return "dual-boot", (beside,)
@@ -87,8 +87,8 @@ def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
 
 
 def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWire:
-    """A connection to the Linux of a host, with the program that looks after what it serves. windows: takes the version
-    of the Windows on the way, which its Linux cannot tell. Raises as `linux_targets` does.
+    """Connect to the Linux of a host, with the program that looks after what it serves. windows: takes the version of
+    Windows, which its Linux cannot tell. Raises as `linux_targets` does.
     """
     program = linux_scripts.serving_text()
     if isinstance(host, LinuxHost):
@@ -108,7 +108,7 @@ def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWi
 
 
 def _windows_version(answer: "Answer | None") -> list[Version]:
-    """The build with its revision, which each update raises; nothing where they could not be read."""
+    """Return the build with its revision, which each update raises; nothing if they could not be read."""
     (system,) = answer if isinstance(answer, tuple) and len(answer) == 1 else (None,)
     numbers = [system.state.get(each) for each in ("build", "revision")] if system else []
     known = numbers and all(isinstance(each, int) for each in numbers)
@@ -127,8 +127,8 @@ def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> Ss
 
 
 def check_reach(host: AnyHost, plan: Plan) -> None:
-    """Raises UsageError (NoLinuxKey, OtherKey) for a plan that goes on to the host's Linux, and is known to end before:
-    what winhost made for it on another computer is not here.
+    """Raises UsageError (NoLinuxKey, OtherKey) for a plan that goes on to the host's Linux without a key for it: the
+    key may lie on another computer, where winhost made it.
     """
     resources = {*(step.resource for step in plan.steps), *(deferred.resource for deferred in plan.deferred)}
     if isinstance(host, Host) and resources & set(LINUX):
@@ -142,6 +142,6 @@ def check_reach(host: AnyHost, plan: Plan) -> None:
 
 
 def read_live(host: AnyHost, watch: Watch, named: Named = ()) -> Facts:
-    """The facts of a host and its Linux, with instances that are listed only if they are named."""
+    """Read a host and its Linux. named: instances that are listed only if they are named."""
     with watch.reading(host.name), closing(HostSession(connector_for(host), Patience(), tell=watch)) as session:
         return session.facts(named)

@@ -32,7 +32,7 @@ def invite_paste() -> None:
 
 
 def files_of(paths: Iterable[Path], kind: type[Any]) -> list[Path]:
-    """Facts files or plans; of a folder those that lie in it, by name. Raises UsageError: NothingOfTheKind."""
+    """Return facts files or plans: paths of files, and what folders contain. Raises UsageError: NothingOfTheKind."""
     found: list[Path] = []
     for path in paths:
         inside = _inside(path, kind) if path.is_dir() else [path]
@@ -47,7 +47,7 @@ def files_of(paths: Iterable[Path], kind: type[Any]) -> list[Path]:
 
 
 def the_file(path: Path, kind: type[Any]) -> Path:
-    """The one that is meant, for commands that take one. Raises UsageError: NothingOfTheKind, SeveralFiles."""
+    """Return the only file of a path, for commands that take one. Raises UsageError: NothingOfTheKind, SeveralFiles."""
     files = files_of([path], kind)
     if len(files) > 1:
         raise UsageError(
@@ -59,9 +59,10 @@ def the_file(path: Path, kind: type[Any]) -> Path:
 
 
 def facts_file(word: Path | None, option: Path | None, name: str) -> Path | None:
-    """The facts file that a word or an option of this name means; None where neither is said.
+    """Return the facts file that a word or the option `name` means; None if neither is given.
 
-    FOLDER is the only one in it, FOLDER/HOST that of a host. Raises UsageError: SaidTwice, and what `the_file` does.
+    FOLDER means the only file in it, FOLDER/HOST that of a host. Raises UsageError: SaidTwice, and what `the_file`
+    does.
     """
 
     if word and option:
@@ -77,9 +78,9 @@ def facts_file(word: Path | None, option: Path | None, name: str) -> Path | None
 
 
 def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
-    """That each host is there once, among facts files and other hosts. Raises UsageError: SameHost.
+    """Check that each host is there once, among facts files and other hosts. Raises UsageError: SameHost.
 
-    Names that differ in capitals alone are one: so they are as files on Windows.
+    Names that differ in capitals alone are one, as names of files are on Windows.
     """
     found: dict[str, list[str]] = {}
     for host, path in (*((host, host) for host in others), *((host, str(file)) for host, file in by_host(files))):
@@ -95,7 +96,7 @@ def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
 
 
 def by_host(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """Facts files, each with its host. One that cannot be read is left out: whoever reads it next says why."""
+    """Yield facts files with their hosts. One that cannot be read is left out: the next reader says why."""
     for file in files:
         with suppress(WinhostError, OSError):
             yield read_facts(file).host, file
@@ -111,8 +112,8 @@ def _inside(folder: Path, kind: type[Any]) -> list[Path]:
 
 
 def hosts_and_files(words: Sequence[str], kind: type[Any]) -> tuple[list[str], list[Path]]:
-    """Words that stand for hosts, and the files meant by the others: those that end in .json or are files, and folders
-    that hold such files or are written as a path. Raises UsageError: NothingOfTheKind.
+    """Return words that stand for hosts, and the files that other words mean: names that end in .json, files, folders
+    with such files, and folders written as a path. Raises UsageError: NothingOfTheKind.
     """
     paths = [word for word in words if _is_place(word, kind)]
     return [word for word in words if word not in paths], files_of(map(Path, paths), kind)

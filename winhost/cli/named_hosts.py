@@ -27,7 +27,7 @@ _UNNAMED = "this-machine"
 
 
 def own_name() -> str:
-    """The name of this machine, in lower case, without its domain."""
+    """Return the name of this machine, in lower case, without its domain."""
     try:
         return host_name(socket.gethostname().partition(".")[0].lower())
     except ValueError:
@@ -39,7 +39,7 @@ def is_own_name(word: str) -> bool:
 
 
 def this_machine() -> AnyHost:
-    """Its Windows, where winhost runs on it or in a distro of its WSL; else this Linux."""
+    """Return this machine as a host: its Windows, also from a distro of its WSL; else this Linux."""
     name = own_name()
     if local_powershell() is not None:
         return Host(name, LOCALHOST, Transport(port=0, kind=WireKind.LOCAL))
@@ -48,7 +48,9 @@ def this_machine() -> AnyHost:
 
 
 def local_host(fleet_file: Path | None) -> AnyHost:
-    """The host of fleet.yaml that is this machine, else this machine by its own name. Raises UsageError: FileFaults."""
+    """Return the host of fleet.yaml that is this machine, else this machine by its own name. Raises UsageError:
+    FileFaults.
+    """
     try:
         fleet = load_fleet(find_fleet(fleet_file))
     except UsageError as error:
@@ -59,7 +61,7 @@ def local_host(fleet_file: Path | None) -> AnyHost:
 
 
 def is_local(host: AnyHost) -> bool:
-    """Nothing is between it and winhost."""
+    """Tell whether winhost runs on this host."""
     return host.here if isinstance(host, LinuxHost) else host.transport.kind is WireKind.LOCAL
 
 
@@ -84,7 +86,7 @@ def check_rights_told(host: AnyHost, facts: Facts) -> None:
 
 
 def not_administrator(host: str) -> UsageError:
-    """Windows refuses every change without these rights."""
+    """Make the error for a terminal without the rights that every change of Windows needs."""
     hint = "Open a terminal with 'Run as administrator' and type it there again: winhost up"
     return _lacking(host, "this terminal has no administrator rights", hint)
 
@@ -120,8 +122,8 @@ _USUAL_PORTS = (22, 5985, 5986)
 
 
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
-    """Those that are to be reached; warns of each whose certificate is not checked. What fleet.yaml does not know, and
-    this machine calls itself, is this machine.
+    """Return the hosts that words name, and warn of each whose certificate is not checked. This machine's own name
+    means this machine, also if fleet.yaml does not have it.
 
     Raises UsageError for no words, no fleet file, faults in it, or an unknown host.
     """
@@ -144,8 +146,8 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
 
 
 def host_at(account: str, fleet_file: Path | None) -> AnyHost:
-    """USER@ADDRESS: a host of fleet.yaml, else one that is asked for its password, and that the user may add. This
-    process knows it by its name from then on. Raises as `add_host` does.
+    """Return the host at USER@ADDRESS: one of fleet.yaml, else a new one, for whose password the user is asked, and
+    which this process knows by its name from then on. Raises as `add_host` does.
     """
     try:
         known = load_fleet(find_fleet(fleet_file)).hosts
@@ -164,7 +166,7 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
 
 
 def _accounts(host: AnyHost) -> Iterator[str]:
-    """Ways to write it as USER@ADDRESS; without a port where that is a usual one."""
+    """Yield the ways to write it as USER@ADDRESS; a usual port may be left out."""
     user, port = (
         (host.transport.user, host.transport.port) if isinstance(host, Host) else (host.login.user, host.login.port)
     )
@@ -175,14 +177,14 @@ def _accounts(host: AnyHost) -> Iterator[str]:
 
 
 def _told_hosts() -> dict[str, AnyHost]:
-    """Those that are in no file, by name."""
+    """Return the hosts of this process that are in no file, by name."""
     context = click.get_current_context(silent=True)
     found: dict[str, AnyHost] = context.find_root().meta.setdefault("winhost.told", {}) if context else {}
     return found
 
 
 def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:
-    """One without hosts where there is no file and every word means this machine."""
+    """Load the fleet file. Without one, a fleet without hosts does if every word means this machine."""
     try:
         file = find_fleet(fleet_file)
     except UsageError as error:
@@ -194,7 +196,7 @@ def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:
 
 
 def nothing_named(*, offline: bool) -> UsageError:
-    """offline: whether facts files would do as well."""
+    """Make the error for a command without hosts. offline: facts files would do as well."""
     hosts = "Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
     return UsageError(
         "NothingNamed",

@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fleet_option(command: F) -> F:
-    """The fleet file, and the log of calls: both belong to every command that reaches hosts."""
+    """Add `--fleet`, `-v` and `--debug`, which every command that reaches hosts has."""
     return click.option(
         "--fleet",
         "fleet_file",
@@ -31,13 +31,13 @@ def fleet_option(command: F) -> F:
 
 
 class Number(click.FloatRange):
-    """Click would say that what is none is not a valid float range."""
+    """A number, called so in errors, where click says 'float range'."""
 
     name = "number"
 
 
 class WholeNumber(click.IntRange):
-    """Likewise."""
+    """A whole number, where click says 'integer range'."""
 
     name = "whole number"
 
@@ -200,12 +200,12 @@ class AddressPort(click.ParamType[tuple[str, int]]):
 
 
 def declared(option: Callable[..., Any], default: Any = None) -> Any:
-    """A field of an options object, with the option that fills it."""
+    """Make a field of an options object, with the option that fills it."""
     return field(default=default, metadata={"option": option})
 
 
 def option(*names: str, **more: Any) -> Any:
-    """The same of an option that only this object has. Takes what `click.option` takes."""
+    """Make such a field with an option that only this object has. Takes what `click.option` takes."""
     usual = () if more.get("multiple") else False if more.get("is_flag") else more.get("default")
     return declared(click.option(*names, **more), usual)
 
@@ -243,7 +243,7 @@ class HostsAndFacts:
 
     @property
     def typed(self) -> list[str]:
-        """The words and options that name them, for another command."""
+        """Return the words and options that name them, for another command."""
         return [*self.words, *(word for file in self.facts_files for word in ("--facts", str(file)))]
 
 

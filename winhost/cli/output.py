@@ -39,7 +39,7 @@ _NAMING = ("NotAvailable", "NotFound", "RemoteError")  # errors whose words may 
 
 
 def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
-    """A paragraph for people, styled as `click.secho` does. Text from hosts and files is data: it is shown, not obeyed.
+    """Print a paragraph, styled as `click.secho` does. Text from hosts and files is data: control characters are shown.
 
     It is broken into lines as `terminal.wrapped` does.
     """
@@ -48,7 +48,7 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
 
 
 def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
-    """words: after `winhost`. The command has a line of its own, which no terminal breaks when it is copied."""
+    """Show the next command, in a line of its own, which can be copied whole. words: what follows `winhost`."""
     fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
     click.echo("Next:")
     click.echo(visible(f"  {command_line(('winhost', *words, *fleet))}"))
@@ -75,7 +75,7 @@ def with_fleet(text: str, fleet: str | None = None) -> str:
 
 
 def error_text(error: WinhostError, host: str = "") -> str:
-    """Three short paragraphs: `error: …`, what it means, what to do. The host comes first, unless it does already."""
+    """Write `error: …`, what it means and what to do. The host comes first, unless it does already."""
     follow = (text for text in (error.meaning, error.hint) if text)
     indented = "\n".join(f"  {visible(line)}" for text in follow for line in text.split("\n"))
     what = what_happened(error)
@@ -94,13 +94,13 @@ def what_happened(error: WinhostError) -> str:
 
 
 def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
-    """An error for programs, in the words that people get. The host is asked of the error where it is not given."""
+    """Make the document of an error, in the words that people get. host: None for the one that the error names."""
     document = ErrorDocument(error.code, int(error.exit_code), what_happened(error), error.meaning, error.hint)
     return ErrorResult(host or error.host, document)
 
 
 def write_file(path: Path, text: str | Iterable[str], kind: Kind, force: bool) -> None:
-    """A file that the user named, whole or in pieces.
+    """Write a file that the user named, whole or in pieces.
 
     Raises UsageError (OtherKind), and OSError as `write_whole` does.
     """
@@ -140,7 +140,7 @@ def _kind_of(path: Path) -> str | None:
 
 
 def _schema(data: bytes) -> str | None:
-    """`facts` of `winhost.facts/2`, in JSON or YAML."""
+    """Return `facts` for a document with the schema `winhost.facts/2`, in JSON or YAML."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

@@ -36,7 +36,7 @@ class Output:
 
     @property
     def form(self) -> Form | None:
-        """The form of a document for programs."""
+        """Return the form of a document for programs."""
         return self.shape if self.shape in ("json", "yaml") else None
 
     @property
@@ -53,8 +53,8 @@ class Output:
 def answers(
     writes: str | None = None, written: str = "", *, required: bool = False, wide: bool = False
 ) -> Callable[[F], F]:
-    """`-o` and `--json`, as one argument `output` of the command. writes: what the place is called in its help, of a
-    command that writes one; told: what is written there; wide: it has more to show than it does by itself.
+    """Add `-o` and `--json`, as one argument `output` of the command. writes: what its help calls the place that the
+    command writes to; written: what it writes there; wide: there is more to show than it shows by itself.
     """
     metavar = f"FORMAT|{writes}" if writes else "FORMAT"
     forms = FORMS if wide else tuple(form for form in FORMS if form != "wide")
@@ -98,7 +98,7 @@ def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
 
 
 def asked_form(words: Sequence[str]) -> Form | None:
-    """The form of errors, also where the words make no command."""
+    """Find the form of errors, even if the words are no command."""
     found = _ASKED.search("\0".join(words))
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""winhost resume and winhost rollback: go on after a crash, a stop or a missing consent, or give back."""
+"""winhost resume and winhost rollback: continue an interrupted run, or undo one."""
 
 import copy
 import shlex
@@ -77,7 +77,7 @@ def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def requested(request: PathRequest, vm: str | None, gpus: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
-    """The request with other values. Raises click.UsageError for what the path does not have, and as an image does."""
+    """Replace values of a request. Raises click.UsageError for what the path does not have, and as an image does."""
     options = _OPTIONS.get(request.path, {})
     if not options and (vm or gpus):
         raise click.UsageError(f"--vm and --gpu do not belong to {request.path}; its settings are chosen with --set")

@@ -1,4 +1,4 @@
-"""The common part of apply, resume and rollback: consents on a terminal, Ctrl-C, progress, and outcomes."""
+"""What apply, resume, rollback, up and down share: consents on a terminal, Ctrl-C, progress and outcomes."""
 
 import signal
 import sys
@@ -58,7 +58,7 @@ def begin(question: str, yes: bool) -> None:
 
 
 def not_asked(hint: str, what: str = "whether to begin", host: str | None = None) -> UsageError:
-    """hint: the command that asks nothing."""
+    """Make the error for a question without a terminal. hint: the command that asks nothing."""
     return UsageError(
         "NotAsked",
         what=f"there is no terminal to ask {what}",
@@ -86,7 +86,7 @@ class Asking:
 
 
 def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
-    """The consents that these stages of a plan ask for, and what is deferred in them."""
+    """Collect the consents that these stages of a plan ask for, and what is deferred in them."""
     needed: dict[str, list[str]] = {}
     maybe: dict[str, list[str]] = {}
     for stage in stages:
@@ -99,7 +99,7 @@ def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
 
 
 def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
-    """The consents that steps ask for."""
+    """Collect the consents that steps ask for."""
     needed: dict[str, list[str]] = {}
     for step in steps:
         _noted(needed, step.risks, step.title)
@@ -116,9 +116,9 @@ def _titles_by_risk(titles: Mapping[str, list[str]], but: Container[str] = ()) -
 
 
 def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:
-    """Those given, and on a terminal those given now, one question each; what lacks then is refused by the run.
+    """Ask for consents that were not given, one question each, if there is a terminal. The run refuses what lacks then.
 
-    With --yes only those without which it could not begin are asked for. Raises ConsentNeeded at the first no.
+    With --yes, ask only for those without which the run could not begin. Raises ConsentNeeded at the first no.
     """
 
     if not sys.stdin.isatty():
@@ -136,7 +136,7 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
 
 
 def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
-    """The question for a consent: the host, and the steps that need it."""
+    """Write the question for a consent: the host, and the steps that need it."""
     where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
     when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
     named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
@@ -144,8 +144,8 @@ def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
 
 
 class Stop:
-    """A request to stop a run after its step in flight, and why; the first request counts. say: tells people of it,
-    from within a signal's handler.
+    """Whether to stop a run after its step in flight, and why; the first request counts. say: how a signal's handler
+    tells people.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Stop:
         self._why = self._why or why
 
     def now(self) -> None:
-        """Cut the run short, as soon as it waits for its host. Raises KeyboardInterrupt if it does so now."""
+        """Interrupt the run as soon as it waits for its host. Raises KeyboardInterrupt if it does so now."""
         self._now = True
         if self._cuttable:
             self._cuttable = False  # by whoever raises: a `finally` can be cut short itself
@@ -172,7 +172,9 @@ class Stop:
 
     @contextmanager
     def cuttable(self) -> Iterator[None]:
-        """Around waiting for the host. Raises KeyboardInterrupt, as soon as somebody asks for that or has asked."""
+        """Let `now` interrupt what is inside, which waits for the host. Raises KeyboardInterrupt, also if `now` came
+        before.
+        """
         if self._cuttable:
             yield
             return
@@ -203,10 +205,10 @@ def shown_on(document: bool) -> Iterator[None]:
 
 @contextmanager
 def stopping(hosts: int = 1) -> Iterator[Stop]:
-    """Whatever would end this process asks to stop after the step in flight: a signal, or readers who are gone.
+    """Let signals, and readers who are gone, ask for a stop after the step in flight instead of ending this process.
 
-    A second Ctrl-C stops one host here and now, where it is waited for and no line is being written. Several are waited
-    for: a thread cannot be cut short, and what it does must end in its journal.
+    A second Ctrl-C interrupts a single host while it is waited for. Several hosts run in threads, which cannot be
+    interrupted: each ends its step and its line of the journal.
     """
     stop = Stop()
     heard = False
@@ -236,7 +238,7 @@ def stopping(hosts: int = 1) -> Iterator[Stop]:
 
 @contextmanager
 def under_way(hosts: int = 1, as_jsonl: bool = False, *, brief: bool = False) -> Iterator[tuple[Stop, Watch]]:
-    """`stopping`, with progress on the screen; what is said of signals goes the same way, so that neither overdraws."""
+    """Do as `stopping`, with progress on the screen, which also shows what is said of signals."""
     with stopping(hosts) as stop, watching(as_jsonl, brief=brief) as watch:
         by_itself, stop.say = stop.say, watch.say
         try:
@@ -265,7 +267,7 @@ def run_context(
     watch: Callable[[Any], None],
     plan_file: Path | None = None,
 ) -> RunContext:
-    """The context of a run of this host. plan_file: beside which files may lie; a run that has begun knows it."""
+    """Make the context of a run. plan_file: the plan beside which files may lie; a run that has begun knows its own."""
     return RunContext(
         connector_for(host),
         Store(),
@@ -291,7 +293,7 @@ def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
 
 
 def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
-    """One host's end, for people. brief: whoever calls says how to go on from there."""
+    """Show how a run ended on a host. brief: the caller says how to go on from there."""
     good, changes = outcome.holds, "1 change" if outcome.changed == 1 else f"{outcome.changed} changes"
     say(f"{outcome.host}: {outcome.outcome}, {changes}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:

@@ -27,7 +27,7 @@ NOT_READ = "Winhost.NotRead"  # and of what it leaves out of a whole host: nobod
 
 
 def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False) -> None:
-    """A paragraph and tables. wide: also BARs and locations of GPUs, what speaks against moving VMs, and disks."""
+    """Show a paragraph and tables. wide: also BARs and locations of GPUs, what speaks against moving VMs, and disks."""
     host = HostFacts(facts)
     simulated = "  (simulated)" if facts.origin == "synthetic" else ""
     say(f"{facts.host}{simulated}", bold=True)
@@ -83,7 +83,7 @@ def _details(host: HostFacts) -> str:
 
 
 def _show_listed(what: str, columns: Sequence[str], rows: Callable[[], list[tuple[str, ...]]]) -> None:
-    """A table, or why there is none; nothing where there can be none yet."""
+    """Show a table, or why there is none. Shows nothing if there can be none yet."""
     try:
         if found := rows():
             table(columns, found)
@@ -138,7 +138,7 @@ def _show_missing(facts: Facts, wide: bool) -> None:
 
 
 def _show_gaps(head: str, gaps: Sequence[tuple[str, RemoteFault]]) -> None:
-    """Each reason once, after all that it kept from being read."""
+    """Show each reason once, after all that it kept from being read."""
     if gaps:
         say(f"  {head}:")
     for why in dict.fromkeys(str(why) for _, why in gaps):

@@ -38,7 +38,7 @@ _LOCATION = re.compile(r" at PCIROOT\S+")
 
 
 def show_groups(plan: Plan) -> None:
-    """The stages of a plan, and what cannot be undone."""
+    """Show the stages of a plan, and what cannot be undone."""
     for stage in plan.stages:
         _show_stage(stage)
     for step in plan.steps:
@@ -47,8 +47,8 @@ def show_groups(plan: Plan) -> None:
 
 
 def show_notes(notes: Iterable[str]) -> None:
-    """Show the limits of a host, each once for all that it applies to. Notes are among the details, but for what moves
-    in the host's network.
+    """Show the limits of a host, each once with all that it applies to. Notes are left to the details, except those
+    about the host's network.
     """
     said: dict[tuple[str, str], list[str]] = {}
     for note in notes:
@@ -68,7 +68,7 @@ def show_notes(notes: Iterable[str]) -> None:
 
 
 def _entry(code: str) -> catalogue.CatalogueEntry | None:
-    """None of a caution of the request."""
+    """Return the entry of a code; None for a caution of the request."""
     try:
         return catalogue.entry(code)
     except UsageError:
@@ -99,13 +99,13 @@ def _rows(steps: Sequence[Step]) -> Iterator[tuple[str, str, str]]:
 
 
 def group_changes(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
-    """Groups of steps, and what changes in each."""
+    """Yield groups of steps, and what changes in each."""
     for group, what, _ in _rows(steps):
         yield group, what
 
 
 def grouped_titles(things: Iterable[Step | Deferred]) -> Iterator[tuple[str, str]]:
-    """Groups of steps, or of what is planned only later, by their titles alone."""
+    """Yield groups of steps, or of what is planned only later, with their titles."""
     groups: dict[str, list[str]] = {}
     for each in things:
         title = _waiting(each) if isinstance(each, Deferred) else short(each.title)
@@ -115,7 +115,7 @@ def grouped_titles(things: Iterable[Step | Deferred]) -> Iterator[tuple[str, str
 
 
 def _what(steps: Sequence[Step]) -> str:
-    """Titles with what changes, alike ones together. What asks for an approval comes first, and is always named."""
+    """List titles with what changes, equal ones together. What needs approval comes first and is always named."""
     changes: dict[tuple[str, str], list[str]] = {}
     for step in sorted(steps, key=lambda each: not each.risks):
         changes.setdefault((step.title, str(step.key)), []).extend(_changes(step))
@@ -139,7 +139,7 @@ def _listed(shown: Sequence[str], least: int = 0) -> str:
 
 
 def _on_a_line(head: str, titles: Sequence[str]) -> str:
-    """As many titles as fit on a line of the terminal, and how many more there are."""
+    """List as many titles as fit on a line of the terminal, and say how many more there are."""
     most = len(titles)
     room = (columns(sys.stdout) or WIDE) - len(head)
     while most > 1 and len(_cut(titles, most)) > room:
@@ -153,7 +153,7 @@ def _cut(titles: Sequence[str], most: int) -> str:
 
 
 def _changes(step: Step) -> Iterator[str]:
-    """Values that say something by themselves: no switches, no hashes, no whole files."""
+    """Yield changes that people understand without context: no switches, no hashes, no whole files."""
     for name, desired in step.desired.items():
         before, after = step.before[name], format_value(desired)
         if name.startswith("to_") and isinstance(before, list) and not desired:
@@ -175,7 +175,7 @@ def _packages(verb: str, names: Sequence[str]) -> str:
 
 
 def _waiting(deferred: Deferred) -> str:
-    """A title in which a name is not known yet has `…` for it, and does without one at its end."""
+    """Return the title of a deferred step, without the `…` of an unknown name at its end."""
     told = short(deferred.title)
     return told.removesuffix(" of …").removesuffix("…").rstrip() or titled(deferred.resource)
 

@@ -47,7 +47,7 @@ ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", 
 def show_plan(
     plan: Plan, written_to: Path | None, details: bool = False, wide: bool = False, fleet_file: Path | None = None
 ) -> None:
-    """A plan, and how it is applied. details: every step; wide: also whole values, and the reason of every step;
+    """Show a plan, and how it is applied. details: every step; wide: also whole values, and the reason of every step;
     fleet_file: the one that was named.
     """
     if details or wide:
@@ -68,7 +68,7 @@ def show_short(plan: Plan) -> None:
 
 
 def show_whole(plan: Plan, wide: bool = False) -> None:
-    """All that a plan does and asks for. wide: with whole values, and the reason of every step."""
+    """Show all that a plan does and asks for. wide: with whole values, and the reason of every step."""
     _show_head(plan)
     for stage in plan.stages:
         show_stage(stage, wide)
@@ -87,12 +87,12 @@ def _show_head(plan: Plan) -> None:
 
 
 def _option(plan: Plan) -> str:
-    """The option's name in `assess`."""
+    """Return the name of the option as `assess` shows it."""
     return f"{plan.request.path}/{plan.variant}" if plan.variant else plan.request.path
 
 
 def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path | None = None) -> None:
-    """A plan, and how it came to its path."""
+    """Show a plan, and why it has its path."""
     if made.recommended:
         option = _option(made.plan)
         say(f"{made.host}: {option} is recommended here ({made.recommended}). To choose another option, use --path.")
@@ -100,7 +100,7 @@ def show_planned(made: PlannedHost, details: bool, wide: bool, fleet_file: Path 
 
 
 def show_plans(results: "Sequence[tuple[str, PlannedHost | WinhostError]]", wide: bool = False) -> int:
-    """A row for each of several hosts, then what went wrong. Returns the exit code. wide: with what is changed."""
+    """Show a row for each of several hosts, then what went wrong. Returns the exit code. wide: with what is changed."""
     found = [made for _, made in results if not isinstance(made, WinhostError)]
     errors = [made for _, made in results if isinstance(made, WinhostError)]
     if found:
@@ -127,7 +127,7 @@ def _planned_row(made: PlannedHost, wide: bool) -> tuple[object, ...]:
 
 
 def show_stage(stage: Stage, wide: bool = False) -> None:
-    """Its steps, and what waits for its end."""
+    """Show the steps of a stage, and what waits for its end."""
     if not stage.steps and not stage.deferred:
         say("  Nothing to do: everything is already as planned.")
     if stage.steps:
@@ -143,7 +143,7 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
 
 
 def _show_deferred(deferred: Sequence[Deferred]) -> None:
-    """Show deferred entries by what they wait for, in the order of the playbook; of many for one reason the first."""
+    """Show deferred entries by what they wait for, in the order of the playbook. Many with one reason share a line."""
     by_until = {each.until: [other for other in deferred if other.until == each.until] for each in deferred}
     for until, waiting in by_until.items():
         if len(by_until) > 1:
@@ -157,8 +157,8 @@ def _show_deferred(deferred: Sequence[Deferred]) -> None:
 
 
 def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
-    """A row per property, one for what is new altogether; the reasons of what is asked for below. wide: of every step,
-    a row for each property, and whole values.
+    """Show a row per property, or one for a new resource, and below the reasons of what the user asked for. wide: rows
+    and reasons for all, with whole values.
     """
     steps = tuple(steps)
     rows = [
@@ -187,7 +187,7 @@ def _changes(step: Step, wide: bool) -> Iterator[tuple[str, str]]:
 
 
 def _say_why(numbers: Sequence[str], why: str) -> None:
-    """numbers: of steps one after the other, all for this reason."""
+    """Show the reason of consecutive steps."""
     place = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
     first, *more = why.splitlines() or [""]
     say(f"  {place} {first}", hang=len(place) + 1)
@@ -235,7 +235,7 @@ def _how_sent(plan: Plan, pinned: Pinned) -> str:
 
 
 def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:
-    """Show what has to be allowed, and what may have to be later, in the words that it is asked with."""
+    """Show the approvals that are needed, and those that may be needed later, as the questions word them."""
     for title, risks in (
         ("Approvals needed:", tuple(needed)),
         ("Approvals that may be needed later:", tuple(maybe)),

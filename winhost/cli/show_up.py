@@ -62,7 +62,7 @@ def _cut(text: str, room: int | None) -> str:
 
 
 def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
-    """The lines. What somebody agrees to is told in full; the groups of changes get the lines that are left."""
+    """Yield the lines. What somebody agrees to is shown in full; changes get the lines that are left."""
     before, after = [*_served(screen, width)], [*_consequences(screen, width)]
     yield from before
     yield from _changes(screen, max(1, LINES - 1 - len(before) - len(after)))
@@ -171,19 +171,19 @@ def _approvals(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def resources_of(plan: Plan) -> set[str]:
-    """The resources of planned steps, and of those that are planned later."""
+    """Return the resources of planned steps, and of those that are planned later."""
     return {step.resource for step in plan.steps} | {deferred.resource for deferred in plan.deferred}
 
 
 def likely_risks(plan: Plan) -> tuple[str, ...]:
-    """Those that a plan surely asks for; and to stop a VM that it makes itself, which nobody else uses yet."""
+    """Return the risks that a plan surely asks for, and vm-stop for a VM of its own, which nobody else uses yet."""
     makes_vm = "OwnVm" in resources_of(plan)
     own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
     return in_order((*plan.risks, *own))
 
 
 def verdict_sentence(plan: Plan, model: str, option: str) -> str:
-    """The verdict in a sentence, from the heaviest note of the plan."""
+    """Say the verdict in a sentence, from the heaviest note of the plan."""
     found = next(filter(None, map(NOTE.fullmatch, plan.notes)), None)
     head = f"can serve {model} by {option}"
     if found is None or found["severity"] == "note":

@@ -38,7 +38,7 @@ def show_rows(
     wide: bool,
     code: Callable[[Evaluation], int],
 ) -> int:
-    """Several hosts: a row for each with its best option, then what could not be read. Returns the exit code.
+    """Show a row for each host with its best option, then what could not be read. Returns the exit code.
 
     wide: with all that is seen; code: the exit code of one host.
     """
@@ -82,7 +82,7 @@ def _show_supposed(asked: Requirements) -> None:
 
 
 def show_assessment(answer: Evaluation, asked: Requirements, everything: bool) -> None:
-    """One host: its assessment, and the cheapest changes that would mend what is wanted."""
+    """Show the assessment of one host, and the cheapest changes that would mend what is wanted."""
     assessment, path = answer.assessment, asked.path
     simulated = "  (simulated)" if assessment.origin == "synthetic" else ""
     say(f"{assessment.host}{simulated}", bold=True)
@@ -162,7 +162,7 @@ def _show_capabilities(offered: Sequence[CapabilityVerdict], everything: bool) -
 
 
 def _show_verdict(before: str, verdict: Verdict, after: str = "") -> None:
-    """A line with the verdict in its colour, where it stands by itself."""
+    """Show a line with the verdict in its colour."""
     lines = wrapped(f"{before}{verdict}{after}", 2, sys.stdout)
     start = len(lines) - len(verdict) if not after else len(before)
     click.echo(lines[:start] + click.style(verdict, fg=COLOURS[verdict]) + lines[start + len(verdict) :])

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from winhost.model.fleet import AnyHost
 
 T = TypeVar("T")
-W = TypeVar("W")
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Snapshot:
 
     @property
     def failure(self) -> WinhostError:
-        """The error because of which there are no facts."""
+        """Return the error because of which there are no facts."""
         assert self.error is not None
         return self.error
 
@@ -49,7 +48,7 @@ class Snapshot:
 def read_hosts(
     words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, named: "Named" = ()
 ) -> Iterator[Snapshot]:
-    """Facts of live hosts, several at a time, in the order of the words, one by one. Raises what `hosts_named` does."""
+    """Read live hosts, several at a time, in the order of the words. Raises what `hosts_named` does."""
     hosts = _named(words, fleet_file)
     watch.hosts += len(hosts)
     return _each_host(hosts, at_once, watch, named)
@@ -71,30 +70,13 @@ def _each_host(hosts: "Sequence[AnyHost]", at_once: int, watch: Watch, named: "N
 
 
 def watched(results: Callable[[Watch], Iterable[T]]) -> Iterator[T]:
-    """Results that are read and evaluated one by one, while whoever waits for them sees what is being done."""
+    """Yield results one by one, and show on the screen what is being done."""
     with watching(reads=True) as watch:
         yield from watch.results(results(watch))
 
 
-def asked_each(
-    items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
-) -> "Iterator[tuple[W, T | WinhostError]]":
-    """Ask several hosts at a time, while whoever waits sees which. Answers come in the order of hosts."""
-    from winhost.engine.many import stream  # which facts files do without
-
-    with watching(reads=True) as watch:
-        watch.hosts = len(items)
-
-        def one(item: W) -> T:
-            with watch.reading(name(item)):
-                return ask(item)
-
-        for done in watch.results(stream(items, one, at_once=at_once, leave=True)):
-            yield done.item, done.error or done.given
-
-
 def read_each(asked: HostsAndFacts, watch: Watch, named: "Named" = ()) -> Iterator[Snapshot]:
-    """Facts from files first, then from hosts, one by one: nothing is kept of those before.
+    """Read files, then hosts, one by one: nothing is kept of those before.
 
     named: what a live host is asked for even where it does not list it.
 
@@ -114,7 +96,7 @@ def several(asked: HostsAndFacts) -> bool:
 
 
 def check_each_once(asked: HostsAndFacts) -> None:
-    """That no two of them are one host, where each gets a file of its name.
+    """Check that no two of them are one host: each gets a file of its name.
 
     Raises UsageError: SameHost, else as `read_each`.
     """
@@ -128,7 +110,7 @@ def any_host(asked: HostsAndFacts) -> bool:
 
 
 def _sorted(asked: HostsAndFacts) -> tuple[list[str], list[Path]]:
-    """Hosts, and the facts files that are meant."""
+    """Return hosts, and the facts files that are meant."""
     if not asked.words and not asked.facts_files:
         from winhost.cli.named_hosts import nothing_named  # as above
 
@@ -147,5 +129,5 @@ def _read_file(path: Path, watch: Watch) -> Snapshot:
 
 
 def worst(errors: Iterable[WinhostError | None], otherwise: int = 0) -> int:
-    """The exit code over several hosts: the highest."""
+    """Return the exit code over several hosts, which is the highest."""
     return max([otherwise, *(int(error.exit_code) for error in errors if error)])

@@ -20,10 +20,10 @@ from winhost.cli.runs import Held, state_of
 from winhost.cli.serve_status import boot_test_text, since_text
 from winhost.cli.serving_target import nothing_served, served_by
 from winhost.cli.shells import command_line
-from winhost.cli.snapshots import asked_each
 from winhost.cli.tables import moment
 from winhost.cli.terminal import is_dumb
 from winhost.cli.up_runs import forget_killed, is_ours
+from winhost.cli.watch import asked_each
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key

@@ -28,12 +28,12 @@ _MOST_HASHES = 3  # in a list
 
 
 def moment(time: str) -> str:
-    """A time of a journal, to the minute."""
+    """Write a time of a journal, to the minute."""
     return f"{time[:16].replace('T', ' ')} UTC"
 
 
 def format_value(value: Json) -> str:
-    """A value as people write it: sizes in GiB, words as they are; of a text how long it is, of hashes the ends."""
+    """Write a value as people do: sizes in GiB, the number of lines of a text, the ends of a hash."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
@@ -54,14 +54,14 @@ def format_value(value: Json) -> str:
 
 
 def format_full_value(value: Json) -> str:
-    """The same with nothing left out but what nobody can read."""
+    """Write a value in full, except packed data, which nobody can read."""
     if isinstance(value, str) and (packed := packed_in_words(value)):
         return packed
     return visible(value) if isinstance(value, str) else visible_json(value)
 
 
 def format_two(one: Json, other: Json, format_: Callable[[Json], str] = format_value) -> tuple[str, str]:
-    """Two values of one property; whole where they differ only in what is left out."""
+    """Write two values of one property, in full if they would look the same otherwise."""
     texts = format_(one), format_(other)
     return (format_full_value(one), format_full_value(other)) if texts[0] == texts[1] and one != other else texts
 
@@ -77,7 +77,7 @@ _BETWEEN = 3  # blanks between two columns of a table
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """A plain table, in the terminal's width and colours only on one; text from hosts is data and never markup.
+    """Print a plain table, with colours on a terminal only. Text from hosts is data and never markup.
 
     No word is ever broken: where a terminal has no room for the longest of each column each row is a paragraph, and a
     file or a pipe gets wider lines.
@@ -118,7 +118,7 @@ def _grid(
 
 
 def _shared(least: Sequence[int], most: Sequence[int], available: int) -> list[int]:
-    """Widths of columns: what is left of the room goes to the modest ones first, to the others in equal parts."""
+    """Share out the width: columns that need little more get it first, the others equal parts of the rest."""
     widths = [*least]
     left = available - sum(least)
     modest = sorted(range(len(most)), key=lambda place: most[place] - least[place])

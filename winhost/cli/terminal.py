@@ -32,7 +32,7 @@ _WHOLE = re.compile(rf"(?<![^\s(\[`'])(?:{_OURS}|{_THEIRS}|{_OPTION}|{_TIME})")
 
 
 def columns(stream: TextIO) -> int | None:
-    """The width of the terminal behind a stream; None where it is none, but a file or a pipe."""
+    """Return the width of the terminal behind a stream; None for a file or a pipe."""
     if not stream.isatty():
         return None
     columns_set = os.environ.get("COLUMNS", "")
@@ -45,7 +45,7 @@ def columns(stream: TextIO) -> int | None:
 
 
 def glued(text: str, longest: int = sys.maxsize) -> str:
-    """The text with its commands, options with their values and times in one piece, for whoever breaks it at blanks.
+    """Replace blanks within commands, options with values, and times, so that no line breaks there.
 
     longest: columns beyond which a piece is left as it is.
     """
@@ -53,14 +53,14 @@ def glued(text: str, longest: int = sys.maxsize) -> str:
 
 
 def unglued(text: str) -> str:
-    """The text as it was."""
+    """Undo `glued`."""
     return text.replace(_GLUE, " ")
 
 
 def wrapped(text: str, hang: int, stream: TextIO, lead: str = "") -> str:
-    """The lines of a paragraph for a stream, the further ones indented as the first and by `hang` more.
+    """Break a paragraph into lines for a stream, the further ones indented by `hang` more than the first.
 
-    What is longer than a line stands alone in one of its own, for the terminal to break: so it is copied whole.
+    A piece longer than a line gets a line of its own, which the terminal breaks: so it can be copied whole.
     A file or a pipe gets one line, which can be searched. lead: what every line begins with.
     """
     width = columns(stream)
@@ -115,7 +115,7 @@ class PipeClosed(Exception):
 
 
 def prepare_streams() -> None:
-    """Let no character and no closed stream fail a command. The encoding stays what the reader asked for."""
+    """Keep characters that an encoding lacks, and closed streams, from failing a command."""
     codecs.register_error("winhost.spelled", _spelled)
     if sys.stdin is None:  # whoever started us closed it: nobody is there to answer
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as we run
@@ -142,7 +142,7 @@ def is_closed_pipe(error: Exception) -> bool:
 
 @contextmanager
 def closed_pipes() -> Iterator[None]:
-    """click answers a closed pipe with exit 1 before we see it. Under another name it gets through."""
+    """Raise PipeClosed for a closed pipe: click would end with exit code 1 before we see it."""
     try:
         yield
     except OSError as error:
@@ -152,7 +152,7 @@ def closed_pipes() -> Iterator[None]:
 
 
 def let_go_of_streams() -> None:
-    """Python flushes what is left at exit, and would complain once more of a stream that takes nothing."""
+    """Discard what is left for a closed stream, which Python would flush at exit and complain."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -196,7 +196,7 @@ class _Lasting(io.BufferedIOBase):
 
 @contextmanager
 def lasting_streams(gone: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile no print fails: what changes a host must not end where nobody listens. `gone` hears why."""
+    """Let no print fail meanwhile: a run must not end because nobody reads its output. `gone` hears why."""
     before = sys.stdout, sys.stderr
     for stream in before:
         stream.flush()

@@ -37,7 +37,7 @@ from winhost.cli.snapshots import Snapshot
 from winhost.cli.stack_options import ClusterOptions
 from winhost.cli.stack_parts import show_new_key
 from winhost.cli.tables import moment
-from winhost.cli.up_choice import Choice, Sources, choose, gb, new_vm_settings
+from winhost.cli.up_choice import Choice, choose, gb, new_vm_settings, without_internet
 from winhost.cli.up_runs import (
     PENDING,
     PLAN,
@@ -123,7 +123,7 @@ def host_of(word: str | None, fleet_file: Path | None) -> AnyHost:
 
 
 def several_hosts(what: str, names: Iterable[str]) -> UsageError:
-    """The error of a command for one host."""
+    """Make the error for a command that takes one host and got several."""
     listed = visible(", ".join(names))
     return UsageError("SeveralHosts", what=f"{what}, and this is for one", hint=f"Name one of them: {listed}")
 
@@ -132,7 +132,7 @@ def several_hosts(what: str, names: Iterable[str]) -> UsageError:
 
 
 def _go_on(host: AnyHost, unfinished: UpRun, asked: UpOptions) -> int:
-    """A run that was killed, stopped, or ended by a restart of this machine."""
+    """Continue a run that was killed, stopped, or ended by a restart of this machine."""
     state = unfinished.state
     name, here = state.run, visible(host.name)
     again = typed_again(host) if unfinished.ours else nullcontext()
@@ -163,7 +163,7 @@ def _undo_command(run_: UpRun) -> str:
 
 @contextmanager
 def _undone_without(run_: UpRun) -> Iterator[None]:
-    """Say of a faulty file of a run how the run is undone: its journal is whole, which is all that this needs."""
+    """Add to an error about a file of a run how the run is undone, for which its journal is enough."""
     try:
         yield
     except UsageError as error:
@@ -194,7 +194,7 @@ def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: UpOptions) -> None
 
 
 def _still_served(host: AnyHost, served: UpRun, asked: UpOptions) -> int | None:
-    """Tell that there is nothing to do; None where the host differs by now, which a new plan repairs."""
+    """Say that there is nothing to do. Returns None if the host differs by now, which a new plan repairs."""
     _refuse_other_model(host, served, asked)
     with _undone_without(served):
         checked = read_plan(served.folder / PLAN)
@@ -224,8 +224,8 @@ def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...])
 
 
 def _show_end(host: AnyHost, folder: Path) -> None:
-    """Show what can be pasted into the user's shell. folder: of the run, which says whether its API key is still to be
-    shown: the `up` that made it may have been interrupted.
+    """Show what can be pasted into the user's shell. folder: the folder of the run, which says whether its API key was
+    shown: the `up` that made the key may have been interrupted.
     """
     if sys.stderr.isatty() and (unseen := folder / UNSEEN_KEY).is_file():
         show_new_key(f"API key for {visible(host.name)}", SecretRef.parse(unseen.read_text("utf-8")).resolve())
@@ -266,8 +266,7 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
                 joining.check(path_of(variant))
                 made = _planned(host, facts, variant, choice, joining, folder, asked, named=best is None)
             except WinhostError as error:
-                sources = Sources(host.name, variant, asked.model, said, asked.settings)
-                raise sources.told(error, lambda more: asked.command(*more)) from None
+                raise without_internet(error, host.name, variant, asked) from None
             if best is not None:
                 check_unasked(made.plan, best, asked.command)
             if not is_pending(folder / PENDING):
@@ -296,7 +295,7 @@ def _planned(
     *,
     named: bool,
 ) -> Screen:
-    """named: the user named the path. Writes the plan. Raises as `winhost plan` does."""
+    """Make the plan and write it. named: the user named the path. Raises as `winhost plan` does."""
     path = variant if named else path_of(variant)
     settings = (*new_vm_settings(HostFacts(facts), path, joining, asked.settings), *asked.settings)
     options = AskedPlan(path, settings=read_settings(settings), allow_unverified=asked.allow_unverified)
@@ -344,7 +343,7 @@ def _keep_keys(plan: Plan, folder: Path) -> None:
 
 
 def _link_files(settings: Sequence[str], folder: Path) -> None:
-    """A run takes ./FILE from beside its plan."""
+    """Link each ./FILE of a setting beside the plan, where a run looks for it."""
     for setting in settings:
         value = setting.partition("=")[2]
         if value.startswith("./"):
@@ -352,8 +351,8 @@ def _link_files(settings: Sequence[str], folder: Path) -> None:
 
 
 def _refuse_full(facts: HostFacts, path: str, downloads: Mapping[str, Bytes | None]) -> None:
-    """A distro lies on the volume that Windows runs from. Raises RefusedError (DiskTooSmall) where it cannot hold what
-    is downloaded; what is not known refuses nothing.
+    """Raises RefusedError (DiskTooSmall) if the volume that Windows runs from, on which a distro lies, cannot hold what
+    is downloaded. An unknown size refuses nothing.
     """
     needed = sum(size for size in downloads.values() if size is not None)
     try:
@@ -373,7 +372,7 @@ def _refuse_full(facts: HostFacts, path: str, downloads: Mapping[str, Bytes | No
 
 
 def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
-    """The bytes of each download; a plan that repairs something else downloads nothing again."""
+    """Return the bytes of each download. A plan that repairs something else downloads nothing again."""
     parts, found = joining.parts, dict[str, Bytes | None]()
     changed = resources_of(plan)
     if changed & {"StagedFile", "VmDisk"} and (image := pinned_image(request_of(plan))) is not None:
@@ -386,7 +385,7 @@ def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
 
 
 def _agreed(screen: Screen, asked: UpOptions) -> tuple[str, ...]:
-    """The approvals, by one question. Raises UsageError (NotAsked), Abort, ConsentNeeded."""
+    """Ask one question for all approvals. Raises UsageError (NotAsked), Abort, ConsentNeeded."""
     plan = screen.plan
     likely = likely_risks(plan)
     needed = tuple(risk for risk in likely if risk not in asked.options.accepted)

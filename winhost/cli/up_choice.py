@@ -5,17 +5,17 @@ If servers on the internet cannot be reached, it says all that has to be named i
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from winhost.cli.commands.plan import UpOptions
 from winhost.cli.output import say
 from winhost.cli.planned_stack import PlannedStack
-from winhost.cli.stack_options import StackOptions
 from winhost.cli.stack_parts import IMAGE, pinned_image
 from winhost.cli.terminal import columns
-from winhost.cli.watch import Watch, watching
+from winhost.cli.watch import watching
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
@@ -59,17 +59,11 @@ class Choice:
 
 
 def choose(facts: Facts, path: str, model: str | None, hub: str | None, file: Path, *, asks: bool) -> Choice:
-    """Writes the workload file. path: by which it is served; asks: whether somebody can choose among several. Raises
-    RefusedError (NothingFits), and as the hub does.
+    """Choose a model and write the workload file. path: by which it is served; asks: whether somebody can choose among
+    several. Raises RefusedError (NothingFits), and as the hub does.
     """
-    choice = _chosen(facts, path, model, hub, file, asks=asks)
-    write_whole(file, [choice.text])
-    return choice
-
-
-def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: Path, *, asks: bool) -> Choice:
     token = SecretRef("env", TOKEN) if os.environ.get(TOKEN) else None
-    place = (hub or HUB).rstrip("/")
+    at = (hub or HUB).rstrip("/")
     if model is None:
         found = fitting(facts, path, token=token is not None)
         if not found:
@@ -77,13 +71,15 @@ def _chosen(facts: Facts, path: str, model: str | None, hub: str | None, file: P
             hint = f"What each lacks: winhost models {here} --all\nOr name another model: winhost up ORG/NAME"
             raise _nothing_fits(facts.host, f"no model of the catalogue fits the GPUs of {here} by {path}", hint)
         taken = _asked(facts.host, found) if asks and len(found) > 1 else found[0]
-        return _from_catalogue(taken, found, place, token)
-    listed = _listed(facts, path, model)
-    if listed is not None:
-        return _from_catalogue(listed, (), place, token)
-    if not is_folder(model) and not is_model_name(model):
+        choice = _from_catalogue(taken, found, at, token)
+    elif listed := _listed(facts, path, model):
+        choice = _from_catalogue(listed, (), at, token)
+    elif is_folder(model) or is_model_name(model):
+        choice = _drafted(facts, path, model, at, token, file)
+    else:
         raise _not_a_model(facts, path, model)
-    return _drafted(facts, path, model, place, token, file)
+    write_whole(file, [choice.text])
+    return choice
 
 
 def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
@@ -91,7 +87,7 @@ def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
 
 
 def _not_a_model(facts: Facts, path: str, model: str) -> UsageError:
-    """Only whole names are asked of a hub. Those are meant that fit and have it in them, or are spelled alike."""
+    """Make the error for what is no whole name, with models that fit and contain it, or are spelled alike."""
     fit = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
     meant = fit[:NEAREST] or near_names(model, catalogue().entries)
     hint = [f"Did you mean {' or '.join(meant)}?"] if meant else []
@@ -126,12 +122,12 @@ def _in_short(each: Candidate) -> str:
 
 
 def gb(size: Bytes) -> str:
-    """A size in the units of hubs: `5.2 GB`."""
+    """Write a size in the units of hubs: `5.2 GB`."""
     return f"{size / 1e9:,.1f} GB" if size >= 5e7 else f"{size / 1e6:,.1f} MB" if size >= 5e4 else f"{size:,} bytes"
 
 
 def _listed(facts: Facts, path: str, model: str) -> Candidate | None:
-    """A model of the catalogue, planned for this host. A name that `winhost models` shows may mean several."""
+    """Plan a model of the catalogue for this host. A name that `winhost models` shows may mean several."""
     entries = catalogue().entries
     meant = [each for each in entries if each.id.lower() == model.lower()] or named(model, entries)
     found = fitting(facts, path, entries=meant, everything=True) if meant else ()
@@ -154,35 +150,37 @@ def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, toke
 
 
 def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
-    try:
-        return _read(facts, path, model, hub, token, file)
-    except WinhostError as error:
-        if not is_folder(model) and Path(model).exists():  # ORG/NAME is of a hub, whatever lies here
-            error.hint = f"{error.hint}\nWhat lies here under this name is written ./{visible(model)}"
-        raise
-
-
-def _read(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
     folder = is_folder(model)
     repository: HubRepository | ModelFolder
-    repository = (
-        ModelFolder.at_path(model) if folder else HubRepository(model, "main", hub, token.resolve() if token else None)
-    )
-    with watching(reads=True) as watch, watch.at(model, "reading the folder" if folder else "asking the hub"):
-        made = draft(repository, token, lambda done, of: _tell(watch, model, done, of))
-        write_whole(file, [made.text])
-        (drafted,) = load_workload(file).models
-        smaller = _that_fits(next(ways(facts, path), None), drafted)
-        if smaller is not None:
-            made = draft(repository, token, lambda done, of: _tell(watch, model, done, of), smaller)
+
+    def tell(done: int, of: int) -> None:
+        text = f"headers of its weights: {done} of {of}"
+        watch(ProgressEvent(model, "preparing", text, percent=100 * done // of))
+
+    try:
+        if folder:
+            repository = ModelFolder.at_path(model)
+        else:
+            repository = HubRepository(model, "main", hub, token.resolve() if token else None)
+        with watching(reads=True) as watch, watch.at(model, "reading the folder" if folder else "asking the hub"):
+            made = draft(repository, token, tell)
+            write_whole(file, [made.text])
+            (drafted,) = load_workload(file).models
+            smaller = _that_fits(next(ways(facts, path), None), drafted)
+            if smaller is not None:
+                made = draft(repository, token, tell, smaller)
+    except WinhostError as error:
+        if not folder and Path(model).exists():  # ORG/NAME is of a hub, whatever lies here
+            error.hint = f"{error.hint}\nWhat lies here under this name is written ./{visible(model)}"
+        raise
     planned = smaller or Planned(drafted.context or 0, drafted.sequences, drafted.parallel.tensor)
     about = f"{drafted.quantization or drafted.dtype}, {planned.context:,} tokens x {planned.sequences}"
     return Choice(made.model, made.text, about, look=made.look)
 
 
 def _that_fits(way: Way | None, model: Model) -> Planned | None:
-    """A shorter context, fewer sequences or more GPUs, where the draft does not fit; None where it does, or nothing
-    would: then the plan says why.
+    """Find a shorter context, fewer sequences or more GPUs if the draft does not fit. Returns None if it does, or if
+    nothing would: then the plan says why.
     """
     if way is None or model.context is None or budget(workload_of(model), way.memory).fits:
         return None
@@ -195,74 +193,44 @@ def _that_fits(way: Way | None, model: Model) -> Planned | None:
     return Planned(planned.context or 0, planned.sequences, planned.parallel.tensor)
 
 
-def _tell(watch: Watch, model: str, done: int, of: int) -> None:
-    text = f"headers of its weights: {done} of {of}"
-    watch(ProgressEvent(model, "preparing", text, percent=100 * done // of))
-
-
 _OF_SERVERS = ("NotListed", "NotResolved", "DownloadFailed")
 
 
-@dataclass(frozen=True)
-class Lacking:
-    """what: cannot be had; instead: how it is named otherwise; words: the options for that."""
-
-    what: str
-    instead: str
-    words: tuple[str, ...]
+Lacking = tuple[str, str, tuple[str, ...]]
+"""What cannot be had, how it is named otherwise, and the options for that."""
 
 
-@dataclass(frozen=True)
-class Sources:
-    """settings: of the path, as --set has them; model: its id or folder."""
+def without_internet(error: WinhostError, host: str, path: str, asked: UpOptions) -> WinhostError:
+    """Replace an error about a server that cannot be reached by one that lists all such servers."""
+    away = error.code in _OF_SERVERS and not (isinstance(error, NotListed) and error.reached)
+    lacking = [*_lacking(path, asked)] if away else []
+    if not lacking:
+        return error
+    listed = [f"{number}. {what}. {instead}" for number, (what, instead, _) in enumerate(lacking, 1)]
+    servers = "a server" if len(lacking) == 1 else f"{len(lacking)} servers"
+    proxy = "Nothing was changed. Where a proxy leads to the internet, set HTTPS_PROXY. Otherwise:"
+    return WinhostError(
+        "NoInternet",
+        what=f"this computer does not reach {servers} that winhost up needs",
+        meaning="\n".join((proxy, *listed)),
+        hint=f"All of it: {asked.command(*(word for *_, words in lacking for word in words))}",
+        host=host,
+    )
 
-    host: str
-    path: str
-    model: str | None
-    words: StackOptions
-    settings: Sequence[str]
 
-    def told(self, error: WinhostError, command: Callable[[Sequence[str]], str]) -> WinhostError:
-        """The error, or, where it is of a server that cannot be reached, one that lists all such servers. command: as
-        it is typed with further options.
-        """
-        away = error.code in _OF_SERVERS and not (isinstance(error, NotListed) and error.reached)
-        lacking = [*self.lacking()] if away else []
-        if not lacking:
-            return error
-        listed = [f"{number}. {each.what}. {each.instead}" for number, each in enumerate(lacking, 1)]
-        servers = "a server" if len(lacking) == 1 else f"{len(lacking)} servers"
-        proxy = "Nothing was changed. Where a proxy leads to the internet, set HTTPS_PROXY. Otherwise:"
-        return WinhostError(
-            "NoInternet",
-            what=f"this computer does not reach {servers} that winhost up needs",
-            meaning="\n".join((proxy, *listed)),
-            hint=f"All of it: {command([word for each in lacking for word in each.words])}",
-            host=self.host,
-        )
-
-    def lacking(self) -> Iterator[Lacking]:
-        yield from self._hub()
-        yield from self._registry()
-        yield from self._disk()
-
-    def _hub(self) -> Iterator[Lacking]:
-        if self.model is not None and is_folder(self.model):
-            return
-        hub = (self.words.hub or HUB).rstrip("/")
+def _lacking(path: str, asked: UpOptions) -> Iterator[Lacking]:
+    """Ask the hub, the registry of the engine and the server of disk images, as far as each is needed."""
+    model, words = asked.model, asked.stack
+    if model is None or not is_folder(model):
+        hub = (words.hub or HUB).rstrip("/")
         try:
-            HubRepository(self.model or catalogue().entries[0].id, "main", hub, None).about()
+            HubRepository(model or catalogue().entries[0].id, "main", hub, None).about()
         except NotListed as error:
-            if error.reached:
-                return
-            folder = "" if path_of(self.path) == "dda" else ", or a folder with the model in place of its name"
-            what = f"{visible(self.model or 'A model')}: {visible(hub)} cannot be reached"
-            yield Lacking(what, f"Name another hub that has it: --hub URL{folder}", ("--hub", "URL"))
-
-    def _registry(self) -> Iterator[Lacking]:
-        words = self.words
-        if words.engine_archive or words.engine_program or words.engine_lock or words.digest:
-            return
+            if not error.reached:
+                folder = "" if path_of(path) == "dda" else ", or a folder with the model in place of its name"
+                what = f"{visible(model or 'A model')}: {visible(hub)} cannot be reached"
+                yield what, f"Name another hub that has it: --hub URL{folder}", ("--hub", "URL")
+    if not (words.engine_archive or words.engine_program or words.engine_lock or words.digest):
         name = ImageName.parse(words.engine_image or f"{IMAGE}:v{seen_versions()[-1]}")
         try:
             pinned_image(name)
@@ -271,20 +239,16 @@ class Sources:
                 "Name an image by its digest, in a registry that the Linux reaches: --engine-image and --digest, or a "
                 "file of docker save: --engine-archive FILE"
             )
-            yield Lacking(error.what, instead, ("--engine-image", str(name), "--digest", "sha256:DIGEST"))
-
-    def _disk(self) -> Iterator[Lacking]:
-        said = dict(each.partition("=")[::2] for each in self.settings)
-        image = VmImage(
-            name=said.get("new_vm.image.name", VmImage().name), mirror=said.get("new_vm.image.mirror", VmImage().mirror)
-        )
-        if path_of(self.path) != "dda" or "new_vm.vhdx.source" in said or not NAME.fullmatch(image.name):
-            return
+            yield error.what, instead, ("--engine-image", str(name), "--digest", "sha256:DIGEST")
+    said = dict(each.partition("=")[::2] for each in asked.settings)
+    usual = VmImage()
+    image, mirror = said.get("new_vm.image.name", usual.name), said.get("new_vm.image.mirror", usual.mirror)
+    if path_of(path) == "dda" and "new_vm.vhdx.source" not in said and NAME.fullmatch(image):
         try:
-            release_named(image.name, image.mirror)
+            release_named(image, mirror)
         except WinhostError as error:
             instead = "Name a VHDX with a Linux that starts as a Generation 2 VM: --set new_vm.vhdx.source=./FILE.vhdx"
-            yield Lacking(error.what, instead, ("--set", "new_vm.vhdx.source=./FILE.vhdx"))
+            yield error.what, instead, ("--set", "new_vm.vhdx.source=./FILE.vhdx")
 
 
 _VM_NAME = "winhost"
@@ -293,7 +257,7 @@ _SYSTEM_DISK = 40 * GiB  # Ubuntu, the driver and Docker
 
 
 def new_vm_settings(facts: HostFacts, path: str, joining: PlannedStack, said: Sequence[str]) -> tuple[str, ...]:
-    """Those of the new VM that the user did not name. Only what this host has free goes to it."""
+    """Choose settings of the new VM that the user did not name, from what this host has free."""
     if path_of(path) != "dda":
         return ()
     named = {setting.partition("=")[0] for setting in said}
@@ -316,7 +280,7 @@ def _name(facts: HostFacts) -> str:
 
 
 def _cpus(facts: HostFacts) -> int:
-    """Half of the threads; the host keeps the others."""
+    """Give the VM half of the threads."""
     try:
         threads = sum(each.state.threads for each in facts.all(Processor))
     except MissingFact:
@@ -325,12 +289,14 @@ def _cpus(facts: HostFacts) -> int:
 
 
 def _memory(facts: HostFacts) -> int:
-    """Half of what is free at most: VMs that start by themselves need theirs. Weights go to the GPUs file by file."""
+    """Give the VM at most half of what is free: VMs that start by themselves need memory, too. Weights are loaded file
+    by file.
+    """
     return max(_LEAST_MEMORY, min(_ENOUGH_MEMORY, facts.memory.free // 2 // GiB * GiB))
 
 
 def _disk(joining: PlannedStack) -> int:
-    """The models, the image unpacked at three times what is sent, and the system."""
+    """Add up the models, the system, and the image, which unpacks to three times what is sent."""
     parts = joining.parts
     models = sum(int(line.split(" ")[1]) for files in parts.files.values() for line in files["files"])
     image = 0 if parts.own_program else 3 * (parts.image.bytes or 10 * GiB)

@@ -40,7 +40,7 @@ class UpRun:
 
     @property
     def is_over(self) -> bool:
-        """Applied, as far as its journal knows."""
+        """Tell whether it was applied, as far as its journal knows."""
         return self.state.outcome == "applied"
 
     @property
@@ -50,7 +50,7 @@ class UpRun:
 
 
 def new_folder(store: Store, host: str) -> Path:
-    """A folder for the files of the next run. Raises UsageError: NoStore, NotPrivate."""
+    """Make a folder for the files of the next run. Raises UsageError: NoStore, NotPrivate."""
     private_folder(store.folder)
     private_folder(store.folder / _FOLDER)
     stem = store.path(store.new_run(host)).stem
@@ -66,17 +66,17 @@ def new_folder(store: Store, host: str) -> Path:
 
 
 def is_planned(folder: Path) -> None:
-    """Its run begins now."""
+    """Note that the run of this folder begins now."""
     (folder / _PLANNING).unlink(missing_ok=True)
 
 
 def forget(folder: Path) -> None:
-    """Files of a plan that was never applied."""
+    """Delete the files of a plan that was never applied."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def forget_unused(store: Store, host: str) -> None:
-    """Files of an `up` of this host that was killed before its run began. Nobody else may be planning there."""
+    """Delete files of an `up` of this host that was killed before its run began. No other `up` may be planning."""
     used = set[Path]()
     for name in store.runs_of(host):
         with suppress(RunNeverBegan):
@@ -87,7 +87,7 @@ def forget_unused(store: Store, host: str) -> None:
 
 
 def forget_killed(store: Store) -> None:
-    """Files of every `up` that was killed while it planned: whatever command comes next does away with them."""
+    """Delete the files of every `up` that was killed while it planned."""
     for mark in (store.folder / _FOLDER).glob(f"*/{_PLANNING}"):
         with suppress(OSError, ValueError, WinhostError):
             if not store.held(mark.read_text("utf-8"), command=True):
@@ -95,7 +95,7 @@ def forget_killed(store: Store) -> None:
 
 
 def standing_runs(store: Store, host: str) -> tuple[UpRun, ...]:
-    """Newest first: those of this host that are neither undone nor without a change.
+    """Return the runs of this host that are neither undone nor without a change, newest first.
 
     Raises UsageError (Damaged, OtherVersion): what such a run changed may stand.
     """
@@ -134,7 +134,7 @@ def typed_again(host: AnyHost) -> Iterator[None]:
 
 
 def hosts_of_ours(store: Store) -> tuple[str, ...]:
-    """Hosts on which a run of `up` stands, oldest first."""
+    """Return the hosts on which a run of `up` stands, oldest first."""
     hosts: dict[str, None] = {}
     for name in store.runs():
         with suppress(WinhostError):  # of another host than the one that is meant

@@ -4,7 +4,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import field
 from types import TracebackType
@@ -20,12 +20,13 @@ from winhost.cli.terminal import is_dumb, wrapped
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
-from winhost.model.errors import visible
+from winhost.model.errors import WinhostError, visible
 
 if TYPE_CHECKING:
     from rich.live import Live
 
 T = TypeVar("T")
+W = TypeVar("W")
 
 SILENT = 1.0  # seconds that may pass without a word
 SUMMED_UP = 10.0  # seconds between two lines on many hosts, where no live lines can be shown
@@ -39,7 +40,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 @dataclass
 class Doing:
-    """The present work on a host. waits: for what, if anything; count: `[3/10] `; told: whether all that has been said.
+    """The present work on a host. waits: what it waits for; count: `[3/10] `; reported: whether all of it was said.
 
     since, reminded: by `time.monotonic`.
     """
@@ -61,15 +62,15 @@ class Doing:
 
     @property
     def reminder(self) -> str:
-        """The reminder of what is waited for, and since when."""
+        """Say what is waited for, and since when."""
         return f"{self.text}, for {self.seconds / 60:.0f} min so far."
 
 
 class Watch:
-    """Hears of events from several threads and writes lines; a thread of its own tells of what takes long.
+    """Writes a line for each event, from several threads; a thread of its own says what takes long.
 
-    reads: hosts are only read, many of them perhaps, and nothing is to stay on the screen of that; stops: what Ctrl-C
-    does otherwise; brief: a step that is done is told without the properties that it changed.
+    reads: hosts are only read, and nothing of that stays on the screen; stops: what Ctrl-C does otherwise; brief: a
+    step that is done is shown without the properties that it changed.
     """
 
     def __init__(
@@ -111,9 +112,7 @@ class Watch:
                 self._at[host].what = doing
 
     def say(self, text: str) -> None:
-        """Tell people something of this command itself, from within a signal's handler: that can take no lock, so the
-        thread that tells of what takes long says it, at once.
-        """
+        """Print a text from within a signal's handler, which can take no lock: the ticking thread prints it."""
         self._asides.put(text)
 
     @contextmanager
@@ -137,7 +136,7 @@ class Watch:
                 self._read += 1
 
     def results(self, results: Iterable[T]) -> Iterator[T]:
-        """The same results. Whoever takes them may print: meanwhile nothing of ours is in the way."""
+        """Hand results on, and take live lines off the screen while the caller prints."""
         iterator = iter(results)
         while True:
             try:
@@ -148,7 +147,7 @@ class Watch:
                 yield result
 
     def paused(self) -> AbstractContextManager[None]:
-        """Lines that stay are in nobody's way."""
+        """Take live lines off the screen; here there are none."""
         return nullcontext()
 
     def show(self, event: ProgressEvent) -> None:
@@ -157,7 +156,7 @@ class Watch:
             self._write(self.line(event))
 
     def line(self, event: ProgressEvent) -> str:
-        """The line that stays of an event."""
+        """Return the line that stays of an event."""
         changed = event.step if event.kind == "done" and not self._brief else None
         text = visible(event.text) + (f": {_changes(changed)}" if changed else "")
         took = f" ({self._at[event.host].seconds:.1f} s)" if event.kind == "done" else ""
@@ -286,17 +285,17 @@ class Screen(Watch):
         super().tick()
 
     def report(self, host: str, doing: Doing) -> None:
-        """It is on the screen."""
+        """Do nothing: the live lines show it."""
 
     def sum_up(self) -> None:
-        """Likewise."""
+        """Do nothing: the live lines show it."""
 
     def aside(self, text: str) -> None:
-        """The live lines move down for it."""
+        """Print above the live lines."""
         self._above(text)
 
     def rows(self) -> Group:
-        """The live lines: the time first, which must not be cut off where the terminal is narrow."""
+        """Return the live lines, with the time first: a narrow terminal cuts off their ends."""
 
         rows = [f"  {self._read} of {self.hosts} read"] if self.hosts > 1 else []
         rows += [_row(host, doing) for host, doing in self._at.items()]
@@ -316,7 +315,7 @@ class Screen(Watch):
         self._live.start()
 
     def _stop(self) -> None:
-        """Never under the lock: the thread that draws is waited for."""
+        """Stop drawing. The lock must be free, since this waits for the thread that draws."""
         with self._lock:
             live, self._live = self._live, None
         if live is not None:
@@ -327,12 +326,29 @@ class Screen(Watch):
 
 
 def watching(as_jsonl: bool = False, *, reads: bool = False, stops: str = STOPS, brief: bool = False) -> Watch:
-    """The callback for events of runs, or of reading many hosts. Among lines of a log there are no live ones."""
+    """Return the callback for events of runs, or of reading many hosts. A log on the screen allows no live lines."""
     if as_jsonl:
         return JsonLines()
     if sys.stderr.isatty() and not is_dumb() and not is_log_shown():
         return Screen(reads=reads, stops=stops, brief=brief)
     return Watch(lambda text: click.echo(text, err=True), reads=reads, stops=stops, brief=brief)
+
+
+def asked_each(
+    items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
+) -> "Iterator[tuple[W, T | WinhostError]]":
+    """Ask several hosts at a time, while whoever waits sees which. Answers come in the order of hosts."""
+    from winhost.engine.many import stream  # which facts files do without
+
+    with watching(reads=True) as watch:
+        watch.hosts = len(items)
+
+        def one(item: W) -> T:
+            with watch.reading(name(item)):
+                return ask(item)
+
+        for done in watch.results(stream(items, one, at_once=at_once, leave=True)):
+            yield done.item, done.error or done.given
 
 
 def _row(host: str, doing: Doing) -> str:
@@ -347,7 +363,7 @@ def _count(event: ProgressEvent) -> str:
 
 
 def _changes(step: Step) -> str:
-    """The changes of a step, without hashes, unless -v asks for all, or they alone change."""
+    """List the changes of a step; hashes only with -v, or if nothing else changes."""
     changes = [f"{name} {' → '.join(format_two(step.before[name], each))}" for name, each in step.desired.items()]
     read = changes if is_log_shown() else [each for each in changes if "…" not in each]
     return ", ".join(read or changes)

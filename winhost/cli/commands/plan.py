@@ -24,7 +24,6 @@ from winhost.cli.options import (
     words_argument,
 )
 from winhost.cli.outputs import answers
-from winhost.cli.shells import command_line
 from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.core.dataclass import dataclass
 
@@ -126,6 +125,8 @@ class UpOptions:
 
     def command(self, *more: str) -> str:
         """This command, without options for questions, and with more."""
+        from winhost.cli.shells import command_line
+
         other_disk = any(each.startswith("new_vm.vhdx.") for each in more)  # a new VM has one
         settings = [each for each in self.settings if not (other_disk and each.startswith("new_vm.image."))]
         words = [
