@@ -135,7 +135,7 @@ def kubernetes(
     force: bool,
     output: Output,
 ) -> int:
-    from winhost.cli.cluster_parts import (  # with clusters, which other renderings do without
+    from winhost.cli.planned_stack import (  # with clusters, which other renderings do without
         check_cluster_words,
         check_images,
         cluster_request,

@@ -77,8 +77,8 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
             raise UsageError(
                 "NoSystem",
                 what=f"the plan for {visible(facts.host)} installs no Ubuntu in which models could be served",
-                hint="Let it: --set system.hostname=NAME\nOr install it with winhost install, add it to fleet.yaml with "
-                "kind: linux and plan the workload there.",
+                hint="Let it: --set system.hostname=NAME\nOr install it with winhost install, add it to fleet.yaml "
+                "with kind: linux and plan the workload there.",
                 host=facts.host,
             )
         request, by = _with_engine(facts, request, settings.containers, program)
