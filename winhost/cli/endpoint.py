@@ -88,12 +88,13 @@ class Targets:
         serving = sorted(self.journals.serving)
         if not serving:
             named = next(iter(self._hosts), None)
-            on_it = f"Serve a model on it: winhost up --on {named}"
             raise WinhostError(
                 "NothingHere",
                 what="nothing is served, by the journals of this computer",
                 meaning="Another computer may have set up an endpoint: then name its host, and --api-key.",
-                hint=on_it if named else "Serve a model on this machine: winhost up",
+                hint=f"Serve a model on it: winhost up --on {named}"
+                if named
+                else "Serve a model on this machine: winhost up",
             )
         if len(serving) > 1:
             what = f"{len(serving)} hosts serve: {', '.join(serving)}"
