@@ -15,9 +15,9 @@ from winhost.lab.linux.serving import ServedEngines
 from winhost.model.workload import LoadFormat, ModelState, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import serving
+from winhost.serving.entries import PythonWheels
 from winhost.serving.packed_entries import loader_folder
 from winhost.serving.packed_weights import package_texts
-from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import Stack, StackRequest, stack
 
 NVCOMP = PythonWheels("3.12", "/srv/wheels", (f"sha256:{'1' * 64} 1 nvcomp-6.0.0-py3-none-any.whl",))

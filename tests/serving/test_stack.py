@@ -26,7 +26,7 @@ from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.serving.deployed import Deployed
 from winhost.serving.engine_files import ServedEngine
-from winhost.serving.python_entries import PythonWheels
+from winhost.serving.entries import PythonWheels
 from winhost.serving.stack import Stack, StackRequest, stack
 
 HOST = "ubuntu-2xh100"

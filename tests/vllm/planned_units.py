@@ -53,7 +53,7 @@ def write(folder: Path) -> None:
     from winhost.lab.hostfile import expand
     from winhost.model.workloadfile import load_workload
     from winhost.resources.host import HostFacts
-    from winhost.serving.python_entries import PythonWheels
+    from winhost.serving.entries import PythonWheels
     from winhost.serving.stack import StackRequest, stack
 
     nvcomp = PythonWheels("3.12", "/srv/wheels", (f"sha256:{'0' * 64} 1 nvcomp-6.0.0-py3-none-any.whl",))

@@ -120,7 +120,7 @@ def _show(rendered: Rendered) -> None:
 def kubernetes(
     machine: MachineOptions, stack: StackOptions, cluster: ClusterOptions, force: bool, output: Output
 ) -> int:
-    from winhost.cli.cluster_parts import (  # with clusters, which other renderings do without
+    from winhost.cli.planned_stack import (  # with clusters, which other renderings do without
         check_cluster_words,
         check_images,
         cluster_request,

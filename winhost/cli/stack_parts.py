@@ -30,9 +30,9 @@ from winhost.model.workloadfile import load_workload
 from winhost.paths.linux_engine import python_of
 from winhost.paths.wsl2_network import networks
 from winhost.resources.host import HostFacts
+from winhost.serving.entries import PythonWheels
 from winhost.serving.gateway_entries import key_line, metrics_key_line, yield_key_line
 from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK
-from winhost.serving.python_entries import PythonWheels
 from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
 

@@ -1,9 +1,12 @@
-"""Entries of `resources` in a playbook."""
+"""Entries of `resources` in a playbook, and those of a Python environment on the Linux that serves."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from winhost.core.answers import Json
+from winhost.core.dataclass import dataclass
+from winhost.model.units import Bytes
 
 
 def entry(resource: str, title: str, key: Mapping[str, str], desired: Mapping[str, Any], why: str) -> dict[str, Any]:
@@ -12,3 +15,35 @@ def entry(resource: str, title: str, key: Mapping[str, str], desired: Mapping[st
 
 def file_entry(title: str, path: str, text: str, why: str, mode: str = "0644") -> dict[str, Json]:
     return entry("LinuxFile", title, {"path": path}, {"text": text, "mode": mode, "owner": "root:root"}, why)
+
+
+@dataclass(frozen=True)
+class PythonWheels:
+    """python: as 3.12; server: that has the files; files: `sha256:HASH SIZE PATH`, as PythonVenv has them."""
+
+    python: str
+    server: str
+    files: tuple[str, ...]
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256("\n".join((self.python, *self.files)).encode("ascii")).hexdigest()[:16]
+
+    @property
+    def folder(self) -> str:
+        """The folder of the environment, named by its content."""
+        return f"/opt/winhost/python-{self._digest}"
+
+    @property
+    def site(self) -> str:
+        """The folder of its packages."""
+        return f"{self.folder}/lib/python{self.python}/site-packages"
+
+    @property
+    def bytes(self) -> Bytes:
+        return sum(int(line.split(" ")[1]) for line in self.files)
+
+    def entries(self, whose: str) -> Iterator[Json]:
+        made: dict[str, Json] = {"python": self.python, "source": self.server, "wheels": [*self.files]}
+        why = "Its libraries, each wheel by the hash in the lock, apart from those of the distribution."
+        yield entry("PythonVenv", f"{whose}: Python environment", {"folder": self.folder}, made, why)

@@ -9,10 +9,9 @@ from winhost.core.answers import Json
 from winhost.model.errors import visible
 from winhost.serving.engine_files import ServedEngine
 from winhost.serving.engine_names import MODEL, model_folder, packed_folder
-from winhost.serving.entries import entry, file_entry
+from winhost.serving.entries import PythonWheels, entry, file_entry
 from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
 from winhost.serving.profile_lines import ProfileLine
-from winhost.serving.python_entries import PythonWheels
 
 _PACKED = "/packed"  # in the container that packs
 # Root without any of its rights, who sees the machine read-only but for one folder, and no network.

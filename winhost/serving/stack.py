@@ -19,13 +19,12 @@ from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
 from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
-from winhost.serving.entries import entry, file_entry
+from winhost.serving.entries import PythonWheels, entry, file_entry
 from winhost.serving.gateway_entries import UNIT, gateway_entries, published_model, workload_settings
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
 from winhost.serving.levels import ON_DISK, PACKED_PERCENT, format_rest, format_wait
 from winhost.serving.lmcache_server import lmcache_unit
 from winhost.serving.packed_entries import loader_entries, loader_lines, packed_entry
-from winhost.serving.python_entries import PythonWheels
 from winhost.serving.sharing import refuse_mirror, refuse_suspending, residents_beside, sharing_models, turn_settings
 
 LOOPBACK = ("127.0.0.1", "::1")
