@@ -12,7 +12,7 @@ from tests.cli.up_desk import IMAGE, hub_of_all
 from tests.engine.two_machines import LinuxWire
 from tests.engine.world import QUICK
 from tests.engine.wsl2_world import Wsl2World
-from winhost.cli import live_hosts, run, running, up
+from winhost.cli import live_hosts, run, running
 from winhost.connect.agent import Agent
 from winhost.connect.own_key import public_line
 from winhost.connect.ssh import SshTarget
@@ -127,8 +127,7 @@ def up_world(folder: Path, host: str = "win11-pro-1gpu") -> Iterator[UpWorld]:
         patch.setattr("secrets.token_urlsafe", lambda size: "A" * 43)
         for module in (live_hosts, running):
             patch.setattr(module, "connector_for", lambda host: _AT[-1].connector)
-        for each in (running, up):
-            patch.setattr(each, "run_context", context)
+        patch.setattr(running, "run_context", context)
         yield UpWorld(
             Machine(facts, section, LabClock(0)),
             Store(folder / "kept"),

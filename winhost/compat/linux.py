@@ -103,7 +103,10 @@ def driver_newer_than_known(facts: HostFacts) -> str | None:
     driver = facts.the(LinuxGpuDriver).loaded
     if facts.the(LinuxSystem).wsl or not driver:
         return None
-    newer = newer_line("NVIDIA drivers", driver)
+    try:
+        newer = newer_line("NVIDIA drivers", driver)
+    except InvalidVersion:  # no driver of NVIDIA's calls itself so
+        return None
     return newer and newer.replace("NVIDIA drivers", "driver", 1)
 
 
