@@ -182,7 +182,7 @@ def test_a_version_is_changed_by_a_remedy_as_facts_are(line: Line, tmp_path: Pat
 
 def test_a_verdict_says_for_how_many_gpus_it_holds(line: Line) -> None:
     said = line("assess", line.facts("acs-unsupported"))
-    assert "\ndda: supported for 1 of 3 GPUs\n" in said.out
+    assert "\ndda: supported for 1 of 3 GPUs, degraded for 2\n" in said.out
     assert "\ndda: supported\n" in line("assess", line.facts("server2025-2xh100"), "--path", "dda").out
 
 

@@ -30,6 +30,9 @@ def test_a_broken_facts_file_loses_nothing_of_the_others(line: Line) -> None:
     page = Path("report.html").read_text(encoding="utf-8")
     assert page.count('<article class="host"') == 1
     assert page.count("Could not be read:") == 2
+    said = line("report", "torn.json", "-o", "report.html")
+    assert (said.code, said.out) == (2, "")
+    assert Path("report.html").read_text(encoding="utf-8") == page, "a page without hosts replaced it"
 
 
 def test_a_folder_that_takes_no_facts_is_the_error_of_each_host(line: Line, lab: object) -> None:

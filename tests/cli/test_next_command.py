@@ -11,6 +11,7 @@ from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 
 EXAMPLES = shipped("examples") / "workloads"
+from winhost.cli.output import with_fleet
 
 
 def next_of(out: str) -> list[str]:
@@ -82,3 +83,13 @@ def test_where_nothing_is_served_the_next_command_serves(line: Line, lab: Lab) -
     assert line("chat", "Say hello").err.splitlines()[-1] == "  Serve a model on it: winhost up --on gpu-03"
     assert "  winhost up\n" in line("status").out
     assert "  winhost up\n" in line().out
+
+
+def test_a_command_names_the_fleet_file_that_was_typed_and_help_of_a_group_does_not() -> None:
+    said = {
+        "Undo: winhost rollback r-1": "Undo: winhost rollback --fleet lab r-1",
+        "winhost serve test llm-01": "winhost serve test --fleet lab llm-01",
+        "winhost serve keys add --help": "winhost serve keys add --help",
+        "winhost plan --help": "winhost plan --help",
+    }
+    assert {text: with_fleet(text, "lab") for text in said} == said

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from tests.cli.conftest import Line
@@ -134,6 +135,14 @@ def test_a_lock_that_is_none_is_told(
     assert (said.code, "does not name one version" in said.err) == (2, True)
     said = plan(line, hub, index, "--engine-lock", "nowhere.txt")
     assert (said.code, "nowhere.txt" in said.err) == (2, True)
+
+
+def test_a_program_and_an_image_contradict_each_other(tmp_path: Path) -> None:
+    asked = StackOptions(
+        workload(tmp_path), engine_program="/opt/vllm/bin/vllm", engine_image="vllm/vllm-openai:v0.33.0"
+    )
+    with pytest.raises(click.UsageError, match="choose"):
+        StackParts(asked).own_program  # noqa: B018 - it is asked for what it refuses
 
 
 def test_the_version_of_vllm_is_that_of_its_lock(tmp_path: Path) -> None:

@@ -275,9 +275,9 @@ def test_the_workload_can_be_taken_over(line: Line, here: Desk) -> None:
     assert line("up", *AGREED, *here.serves).code == 0
     folder = folder_of(line)
     (note,) = [each for each in json.loads((folder / "plan.json").read_text("utf-8"))["notes"] if "workload" in each]
-    words = command_in(note, "copy it and plan: ")
-    Path("mine.yaml").write_bytes((folder / "workload.yaml").read_bytes())
-    planned = line(*words, "mine.yaml", "--path", "wsl2", *here.serves, "-o", "mine.json")
+    words = command_in(note, "copy it to my.yaml and plan: ")
+    Path("my.yaml").write_bytes((folder / "workload.yaml").read_bytes())
+    planned = line(*words, "--path", "wsl2", *here.serves, "-o", "mine.json")
     assert planned.code == 0, planned.err
     assert line("verify", "mine.json").code == 0
 

@@ -304,7 +304,7 @@ def test_an_nvidia_smi_of_wsl_knows_the_driver_of_windows() -> None:
 
 def test_a_driver_of_which_only_the_version_was_read_is_shown() -> None:
     facts = imported([SYNTHETIC / "nvidia-smi-table-wsl.txt"])
-    assert [row[GPU_COLUMNS.index("driver")] for row in gpu_rows(HostFacts(facts))] == ["15.8157"]
+    assert [row[GPU_COLUMNS.index("driver")] for row in gpu_rows(HostFacts(facts))] == ["581.57"]
 
 
 PASSWORD = "111111-222222-333333-444444-555555-666666-777777-888888"

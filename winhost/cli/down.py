@@ -70,7 +70,7 @@ def _host(word: str | None, store: Store, fleet_file: Path | None) -> AnyHost:
         return here
     if len(made) == 1:
         return host_of(made[0], fleet_file)
-    raise several_hosts(f"winhost up serves on {len(made)} hosts", made)
+    raise several_hosts(f"what winhost made to serve stands on {len(made)} hosts", made)
 
 
 def _nothing(host: AnyHost, options: RunOptions) -> int:

@@ -114,10 +114,11 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
             for word in words:
                 with watch.reading(word), _opened(word) as stream:
                     answer = diagnosis(pieces(stream), word, facts)
-                if word == STDIN and not answer.lines:
+                if len(words) == 1 and not answer.lines:
+                    named = "standard input" if word == STDIN else visible(word)
                     raise UsageError(
                         "EmptyText",
-                        what="there is nothing to explain: standard input was empty",
+                        what=f"there is nothing to explain: {named} is empty",
                         hint="Pass on errors as well: PROGRAM 2>&1 | winhost explain -\n"
                         "All codes that can be explained: winhost explain --list",
                     )

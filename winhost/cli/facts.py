@@ -63,7 +63,8 @@ def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, 
     if not readable:
         raise faults[0]
     for left_out in faults:
-        _warn(f"left out: {left_out.what}" + (f". {left_out.hint}" if left_out.hint else ""))
+        hint = (left_out.hint or "").replace(":\n  ", ": ", 1).replace("\n  ", "; ")  # in the one line of a warning
+        _warn(f"left out: {left_out.what}" + (f". {hint}" if hint else ""))
 
 
 def _warn(text: str) -> None:

@@ -1,6 +1,7 @@
 """winhost report: what assess says, as a file to look at, print and pass on."""
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from winhost.cli.assess import evaluate_each, requirements
@@ -50,16 +51,31 @@ def report(hosts: HostsAndFacts, force: bool, wanted: Wanted, brief: bool, outpu
                 results.append(Reported(read.host, str(file)))
                 yield _with_plan(read.facts, evaluation)
 
-    if output.folder or file.is_dir():
-        _write_all(file, reports(verdicts(), asked.needs, asked.supposed, brief=brief), results, force)
-    else:
-        write_file(file, render(verdicts(), asked.needs, asked.supposed, brief=brief), "report", force)
+    told = _from_first_read(verdicts())
+    if told is not None:  # nobody wants a page without hosts, least of all in the place of one that has some
+        if output.folder or file.is_dir():
+            _write_all(file, reports(told, asked.needs, asked.supposed, brief=brief), results, force)
+        else:
+            write_file(file, render(told, asked.needs, asked.supposed, brief=brief), "report", force)
+    _show(output, file, results, len(results) - len(errors))
+    return worst(errors)
+
+
+def _show(output: Output, file: Path, results: list[Reported | ErrorResult], found: int) -> None:
     if output.form:
         answer("report", results, output.form)
-    else:
-        found = len(results) - len(errors)
+    elif found:
         say(f"Written to {file}: {found} host{'' if found == 1 else 's'}")
-    return worst(errors)
+
+
+def _from_first_read(hosts: Iterator[ReadHost | UnreadHost]) -> Iterator[ReadHost | UnreadHost] | None:
+    """The same hosts, once one of them was read; None where none could be."""
+    unread = []
+    for each in hosts:
+        unread.append(each)
+        if isinstance(each, ReadHost):
+            return chain(unread, hosts)
+    return None
 
 
 def _with_plan(facts: Facts, evaluation: Evaluation) -> ReadHost:

@@ -18,7 +18,7 @@ from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named, is_local
 from winhost.cli.options import RunOptions
-from winhost.cli.output import say
+from winhost.cli.output import say, with_fleet
 from winhost.cli.served_hosts import next_of_served
 from winhost.cli.serving_target import remember_versions
 from winhost.cli.tables import format_two
@@ -307,7 +307,8 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
     if outcome.next:
         say(f"  {outcome.next}")
     if outcome.outcome == "applied" and not brief:
-        say(f"  {len(outcome.checks)} properties verified. To undo this at any time: winhost rollback {outcome.run}")
+        undo = with_fleet(f"To undo this at any time: winhost rollback {outcome.run}")
+        say(f"  {len(outcome.checks)} properties verified. {undo}")
         for line in next_of_served(outcome.host, outcome.checks) if good else ():
             say(line)
 

@@ -8,7 +8,7 @@ import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.options import TargetOptions
-from winhost.cli.output import say
+from winhost.cli.output import say, with_fleet
 from winhost.cli.running import begin
 from winhost.cli.serving_target import WatchedTarget, reached
 from winhost.core.dataclass import dataclass
@@ -78,7 +78,7 @@ def up(at: TargetOptions, models: tuple[str, ...], within: float) -> int:
     _show_change(at, served, done)
     if at.output.shape == "table":
         key = "" if kept_api_key(served.host) else " --api-key REF"
-        say(f"Next: winhost serve test {served.host}{key}")
+        say(with_fleet(f"Next: winhost serve test {served.host}{key}"))
     return 0
 
 

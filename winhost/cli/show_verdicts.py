@@ -3,6 +3,7 @@ memory of a workload.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import click
@@ -133,8 +134,10 @@ def _coloured(verdict: Verdict) -> object:
 
 
 def _show_variant(variant: PathVerdict, fit: Fit, everything: bool) -> None:
-    holds = sum(card.verdict.rank <= variant.verdict.rank for card in variant.cards)
-    some = f" for {holds} of {len(variant.cards)} GPUs" if holds < len(variant.cards) else ""
+    worse = Counter(card.verdict for card in variant.cards if card.verdict.rank > variant.verdict.rank)
+    holds = len(variant.cards) - worse.total()
+    some = f" for {holds} of {len(variant.cards)} GPUs" if worse else ""
+    some += "".join(f", {verdict} for {count}" for verdict, count in worse.items())
     click.secho(f"\n{variant.path}: {variant.verdict}{some}", fg=COLOURS[variant.verdict])
     if fit.denied:
         say("  What prevents what the workload asks for:")

@@ -136,6 +136,8 @@ class StackParts:
         if self.words.engine_lock and (self.words.engine_program or self.words.engine_image):
             other = "program" if self.words.engine_program else "image"
             raise click.UsageError(f"--engine-{other} names vLLM's {other}, and --engine-lock brings one: choose")
+        if self.words.engine_program and self.words.engine_image:
+            raise click.UsageError("--engine-program names a program, and --engine-image a container: choose")
         return bool(self.words.engine_program or self.words.engine_lock)
 
     @cached_property

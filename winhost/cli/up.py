@@ -313,7 +313,8 @@ def _planned(
     plan = planned.plan
     workload = folder / WORKLOAD
     note = (
-        f"its workload file is {workload}; to go on by yourself, copy it and plan: winhost plan {plan.host} --workload"
+        f"its workload file is {workload}; to go on by yourself, copy it to my.yaml and plan: "
+        f"winhost plan {plan.host} --workload my.yaml"
     )
     plan = replace(plan, notes=(*plan.notes, note))
     write_file(folder / PLAN, write_document(plan), "plan", True)

@@ -28,10 +28,10 @@ class Category(StrEnum):
 
 class Severity(StrEnum):
     """The weight of a finding, lightest first, whatever found it. A note changes no verdict. dangerous: it works, and
-    opens, loses or destroys something. rank: heavier is higher.
+    opens, loses or destroys something.
     """
 
-    rank: int
+    rank: int  # heavier is higher
 
     NOTE = "note"
     DEGRADED = "degraded"
@@ -51,11 +51,9 @@ class Severity(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The verdict on a path, best first. Never a bare boolean. rank: worse is higher; equal to that of the severity
-    that leads to it.
-    """
+    """The verdict on a path, best first."""
 
-    rank: int
+    rank: int  # worse is higher; equal to that of the severity that leads to it
 
     SUPPORTED = "supported"
     DEGRADED = "degraded"

@@ -1,5 +1,6 @@
 """The GPUs and disks of a Windows host, in rows: disks by the names that settings take, and what is on each."""
 
+from winhost.compat.target import driver_branch
 from winhost.core.answers import MissingFact
 from winhost.hardware.host_gpus import memory_of
 from winhost.model.facts import Instance
@@ -59,8 +60,8 @@ def _driver(gpu: Gpu) -> str:
     state = gpu.pci.state
     try:
         return " ".join(filter(None, (state.driver, state.driver_version))) or "none"
-    except MissingFact:
-        return format_fact(lambda: state.driver_version)
+    except MissingFact:  # and NVIDIA's number is all that nvidia-smi tells of it
+        return format_fact(lambda: driver_branch(state.driver_version) or state.driver_version)
 
 
 def _memory(gpu: Gpu) -> str:

@@ -331,7 +331,7 @@ def _sizes(request: StackRequest) -> Iterator[str]:
     packed = [each.name for each in request.workload.models if each.load_format is LoadFormat.PACKED]
     packs = sum(_bytes(request.files[name]) for name in packed) * PACKED_PERCENT // 100
     kept = gib(models + packs + 3 * image)
-    yield f"to be kept on its disk: about {kept}, the image unpacked at three times what is sent"
+    yield f"to be kept on its disk: about {kept}{', the image unpacked at three times what is sent' if image else ''}"
     if packed:
         yield f"of these {gib(packs)} for packed weights of {', '.join(packed)}; the originals stay beside them"
     if nvcomp := request.nvcomp:
