@@ -6,12 +6,12 @@ import shlex
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.cli.output import with_fleet
 from winhost.lab.hostfile import host_files
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 
 EXAMPLES = shipped("examples") / "workloads"
-from winhost.cli.output import with_fleet
 
 
 def next_of(out: str) -> list[str]:
@@ -89,6 +89,7 @@ def test_a_command_names_the_fleet_file_that_was_typed_and_help_of_a_group_does_
     said = {
         "Undo: winhost rollback r-1": "Undo: winhost rollback --fleet lab r-1",
         "winhost serve test llm-01": "winhost serve test --fleet lab llm-01",
+        "winhost serve keys list llm-01": "winhost serve keys list --fleet lab llm-01",
         "winhost serve keys add --help": "winhost serve keys add --help",
         "winhost plan --help": "winhost plan --help",
     }

@@ -31,8 +31,8 @@ _LAB = b"# Simulated hosts: "
 _RENDERED = (b"# Written by winhost ", b'{\n  "description": "Written by winhost ')
 _SCHEMA = re.compile(rb"^schema: *[\"']?winhost\.([a-z-]+)/", re.MULTILINE)
 _OF_HOSTS = re.compile(
-    r"\bwinhost (?:detect|assess|plan|apply|resume|rollback|verify|up|down|open|chat|status|boot|probe|serve \w+"
-    r"|host \w+)(?![\w-]| (?:\w+ )?-{2}help)"
+    r"\bwinhost (?:detect|assess|plan|apply|resume|rollback|verify|up|down|open|chat|status|boot|probe"
+    r"|serve (?:keys |(?!keys\b))\w+|host \w+)(?![\w-]| -{2}help)"
 )
 
 _NAMING = ("NotAvailable", "NotFound", "RemoteError")  # errors whose words may name a resource as programs do
