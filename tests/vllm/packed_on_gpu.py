@@ -2,6 +2,7 @@
 
     python3 tests/vllm/packed_on_gpu.py make FOLDER SOURCE           # three models, of the rows of SOURCE's matrices
     python3 tests/vllm/packed_on_gpu.py all FOLDER [SWAPS [SECONDS]]
+    python3 tests/vllm/packed_on_gpu.py answer FOLDER a plain|packed GPUS
 
 SOURCE is a safetensors file of a BERT with hidden size 384, such as all-MiniLM-L6-v2. `all` runs as root, for the page
 cache and for cgroups, with the wheel of `winhost weights pack` on PYTHONPATH, and ends soon after SECONDS.
@@ -208,11 +209,12 @@ def limited(folder: Path, limit: int) -> Path:
     return group
 
 
-def engine(model: Path, *, eager: bool = True) -> Any:
+def engine(model: Path, *, eager: bool = True, gpus: int = 1) -> Any:
     from vllm import LLM
 
     packed = model.name == "packed"
     return LLM(
+        tensor_parallel_size=gpus,
         model=str(model), load_format="packed" if packed else "auto", skip_tokenizer_init=True, enforce_eager=eager,
         max_model_len=512, gpu_memory_utilization=0.15, kv_cache_memory_bytes=1 << 30, enable_sleep_mode=True,
         max_num_seqs=16, compilation_config={"cudagraph_capture_sizes": [1, 2, 4, 8]} if not eager else None,
@@ -242,11 +244,11 @@ def swap(llm: Any, path: Path | None = None) -> None:
     llm.wake_up(tags=["kv_cache"])
 
 
-def answer(folder: Path, name: str, form: str) -> None:
+def answer(folder: Path, name: str, form: str, gpus: int = 1) -> None:
     """Tokens of a model by an engine of its own; with a level-2 sleep between."""
     with alone(folder):
         began = time.monotonic()
-        llm = engine(folder / name / form)
+        llm = engine(folder / name / form, gpus=gpus)
         up = time.monotonic() - began
         row: dict[str, Any] = {"up_s": round(up, 1), "tokens": short(tokens(llm, 8)), "digest": llm.apply_model(digest)}
         took = []
@@ -255,7 +257,7 @@ def answer(folder: Path, name: str, form: str) -> None:
             swap(llm)
             took.append(round(time.monotonic() - began, 2))
         row |= {"level_2_s": took, "after": short(tokens(llm, 8)), "digest_after": llm.apply_model(digest)}
-        say(folder, engine=name, form=form, **row)
+        say(folder, engine=name, form=form, gpus=gpus, **row)
 
 
 def swaps(folder: Path, form: str, eager: bool, count: int, until: float) -> None:
@@ -341,7 +343,7 @@ def main(what: str, folder: Path, *words: str) -> None:
     elif what == "loads":
         loads(folder)
     elif what == "answer":
-        answer(folder, *words)
+        answer(folder, *words[:2], *map(int, words[2:]))
     else:
         swaps(folder, words[0], words[1] == "1", int(words[2]), float(words[3]))
 
