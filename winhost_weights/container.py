@@ -108,7 +108,7 @@ def is_packed(path: Path) -> bool:
 
 
 def room_for_header(original: bytes) -> int:
-    """What it takes at most: it is written when the sizes are known, in front of the data."""
+    """The most bytes that the header may take. It stands before the data and is written last."""
     most = [
         (name, max(CODECS, key=len), [2 * CHUNK] * -(-size // CHUNK), "f" * 64)
         for name, _, _, _, size in original_tensors(original)
@@ -160,7 +160,7 @@ def read(path: Path) -> Container:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """What is wrong with a file says which one, because a model has many."""
+    """Name the file in its errors, because a model has many."""
     try:
         yield
     except BadContainer as error:

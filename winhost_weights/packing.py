@@ -147,7 +147,7 @@ def _pack(path: Path, out: BinaryIO, codec: Codec) -> None:
 
 
 def _shrunk(raw: bytearray, codec: Codec) -> list[bytes] | None:
-    """None: its first chunk does not become smaller, so it stays as it is."""
+    """Pack a tensor's chunks; None if its first one does not shrink enough, so that the tensor stays plain."""
     whole, parts = torch.frombuffer(raw, dtype=torch.uint8), []
     for at in range(0, len(raw), container.CHUNK):
         chunk = whole[at : at + container.CHUNK].cuda()

@@ -29,7 +29,7 @@ class LocalGroup(NamedTuple):
 
 
 def needs_engines() -> None:
-    """What serves runs as this group, which comes after what it is made of."""
+    """Raise NotThereYet until the group exists that engines and gateway run as."""
     if ENGINES_GROUP not in {group.gr_name for group in grp.getgrall()}:
         raise NotThereYet("LinuxGroup")
 

@@ -133,7 +133,7 @@ def put(path: str, text: str, mode: int = 0o644, owner: str = "root:root") -> No
 
 
 def put_or_remove(path: str, text: str | None, mode: int = 0o644) -> None:
-    """None: there shall be no such file."""
+    """Write the file, or remove it where text is None."""
     if text is None:
         remove(path)
     else:
@@ -175,7 +175,7 @@ def remove(path: str) -> None:
 
 
 def remove_folders_above(path: str) -> None:
-    """Those that winhost made, and in which nothing is left."""
+    """Remove the parent folders that winhost made and that are empty now."""
     while path := path.rpartition("/")[0]:
         try:
             with folder_of(f"{path}/.") as (here, _):

@@ -59,7 +59,7 @@ def keys(asked: State) -> State:
 
 @contextmanager
 def keys_alone() -> Iterator[None]:
-    """Of two who change keys at a time, one waits."""
+    """Hold the lock for changing keys; a second process waits for it."""
     lock = os.open(KEYS_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     until = time.monotonic() + LOCKED_S
     try:
@@ -85,7 +85,7 @@ def now_s() -> int:
 
 
 class GatewayFiles:
-    """What the unit of the gateway names: its settings, and the keys of the plan; and what was changed since."""
+    """The gateway's settings and planned keys, as its unit names them, and the keys changed since."""
 
     def __init__(self) -> None:
         unit = next(
@@ -107,7 +107,7 @@ class GatewayFiles:
         return parse_keys(text_of(KEY_CHANGES) or "")
 
     def change(self, asked: State) -> str:
-        """What became of it: changed, same, exists, planned, same-key, unknown, revoked, metrics, yields, model M."""
+        """Change a key: changed, same, exists, planned, same-key, unknown, revoked, metrics, yields or model M."""
         if self.settings.get("key_changes") != KEY_CHANGES:
             raise wrong_place(f"The gateway was set up without {KEY_CHANGES}: plan and apply anew, which names it.")
         name = matching(KEY_NAME, asked["name"], "the name of a key")
@@ -152,7 +152,7 @@ class GatewayFiles:
         return with_rules(KeyLine(name, digest, metrics=asked.get("metrics") is True, added=now_s()), asked)
 
     def told(self) -> State:
-        """For whoever asked: every key, and whether the gateway has read it so."""
+        """List every key, and tell whether the gateway has read the current files."""
         text, problem, changes = text_of(KEY_CHANGES) or "", None, []
         try:
             changes = parse_keys(text)
@@ -204,7 +204,7 @@ def revoked(name: str, before: KeyLine | None, asked: State) -> KeyLine | str:
 
 
 def with_rules(line: KeyLine, asked: State) -> KeyLine:
-    """With what is asked for; what is left out stays. models: null for all; expires: seconds since 1970, or null;
+    """Apply the given rules to a key; an omitted rule stays. models: null for all; expires: Unix time, or null;
     expires_in: seconds from now; limits: null for none; default: names of limits that are as for every key.
     """
     if "models" in asked:
@@ -232,7 +232,7 @@ def number_to(most: int, value: Any) -> int:
 
 
 def gateway_use() -> State:
-    """What the gateway wrote last. It is not trusted: what is not as expected counts as not there."""
+    """Read the usage that the gateway wrote last. It is not trusted: unexpected values count as absent."""
     try:
         found = json.loads(text_of(KEY_USE) or "{}")
     except (OSError, ValueError, RecursionError, AgentFault):
@@ -241,7 +241,7 @@ def gateway_use() -> State:
 
 
 def used_of(found: Any, line: KeyLine) -> State | None:
-    """Of this very key; nothing where another had its name."""
+    """Read the usage of this key; None where the record belongs to an earlier key of that name."""
     if not isinstance(found, dict) or found.get("of") != line.sha256:
         return None
     numbers: dict[str, Any] = {name: found.get(name) for name in (*COUNTS, "since", "last")}

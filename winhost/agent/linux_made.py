@@ -15,7 +15,7 @@ def record_path(kind: str, name: str) -> str:
 
 
 def read_record(path: str) -> Any:
-    """What winhost keeps in this file; None where there is none."""
+    """Read a record of winhost; None where the file does not exist."""
     return None if status(path) is None else json.loads(content(path))
 
 

@@ -1,5 +1,5 @@
 # Json {do: deployed | state | log | start | stop | test | keys | yield, ...}   answer {answers: [{ok, ...}]}
-"""What is served on this Linux, for whoever looks after it: its file, units, logs, GPUs, and what answers. Constant.
+"""Show an operator what this Linux serves: its file, units, logs, GPUs, and what answers. Constant text.
 
 It changes nothing but whether a unit of ours runs, the gateway's API keys, and whether its models yield. A key comes
 with a request, and goes to the gateway alone; one that is added comes as its hash.
@@ -75,7 +75,7 @@ def deployed(asked: State) -> State:
 
 
 def state(asked: State) -> State:
-    """Of units, engines by their sockets, the gateway and the GPUs."""
+    """Read the state of units, engines (by their sockets), the gateway and the GPUs."""
     units = unit_states(asked["units"])
     engines = [engine(matching(SOCKET, path, "the socket of an engine")) for path in asked["sockets"]]
     found: State = {"units": units, "engines": engines, "gateway": None}
@@ -91,7 +91,7 @@ def state(asked: State) -> State:
 
 
 def boot_test() -> State | None:
-    """What the unit that tests the endpoint after a start wrote; None where none has, or not yet."""
+    """Read the result of the unit that tests the endpoint after a start; None before it has one."""
     try:
         file = os.open(BOOT_TEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -156,8 +156,9 @@ def served_model(said: State) -> State:
 
 
 def versions() -> list[State]:
-    """Of what engines rest on, and `boot`, which every start of the machine has of its own. What does not say is left
-    out.
+    """Read the versions that engines depend on, and `boot`, which is new with each start of the machine.
+
+    A program that does not tell its version is left out.
     """
     found = {"kernel": os.uname().release}
     with suppress(OSError):
@@ -170,7 +171,7 @@ def versions() -> list[State]:
 
 
 def gpus() -> list[State] | None:
-    """None where there is no nvidia-smi, or it does not answer."""
+    """List the GPUs; None where nvidia-smi is missing or fails."""
     if place_of("nvidia-smi") is None:
         return None
     done = run("nvidia-smi", SMI, "--format=csv,noheader,nounits", within=30)
@@ -190,13 +191,13 @@ def log(asked: State) -> State:
 
 
 def start(asked: State) -> State:
-    """Of one unit; does not wait."""
+    """Start one unit, without waiting for it."""
     start_unit(asked["unit"])
     return {}
 
 
 def stop(asked: State) -> State:
-    """Of one unit; does not wait."""
+    """Stop one unit, without waiting for it."""
     stop_unit(asked["unit"])
     return {}
 
@@ -216,7 +217,7 @@ def test(asked: State) -> State:
 
 
 def yields(asked: State) -> State:
-    """Whether models yield their GPUs: as it is, or with `mode` as it shall be. code: of /ready, where it is no 200."""
+    """Read whether models yield their GPUs, or set it to `mode`. code: the error code of /ready, if not 200."""
     place, mode = gateway_place(asked["gateway"]), asked.get("mode")
     if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
         raise wrong_place("The gateway does not listen there, or not alone.")
@@ -233,7 +234,7 @@ def yields(asked: State) -> State:
 
 
 def write_mode(mode: str) -> None:
-    """In a folder of the gateway's: what stands there already is replaced, and never followed."""
+    """Write the mode into the folder of the gateway. An existing file or link is replaced and never followed."""
     beside = f"{YIELD}.{os.getpid()}"
     file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     with os.fdopen(file, "w") as opened:

@@ -115,7 +115,7 @@ def come_back(within: int) -> AgentFault:
 
 
 def keep(record: State, how: State) -> None:
-    """Only who got in since has shown that one still can; at the machine itself, whoever says that they looked."""
+    """Keep the change: allowed for a connection made after it, or on the machine itself if the user confirms it."""
     here = connection()
     new = here and here["id"] != (record["connection"] or {}).get("id")
     since = record["changed_at"] is not None and (here or {}).get("began", 0) >= record["changed_at"]

@@ -240,7 +240,7 @@ class AutoinstallContext:
 
     @cached_property
     def actions(self) -> list[StorageAction]:
-        """None where a layout makes the installer ignore them."""
+        """The storage actions; empty where a layout makes the installer ignore them."""
         config = self.get("storage", "config")
         rows = config if isinstance(config, list) and not self.uses_layout else []
         return [StorageAction(("storage", "config", at), row) for at, row in enumerate(rows) if isinstance(row, dict)]

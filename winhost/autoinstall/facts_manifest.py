@@ -208,7 +208,7 @@ def _record(facts: HostFacts, each: Instance[Partition], role: PartitionRole | N
 
 
 def _file_system(facts: HostFacts, state: Partition) -> str | None:
-    """Only what is certain: the guard does not compare what is unknown."""
+    """The file system if it is certain, else None, which the guard does not compare."""
     if state.type == ESP_TYPE:
         return "vfat"
     try:

@@ -48,7 +48,7 @@ class InstallEvent:
 
 
 def parsed_event(data: bytes) -> InstallEvent | None:
-    """None for what is none."""
+    """Parse an event of the installer; None for any other data."""
     try:
         told = json.loads(data)
     except ValueError:

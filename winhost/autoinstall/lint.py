@@ -34,7 +34,7 @@ Findings = Iterator[Found]
 
 
 def sections(context: AutoinstallContext) -> Findings:
-    """Only a cloud-config may have other keys beside the section."""
+    """Find repeated keys, a missing section, and keys beside it, which only a cloud-config may have."""
     file = context.file
     for loc in file.twice:
         yield context.found(loc[len(file.at) :], "key-twice", key=loc[-1])

@@ -157,7 +157,7 @@ def leave(result: Result, as_json: bool) -> NoReturn:
 
 
 def show(result: Result, as_json: bool) -> None:
-    """Whoever left meanwhile misses it; the journal has it."""
+    """Print the result. A reader that is gone misses it; the journal has it."""
     if as_json or "resources" in result.document:
         lines = [json.dumps(result.document)]
     else:

@@ -45,7 +45,7 @@ def _host(name: str | None) -> str | None:
 
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
-    """Those that can be read, each with its kind; the others with a warning.
+    """Read the files, each with its kind; warn about those that cannot be read.
 
     Raises UsageError (NotReadable) where none can be read.
     """

@@ -139,7 +139,7 @@ def _packages(
     release: str,
     archive: str | None,
 ) -> tuple[str, ...]:
-    """Those that nobody has. A source of the plan's own becomes a folder; apt finds the others in its cache."""
+    """Collect packages and return the missing ones. A plan's own source becomes a folder, the others apt's cache."""
     found: set[str] = set()
     for key, desired in wanted_of(checked, "AptSource"):
         uri, suite = str(desired.get("uri")), str(desired.get("suite"))

@@ -197,7 +197,7 @@ def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, E
 
 
 def _host_key(new: NewHost, name: str, login: Login) -> str | None:
-    """None where known_hosts has it. Raises UsageError (HostKeyUnconfirmed), Unreachable."""
+    """The host key to record; None if known_hosts has it. Raises UsageError (HostKeyUnconfirmed), Unreachable."""
     if known_keys(name, "", login).keys:
         return None
     shown = shown_host_key(login.address, login.port)

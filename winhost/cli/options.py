@@ -252,7 +252,7 @@ hosts_and_facts = options_object(HostsAndFacts, "hosts")
 
 @dataclass(frozen=True)
 class KeyRules:
-    """What an API key may use, and until when. None: not named."""
+    """The models, limits and lifetime of an API key. None: not specified."""
 
     models: tuple[str, ...] = ()
     all_models: bool = False

@@ -168,7 +168,7 @@ def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> Us
 
 
 def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `--set`, with what the files say that they name. Raises BadParameter."""
+    """Read the settings of `--set`, with the contents of the files that they name. Raises BadParameter."""
     return _pinned(tuple(map(_with_key, settings)))
 
 

@@ -1,4 +1,4 @@
-"""What apply, resume, rollback, up and down share: consents on a terminal, Ctrl-C, progress and outcomes."""
+"""The common part of apply, resume, rollback, up and down: consents on a terminal, Ctrl-C, progress and outcomes."""
 
 import signal
 import sys
@@ -144,8 +144,8 @@ def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
 
 
 class Stop:
-    """Whether to stop a run after its step in flight, and why; the first request counts. say: how a signal's handler
-    tells people.
+    """A request to stop a run after its step in flight, with its reason; the first one counts. say: how a signal's
+    handler tells people.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _MODULES = ("documents\\powershell\\modules", "documents\\windowspowershell\\mod
 
 
 def own_shell(system: str = os.name, environment: Mapping[str, str] = os.environ) -> Shell:
-    """By what each leaves in the environment of its programs.
+    """Recognize the user's shell by what it leaves in the environment.
 
     PowerShell puts the user's own modules first, cmd.exe sets PROMPT, Git's bash MSYSTEM (unverified: not tried on a
     Windows).

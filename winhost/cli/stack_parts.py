@@ -212,11 +212,14 @@ class StackParts:
             return {"source": f"{hub}/{model.id}", "revision": revision, "files": None, "token": reference}
 
     def engine_wheels(self, facts: HostFacts) -> PythonWheels | None:
-        """None where vLLM comes otherwise. Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel)."""
+        """The engine's wheels; None where vLLM comes otherwise.
+
+        Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel).
+        """
         return self._wheels(self._lock, str(self.words.engine_lock), facts) if self._lock is not None else None
 
     def nvcomp_wheels(self, facts: HostFacts) -> PythonWheels | None:
-        """None where no model is packed. Raises as `engine_wheels` does."""
+        """nvCOMP's wheels; None where no model is packed. Raises as `engine_wheels` does."""
         packed = any(each.load_format is LoadFormat.PACKED for each in self.workload.models)
         return self._wheels(NVCOMP_LOCK, NVCOMP, facts) if packed else None
 

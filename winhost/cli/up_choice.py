@@ -1,4 +1,4 @@
-"""What `winhost up` chooses: a model, and the VM that GPUs go to.
+"""The choices that `winhost up` makes: a model, and the VM that GPUs are assigned to.
 
 If servers on the internet cannot be reached, it says all that has to be named instead.
 """

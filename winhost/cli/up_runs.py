@@ -45,7 +45,7 @@ class UpRun:
 
     @property
     def workload(self) -> Workload | None:
-        """None for a run that `up` did not make. Raises UsageError for a file that cannot be read."""
+        """The workload of a run of `up`; None for any other run. Raises UsageError for a file that cannot be read."""
         return load_workload(self.folder / WORKLOAD) if self.ours else None
 
 

@@ -220,7 +220,7 @@ _FETCHING_S = 6 * 3600  # a large model by a slow line
 
 
 def engine_manifests(pod: EnginePod) -> tuple[Mapping[str, Json], ...]:
-    """In the order in which they are applied."""
+    """The manifests of an engine, in the order in which they are applied."""
     return (_scripts(pod), _volume(pod), _network(pod), _service(pod), _group(pod) if _several(pod) else _alone(pod))
 
 

@@ -67,7 +67,7 @@ def known(here: Path) -> object:
 
 
 def marks(here: Path, wanted: dict[str, Any]) -> dict[str, list[int]] | None:
-    """None where a file lacks."""
+    """Size and time of each wanted file; None where one is missing."""
     found: dict[str, list[int]] = {}
     lines = files_of(here, wanted)
     if not lines:
@@ -94,7 +94,7 @@ def files_of(here: Path, wanted: dict[str, Any]) -> list[str] | None:
 
 
 def listed(here: Path, wanted: dict[str, Any]) -> list[str]:
-    """As the hub says now; kept for all later starts."""
+    """List the files of the model as the hub has them now; the list is kept for later starts."""
     from huggingface_hub import HfApi  # type: ignore[import-not-found]
 
     entries = HfApi(endpoint=endpoint(wanted)).list_repo_tree(

@@ -28,7 +28,7 @@ _DRAIN_S = 90
 
 
 def gateway_manifests(request: ClusterRequest) -> tuple[Mapping[str, Json], ...]:
-    """In the order in which they are applied. Raises ValueError."""
+    """The manifests of the gateway, in the order in which they are applied. Raises ValueError."""
     config = _config(request)
     keys = (_keys(request),) if request.keys else ()
     return (config, *keys, _network(request), _service(request), _deployment(request, config))
@@ -65,8 +65,9 @@ def _keys(request: ClusterRequest) -> Mapping[str, Json]:
 
 
 def _network(request: ClusterRequest) -> Mapping[str, Json]:
-    """Who reaches it at all, by the exposure of the workload; port-forward and the kubelet's probes always do. It
-    reaches engines alone.
+    """Admit clients by the exposure of the workload, and let the gateway reach only engines.
+
+    port-forward and the kubelet's probes always reach it.
     """
     port: list[Json] = [{"protocol": "TCP", "port": GATEWAY_PORT}]
     rules: dict[Exposure, list[Json]] = {

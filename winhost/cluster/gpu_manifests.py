@@ -1,4 +1,4 @@
-"""What gives pods GPUs, and what transcodes video on one: NVIDIA's device plugin and FFmpeg."""
+"""NVIDIA's device plugin, which gives pods GPUs, and FFmpeg, which transcodes video on one."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What pods of a workload may do and whom they reach: no more than serving takes."""
+"""Rights and network of a workload's pods: no more than serving takes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address
@@ -13,7 +13,7 @@ USER = 2000
 
 
 def pod_security() -> dict[str, Json]:
-    """As Kubernetes' own standard `restricted` asks. The group of the image's user owns volumes."""
+    """The security context that Kubernetes' standard `restricted` demands. The image user's group owns volumes."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER,

@@ -1,4 +1,4 @@
-"""What is rendered for a cluster: the request, the result, and the names and labels that both use."""
+"""A request to render manifests for a cluster, the result, and the names and labels that both use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -71,7 +71,7 @@ def manifest(
 
 
 def literal(text: str) -> str:
-    """As a container gets it: Kubernetes would put a variable in the place of `$(NAME)`."""
+    """Escape text for a container: Kubernetes replaces `$(NAME)` by a variable."""
     return text.replace("$(", "$$(")
 
 

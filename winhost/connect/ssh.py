@@ -131,7 +131,7 @@ class SshWire:
 
     @property
     def way(self) -> SshWay | None:
-        """None where this is the computer itself."""
+        """The SSH connection that leads there; None for this computer itself."""
         target, jump = self._target, self._target.jump
         if target.here:
             return None

@@ -60,7 +60,7 @@ def has_way_in(answers: Answers) -> bool:
 
 
 def running_guests(answers: Answers) -> tuple[Record, ...]:
-    """Those that run with a seed of ours: nothing but trying tells whether they answer already."""
+    """The running guests with a seed of ours. Whether they answer already is known only by trying."""
     running = {each.key["vm"] for each in _records(answers, POWER) if each.state.get("state") == "running"}
     return tuple(
         record
@@ -163,7 +163,7 @@ def _lines(value: Json) -> list[str]:
 
 
 def _distros(answers: Answers) -> tuple[Record, ...]:
-    """Those where somebody listens who knows a key of ours, and of which Windows can tell where, and what they show."""
+    """The distros whose sshd knows a key of ours and whose address, port and host key Windows can tell."""
     return tuple(
         record
         for record in _records(answers, ACCESS)

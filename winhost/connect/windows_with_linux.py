@@ -85,11 +85,11 @@ class WindowsWithLinuxAgent(Agent):
         return answers
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """As in `Agent`; for resources of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
+        """As `Agent` does. Raises NotAvailable for resources of a Linux that lets nobody in, and errors of SSH."""
         return self._asked(resource, f"get {resource}", lambda agent: agent.get(resource, key, settled=settled))
 
     def each(self, ids: Sequence[Id]) -> list[State]:
-        """As in `Agent`, in one call to each machine that is asked."""
+        """Read several resources as `Agent` does, in one call to each of the two machines."""
         of_linux = [id_ for id_ in ids if id_[0] in self._connector.resources]
         of_windows = [id_ for id_ in ids if id_[0] not in self._connector.resources]
         found: dict[Id, State] = {}
@@ -103,7 +103,7 @@ class WindowsWithLinuxAgent(Agent):
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
-        """As in `Agent`; for resources of Linux also NotAvailable where nobody is let in, and the errors of SSH."""
+        """As `Agent` does. Raises NotAvailable for resources of a Linux that lets nobody in, and errors of SSH."""
         return self._asked(resource, f"set {resource}", lambda agent: agent.set(resource, key, desired, expect, how))
 
     def marks(self, system: str) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ class HostAnswers:
         return next((record.state for record in found if dict(record.key) == dict(key)), self.rules[resource].absent)
 
     def unlisted(self, ids: Iterable[Id]) -> tuple[Id, ...]:
-        """Those to ask for by name. A Linux has more files, packages and settings than it lists; where all that there
-        is gets listed, `absent` says what the others are.
+        """The resources to read by name. A Linux has more files, packages and settings than it lists; where a type
+        lists all its instances, `absent` says what a missing one is.
         """
         return tuple(sorted(id_ for id_ in set(ids) if self._is_unlisted(*id_)))
 

@@ -76,7 +76,7 @@ def _hashed(value: Json) -> Json:
 
 
 def read_mark(line: str) -> Mark | None:
-    """None for a line that no run wrote: nothing is known by it, and nobody removes it."""
+    """Parse a mark; None for a line that no run wrote, which is ignored and never removed."""
     with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
         said = json.loads(line)
         texts = [said["run"], said["id"], said["by"], said["resource"], *said["key"].values()]

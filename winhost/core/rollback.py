@@ -104,7 +104,7 @@ def turn_of(goal: DesiredResource, rules: Mapping[str, ResourceRules], first: st
 def in_turns(
     goals: Iterable[DesiredResource], turn: Callable[[DesiredResource], Turn]
 ) -> list[tuple[DesiredResource, ...]]:
-    """Those that go back together, in the order of turns."""
+    """Group the resources that are put back together, in the order of turns."""
     together = (tuple(goal for goal in goals if turn(goal) is each) for each in Turn)
     return [part for part in together if part]
 
@@ -171,7 +171,7 @@ def _that_marked_it(
 
 
 def _split(runs: Iterable[MarkedRun], later: LaterRuns) -> Holders:
-    """Those of this controller, and the others."""
+    """Split runs into those of this controller and others."""
     here = {run.id: run.run for run in later.runs}
     found = list(runs)
     return Holders(

@@ -92,7 +92,7 @@ def as_found(record: RunState, facts: Facts) -> Facts:
 
 
 def refuse_used(record: RunState, request: PathRequest, stage: Stage) -> None:
-    """Whatever was changed for the old request has to be asked for by the new one, too.
+    """Refuse a new request that drops what the run already changed for the old one.
 
     Raises EndOfRun: AlreadyUsed.
     """

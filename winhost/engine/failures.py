@@ -156,7 +156,7 @@ def step_failed(
 
 
 def in_words(error: WinhostError) -> str:
-    """What happened, with resources called by their titles: what a step needs, and what was asked of the host."""
+    """Say what happened, with resources called by their titles instead of their type names."""
     if not isinstance(error, NotAvailable | RemoteError):
         return error.what
     doing = " ".join(map(titled, error.doing.split(" ")))

@@ -124,7 +124,7 @@ class HostSession:
         return ()
 
     def keep_marks(self, system: str, keep: Callable[[Sequence[str]], list[str]]) -> None:
-        """Only those of the lines that `keep` wants, whoever else adds some meanwhile."""
+        """Keep only the marks that `keep` returns, also if another controller adds some meanwhile."""
         while (lines := keep(known := self.marks(system))) != [*known]:
             with suppress(Drifted):  # then they are read again
                 return self._calling(lambda agent: agent.keep_marks(system, lines, known))

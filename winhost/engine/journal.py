@@ -67,7 +67,7 @@ def read_journal(path: Path) -> list[RawEvent]:
 
 
 def _read(path: Path) -> tuple[list[RawEvent], int]:
-    """And how many bytes the whole lines have."""
+    """Read a journal's events and the size of its complete lines in bytes."""
     if path.is_symlink():
         raise damaged(path, 1, "it is a symbolic link")
     try:

@@ -29,7 +29,7 @@ class WorkResult(Generic[W, T]):
 
 
 def raised(error: Exception) -> WinhostError:
-    """Only errors meant for users are results; anything else is raised."""
+    """Return an error meant for users as a result, and raise any other."""
     if isinstance(error, WinhostError):
         return error
     raise error

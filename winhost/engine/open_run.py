@@ -185,7 +185,7 @@ class OpenRun:
             self.session.keep_marks(system, lambda lines: without(lines, self.marked.id, but))
 
     def marked_systems(self, facts: Facts | None = None) -> list[str]:
-        """Those in which it changed something, as far as these facts tell of them."""
+        """The systems in which the run changed something, among those that the facts cover."""
         read = None if facts is None else [name for name, found in facts.resources.items() if isinstance(found, tuple)]
         return [
             system

@@ -145,7 +145,7 @@ class DdaPlanner:
 
     @cached_property
     def _vm(self) -> Instance[Vm] | None:
-        """None where VMs cannot be read, of which the rules tell why, and of one that is still to be made."""
+        """The VM of the request; None where VMs cannot be read, which the rules report, or it does not exist yet."""
         try:
             if self._settings.new_vm is not None:
                 return made_vm(self._facts, self._settings.new_vm)

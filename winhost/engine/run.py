@@ -126,7 +126,7 @@ class Runner(WorkingRun):
             return self._finish(facts)
 
     def first_steps(self) -> tuple[Step, ...]:
-        """Those of the first stage, as far as they are left to do."""
+        """The remaining steps of the first stage."""
         self.parse()
         facts = self.seen()
         make_plan(HostFacts(facts), self.request)

@@ -76,7 +76,7 @@ class TwoSystems:
         return agent
 
     def _beside(self, silent: Unreachable) -> Agent | None:
-        """None where there is no such Linux, or where something else answers at its address, as its installer."""
+        """The agent of the Linux beside Windows; None where there is none, or its installer answers there."""
         answers = self.memory.answers()
         target = target_beside(self.target, answers)
         if target is None:
@@ -123,7 +123,7 @@ class LinuxBesideWindows(Agent):
         return {**self._windows, **answers}, states
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """As in `Agent`; the answers of Windows are the remembered ones."""
+        """Read a resource as `Agent` does; resources of Windows have their remembered state."""
         if resource in LINUX:
             return super().get(resource, key, settled=settled)
         state = self._remembered(resource, key)
@@ -139,7 +139,7 @@ class LinuxBesideWindows(Agent):
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
-        """As in `Agent`; of Windows only which system runs. Raises NotAvailable for the rest of it."""
+        """Change a resource as `Agent` does; of Windows only the running system. Raises NotAvailable for others."""
         if resource in LINUX:
             return super().set(resource, key, desired, expect, how)
         if resource != RUNNING:
@@ -159,7 +159,7 @@ class LinuxBesideWindows(Agent):
         return SetAnswer(before, after, restart=True)
 
     def received(self, resource: str, key: Key, expect: Mapping[str, Json]) -> Received:
-        """As in `Agent`, for Linux alone."""
+        """Count received bytes as `Agent` does. Raises NotAvailable for resources of Windows."""
         if resource not in LINUX:
             raise self._not_there(f"send {resource}")
         return super().received(resource, key, expect)

@@ -46,7 +46,7 @@ def keep_verified(host: str, versions: Sequence[Version]) -> None:
 
 
 def since_verified(host: str, versions: Sequence[Version]) -> SinceVerified | None:
-    """None where nothing was kept, or it cannot be read. A version that was not known then is no change."""
+    """Compare versions with the last verification; None without a readable one. A version unknown then is no change."""
     try:
         kept = json.loads(Store().verified(host).read_text("utf-8"))
         at, before = str(kept["at"]), dict(kept["versions"])

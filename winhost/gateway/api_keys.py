@@ -52,7 +52,7 @@ class ApiKeys:
         return self._lines[name]
 
     def metrics_of(self, name: str) -> MetricsScope | None:
-        """None where it is a key for models."""
+        """The metrics that this key may read; None for a key that calls models."""
         line = self._lines.get(name)
         if line is None or not line.metrics:
             return None
@@ -91,7 +91,7 @@ class KeyFiles:
         return self._read()
 
     def changed(self) -> ApiKeys | None:
-        """None where nothing changed, or to what cannot be read: then `problem` and the log say why."""
+        """Read the keys again if their files changed; None if not, or if they cannot be read, with `problem` set."""
         marks = self._marks()
         if marks == self._seen:
             return None

@@ -117,7 +117,7 @@ class BodyProcess:
 
     @property
     def pid(self) -> "int | None":
-        """None where it does not run."""
+        """The process id, None while it does not run."""
         return self._process.pid if self._process else None
 
     async def _started(self) -> socket.socket:

@@ -1,4 +1,4 @@
-"""How much of what came the event loop looks at in one turn: all that engines send, and of clients only some at a time.
+"""Limit how many ready sockets one turn of the event loop handles: all of engines, only some of clients.
 
 However many connections have something to say at the same moment, or end at it, a stream waits for a few of them.
 """
@@ -33,7 +33,7 @@ class _Watched:
 
 
 class FairSelector(selectors.BaseSelector):
-    """As asyncio's own, with an epoll more for each limit. The kernel lets the sockets in it take turns."""
+    """asyncio's selector with one more epoll for each limit. The kernel rotates the ready sockets of an epoll."""
 
     def __init__(self) -> None:
         self._keys: dict[int, selectors.SelectorKey] = {}
@@ -76,7 +76,7 @@ class FairSelector(selectors.BaseSelector):
         self._watched.pop(fd, None)
 
     def limit(self, fd: int, most: int) -> None:
-        """In each turn so many of these are looked at. Holds for this socket, registered or not."""
+        """Handle at most this many such sockets in a turn. Applies to this socket, registered or not."""
         if watched := self._watched.get(fd):
             events = watched.events
             if events:
@@ -135,7 +135,7 @@ class FairSelector(selectors.BaseSelector):
         return found or []
 
     def _look(self, wait: float) -> "list[tuple[selectors.SelectorKey, int]] | None":
-        """What is for asyncio; None where something came, and nothing is left to do."""
+        """Poll once. Returns the events left for asyncio; None if all that came is handled."""
         readers, found = self._readers, []
         came = self._all.poll(wait, self._most)
         quiet = bool(came)

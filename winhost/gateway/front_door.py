@@ -50,9 +50,9 @@ _PIECE = 8  # characters of a key that no id may have
 
 @dataclass(slots=True)
 class Exchange:
-    """What is known of a request by now; all of it may be logged. given: the id that its client gave it; id: in the log
-    and for the engine, which takes no id twice; error: why its answer is none, or broken off; holder: its key; revoked:
-    that is no key any more.
+    """What is known of a request so far; all of it may be logged. given: the client's id for it; id: the one for the
+    log and the engine, which takes no id twice; error: why there is no answer, or it broke off; holder: its key;
+    revoked: the name of a key that is no longer valid.
     """
 
     given: str = ""
@@ -152,7 +152,7 @@ class FrontDoor:
         await self._body_process.close()
 
     async def answer(self, request: Request) -> bool:
-        """Whether another one may follow on its connection."""
+        """Answer a request. Returns whether another one may follow on its connection."""
         exchange = Exchange(client=request.address or "-")
         work = asyncio.current_task()  # each request has one
         assert work
@@ -265,7 +265,7 @@ class FrontDoor:
         return line
 
     def _name(self, head: Head, exchange: Exchange) -> None:
-        """By the id that its client gave it. A key is none, nor a piece of one, for the log would have it."""
+        """Name the request by its client's id, unless that holds a key or a piece of one: it is logged."""
         given, key = head.request_id, head.authorization
         if not given:
             return
@@ -284,7 +284,7 @@ class FrontDoor:
             raise Answered(403, "no-metrics-key", message)
 
     def _models_of(self, exchange: Exchange) -> "list[str]":
-        """Those that its key may ask."""
+        """The models that its key may call."""
         only = exchange.holder.models if exchange.holder else ()
         return [name for name in self._settings.models if only is None or name in only]
 
@@ -379,7 +379,7 @@ class FrontDoor:
     # ---- what goes to an engine
 
     async def _completed(self, request: Request, exchange: Exchange) -> PassedAnswer:
-        """What a request needs is taken by its head alone; only then its body is read."""
+        """Admit a request by its head alone, then read its body."""
         if request.head.content_type != "application/json":
             raise Answered(415, "content-type", "The body has to be application/json.")
         self._not_yielded()

@@ -1,4 +1,4 @@
-"""What Prometheus is told, in its text format. Labels are words of the settings and of this program alone."""
+"""Metrics in Prometheus' text format. Labels contain only words of the settings and of this program."""
 
 import re
 import time
@@ -58,7 +58,7 @@ class Durations:
 
 
 class TurnMetrics:
-    """Of models that take turns, since the start: how long each move of an engine took, and which failed."""
+    """Durations and failures of sleeping, waking, starting and stopping engines since the gateway started."""
 
     def __init__(self) -> None:
         self.slept_first, self.slept, self.woken = Durations(), Durations(), Durations()
@@ -149,7 +149,7 @@ class GatewayMetrics:
 
 
 def states_in(lines: Iterable[str]) -> "dict[str, str]":
-    """By model, of engines that take turns: from lines of TurnMetrics."""
+    """Read the state of each model that takes turns from lines of TurnMetrics."""
     found = (_STATE.fullmatch(each) for each in lines)
     return {each[1]: each[2] for each in found if each}
 

@@ -23,7 +23,7 @@ FIRST, SECOND = "first", "second"
 
 @dataclass(frozen=True)
 class StandbyEngine:
-    """What takes over from a model's engine. engine: a second one that is awake as well, None: the same one, which the
+    """The engine that takes over from a model's first one. engine: a second engine; None: the same one, which the
     model's turns start anew; within: seconds in which it is noticed that one hangs.
     """
 

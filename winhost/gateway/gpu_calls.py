@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says and does, by its own libraries: how GPUs are, and suspending processes.
+"""Call NVIDIA's driver libraries: read the state of GPUs, and suspend processes.
 
 Suspending (`cuCheckpointProcess…`) moves all that a process has on its GPUs to host memory. It was seen on Linux with
 its own driver and one GPU; the driver of Windows, which WSL uses, does not offer it.
@@ -103,7 +103,7 @@ class GpuLibrary:
         return found
 
     def free_mib(self) -> "dict[int, int]":
-        """Of each GPU, as the driver counts them. Raises NoDriver."""
+        """Free memory of each GPU by the driver's index. Raises NoDriver."""
         found = {}
         for index, gpu in enumerate(self._gpus()):
             memory = _Memory()
@@ -112,7 +112,7 @@ class GpuLibrary:
         return found
 
     def processes(self) -> "set[int]":
-        """Those that compute on a GPU. Raises NoDriver."""
+        """Ids of the processes that compute on a GPU. Raises NoDriver."""
         found = set()
         for gpu in self._gpus():
             count = ctypes.c_uint(_MOST_PROCESSES)
@@ -122,7 +122,7 @@ class GpuLibrary:
         return found
 
     def state(self) -> "list[dict[str, Any]]":
-        """How each GPU is. What the driver does not offer is left out: in WSL that is much of it. Raises NoDriver."""
+        """State of each GPU. Values that the driver does not offer are absent, in WSL many. Raises NoDriver."""
         count = ctypes.c_uint()
         self._do("nvmlDeviceGetCount_v2", ctypes.byref(count))
         gpus = {index: ctypes.c_void_p() for index in range(count.value)}

@@ -1,4 +1,4 @@
-"""How GPUs are, for Prometheus, as the keeper sees them.
+"""State of the GPUs for Prometheus, as the keeper reads it.
 
 Names are those of OpenTelemetry's semantic conventions for hardware where these have one (hw.gpu, hw.temperature,
 hw.power, hw.energy, hw.errors, hw.status), written as Prometheus writes them; others begin with `winhost_gpu_`.

@@ -203,7 +203,7 @@ async def _runs(unit: str) -> bool:
 
 
 async def _ask_image(unit: str, what: str) -> "dict[str, Any]":
-    """What the program of a unit answers that starts its engine from an image. Raises CannotDo."""
+    """Ask the program of a unit that starts its engine from an image. Raises CannotDo."""
     control = Path(IMAGES, unit[len("winhost-engine-") : -len(".service")], "control")
     try:
         reader, writer = await asyncio.open_unix_connection(str(control))
@@ -222,7 +222,7 @@ async def _ask_image(unit: str, what: str) -> "dict[str, Any]":
 
 
 async def _systemctl(*words: str) -> str:
-    """What it prints. Raises CannotDo."""
+    """Run systemctl and return its output. Raises CannotDo."""
     pipe = asyncio.subprocess.PIPE
     # With this socket it would tell systemd of itself as if it were the keeper, and be refused in the journal.
     environment = {name: text for name, text in os.environ.items() if name != "NOTIFY_SOCKET"}

@@ -52,14 +52,14 @@ class KeeperClient:
         await self._ask({"do": "confirm", "unit": unit}, _SHORT_S)
 
     async def free_mib(self) -> "dict[int, int]":
-        """By GPU, as the driver counts them."""
+        """Free memory of each GPU by the driver's index. Raises KeeperFault."""
         answer = (await self._ask({"do": "memory"}, _SHORT_S)).get("free_mib")
         if not isinstance(answer, dict) or any(type(mib) is not int for mib in answer.values()):
             raise KeeperFault("it does not say how much memory is free")
         return {int(gpu): mib for gpu, mib in answer.items()}
 
     async def gpus(self) -> "list[dict[str, Any]]":
-        """How each GPU is, as GpuLibrary.state says."""
+        """State of each GPU, as in GpuLibrary.state. Raises KeeperFault."""
         found = (await self._ask({"do": "gpus"}, _LOOK_S)).get("gpus")
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise KeeperFault("it does not say how the GPUs are")

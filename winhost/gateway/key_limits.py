@@ -1,4 +1,4 @@
-"""What each API key may use: requests at a time, requests and tokens per minute."""
+"""Limits of each API key: requests at a time, requests and tokens per minute."""
 
 import re
 import time
@@ -15,7 +15,7 @@ _NAME = re.compile(KEY_NAME)
 
 @dataclass(frozen=True)
 class KeyLimit:
-    """Of one key. None: no limit."""
+    """The limits of one key. None: no limit."""
 
     concurrent: "int | None" = None
     requests_per_minute: "int | None" = None
@@ -77,7 +77,7 @@ class _Allowance:
         self._left -= count
 
     def change(self, per_minute: int, now: float) -> None:
-        """What a higher limit has more is there at once; what was overdrawn stays so."""
+        """Change the limit. The difference to a higher one is available at once; an overdraft stays."""
         self.until_one(now)
         self._left = min(float(per_minute), self._left + max(0, per_minute - self.per_minute))
         self.per_minute = per_minute
@@ -93,7 +93,7 @@ _LARGEST_EVENT = 1_048_576
 
 
 class TokenCount:
-    """Of one answer: by the usage that its engine reports; an event of a stream is a token where it reports none.
+    """Count the tokens of one answer by the usage that its engine reports, else by the events of its stream.
 
     hides_usage: a stream has an event with it for which its client did not ask; answered: its engine has begun to;
     events: so many have ended; between: nothing has come of the next one. Then chunks that end with END_OF_EVENT and
@@ -115,7 +115,7 @@ class TokenCount:
 
     @property
     def taken_in(self) -> int:
-        """Of the prompt. All, where the engine tells only a sum: so it is with texts that are compared."""
+        """Tokens of the prompt; all tokens where the engine reports only a total, as for texts that are compared."""
         found = self._reported
         known = found.get(b"prompt", found.get(b"input"))
         if known is None:
@@ -124,7 +124,7 @@ class TokenCount:
 
     @property
     def taken_out(self) -> int:
-        """Of the answer."""
+        """Tokens of the answer."""
         found = self._reported
         known = found.get(b"completion", found.get(b"output"))
         if known is None:
@@ -132,7 +132,7 @@ class TokenCount:
         return max(known, 0 if found else self.events)
 
     def feed(self, part: bytes) -> bytes:
-        """What is for its client of this part of the answer, and of what came before."""
+        """Count a part of the answer. Returns the bytes that its client gets now."""
         whole = self._rest + part
         self.events += part.count(b"\n\n") + part.count(b"\n\r\n")
         if b'_tokens"' in whole:
@@ -153,7 +153,7 @@ class TokenCount:
         self._reported.update({b"prompt": taken_in, b"completion": taken_out})
 
     def end(self) -> bytes:
-        """What is left for its client at the end of the answer."""
+        """Return the remaining bytes for the client at the end of the answer."""
         return self._rest if self.hides_usage else b""
 
 
@@ -174,7 +174,7 @@ class KeyLimits:
         self._allowances: dict[tuple[str, str], _Allowance] = {}
 
     def change(self, own: "Mapping[str, Mapping[str, int | None]]") -> None:
-        """From now on keys have these limits of their own, which come before those of the settings."""
+        """Replace the limits of single keys, which override those of the settings."""
         self._own = own
 
     def of(self, key: str) -> KeyLimit:
@@ -182,7 +182,7 @@ class KeyLimits:
         return replace(limit, **own) if own else limit
 
     def request(self, key: str) -> "_Counted":
-        """For one that goes to an engine; its count. Raises OverLimit."""
+        """Admit one request to an engine and return its token count. Raises OverLimit."""
         return _Counted(self, key)
 
     def begin(self, key: str) -> "TokenCount":

@@ -66,7 +66,7 @@ class KeyLine(NamedTuple):
 
 
 def time_text(at: float) -> str:
-    """In UTC, as 2027-01-31T12:00:00Z."""
+    """Format a Unix time in UTC, as 2027-01-31T12:00:00Z."""
     return datetime.fromtimestamp(int(at), timezone.utc).isoformat()[:19] + "Z"
 
 
@@ -119,7 +119,7 @@ def parse_key(line: str) -> KeyLine:
 
 
 def _rule(name: str, value: str | None) -> dict[str, Any] | None:
-    """What a word says; nothing where it is no rule. Raises ValueError."""
+    """Parse one rule of a key; None where the word is no rule. Raises ValueError."""
     if name == "metrics":
         return {"metrics": True, "models": tuple(value.split(",")) if value else None}
     if value is None:

@@ -1,4 +1,4 @@
-"""What each API key has used: kept in a file, so that a restart of the gateway forgets nothing."""
+"""Usage of each API key, kept in a file so that it survives a restart of the gateway."""
 
 import json
 import logging

@@ -297,7 +297,7 @@ def _check_template(value: Any, rules: BodyRules, route: str) -> None:
 
 
 def _check_media(value: Any, rules: BodyRules, route: str) -> None:
-    """Whatever the engine could fetch or load, at any depth."""
+    """Refuse media that the engine would fetch or load, at any depth of the body."""
     for part in _objects(value):
         kind = part.get("type")
         if part.keys().isdisjoint(_WATCHED) and not (isinstance(kind, str) and kind in _EMBEDDED):

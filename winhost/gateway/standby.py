@@ -181,7 +181,7 @@ class Pair:
         return Relayed(self, path, body, request_id, again, until, turn if self._turns else None)
 
     def refused(self, side: _Side) -> None:
-        """That one is not up, so the other one answers."""
+        """Switch to the other engine, because this one refused a connection."""
         if self._turns:
             self._turns.not_up(self.name)
         elif self.side is side:

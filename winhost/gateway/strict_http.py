@@ -104,7 +104,7 @@ def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
 
 
 def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | None:
-    """None where it comes in chunks. Raises Refused."""
+    """The length of the body in bytes; None for a chunked body. Raises Refused."""
     coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
     if coding is not None:
         if length is not None:
@@ -224,7 +224,7 @@ class Framing:
             raise Refused("small-chunks")
 
     def _joined_so_far(self) -> bytes | None:
-        """None where nothing is ready and the body has not ended."""
+        """Return the bytes that are ready; None if there are none and the body has not ended."""
         ended = self._read is not Framing._chunks
         ready = len(self._joined) if ended else len(self._joined) - len(self._joined) % JOINED_BYTES
         passed = bytes(self._joined[:ready])

@@ -112,8 +112,9 @@ class Turns:
         self._seats.pop(seat, None)
 
     def _make_room(self, key: str) -> None:
-        """Where all seats are taken, the newest request of the key that has most of them waiting gives its own to a key
-        that has fewer. A stream that waits for its engine to start anew keeps its seat: its client has a part of it.
+        """Free a seat where all are taken, or raise Busy: the key that waits most loses its newest request to one with
+        fewer. A stream that waits for its engine to start anew keeps its seat: its client has a part of
+        it.
         """
         waiting = Counter(seat.key for seat in self._seats if not (seat.running or seat.begun))
         most = max(waiting, key=lambda each: waiting[each], default=key)

@@ -190,7 +190,7 @@ def near_names(wrong: str, entries: Iterable[Entry]) -> tuple[str, ...]:
 
 
 def named(word: str, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Those that a user means by a repository (ORG/NAME), its last part, or the name under which it is served."""
+    """Find models by their repository (ORG/NAME), its last part, or the name under which they are served."""
     asked = word.lower()
     return tuple(
         entry for entry in entries if asked in (entry.id.lower(), entry.id.rpartition("/")[2].lower(), entry.name)

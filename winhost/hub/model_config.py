@@ -132,7 +132,7 @@ def _head_dim(text: Mapping[str, Any], heads: int | None, hidden: int | None) ->
 
 
 def _layers(text: Mapping[str, Any]) -> tuple[int | None, int, bool]:
-    """Those with a KV cache, how many have none, and whether some of the first see only a window."""
+    """Count the layers with and without a KV cache, and tell whether some of the first see only a window."""
     layers = _count(text, _LAYERS, 65_536)
     kinds = text.get("layer_types") or text.get("layers_block_type")
     if isinstance(kinds, list) and layers == len(kinds):

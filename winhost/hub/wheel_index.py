@@ -29,7 +29,7 @@ class LockedPackage:
 
 
 def locked_packages(text: str, where: str, python: str, machine: str) -> tuple[LockedPackage, ...]:
-    """Those that this Linux takes: python as 3.12, machine as uname -m. Raises UsageError: NotLocked."""
+    """Parse a lock for this Linux. python: as 3.12; machine: as uname -m. Raises UsageError: NotLocked."""
     environment = {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -70,7 +70,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _package(line: str, environment: dict[str, str], where: str) -> LockedPackage | None:
-    """None where a marker says that it is for others."""
+    """Parse one line of a lock; None where its marker excludes this Linux."""
     wanted, hashes = _HASH.sub("", line).strip(), frozenset(_HASH.findall(line))
     if wanted.startswith("-"):
         raise _not_locked(where, f"{wanted[:60]} is an option of pip, and no package")
@@ -159,7 +159,7 @@ def _wheel(package: LockedPackage, ranks: dict[Tag, int], place: PythonPlace, in
 
 
 def _rank(file: dict[str, Any], package: LockedPackage, ranks: dict[Tag, int]) -> int | None:
-    """None of a file that is not in the lock, or not for this place."""
+    """Rank a wheel, the best first; None for one that is not in the lock or not for this Linux."""
     name, hashes = file.get("filename"), file.get("hashes")
     if not isinstance(name, str) or not isinstance(hashes, dict) or hashes.get("sha256") not in package.hashes:
         return None

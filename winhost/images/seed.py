@@ -168,7 +168,7 @@ def user_data(seed: GuestSeed) -> dict[str, Any]:
 
 
 def network_config(seed: GuestSeed) -> dict[str, Any]:
-    """Only this adapter is named: what is assigned to the guest later is nobody's way in."""
+    """Configure only the guest's own adapter, not devices that are assigned to it later."""
     digits = re.sub("[:-]", "", seed.mac).lower()
     mac = ":".join(digits[at : at + 2] for at in range(0, 12, 2))  # netplan matches it in this form alone
     adapter: dict[str, Any] = {"match": {"macaddress": mac}, "set-name": "eth0"}

@@ -75,7 +75,7 @@ def _system(info: Mapping[str, Json]) -> State:
 
 
 def _architecture(written: str) -> str | None:
-    """As the environment names it; Windows says `64-bit` in its own language, with `ARM` before it for the other."""
+    """The architecture as PROCESSOR_ARCHITECTURE names it. Windows writes `64-bit` in its own language, after `ARM`."""
     if "64" not in written:
         return None
     return "ARM64" if "arm" in written.casefold() else "AMD64"

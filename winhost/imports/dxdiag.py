@@ -68,7 +68,7 @@ def _memory(system: Element) -> State:
 
 
 def _text(written: str | None) -> Value:
-    """In dxdiag's words: `BIOS` is the name and the version in one, and captions lack the maker."""
+    """A text as dxdiag words it: `BIOS` is name and version in one, and captions lack the maker."""
     return Observation(written, Worth.ROUGH) if written else Unreported("dxdiag does not tell it")
 
 

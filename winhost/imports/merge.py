@@ -153,7 +153,7 @@ def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[SeenFu
 
 
 def _interchangeable(alike: list[SeenFunction]) -> list[SeenFunction]:
-    """Where several are alike, only what is true of all of them is said of each, and no location."""
+    """Give functions that cannot be told apart only their common properties, and no location."""
     if len(alike) == 1:
         return alike
     names = dict.fromkeys(name for function in alike for name in function.state)

@@ -1,4 +1,4 @@
-"""What one file tells of a machine: its bytes as text, values with their worth, and why a value is not there."""
+"""Observations from one file about a machine: its text, values with their worth, and why a value is missing."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -30,7 +30,7 @@ def contradiction(fact: str, first: tuple[str, str], second: tuple[str, str]) ->
 
 
 class Worth(IntEnum):
-    """How good a value is: of two that differ the better one counts, and two of equal worth must not differ.
+    """The reliability of a value: of two that differ the better one counts; two of equal worth must not differ.
 
     ROUNDED: to a few digits; ROUGH: less, or worded by the tool that shows it; DRIVER: in the words of the GPU's
     driver; EXACT: as Windows or the device itself says it.
@@ -72,7 +72,7 @@ class PciAddress:
 
     @property
     def location(self) -> str:
-        """In the place of a location path: it groups the functions of a GPU alike, and cannot be taken for one."""
+        """A stand-in for a location path: it groups a GPU's functions alike, and cannot be taken for a real one."""
         return f"PCIBUS({self.domain:04X}:{self.bus:02X})#PCI({self.device:02X}{self.function:02X})"
 
     def __str__(self) -> str:

@@ -76,7 +76,7 @@ def _has_result(block: list[str]) -> bool:
 
 
 def _is_gpu(block: list[str]) -> bool:
-    """Also one of which the survey says what winhost does not know: no GPU is passed over."""
+    """Whether the block is a GPU's, also if it holds a sentence that winhost does not know."""
     return len(block) > 1 and (_CONTROLLER in block or is_gpu(block[0], "\n".join(block[1:])))
 
 

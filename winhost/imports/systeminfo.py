@@ -118,7 +118,7 @@ def system_by_name(name: str, host: str, build: int | None) -> State:
 
 
 def _values(text: str) -> list[str]:
-    """In the order of the list or of the CSV; what is indented or numbered goes on from the line before it."""
+    """The values in the order of the list or of the CSV. An indented or numbered line continues the one before."""
     rows = [row for row in csv.reader(StringIO(text.lstrip())) if row] if text.lstrip().startswith('"') else []
     if len(rows) == NAMES_AND_VALUES:
         return [value.strip() for value in rows[1]]
@@ -196,7 +196,7 @@ def _flag(requirements: str, name: str) -> Value:
 
 
 def _memory(info: Mapping[str, str]) -> State:
-    """In whole MB, which are MiB."""
+    """Total and free memory. systeminfo prints whole MB, which are MiB."""
     return {
         "total": _megabytes(info.get("Total Physical Memory", "")),
         "free": _megabytes(info.get("Available Physical Memory", "")),

@@ -97,7 +97,7 @@ _TOPICS = {"mmio": "dda", "wsl": "wsl2"}  # what begins codes without being a pa
 
 
 def entry(code: str) -> CatalogueEntry:
-    """What the catalogue says of a code, or of what may lack anywhere (`*.unknown`).
+    """The entry of a code, or of a missing fact (`*.unknown`).
 
     Raises UsageError: UnknownCode.
     """
@@ -109,14 +109,14 @@ def entry(code: str) -> CatalogueEntry:
 
 @once
 def entries() -> Mapping[str, CatalogueEntry]:
-    """By code."""
+    """Every entry by code, those of missing facts included."""
     topics = (*EVERY_PATH, *CAPABILITIES)
     lacking = {gap.replace(ANY, topic): entry for topic in topics for gap, entry in gaps().items()}
     return {**own_entries(), **lacking}
 
 
 def own_entries() -> Mapping[str, CatalogueEntry]:
-    """Those with a condition of their own, by code."""
+    """The entries with a condition of their own, by code."""
     return _REASONS
 
 
@@ -128,7 +128,7 @@ def _entry(code: str, row: Mapping[str, Any]) -> CatalogueEntry:
 
 
 def _below(when: Mapping[str, Any]) -> Iterator[str]:
-    """What a condition wants to be older than some version."""
+    """The subjects that a condition requires to be older than some version."""
     for question, wanted in when.items():
         if str(wanted).startswith("<"):
             yield from ("windows", "server") if question == "OperatingSystem.build" else (question,)
@@ -141,18 +141,18 @@ _REMEDIES = Catalogue(_HERE / "remedies.yaml", lambda key, row: Remedy(key, **ro
 
 @once
 def gaps() -> Mapping[str, CatalogueEntry]:
-    """What is said of any path or capability where something lacks, by `*.unknown`."""
+    """The entries for missing facts of any path or capability, by `*.unknown`."""
     return {f"{ANY}.{name}": entry for name, entry in _GAPS.items()}
 
 
 def remedies() -> Mapping[str, Remedy]:
-    """By id."""
+    """The remedies by id."""
     return _REMEDIES
 
 
 @once
 def evidence() -> Mapping[str, Evidence]:
-    """By id: what several rows share, and what is written within rows that were read."""
+    """The evidence by id: what several rows share, and what stands within the rows read so far."""
     return ChainMap(CITED, dict(Catalogue(_HERE / "evidence", proof)))
 
 
@@ -186,7 +186,7 @@ def related(code: str, entry: CatalogueEntry, entries: Mapping[str, CatalogueEnt
 
 
 def bond(one: tuple[str, CatalogueEntry], other: tuple[str, CatalogueEntry]) -> int:
-    """How much two reasons have in common, the same from both sides; 0: nothing."""
+    """A symmetric measure of what two reasons have in common; 0: nothing."""
     (topic, _, fact), (other_topic, _, other_fact) = (code.partition(".") for code, _ in (one, other))
     mine, others = one[1], other[1]
     return (

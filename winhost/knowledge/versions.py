@@ -1,4 +1,4 @@
-"""Which versions of Windows, VMs and GPU software are known, from where to where (versions.yaml)."""
+"""The ranges of versions of Windows, VMs and GPU software that are known (versions.yaml)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +17,8 @@ WINDOWS, WINDOWS_SERVER = "Windows", "Windows Server"
 
 @dataclass(frozen=True)
 class WindowsBuild:
-    """What a build is called on each kind of Windows; vm: the first and the newest configuration version that its
-    Hyper-V starts, None where no page says so.
+    """The names of a build on each kind of Windows. vm: the first and the newest configuration version that its
+    Hyper-V starts; None where no page says so.
     """
 
     build: int
@@ -40,7 +40,7 @@ class Revision:
     update: str | None = None
 
     def lacks(self, build: int, revision: int) -> bool:
-        """Whether this very build is there without the update. Of other builds it says nothing."""
+        """True if this is the same build without the update. Other builds are not judged."""
         return build == self.build and revision < self.revision
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Generation:
 
 
 def windows_build(build: int) -> WindowsBuild | None:
-    """None of a build that is not in the table."""
+    """The row of a build; None if it is not in the table."""
     return _windows().get(build)
 
 
@@ -71,7 +71,7 @@ def windows_builds() -> Sequence[WindowsBuild]:
 
 
 def revision(name: str) -> Revision:
-    """What a rule decides by."""
+    """The row of a revision that rules refer to by name."""
     return _revisions()[name]
 
 
@@ -81,7 +81,7 @@ def revisions() -> Sequence[Revision]:
 
 
 def generation(architecture: str | None) -> Generation | None:
-    """What runs on GPUs of an architecture."""
+    """The software that runs on GPUs of an architecture; None if it is not in the table."""
     return _generations().get(architecture or "")
 
 
@@ -101,12 +101,12 @@ class Span:
     newest: Version
 
     def ends_before(self, version: Version) -> bool:
-        """Whether this version is of a newer line; a newer build of a line is taken for alike."""
+        """True if the version is of a newer line. A newer build of a known line counts as known."""
         numbers = _subject_of(self.what).line
         return version.release[:numbers] > self.newest.release[:numbers]
 
     def begins_after(self, version: Version) -> bool:
-        """Whether this version is older than what was looked into."""
+        """True if the version is older than the first one checked."""
         return self.first is not None and version.release[: len(self.first.release)] < self.first.release
 
     def __str__(self) -> str:
@@ -219,8 +219,8 @@ def _reaches(span: Span, version: Version, older: bool) -> bool:
 
 @dataclass(frozen=True)
 class Subject:
-    """What the table knows of, from where to where. name: for commands and workloads; line: how many numbers of a
-    version name its line, None where no evidence is held against it; evidence: what the range rests on.
+    """A subject of the table and its known range. name: for commands and workloads; line: how many numbers of a
+    version name its line, None where evidence is not compared with it; evidence: the source of the range.
     """
 
     name: str
@@ -234,7 +234,7 @@ class Subject:
 
 @once
 def subjects() -> Mapping[str, Subject]:
-    """By name."""
+    """The subjects by name."""
     rows = (*map(_windows_subject, (WINDOWS, WINDOWS_SERVER)), *(Subject(**row) for row in table()["ranges"]))
     return {each.name: each for each in rows}
 
@@ -258,12 +258,12 @@ def _subject_of(what: str) -> Subject:
 
 
 def checked(newest: object, seen: str | None = None) -> str:
-    """What is said of anything newer than the table, or than a piece of evidence."""
+    """The words for a version that is newer than the table or a piece of evidence."""
     return f"newer than winhost knows (checked up to {newest}, {seen or table()['checked']})"
 
 
 def newer_line(what: str, version: str) -> str | None:
-    """What is said of a version that somebody chooses and whose line nobody looked into; None of any other."""
+    """The words for a chosen version whose line is newer than the table; None for any other."""
     subject = _subject_of(what)
     newer = Span(what, None, Version(subject.newest)).ends_before(Version(version))
     return f"{what} {version}, {checked(subject.newest)}" if newer else None

@@ -171,7 +171,7 @@ class ProbeAnswer:
     container: "InContainer | None" = None
 
     def of(self, part: str) -> PartOutcome | None:
-        """None where it was not asked for."""
+        """The outcome of a part of the probe; None where it was not requested."""
         return next((each for each in self.outcomes if each.part == part), None)
 
 

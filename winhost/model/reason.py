@@ -86,7 +86,7 @@ _IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule found, on a host or for a workload.
+    """Something that one rule found on a host or for a workload.
 
     observed: what was seen, in numbers and names; subject: `host`, a GPU's or VM's name, what is wanted together, or
     `plan`, where a plan in which nothing is chosen would be refused;
@@ -108,7 +108,7 @@ class Finding:
 
     @property
     def measured_here(self) -> bool:
-        """Whether `winhost probe` saw it on this very host, so that no version of evidence limits it."""
+        """True if `winhost probe` measured it on this host, so that no version range of evidence limits it."""
         fact = self.code.partition(".")[2]
         return fact.startswith("measured") and fact != "measured-before"  # which is of another driver
 
@@ -175,7 +175,7 @@ class PathVerdict:
 
     @property
     def every_reason(self) -> tuple[Finding, ...]:
-        """Those of the host, then of each GPU and VM."""
+        """The reasons of the host, then of each GPU and VM."""
         return (*self.reasons, *(reason for subject in (*self.cards, *self.vms) for reason in subject.reasons))
 
 

@@ -403,7 +403,7 @@ class Model(Written):
 
     @property
     def served_name(self) -> str:
-        """What its engine calls it: both engines of a model say the same."""
+        """The name that its engine reports; both engines of a model report the same."""
         return self.stands_by or self.name
 
     @property
@@ -510,7 +510,7 @@ class Versions(Written):
     """NVIDIA driver of the target; of WSL, that of Windows."""
 
     def stated(self) -> dict[str, Version]:
-        """Those that are stated, by name."""
+        """The stated versions, by name."""
         return {name: version for name in VERSIONS if (version := getattr(self, name)) is not None}
 
 
@@ -608,12 +608,12 @@ class Workload(Written):
 
 
 def standby_of(name: str) -> str:
-    """What the second engine of a model is called."""
+    """The name of a model's second engine."""
     return f"{name}-standby"
 
 
 def with_standbys(workload: Workload, beside: Collection[str]) -> Workload:
-    """With the standby of each model that has one: of those beside, a second engine after it."""
+    """Resolve standbys: a model in `beside` gets a second engine after it, another one starts anew."""
     asked = workload.availability.standby
     models: list[Model] = []
     for model in workload.models:

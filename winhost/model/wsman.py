@@ -34,7 +34,7 @@ FAULTS: Mapping[int, WsmanFault] = {
 
 
 def kind_of(code: object) -> str | None:
-    """None of a code that is not in the table."""
+    """The kind of a WSMan fault; None for a code that is not in the table."""
     found = FAULTS.get(code) if isinstance(code, int) else None
     return found.kind if found else None
 

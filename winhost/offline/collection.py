@@ -42,8 +42,8 @@ class WantedImage:
 
 @dataclass(frozen=True)
 class WantedModel:
-    """As ModelFiles has it. revision: None of a server that is no hub, as one with Python packages; folder: where its
-    files go then.
+    """A model to collect, as in ModelFiles. revision: None for a server that is no hub, as one with Python packages;
+    folder: where its files go then.
     """
 
     source: str
@@ -191,7 +191,7 @@ class Collection:
     # ---- packages
 
     def packages(self, sources: Iterable[PackageSource], wanted: Iterable[str], machine: str) -> tuple[str, ...]:
-        """For apt's own cache; those that no source has are returned. Raises as `signed_lists`, OSError."""
+        """Collect packages for apt's cache. Returns those that no source has. Raises as `signed_lists`, OSError."""
         left = dict.fromkeys(wanted)
         for source in sources:
             for each in signed_lists(source, left, machine).packages if left else ():

@@ -59,7 +59,7 @@ class PackageFile:
 
     @property
     def cached_as(self) -> str:
-        """As apt calls it in /var/cache/apt/archives."""
+        """The file's name in /var/cache/apt/archives."""
         return f"{self.name}_{self.version.replace(':', '%3a')}_{self.machine}.deb"
 
 

@@ -194,7 +194,7 @@ def begun_disk(facts: HostFacts) -> Disk | None:
 
 
 def chosen_disk(facts: HostFacts, asked: str) -> Disk | None:
-    """None for that of Windows. asked: auto, windows, or the GUID of an empty disk. Raises Refusal, MissingFact."""
+    """Choose the disk; None for that of Windows. asked: auto, windows, or a GUID. Raises Refusal, MissingFact."""
     if asked == "windows":
         _refuse_unfit(facts)
         return None

@@ -22,7 +22,7 @@ class LinuxDecisions:
 
     @cached_property
     def drivers(self) -> tuple[DriverChoice, ...]:
-        """None where the driver that runs came from another source. Raises UsageError: NoDriver."""
+        """The driver to install; empty where the running one came from another source. Raises UsageError: NoDriver."""
         chosen = wanted_driver(self._facts)
         return (chosen,) if chosen else ()
 
@@ -74,7 +74,7 @@ class ContainersInside:
 
     @property
     def inside(self) -> LinuxDecisions | None:
-        """None where no containers are wanted. Raises MissingFact."""
+        """The decisions of the Linux with the containers; None where none are wanted. Raises MissingFact."""
         raise NotImplementedError
 
     @property

@@ -243,7 +243,7 @@ class UbuntuDecisions(ContainersInside):
 
     @property
     def _gpus(self) -> int:
-        """Those of NVIDIA, as Windows counts them."""
+        """The number of NVIDIA's GPUs that Windows lists."""
         return sum(gpu.pci.key["device"].startswith("VEN_10DE") for gpu in self._facts.gpus)
 
     def _await_driver(self) -> None:

@@ -16,7 +16,7 @@ _FIRST_OF_DEBIAN = 13  # docker-compose of Debian 12 is version 1, a program of 
 
 
 def compose_package(facts: HostFacts) -> str | None:
-    """None where the distribution has none, and where Docker did not come from the distribution. Raises MissingFact."""
+    """The package of Compose; None where the distribution has none or did not provide Docker. Raises MissingFact."""
     if not facts.is_linux:
         return None
     try:
@@ -85,7 +85,7 @@ def _kernel(facts: HostFacts) -> tuple[int, int]:
 
 
 def _is_offered(facts: HostFacts) -> bool:
-    """Also where the facts do not tell."""
+    """Whether the sources offer CRIU; True where the facts do not tell."""
     with suppress(MissingFact):
         state = facts.of(AptPackages, {"packages": CRIU})
         try:

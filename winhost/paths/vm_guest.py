@@ -64,7 +64,7 @@ class GuestDecisions:
 
     @property
     def seeds(self) -> tuple[Item, ...]:
-        """While it is to be in its drive, as it was made once it is there."""
+        """The seed while it belongs in the VM's drive; once attached, with the values that it was made with."""
         if self._is_past_first_key:
             return ()
         seed = self._seed
@@ -99,13 +99,13 @@ class GuestDecisions:
 
     @property
     def first_keys(self) -> tuple[Item, ...]:
-        """That it makes another one for. Raises MissingFact before it answers."""
+        """The first host key, which the guest replaces by its own. Raises MissingFact before the guest answers."""
         self._answering()
         return () if self._is_past_first_key else (self._key,)
 
     @property
     def own_keys(self) -> tuple[Item, ...]:
-        """That it made, and shows from now on. Raises MissingFact before it answers."""
+        """The host key that the guest made and shows from now on. Raises MissingFact before the guest answers."""
         own = self._answering()
         return ({**self._key, "key": own.next or own.key},) if self._is_past_first_key else ()
 
@@ -120,7 +120,7 @@ class GuestDecisions:
 
     @cached_property
     def _own(self) -> SshHostKey | None:
-        """None before it answers. Raises MissingFact where it should and does not."""
+        """The guest's host key; None before it first answers. Raises MissingFact where it should and does not."""
         try:
             return self._facts.the(SshHostKey)
         except MissingFact as missing:

@@ -16,7 +16,7 @@ class NoSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the playbook of a path may refer to. lists: for `for_each`, each with the parts of its items.
+    """The names that the playbook of a path may use. lists: for `for_each`, each with the parts of its items.
 
     settings_of: the model of its settings, imported for whoever asks; names_of: settings that may be a name, and what
     the names stand for; options: what of a Request says something to it;

@@ -40,7 +40,7 @@ def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[Pla
 
 
 def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Caution]:
-    """None where memory is unknown or no setting could be large enough: rules report both."""
+    """Cautions about memory. Where it is unknown or no setting would be large enough, rules report that instead."""
     try:
         gpus = tuple(filter(runs_cuda, facts.gpus))
         total, gpus_have = facts.memory.total, sum(map(memory_of, gpus))

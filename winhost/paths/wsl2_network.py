@@ -41,7 +41,7 @@ def adapter(facts: HostFacts, bridge: Bridge) -> str | None:
 
 
 def _best_adapter(facts: HostFacts, switch: str) -> str:
-    """That of the switch if it exists; else a wired one with a link, preferably not the one winhost comes by."""
+    """The switch's adapter if it exists; else a wired one with a link, preferably not the one that winhost uses."""
     if made := _adapter_of(facts, switch):
         return made
     wired = [each for each in facts.all(NetworkAdapter) if each.state.kind == ETHERNET and each.state.switch is None]
@@ -58,7 +58,7 @@ def _best_adapter(facts: HostFacts, switch: str) -> str:
 
 
 def _adapter_of(facts: HostFacts, switch: str) -> str | None:
-    """None without Hyper-V, which has no switches."""
+    """The adapter of a switch; None if there is no such switch, or no Hyper-V."""
     try:
         found = facts.of(ExternalSwitch, {"name": switch})
     except MissingFact as missing:

@@ -16,7 +16,7 @@ NOT_YET = "not yet"
 
 
 def format_fact(read: Callable[[], object]) -> str:
-    """What `read` returns, as text; `not yet` or `unknown` where it could not be read."""
+    """Format what `read` returns; `not yet` or `unknown` where it could not be read."""
     try:
         return str(read())
     except MissingFact as gap:

@@ -1,4 +1,4 @@
-"""What a Linux of its own is, in words and rows: for the terminal and the report alike."""
+"""Describe a Linux host in words and rows, for the terminal and the report alike."""
 
 from winhost.model.facts import Instance
 from winhost.model.units import about, size

@@ -1,4 +1,4 @@
-"""What each variant offers: a row for each capability, a cell for each variant, and the reasons."""
+"""The matrix of capabilities: a row for each, a cell for each variant, and the reasons."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
@@ -98,7 +98,7 @@ def _of(path: str) -> set[str]:
 
 
 def _groups(offered: Offered) -> tuple[VariantGroup, ...]:
-    """In the order of their first variant."""
+    """Group the variants with the same offer, in the order of their first one."""
     found = _variants_by((variant, (offer.verdict, offer.measure)) for variant, offer in offered)
     return tuple(VariantGroup(variants, verdict, measure) for (verdict, measure), variants in found.items())
 

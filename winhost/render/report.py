@@ -153,7 +153,7 @@ class Chapter:
 
 @dataclass
 class Contents:
-    """What the summary and the appendices need of all hosts; nothing else is kept once a chapter is written.
+    """The data of all hosts for the summary and the appendices; nothing else is kept once a chapter is written.
 
     home: on the page of one host, the link to the page of all hosts.
     """
@@ -192,7 +192,7 @@ class Contents:
 
     @property
     def counts(self) -> list[tuple[str, Counter[Verdict]]]:
-        """How many hosts have each best variant, by verdict."""
+        """Count the hosts with each best variant, by verdict."""
         found: dict[str, Counter[Verdict]] = {variant: Counter() for variant in (*EVERY_VARIANT, NO_VARIANT)}
         for line in self.lines:
             found[line.best][line.verdict] += 1
@@ -329,7 +329,7 @@ def page(
 
 
 def _paths(contents: Contents) -> list[str]:
-    """Those of Windows all or none, because each host there has all of them."""
+    """The paths in the report: those of Windows all or none, because each Windows host has all of them."""
     there = {path_of(variant) for variant in contents.variants}
     return [path for path in EVERY_PATH if path in there or (path in PATHS and there & {*PATHS})]
 

@@ -20,8 +20,8 @@ def decisive(variant: PathVerdict, fit: Fit) -> Finding | None:
 
 
 def recommendation(answer: Evaluation, fit: Fit, needs: Needs) -> tuple[str, ...]:
-    """What is recommended, what it costs, if anything, and how sure it is; one sentence where the best fit is
-    unsupported, or where nobody knows which Windows this is.
+    """Word the recommendation, its cost, and how sure it is; one sentence where the best fit is unsupported, or the
+    kind of Windows is unknown.
     """
     stated = ", ".join(answer.assessment.stated)
     marked = (f"Stated, not read: {stated}. Verdicts and reasons that depend on it say so.",) if stated else ()
@@ -69,7 +69,7 @@ def _settled(each: Settling) -> str:
 
 
 def supposed(what: Supposed) -> str:
-    """That a verdict is no fact: what was supposed for it."""
+    """Mark a verdict as hypothetical and name what was assumed for it."""
     done = f"as if {', '.join(what.what_if)} were applied" if what.what_if else ""
     offered = f"for a target that must offer {', '.join(what.needs)}" if what.needs else ""
     known = f"with {', '.join(what.assumed)} as stated" if what.assumed else ""

@@ -65,7 +65,7 @@ def _driver(gpu: Gpu) -> str:
 
 
 def _memory(gpu: Gpu) -> str:
-    """From the catalogue where no driver reports it."""
+    """Format a GPU's memory, from the catalogue where no driver reports it."""
     return format_fact(lambda: size(memory_of(gpu)))
 
 

@@ -154,7 +154,7 @@ class HostFacts:
     def outcomes(
         self, judges: Iterable[Callable[..., T]], *about: Any, key: object = (), given: Iterable[Any] = ()
     ) -> list[T | MissingFact]:
-        """What judges see of a subject, or the fact that they lack, each kept as by `keep`. key: of the subject,
+        """The outcomes of judges about a subject, or the fact that each lacks, kept as by `keep`. key: of the subject,
         nothing for the host; given: what each rests on, because the subject comes from it.
         """
         found, kept, outside = [], self._kept, self._reads

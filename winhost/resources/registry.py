@@ -25,8 +25,8 @@ _TABLES = {
 
 
 class _ResourceTypes(Mapping[str, ResourceType]):
-    """Those of some systems, by name. Looking one up imports the module that declares it; going through them imports
-    all, in the order of reading: who and what the host is comes first, so that a refusal there explains the rest.
+    """The resource types of some systems, by name. A lookup imports the module that declares the type; iterating
+    imports all in the order of reading: the host's identity comes first, so that a refusal there explains the rest.
     """
 
     def __init__(self, *systems: str) -> None:
@@ -35,7 +35,7 @@ class _ResourceTypes(Mapping[str, ResourceType]):
 
     @cached_property
     def _modules(self) -> Mapping[str, Sequence[str]]:
-        """Where each may be declared, by the name of its folder: hyperv_role is HyperVRole."""
+        """The modules that may declare a type, by the name of its folder: hyperv_role is HyperVRole."""
         found = dict[str, Sequence[str]]()
         for system in self._systems:
             tables = [f"{system}.{name}" for name in _TABLES[system]]

@@ -79,7 +79,7 @@ class Deployed:
 
     @property
     def published(self) -> tuple[DeployedEngine, ...]:
-        """Those whose models clients call: one of each model."""
+        """The engines that clients call: one for each model."""
         return tuple(each for each in self.engines if each.stands_by is None)
 
     def text(self) -> str:

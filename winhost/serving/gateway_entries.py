@@ -127,7 +127,7 @@ def gateway_entries(
 
 
 def _with_eyes(settings: Mapping[str, Json], keys: Sequence[str]) -> Mapping[str, Json]:
-    """Whoever reads all metrics is told of the GPUs, too, which the keeper alone sees."""
+    """Add the keeper, which alone reads the GPUs, if a key may read metrics."""
     if not any(line.endswith(" metrics") for line in keys):
         return settings
     turns = settings.get("turns")

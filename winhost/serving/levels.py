@@ -151,8 +151,8 @@ class Levels:
 
 
 def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fallback: str) -> Levels:
-    """What is left open gets the first rung that memory, version and model allow and that is soon enough for
-    swap_within; else the fastest of them. A backup of one model leaves less for the next: those that are named first
+    """Choose the level of each sleeping model that states none: the first rung that memory, version and model allow
+    and that meets swap_within, else the fastest. A backup of one model leaves less for the next, so those named first
     sleep at level 1. fallback: the profile without sleep.
     """
     open_ = [each.name for each in workload.models if each.sleeps and each.sleep_level is None]
@@ -184,7 +184,7 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
 
 
 def wait_of(model: Model) -> Rest | None:
-    """How a model comes back that is its own standby, and whether requests wait for so long; None: it is none."""
+    """How a model that is its own standby comes back, and whether requests wait that long; None for other models."""
     if not model.starts_anew:
         return None
     rung, size = ON_DISK if model.image and model.level == 1 else STOPPED, _whole(model)

@@ -313,7 +313,7 @@ def _packages(program: Path) -> str:
 
 
 def _digest(path: Path) -> str | None:
-    """None for the memory itself: to read that twice would take as long as the restore."""
+    """The hash of a file of an image; None for the memory itself, which takes as long to read as to restore."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.stat().st_size < _HASHED else None
 
 

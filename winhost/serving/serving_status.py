@@ -28,7 +28,7 @@ class TurnStatus:
 
 
 def turn_of(model: str, metrics: Collection[Sample]) -> TurnStatus | None:
-    """None where the model takes no turns."""
+    """The state of a model that takes turns; None for any other."""
     found = {each.name: each.value for each in metrics if each.model == model}
     state = next((name.removeprefix(_STATE) for name in found if name.startswith(_STATE)), None)
     if state is None:

@@ -74,8 +74,8 @@ def _between(model: SharingModel) -> dict[str, Json]:
 
 
 def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingModel]:
-    """Those that take turns, or start anew where they fail. A profile without sleep was chosen where it is not safe;
-    else level 2 is.
+    """The models that take turns or start anew after a failure. Where sleep is unsafe, the profile is one
+    without sleep.
 
     Of what one takes when it is awake its share is stated, which is less, so that a gateway that has just started wakes
     none without room; the rest is measured by its first sleep. One at a time is awake.

@@ -73,8 +73,8 @@ def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
 
 
 def with_fitting_standbys(workload: Workload, available_memory: AvailableMemory) -> Workload:
-    """With a second engine of each model that is to have one and for which there is room beside all others. The other
-    ones start anew where they fail, as do those that take turns.
+    """Add a second engine for each model with a standby, where there is room beside all others. The remaining ones,
+    and models that take turns, start anew where they fail.
     """
     beside: list[str] = []
     for model in workload.models:

@@ -1,4 +1,4 @@
-"""What would make a workload fit: how much is missing where, and the nearest changes, each of them tried.
+"""Find what makes a workload fit: how much memory is missing where, and the nearest changes, each of them tried.
 
 A fix is one change of the workload or of the GPUs, together with the host memory that it then takes. Only fixes that
 were computed to fit are returned, and none that contains another. Unknown values do not rule a fix out: they are
@@ -24,7 +24,7 @@ from winhost.sizing.fit_search import FixSearch
 
 @dataclass(frozen=True)
 class Shortage:
-    """How many bytes a place lacks; at_least: even if everything takes its least."""
+    """The bytes that a memory lacks. at_least: even if everything takes its least."""
 
     where: str
     bytes: Bytes

@@ -32,7 +32,7 @@ class BudgetLine:
 
 @dataclass(frozen=True)
 class MemoryPlace:
-    """Where memory is: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-cards`; sizes in bytes.
+    """One memory: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-cards`; sizes in bytes.
 
     how: the computation of the capacity, of which most is the upper end. fits: whether the upper end of all lines fits,
     None where that is unknown; may_fit: whether their lower end fits into the upper end of the capacity.

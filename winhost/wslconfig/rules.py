@@ -17,7 +17,7 @@ from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, other, 
 
 @dataclass(frozen=True)
 class HostLimits:
-    """None where it is not known. version: of WSL; in_box: it is the one that Windows brings, which has none;
+    """The limits of a host for .wslconfig; None: not known. version: of WSL; in_box: Windows' own, which has none;
     forbidden: the WSL policies that are 0; no_modes: network modes that this host cannot have, each with why;
     switches: the kind of each by its name; processors: logical ones; vram: of all GPUs that WSL can use; drives:
     letters; unknown: what could not be read.

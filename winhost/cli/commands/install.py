@@ -89,7 +89,7 @@ def plan() -> None:
 
 @dataclass(frozen=True)
 class MediaOptions:
-    """Where media come from, how the new system gets its settings, and how it is waited for."""
+    """The source of media, the delivery of the new system's settings, and how long to wait for it."""
 
     mirror: str | None = option(
         "--mirror", metavar="PLACE", help="Another place of Ubuntu's releases, or a folder with a copy."

@@ -72,7 +72,7 @@ def probe() -> None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What hosts are to be able to do, and as if what was so."""
+    """The capabilities that hosts must offer, and the assumptions under which they are judged."""
 
     path: str | None = option("--path", help="Evaluate this path only.", **completion.PATHS)
     needed: tuple[str, ...] = option(

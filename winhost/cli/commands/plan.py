@@ -32,7 +32,7 @@ Power = Literal["as-found", "running", "off"]
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is to be planned. variant: a path or one of its variants; power: None where nothing was said."""
+    """The request for a plan. variant: a path or one of its variants; power: None if not specified."""
 
     variant: str | None = option(
         "--path", "variant", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS
@@ -98,7 +98,7 @@ def plan() -> None:
 
 @dataclass(frozen=True)
 class UpOptions:
-    """What `winhost up` is asked. on: None for this machine."""
+    """The request of `winhost up`. on: None for this machine."""
 
     model: str | None = declared(click.argument("model", metavar="[MODEL]", required=False))
     on: str | None = option(

@@ -99,7 +99,7 @@ class LinuxGpu(State):
     ResourceType("ContainerEngine", title="container engines in Linux", order=24, key=("engine",), requires=ACCESS)
 )
 class ContainerEngine(State):
-    """Those that are installed: docker, podman, nvidia-ctk. socket: where it is asked, null where nobody listens.
+    """An installed engine or its toolkit: docker, podman, nvidia-ctk. socket: its API's, null if nobody listens.
 
     snap: it came as a snap, which has settings and files of its own.
     """

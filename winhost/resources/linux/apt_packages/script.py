@@ -350,7 +350,7 @@ def take_back(wanted: str, how: State) -> None:
 
 
 def unpacked() -> set[str]:
-    """Also what could not be configured."""
+    """The packages that are unpacked, configured or not."""
     shown = must("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package}\n").splitlines()
     return {line[3:] for line in shown if line[1] not in "nc"}
 

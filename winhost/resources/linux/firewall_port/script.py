@@ -129,7 +129,7 @@ def ufw_lines() -> list[str]:
 
 
 def ufw_ports() -> Ports:
-    """Those that all others are denied; what is allowed besides."""
+    """The ports that ufw denies to everyone else, with the sources that it allows."""
     allowed: dict[str, list[str]] = {}
     denied = set()
     for found in filter(None, map(UFW_RULE.fullmatch, ufw_lines())):
@@ -171,7 +171,7 @@ def refuse_rules_of_others(port: str) -> None:
 
 
 def nft_ports() -> Ports:
-    """Those whose rule holds now, and is the same with each start."""
+    """The ports whose rule is active now and will be the same after a restart."""
     live = nft_live_ports()
     return {port: allowed for port, allowed in nft_file_ports().items() if live.get(port) == allowed}
 

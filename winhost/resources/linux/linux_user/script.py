@@ -58,7 +58,7 @@ def change_linux_user(key: Key, desired: State, how: State) -> None:
 
 
 def user_options(desired: State) -> list[str]:
-    """Those that useradd and usermod have alike."""
+    """The options that useradd and usermod share."""
     options = []
     if "home" in desired:
         options += ["--home", matching(r"/[^:\0\n]*", desired["home"], "a folder")]

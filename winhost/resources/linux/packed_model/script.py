@@ -71,7 +71,7 @@ def change_packed_model(key: Key, desired: State, how: State) -> None:
 
 
 def pack_weights(command: list[str], within: float) -> None:
-    """What is packed already stays, so that it can be run again. It says what is wrong in a line of JSON."""
+    """Run the packer. It skips what is packed already, and reports an error as a line of JSON."""
     program, *words = command
     if program == "systemd-run":
         done = run("systemd-run", *words, within=within)

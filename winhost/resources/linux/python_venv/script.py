@@ -128,7 +128,7 @@ def unpack_wheel(archive: zipfile.ZipFile, path: str, making: str, site: str) ->
 
 
 def place_of_member(member: zipfile.ZipInfo, path: str, making: str, site: str) -> str | None:
-    """None for what has no place in an environment, such as headers."""
+    """The path of a wheel's member in the environment; None for members without one, such as headers."""
     parts, kind = member.filename.split("/"), stat.S_IFMT(member.external_attr >> 16)
     if any(part in ("", ".", "..") or "\\" in part for part in parts) or kind not in (0, stat.S_IFREG):
         raise wrong_place(f"{path} holds {member.filename!r}, which leads elsewhere.")
@@ -155,7 +155,7 @@ def write_scripts(archive: zipfile.ZipFile, making: str, folder: str) -> None:
 
 
 def remove_venv(folder: str) -> None:
-    """Only of ours there is a state from which this is asked."""
+    """Remove an environment that winhost made."""
     for each in (folder + ".making", folder):
         with suppress(FileNotFoundError):
             shutil.rmtree(each)
