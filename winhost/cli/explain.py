@@ -32,7 +32,7 @@ from winhost.model.reason import Evidence, Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.symptoms.answer import Diagnosis
-from winhost.symptoms.codes import alone
+from winhost.symptoms.codes import UnknownCode, alone
 from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
 from winhost.symptoms.scan import pieces
 from winhost.symptoms.table import said_of, symptoms
@@ -214,10 +214,11 @@ def show_diagnosis(answer: Diagnosed) -> None:
     whole = answer.lines > 0 and (answer.source != "text" or len(answer.found) > 1)
     lines = f"{answer.lines:,} {'line' if answer.lines == 1 else 'lines'}"
     if not answer.found:
+        beyond = " beyond the names of codes" if answer.unknown_codes else ""
         say(
-            "Nothing is known of this text."
+            f"Nothing is known{beyond} of this text."
             if answer.source == "text"
-            else f"{answer.source}: nothing known in {lines}."
+            else f"{answer.source}: nothing known{beyond} in {lines}."
         )
     elif whole:
         problems = "problem" if len(answer.found) == 1 else "problems"
@@ -227,7 +228,18 @@ def show_diagnosis(answer: Diagnosed) -> None:
             click.echo()
         _show_found(found, answer)
     for code in answer.unknown_codes:
-        say(f"{code.code}: nothing is known of it here. {code.says}.", hang=2)
+        _show_code(code)
+
+
+def _show_code(code: UnknownCode) -> None:
+    """What a number or a name says of itself, marked as what it is."""
+    click.echo()
+    said = f"{code.name}: this is the code's name; no cause is known here." if code.name else "no name is known here."
+    say(f"{code.code}{' ' if code.name else ': '}{said}", hang=2)
+    also = f"; also written {' or '.join(code.also)}" if code.also else ""
+    say(f"  Family: {code.family}{also}. {code.says}", hang=2)
+    if code.next:
+        say(f"  To find the cause: {code.next}", hang=2)
 
 
 def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:

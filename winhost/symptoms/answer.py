@@ -3,7 +3,8 @@
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.reason import Evidence, Mender, Severity
-from winhost.symptoms.diagnosis import By, CauseFinding, Diagnosed, Standing, SymptomFinding, UnknownCode
+from winhost.symptoms.codes import UnknownCode
+from winhost.symptoms.diagnosis import By, CauseFinding, Diagnosed, Standing, SymptomFinding
 
 
 @dataclass(frozen=True)

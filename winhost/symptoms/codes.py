@@ -1,33 +1,175 @@
-"""HRESULT and NTSTATUS, as people write them and what they say of themselves, and addresses that Start-VM names."""
+"""Codes of errors as people write them: HRESULT, NTSTATUS, Win32 errors, stops of Windows, errno, signals, exit codes
+and HTTP statuses. code_names.txt has their names, code_families.yaml what each family means. A name is no cause.
+
+And addresses that Start-VM names.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from itertools import pairwise
 
+from winhost.core.dataclass import dataclass
+from winhost.model.catalogue_file import load_catalogue
+from winhost.model.once import once
+
 _BITS = 0xFFFFFFFF
-WIN32 = 7
-# winerror.h and ntstatus.h; those of virtualization are the same in both.
-FACILITIES = {
-    1: "RPC",
-    4: "of the component that reports it",
-    WIN32: "Win32",
-    8: "Windows",
-    9: "security",
-    19: ".NET",
-    0x35: "the hypervisor",
-    0x37: "virtual machines (Host Compute Service)",
-    0x38: "volumes",
-    0x3A: "virtual disks",
-    0x3B: "the Host Network Service",
-}
+_WIN32 = 0x8007
+_NT_BIT = 0x10000000  # of an NTSTATUS that is written as an HRESULT
 _OWN = 0x4000  # from here on numbers without a facility are codes of COM; 0x80004005
-_WRITTEN = re.compile(r"(?<![0-9a-z])0x([89c][0-9a-f]{7})(?![0-9a-z])")
-_ALONE = re.compile(r"\s*(?:0x)?(?P<hex>[89c][0-9a-f]{7})l?\s*|\s*(?P<decimal>-?[0-9]{9,10})\s*", re.IGNORECASE)
+WINDOWS = "windows"  # codes of 32 bits; the other families are sections of code_names.txt, and `exit`
+
+
+@dataclass(frozen=True)
+class Code:
+    """A number that a program gives as an error, and its family: WINDOWS, or a section of code_families.yaml."""
+
+    family: str
+    number: int
+
+
+@dataclass(frozen=True)
+class UnknownCode:
+    """A code that no symptom has. name: its constant, None where it has none here; family: whose numbers these are;
+    also: other ways to write it; says: what the family means; next: what would settle the cause.
+    """
+
+    code: str
+    count: int
+    name: str | None
+    family: str
+    also: tuple[str, ...]
+    says: str
+    next: str
 
 
 def spellings(code: int) -> tuple[str, str, str]:
     """Hexadecimal, signed and unsigned, in small letters."""
     return f"0x{code:08x}", str(code - _BITS - 1), str(code)
+
+
+# Names and families
+
+
+@once
+def _names() -> Mapping[str, Mapping[int, str]]:
+    """By section of the file. Reading it takes some milliseconds, so only a text with a code does."""
+    found: dict[str, dict[int, str]] = {}
+    names: dict[int, str] = {}
+    high, prefix = 0, ""
+    for line in files("winhost.symptoms").joinpath("code_names.txt").read_text("ascii").splitlines()[1:]:
+        if line.startswith("["):
+            section, half, *start = line[1:-1].split(" ")
+            names, high = found.setdefault(section, {}), int(half, 16) << 16
+            prefix = start[0] if start else ""
+        else:
+            low, rest = line.split(" ")
+            names[high | int(low, 16)] = rest[1:] if rest[0] == "=" else prefix + rest
+    return found
+
+
+@once
+def _by_name() -> Mapping[str, Code]:
+    """The first of each name. Statuses of HTTP are known by number alone: TIMEOUT is a word of every log."""
+    found: dict[str, Code] = {}
+    for section, names in _names().items():
+        family = WINDOWS if section in ("hresult", "ntstatus") else section
+        if section != "http":
+            for number, name in names.items():
+                found.setdefault(name, Code(family, number))
+    return found
+
+
+def _name(code: Code) -> str | None:
+    if code.family == "exit":
+        return _exit_name(code.number)
+    if code.family != WINDOWS:
+        return _names()[code.family].get(code.number)
+    known = {**_names()["ntstatus"], **_names()["hresult"]}
+    if found := known.get(code.number) or known.get(code.number & ~_NT_BIT):
+        return found
+    return _names()["win32"].get(code.number & 0xFFFF) if code.number >> 16 == _WIN32 else None
+
+
+_EXITS = {
+    125: "the container could not be started",
+    126: "the program cannot be executed",
+    127: "no such program",
+}
+
+
+def _exit_name(number: int) -> str | None:
+    ended = _names()["signal"].get(number - 128)
+    return _EXITS.get(number) or (f"{ended}, 128 + {number - 128}" if ended else None)
+
+
+@once
+def _families() -> tuple[tuple[Mapping[str, str], tuple[tuple[int, int], ...]], ...]:
+    rows = load_catalogue(files("winhost.symptoms").joinpath("code_families.yaml"))
+    return tuple((row, tuple(map(_range, row.get("numbers", ())))) for row in rows)
+
+
+def _range(written: str) -> tuple[int, int]:
+    first, _, last = written.partition("-")
+    return (int(first, 16), int(last, 16)) if last else (int(first, 16) << 16, (int(first, 16) << 16) + 0xFFFF)
+
+
+def _family(code: Code) -> Mapping[str, str] | None:
+    for row, ranges in _families():
+        if code.family == WINDOWS:
+            if any(first <= number <= last for first, last in ranges for number in (code.number, _plain_status(code))):
+                return row
+        elif row.get("section") == code.family:
+            return row
+    return None
+
+
+def _plain_status(code: Code) -> int:
+    """Without the bit that makes an HRESULT of an NTSTATUS."""
+    return code.number & ~_NT_BIT if code.number >> 28 == 0xD else code.number
+
+
+def told(code: Code, count: int) -> UnknownCode:
+    """What the number alone says. Only Windows has the sentence, in its own language."""
+    row = _family(code) or {"family": f"facility {code.number >> 16 & 0xFFF}", "says": "", "next": ""}
+    low = str(code.number & 0xFFFF)
+    return UnknownCode(
+        code=_WRITING.get(code.family, "{:d}").format(code.number),
+        count=count,
+        name=_name(code),
+        family=row["family"].format(low=low),
+        also=spellings(code.number)[1:] if code.family == WINDOWS else (),
+        says=row["says"],
+        next=row["next"].replace("{low}", low),
+    )
+
+
+_WRITING = {
+    WINDOWS: "0x{:08X}",
+    "win32": "Win32 error {:d}",
+    "bugcheck": "bugcheck 0x{:X}",
+    "errno": "errno {:d}",
+    "signal": "signal {:d}",
+    "http": "HTTP {:d}",
+    "systemd": "exit code {:d}",
+    "exit": "exit code {:d}",
+}
+
+
+# Codes in a text
+
+_WRITTEN = re.compile(r"(?<![0-9a-z])(?<![0-9a-f]-)(?<!mem )0x([89cde][0-9a-f]{7})(?![0-9a-z])(?!-0x)")
+# As they begin without 0x and in decimal: a text is searched for these first.
+_STARTS = ("800", "802", "803", "c00", "c03", "-21", "-10", "214", "215", "322")
+_BARE = re.compile(r"(?:([89c][0-9a-f]{7})|(-[0-9]{9,10}|[0-9]{10}))(?![0-9a-z.])")
+_BEFORE_BARE = re.compile(
+    r"(?:(?:error|code|hresult|status|result|exit\w*|returned|rc)\b(?: with| of| is| was| value| code| status)*"
+    r"[\s:=('\"]{1,4}|^\s*|\n\s*|\()$"
+)
+# A status of the kernel looks like an address of memory: it is one only beside such a word.
+_STATUS_WORDS = re.compile(r"status|exception|error|code|fail|exit|crash|hresult|fehler|stop|boot")
+_ADDRESS_WORDS = re.compile(r"\bmsr\b|mtrr|e820|reserved|\bmem\b|rdmsr|wrmsr|ioapic|cpuid|\bbase\b|\baddr")
+_AROUND = 80
 
 
 def alone(text: str) -> str:
@@ -39,23 +181,131 @@ def alone(text: str) -> str:
     return f"0x{number:08X}" if number >> 31 else text
 
 
+_ALONE = re.compile(r"\s*(?:0x)?(?P<hex>[89cde][0-9a-f]{7})l?\s*|\s*(?P<decimal>-?[0-9]{9,10})\s*", re.IGNORECASE)
+
+
 def written_in(text: str) -> Iterator[int]:
-    """Codes of failures in a text in small letters. Logs are full of addresses, which are of no facility."""
-    return filter(_is_code, (int(found[1], 16) for found in _WRITTEN.finditer(text)))
+    """Codes of 32 bits in a text in small letters. Logs are full of addresses, which are of no family."""
+    for written in _WRITTEN.finditer(text):
+        if _is_code(number := int(written[1], 16), text, written):
+            yield number
+    for start in _STARTS:
+        at = text.find(start)
+        while at >= 0:
+            found = _BARE.match(text, at)
+            if found and _BEFORE_BARE.search(text[max(0, at - _AROUND) : at]):
+                number = int(found[1], 16) if found[1] else int(found[2]) & _BITS
+                if number >> 31 and _is_named(number):
+                    yield number
+            at = text.find(start, at + 1)
 
 
-def _is_code(number: int) -> bool:
-    facility, rest = number >> 16 & 0xFFF, number & 0xFFFF
-    return bool(rest) and (facility in FACILITIES or (not facility and rest >= _OWN))
+def _is_named(number: int) -> bool:
+    return _name(Code(WINDOWS, number)) is not None
 
 
-def told(code: int) -> str:
-    """What the number alone says. Only Windows has the sentence, in its own language."""
-    facility, number = code >> 16 & 0xFFF, code & 0xFFFF
-    kind = "NTSTATUS or HRESULT" if code >> 30 == 3 else "HRESULT"
-    if facility == WIN32:
-        return f"{kind} of Win32 error {number}; on Windows, net helpmsg {number} says what it is"
-    return f"{kind} of {FACILITIES.get(facility, f'facility {facility}')}, number {number}"
+def _is_code(number: int, text: str, found: re.Match[str]) -> bool:
+    high, rest = number >> 16, number & 0xFFFF
+    if not rest or _family(Code(WINDOWS, number)) is None:
+        return False
+    if high == 0x8000 and rest >= _OWN:
+        return True
+    around = text[max(0, found.start() - _AROUND) : found.end() + _AROUND]
+    if not _is_named(number):
+        return high in _PLAIN_FACILITIES and bool(rest & 0xFFF) and not _ADDRESS_WORDS.search(around)
+    if high & 0xEFFF in (0x8000, 0xC000):
+        whole = around.strip() == found[0]
+        return not _ADDRESS_WORDS.search(around) and (whole or bool(_STATUS_WORDS.search(around)))
+    return True
+
+
+# Of these a number without a name is a code all the same.
+_PLAIN_FACILITIES = {
+    *(0x8001, 0x8004, 0x8007, 0x8008, 0x8009, 0x800B, 0x800F, 0x8013, 0x8024, 0x8031, 0x8033),
+    *(0x8035, 0x8037, 0x8038, 0x803A, 0x803B, 0x803F, 0xC004, 0xC035, 0xC037, 0xC038, 0xC03A),
+}
+
+# By the word that a text in small letters has there, which is looked for first: an expression over a log is slow.
+_NUMBER = r"[\s:=(\"']{1,8}"
+_SPOKEN: Mapping[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
+    word: tuple((family, re.compile(pattern)) for family, pattern in patterns)
+    for word, patterns in {
+        "system error": [("win32", r"system error[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+        "win32": [("win32", r"win32 ?error(?: code)?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+        "winerror": [("win32", r"winerror[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+        "helpmsg": [("win32", r"helpmsg ([0-9]{1,5})\b")],
+        "getlasterror": [("win32", r"getlasterror(?:\(\))?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+        "[sc]": [("win32", r"\[sc\] [^\n]{0,60}failed[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+        "service-specific": [("win32", r"service-specific error(?: code)?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+        "error": [
+            ("win32", r"error (1[0-9]{3}):"),
+            ("win32", r"error(?: code)?[\s:=]{1,3}([1-9][0-9]{3,4})(?![0-9.])(?=$|[\s).,:])"),
+        ],
+        "os error": [
+            ("win32", r"os error[\s:=]{1,3}([1-9][0-9]{3,4})(?=$|[\s).,:])"),
+            ("errno", r"os error ([0-9]{1,3})\)"),
+        ],
+        "errno": [("errno", r"errno[\s:=(]{1,3}([0-9]{1,3})\b")],
+        "signal": [("signal", r"signal[\s:=(]{1,2}([0-9]{1,2})\b")],
+        "code=": [
+            ("signal", r"code=(?:killed|dumped), status=([0-9]{1,2})/"),
+            ("exit", r"code=exited, status=([0-9]{3})(?:/n/a|[^/0-9]|$)"),
+        ],
+        "status=": [("systemd", r"status=(2[0-4][0-9])/[a-z]")],
+        "exit": [
+            ("exit", rf"exit_?code{_NUMBER}([0-9]{{3,5}})\b(?!\.)"),
+            (
+                "exit",
+                r"exit(?:ed|s|ing)?\b(?: with)?(?: exit)?(?: non-?zero)?(?: code| status)?"
+                rf"{_NUMBER}([0-9]{{3,5}})\b(?!\.)",
+            ),
+        ],
+        "bugcheckcode": [("bugcheck decimal", r"bugcheckcode\W{1,3}([0-9]{1,4})\b")],
+        "bugcheck": [("bugcheck", r"bugcheck(?: code)?(?: was)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
+        "bug check": [("bugcheck", r"bug check(?: code)?(?: was)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
+        "stop": [("bugcheck", r"stop(?: ?code| error)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
+        "http": [("http", r"http(?: error| status)?(?: code)?(?:/[12](?:\.[01])?)?[\s:=(]{1,3}([45][0-9]{2})\b")],
+        "status": [("http", r"status ?code[\s:=(]{1,3}([45][0-9]{2})\b")],
+    }.items()
+}
+_BEFORE_SIGNAL = re.compile(r"(?:by|caught|received|fatal|got|unexpected|with|on|^|\n)\s?$")
+_NAMED = re.compile(
+    r"(?<![A-Za-z0-9_])((?:[A-Z][A-Z0-9]{1,9}_)?E_[A-Z0-9_]{3,}|(?:ERROR|STATUS|RPC_[SX]|SEC_I|DXGI_ERROR)_[A-Z0-9_]{3,}"
+    r"|WSA[A-Z]{4,}|E(?!RROR\b|NABLED\b|NGINE\b|XIT\b)[A-Z]{2,14}|SIG[A-Z]{2,6})(?![A-Za-z0-9_])"
+)
+
+
+def spoken_in(text: str, small: str) -> Iterator[Code]:
+    """Codes of other families, where the words around say what the number is, and names of codes. small: the text in
+    small letters.
+    """
+    for word, patterns in _SPOKEN.items():
+        at = small.find(word)
+        while at >= 0:
+            for family, expression in patterns:
+                found = expression.match(small, at)
+                if found and (family != "signal" or _is_signal(small, at)) and (code := _spoken(family, found)):
+                    yield code
+            at = small.find(word, at + 1)
+    for name in _NAMED.findall(" ".join(set(text.split()))):
+        if code := _by_name().get(name):
+            yield code
+    if len(text) < _AROUND and (code := _by_name().get(text.strip())):
+        yield code
+
+
+def _is_signal(small: str, at: int) -> bool:
+    """A signal that ended a process: traffic and radio have others."""
+    return small.startswith("code=", at) or bool(_BEFORE_SIGNAL.search(small[max(0, at - 12) : at] if at else "\n"))
+
+
+def _spoken(family: str, found: re.Match[str]) -> Code | None:
+    number = int(found[1], 16 if family == "bugcheck" else 10)
+    family = family.split(" ")[0]
+    if family == "exit" and number > 0xFF:
+        family = "win32"  # as installers end
+    code = Code(family, number)
+    return code if number and _name(code) else None
 
 
 _NUMBERS = re.compile(r"0x([0-9a-f]{9,16})(?![0-9a-zA-Z])", re.IGNORECASE)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import starmap
 from typing import Any, Literal, TypeAlias
 
 from winhost.compat.assess import judge
@@ -16,7 +17,7 @@ from winhost.model.reason import Finding, Mender, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
-from winhost.symptoms.codes import told
+from winhost.symptoms.codes import Code, UnknownCode, told
 from winhost.symptoms.scan import Hit, scan
 from winhost.symptoms.table import LAYERS, MACHINES, PLACES, KnownCause, marks, symptoms
 
@@ -174,15 +175,6 @@ class SymptomFinding(FileFinding):
 
 
 @dataclass(frozen=True)
-class UnknownCode:
-    """A code of Windows that the table does not have. says: what the number itself tells."""
-
-    code: str
-    count: int
-    says: str
-
-
-@dataclass(frozen=True)
 class Diagnosed:
     """What is known of a text. source: a file, `-`, `text`, or the name of a symptom; host: whose facts were used."""
 
@@ -199,8 +191,8 @@ def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None
     seen = scan(lines.pieces(pieces))
     rulings = _Rulings(seen.marks, facts)
     found = (*(_found(hit, rulings) for hit in seen.ranked), *_own(lines.lines))
-    codes = tuple(UnknownCode(f"0x{code:08X}", count, told(code)) for code, count in seen.codes.items())
-    return Diagnosed(source, facts.host if facts else None, seen.lines, found, codes)
+    codes: Mapping[Code, int] = seen.codes if found else {**seen.codes, **seen.spoken}
+    return Diagnosed(source, facts.host if facts else None, seen.lines, found, tuple(starmap(told, codes.items())))
 
 
 def of_code(code: str) -> Diagnosed | None:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.model.reason import Severity
-from winhost.symptoms.codes import spellings, written_in
+from winhost.symptoms.codes import WINDOWS, Code, spellings, spoken_in, written_in
 from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
 PIECE = 1 << 20  # bytes read at once, and about the memory that a log of any size takes
@@ -92,13 +92,14 @@ class Hit:
 
 @dataclass
 class Scan:
-    """What was found in a text, and how long it was. marks: the line that shows each; codes: failures by number that no
-    symptom has, in order.
+    """What was found in a text, and how long it was. marks: the line that shows each; codes: codes of Windows that no
+    symptom has, in order; spoken: codes of other families and names of codes.
     """
 
     hits: dict[str, Hit] = field(default_factory=dict)
     marks: dict[str, str] = field(default_factory=dict)
-    codes: dict[int, int] = field(default_factory=dict)
+    codes: dict[Code, int] = field(default_factory=dict)
+    spoken: dict[Code, int] = field(default_factory=dict)
     lines: int = 0
 
     @property
@@ -182,9 +183,14 @@ def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
                     found.marks[known.id] = _line_around(text, at).strip()
             elif _fits(sign, small, at):
                 _add(found, known, ends.line(at), _line_around(text, at).strip(), literal)
-    for code in written_in(small[start:end]) if len(found.codes) < MOST_CODES else ():
-        if code not in _known_codes() and (code in found.codes or len(found.codes) < MOST_CODES):
-            found.codes[code] = found.codes.get(code, 0) + 1
+    _count(found.codes, (Code(WINDOWS, code) for code in written_in(small[start:end]) if code not in _known_codes()))
+    _count(found.spoken, spoken_in(text[start:end], small[start:end]))
+
+
+def _count(counts: dict[Code, int], codes: Iterable[Code]) -> None:
+    for code in codes:
+        if code in counts or len(counts) < MOST_CODES:
+            counts[code] = counts.get(code, 0) + 1
 
 
 def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:

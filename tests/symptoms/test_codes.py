@@ -1,0 +1,120 @@
+"""Codes are named however they are written, and numbers that are none are left alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.rows import each_row
+from winhost.symptoms import codes
+from winhost.symptoms.codes import WINDOWS, Code, _by_name, _family, _names, spellings, spoken_in, told, written_in
+from winhost.symptoms.diagnosis import diagnosis
+
+# What people paste, the code as it is shown, and its name.
+PASTED = [
+    ("HRESULT: 0x80070005", "0x80070005", "E_ACCESSDENIED"),
+    ("failed with code -2147024891", "0x80070005", "E_ACCESSDENIED"),
+    ("error 80070005", "0x80070005", "E_ACCESSDENIED"),
+    ("E_ACCESSDENIED", "0x80070005", "E_ACCESSDENIED"),
+    ("0x80070041", "0x80070041", "ERROR_NETWORK_ACCESS_DENIED"),
+    ("Status: 0xC0000022", "0xC0000022", "STATUS_ACCESS_DENIED"),
+    ("STATUS_ACCESS_DENIED", "0xC0000022", "STATUS_ACCESS_DENIED"),
+    ("exit code -1073741819", "0xC0000005", "STATUS_ACCESS_VIOLATION"),
+    ("exited with code 3221226505", "0xC0000409", "STATUS_STACK_BUFFER_OVERRUN"),
+    ("0xD0000034", "0xD0000034", "STATUS_OBJECT_NAME_NOT_FOUND"),
+    ("0x80240066", "0x80240066", "WU_E_INSTALL_USERCONTEXT_ACCESSDENIED"),
+    ("Error 0x800F0845", "0x800F0845", None),
+    ("0x800f0823", "0x800F0823", "CBS_E_NEW_SERVICING_STACK_REQUIRED"),
+    ("0x80073CF3", "0x80073CF3", "ERROR_INSTALL_RESOLVE_DEPENDENCY_FAILED"),
+    ("0x80072EFD", "0x80072EFD", "WININET_E_CANNOT_CONNECT"),
+    ("0x80310018", "0x80310018", "FVE_E_TPM_NOT_OWNED"),
+    ("0x8033809D", "0x8033809D", "ERROR_WSMAN_SECURITY_UNMAPPED"),
+    ("0x80041017", "0x80041017", "WBEM_E_INVALID_QUERY"),
+    ("Wsl/0x80040315", "0x80040315", "WSL_E_ELEVATION_NEEDED_TO_MOUNT_DISK"),
+    ("System error 53 has occurred.", "Win32 error 53", "ERROR_BAD_NETPATH"),
+    ("OSError: [WinError 1455]", "Win32 error 1455", "ERROR_COMMITMENT_LIMIT"),
+    ("[SC] OpenService FAILED 1060:", "Win32 error 1060", "ERROR_SERVICE_DOES_NOT_EXIST"),
+    ("the installer ended with exit code 1618", "Win32 error 1618", "ERROR_INSTALL_ALREADY_RUNNING"),
+    ("STOP: 0x0000001A", "bugcheck 0x1A", "MEMORY_MANAGEMENT"),
+    ("BugcheckCode 307", "bugcheck 0x133", "DPC_WATCHDOG_VIOLATION"),
+    ("signal 11", "signal 11", "SIGSEGV"),
+    ("code=killed, status=9/KILL", "signal 9", "SIGKILL"),
+    ("SIGBUS", "signal 7", "SIGBUS"),
+    ("exit code 139", "exit code 139", "SIGSEGV, 128 + 11"),
+    ("status=226/NAMESPACE", "exit code 226", "EXIT_NAMESPACE"),
+    ("[Errno 98]", "errno 98", "EADDRINUSE"),
+    ("HTTP 503", "HTTP 503", "SERVICE_UNAVAILABLE"),
+]
+
+
+@each_row(("pasted", "code", "name"), PASTED)
+def test_a_code_has_its_name_and_what_would_settle_it(pasted: str, code: str, name: str | None) -> None:
+    named = [
+        told(each, 1)
+        for each in (
+            *(Code(WINDOWS, number) for number in written_in(pasted.lower())),
+            *spoken_in(pasted, pasted.lower()),
+        )
+    ]
+    assert (code, name) in {(each.code, each.name) for each in named}
+    assert all(each.family and each.says and each.next for each in named)
+
+
+# Numbers of other kinds: addresses, registers, sizes, counts, times, versions, words.
+NUMBERS = [
+    "[mem 0x80100000-0x801fffff]: assigned",
+    "handle 0x80000000, reserved 0xc0000000",
+    "kvm: unhandled rdmsr: 0xc0000080",
+    "MSR 0xc0000103 code",
+    "pc : 0x80241000 lr : 0x80070000",
+    "Done. exit code 0 (0x00000000)",
+    "exited with code 1",
+    "took 2147942405 ns",
+    "id 3221225506 of 4",
+    "signal -60 dBm, signal 80 %",
+    "traffic signal 3",
+    "failed 3 times, 1060 lines",
+    'GET /x HTTP/1.1" 404 153',
+    "served 503 requests",
+    "ERROR EngineCore EXIT ENABLED",
+    "ERROR_COUNT=3 STATUS_OK",
+    "port 1603, error rate 1.1000",
+    "stop at 0x7e00",
+]
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_a_number_that_is_no_code_is_left_alone(text: str) -> None:
+    assert list(written_in(text.lower())) == []
+    assert list(spoken_in(text, text.lower())) == []
+
+
+def test_a_name_is_no_cause_and_says_less_than_a_symptom() -> None:
+    named = diagnosis(["exit code 139"], "text")
+    assert named.found == ()
+    assert [each.name for each in named.unknown_codes] == ["SIGSEGV, 128 + 11"]
+    known = diagnosis(["Error code: Wsl/0x80070569\nexit code 139"], "text")
+    assert known.unknown_codes == ()
+
+
+def test_every_code_in_the_file_has_a_family() -> None:
+    without = [
+        f"0x{number:08X} {name}"
+        for section in ("hresult", "ntstatus")
+        for number, name in _names()[section].items()
+        if _family(Code(WINDOWS, number)) is None
+    ]
+    assert without == []
+    assert all(_family(Code(section, 1)) for section in _names().keys() - {"hresult", "ntstatus"})
+
+
+def test_the_file_of_names_is_small_and_sorted() -> None:
+    data = (Path(codes.__file__).parent / "code_names.txt").read_bytes()
+    assert len(data) < 250_000
+    assert all(list(names) == sorted(names) for names in _names().values())
+
+
+def test_a_name_leads_to_its_number_and_back() -> None:
+    for name in ("E_OUTOFMEMORY", "STATUS_NO_MEMORY", "HCS_E_HYPERV_NOT_INSTALLED", "HCN_E_NETWORK_NOT_FOUND"):
+        number = _by_name()[name].number
+        assert list(written_in(f"error {spellings(number)[0]}")) == [number]
+        assert told(_by_name()[name], 1).name == name
