@@ -169,10 +169,11 @@ def test_an_empty_pipe_is_wrong_usage_and_no_list_of_codes(line: Line, monkeypat
             said = line(*words)
         assert (said.code, said.out) == (2, "")
         assert "standard input is empty" in said.err
-    Path("torn.log").touch()
-    said = line("explain", "torn.log")
-    assert (said.code, said.out) == (2, "")
-    assert "torn.log is empty" in said.err
+    for text in ("", "\n \n\t\n"):
+        Path("torn.log").write_text(text)
+        said = line("explain", "torn.log")
+        assert (said.code, said.out) == (2, "")
+        assert "torn.log is empty" in said.err
 
 
 def test_a_topic_is_no_code_and_leads_to_the_command_that_tells_of_it(line: Line) -> None:

@@ -21,10 +21,12 @@ from tests.images.mirror import Mirror, served, signer
 from tests.images.stand_in_registry import StandInRegistry
 from tests.images.stand_in_registry import serving as serving_registry
 from tests.offline.test_package_archive import Archive, stanza
+from winhost.cli.fetch import FetchedFolder, _show
 from winhost.hub.hub_repository import model_files
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
 from winhost.offline import package_archive
+from winhost.offline.collection import Copied
 from winhost.web import large_files
 
 HOST = Path(__file__).parents[2] / "examples/linux/ubuntu-2xh100.json"
@@ -299,3 +301,8 @@ def sources_in(document: Any) -> list[dict[str, Any]]:
             found += [document["desired"]] if ":/" in str(document["desired"].get("uri")) else []
         found += [each for part in document.values() for each in sources_in(part)]
     return found + [each for part in document for each in sources_in(part)] if isinstance(document, list) else found
+
+
+def test_one_small_file_is_counted_as_one_and_not_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(FetchedFolder("here", "/srv/there", (Copied("plan.json", 4321, "ab" * 32),), (), ()))
+    assert "1 file, 4,321 bytes in all, checked by their hashes." in capsys.readouterr().out

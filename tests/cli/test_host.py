@@ -276,7 +276,7 @@ def test_a_keyring_that_refuses_is_told_without_the_password(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "word", ["me", "@10.0.0.5", "me@", "me@a b", "me@[::1", "me@host:x", "me@host:0", "me@host:70000"]
+    "word", ["me", "@10.0.0.5", "me@@host", "me@", "me@a b", "me@[::1", "me@host:x", "me@host:0", "me@host:70000"]
 )
 def test_what_is_no_account_is_told(word: str) -> None:
     with raises("NotAnAccount"):

@@ -41,6 +41,18 @@ def test_what_was_imported_can_be_judged(line: Line) -> None:
     assert "dda.client-sku" in [reason["code"] for reason in dda["reasons"]]
 
 
+def test_what_is_imported_may_come_from_another_program_and_facts_may_not(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (DATA / "recorded" / "nvidia-smi-2xH200-linux.xml").open() as text:
+        monkeypatch.setattr("sys.stdin", text)
+        said = line("facts", "import", "-", "--host", "h200", "--json")
+    assert len(said.result["facts"]["resources"]["PciDevice"]) == 2
+    for words in (("-",), ("--facts", "-")):
+        said = line("assess", *words)
+        assert (said.code, "not read from standard input" in said.err) == (2, True)
+
+
 def test_json_holds_the_facts_document(line: Line) -> None:
     said = line("facts", "import", DATA / "recorded" / "nvidia-smi-2xH200-linux.xml", "--host", "h200", "--json")
     assert said.result["facts"]["schema"] == "winhost.facts/2"

@@ -42,6 +42,19 @@ def test_findings_stand_at_their_places_and_secrets_nowhere(line: Line) -> None:
     assert Path("compose.yaml").read_text() == COMPOSE
 
 
+def test_each_of_several_files_is_linted(line: Line) -> None:
+    Path("compose.yaml").write_text(COMPOSE)
+    Path("good.sh").write_text(GOOD)
+    Path("notes.txt").write_text("buy milk")
+    said = line("lint", "serve", "good.sh", "compose.yaml", "--vllm", "0.33.0", "--json")
+    assert (said.code, [each["file"] for each in said.results]) == (1, ["good.sh", "compose.yaml"])
+    said = line("lint", "serve", "notes.txt", "compose.yaml")
+    assert (said.code, "notes.txt starts no engine" in said.err) == (2, True)
+    assert "[serve.option-renamed]" in said.out
+    said = line("lint", "serve", "good.sh", "compose.yaml", "--fix", "-o", "one.yaml")
+    assert (said.code, Path("one.yaml").exists()) == (2, False)
+
+
 def test_a_compose_file_may_get_its_gpu_from_another_one_in_its_folder(line: Line) -> None:
     Path("compose.yaml").write_text(COMPOSE.replace("    runtime: nvidia\n", ""))
     assert "[serve.no-gpu]" in line("lint", "serve", "compose.yaml").out

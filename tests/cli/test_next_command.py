@@ -1,6 +1,7 @@
 """The last line of `detect` and `assess`: a command that works as it is printed."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -50,6 +51,16 @@ def test_the_plan_after_assess_serves_the_workload_that_was_assessed(line: Line)
     assert words[0] == "plan"
     assert words[words.index("--workload") + 1] == str(workload)
     assert "no such option" not in line(*words).err
+
+
+def test_a_refused_plan_of_a_facts_file_leads_to_a_plan_of_that_file(line: Line) -> None:
+    file = line.facts("win11-pro-1gpu")
+    said = line("plan", file, "--path", "dda")
+    assert said.code == 3
+    (command,) = re.findall(r"winhost (plan .*)", " ".join(said.err.split("\n")[-2:]))
+    words = shlex.split(command)
+    assert words[:3] == ["plan", str(file), "--path"]
+    assert line(*words).code == 0
 
 
 def test_a_hypothesis_leads_to_no_plan(line: Line) -> None:

@@ -494,7 +494,7 @@ def test_one_screen_and_one_question(line: Line, here: Desk, tmp_path: Path, wid
     done = talk("up", *here.serves, answers=["2", "y"], width=width)
     assert done.code == 0
     assert len(done.questions) == 1
-    end = stays(done.text[done.text.index("API key for desk, shown only now:") :])
+    end = stays(done.text[done.text.index("API key for desk, new:") :])
     key = Path(Store().key("desk", "api-key"))
     assert end[1].strip() == key.read_text()
     assert f"  cat {key}" in end

@@ -56,7 +56,7 @@ def test_what_is_wrong_names_its_file(line: Line, model: Path) -> None:
 @each_row("words", [("list",), ("verify",), ("pack", "-o", "small"), ("unpack", "-o", "big")])
 def test_a_folder_that_is_not_there_is_told_before_a_python(words: tuple[str, ...], line: Line) -> None:
     said = line("weights", words[0], "modle", *words[1:], *(() if words[0] == "list" else ("--python", "none")))
-    assert (said.code, "modle is no folder" in said.err) == (1, True), said.err
+    assert (said.code, "modle is no folder" in said.err) == (2, True), said.err
 
 
 @each_row(

@@ -15,7 +15,7 @@ from packaging.version import Version
 from tests.cluster.clusters import FFMPEG, IMAGE, WORKLOADS, machine, made, of_kind, pods, request, the, wide
 from tests.serving.situations import model
 from tests.serving.stacks import FILES, KEY
-from winhost.cluster.engine_manifests import ELSEWHERE, EnginePod, engine_manifests
+from winhost.cluster.engine_manifests import EnginePod, engine_manifests
 from winhost.cluster.render_request import ClusterRequest, engine_name, literal
 from winhost.cluster.rendering import stream
 from winhost.gateway.gateway_settings import parse_settings
@@ -90,10 +90,10 @@ def test_an_engine_is_what_its_profile_says_and_no_development_mode() -> None:
 def test_every_option_of_a_container_has_its_place_in_a_pod() -> None:
     """One that profiles get later is not left out unseen."""
     rows = [row for name in NAMES for row in profile(name).rows if row.kind == "container"]
-    assert {row.name for row in rows} <= {*ELSEWHERE}
-    volumes = {str(row.value) for row in rows if row.name == "--volume"}
-    socket = "${engine.folder}"  # in a pod it is a port
-    assert volumes == {socket, "${model.folder}", "${kv.folder}", "winhost-vllm:/root/.cache/vllm"}
+    elsewhere = {"network", "network_of", "mount", "shm", "gpus", "cdi", "ipc"}  # EnginePod says where
+    assert {row.name for row in rows} == {*elsewhere, "stop"}
+    socket, cache = "${engine.folder}", "${cache.volume}"  # in a pod the socket is a port
+    assert {row.value for row in rows if row.name == "mount"} == {socket, cache, "${model.folder}", "${kv.folder}"}
 
 
 def test_shared_memory_counts_in_the_limit_of_the_pod() -> None:

@@ -11,7 +11,6 @@ from tests.serving.situations import ROOT, host_of, workload_of
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.units import GiB
 from winhost.serving.choice import Served, serving
-from winhost.serving.profile_lines import ProfileLine
 
 CASES: dict[str, Any] = read_cases(ROOT / "tests/data/profiles/cases.yaml")
 KEYS = {
@@ -30,13 +29,10 @@ KEYS = {
 }
 
 
-def full(line: ProfileLine) -> str:
-    return line.name if line.value is None else f"{line.name}={line.value}"
-
-
 def said(served: Served, wanted: dict[str, Any]) -> dict[str, Any]:
     """What is said of everything that a case asks for."""
-    lines, names = {full(line) for line in served.lines}, {line.name for line in served.lines}
+    lines = {line.text for line in served.lines}
+    names = {line.partition("=")[0] for line in lines}
     answers = {
         "profile": served.profile,
         "because": [key for cause in served.because for key in cause.evidence],

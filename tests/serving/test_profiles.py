@@ -49,7 +49,7 @@ from winhost.sizing.engines import engine
 PLAIN, NO_SLEEP = "wsl2", "wsl2-no-sleep"
 ROWS = [(name, row) for name in NAMES for row in profile(name).rows]
 CAUSES = [cause for base in BASES for cause in profile(no_sleep(base)).chosen]
-REFERENCES = {row.value for _, row in ROWS if row.value and "$" in row.value}
+REFERENCES = {row.value for _, row in ROWS if "$" in str(row.value)}
 
 # --- The data --------------------------------------------------------------------------------------------------------
 
@@ -219,8 +219,8 @@ def test_shm_grows_with_gpus_and_tiers_and_never_shrinks(tensor: int, data: int,
 
 
 def test_shm_shows_its_arithmetic() -> None:
-    (line,) = [line for line in _first(workload(model(parallel=Parallel(2)))).lines if line.name == "--shm-size"]
-    assert line.value == "16g"
+    (line,) = [line for line in _first(workload(model(parallel=Parallel(2)))).lines if line.name == "shm"]
+    assert (line.value, line.text) == (16 * GiB, "--shm-size=16g")
     assert [
         part
         for part in ("0.65 GiB message queues", "0.50 GiB NCCL", "8.00 GiB margin", "= 9.15 GiB")
@@ -258,7 +258,7 @@ def test_shares_of_a_gpu_leave_room_for_all_of_them(resident: list[int], asleep:
 
 def _value(served: Served, name: str) -> str:
     (value,) = [line.value for line in served.lines if line.name == name]
-    assert value is not None
+    assert isinstance(value, str)
     return value
 
 
@@ -279,7 +279,7 @@ vllm = st.sampled_from([None, "0.16.0", "0.23.0", "0.29.0", "0.33.0", "0.40.0"])
 @given(models, vllm, st.sampled_from([None, NO_SLEEP]))
 def test_an_engine_has_no_port_and_no_network(each: Model, version: str | None, name: str | None) -> None:
     served = _first(workload(each, vllm=version), name)
-    assert (_value(served, "--uds"), _value(served, "--network")) == (served.socket, "none")
+    assert (_value(served, "--uds"), _value(served, "network")) == (served.socket, "none")
     assert {line.name for line in served.lines}.isdisjoint({"--host", "--port", "--publish"})
     names = {line.name for line in served.lines}
     assert (
@@ -298,7 +298,7 @@ def test_each_setting_is_there_once_and_a_cause_chose_the_fallback(each: Model, 
         line.kind in ("env", "engine") for line in served.lines
     )
     assert (served.profile == NO_SLEEP) == bool(served.because)
-    assert all("$" not in (line.value or "") for line in served.lines)
+    assert all("$" not in line.text for line in served.lines)
 
 
 @pytest.mark.costly
@@ -318,9 +318,9 @@ def test_renaming_models_changes_nothing(names: list[str]) -> None:
     assert lines(*names) == lines("a", "b", "c")
 
 
-def _plain(line: ProfileLine, served: Served) -> str | None:
+def _plain(line: ProfileLine, served: Served) -> str:
     """Without the name that places are called by."""
-    return line.value and re.sub(rf"/{slug(served.model)}(?=[:/]|$)", "/NAME", line.value)
+    return re.sub(rf"/{slug(served.model)}(?=[:/]|$)", "/NAME", line.text)
 
 
 # --- What is lost ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import re
 import select
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from io import BufferedReader, BytesIO
@@ -112,9 +112,10 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
         with watching(reads=True) as watch:
             watch.hosts = len(words)
             for word in words:
+                noted = _Text()
                 with watch.reading(word), _opened(word) as stream:
-                    answer = diagnosis(pieces(stream), word, facts)
-                if len(words) == 1 and not answer.lines:
+                    answer = diagnosis(noted.pieces(pieces(stream)), word, facts)
+                if len(words) == 1 and noted.blank:
                     named = "standard input" if word == STDIN else visible(word)
                     raise UsageError(
                         "EmptyText",
@@ -129,6 +130,18 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
     if not answer.found and not answer.unknown_codes and len(words) == 1:
         _refuse_misspelt(words[0])
     yield answer
+
+
+@dataclass
+class _Text:
+    """Notes whether a text has anything but blank lines."""
+
+    blank: bool = True
+
+    def pieces(self, text: Iterable[str]) -> Iterator[str]:
+        for piece in text:
+            self.blank = self.blank and piece.isspace()
+            yield piece
 
 
 def _opened(word: str) -> AbstractContextManager[BinaryIO]:

@@ -1,5 +1,6 @@
 """winhost facts: facts files from what people have at hand."""
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,7 @@ import click
 
 from winhost.cli.detect import Detected
 from winhost.cli.envelope import show_results
+from winhost.cli.named_files import STDIN, invite_paste
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
@@ -52,14 +54,15 @@ def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, 
     faults, readable = [], 0
     for path in files:
         try:
-            found, observations = read(str(path), _bytes(path), kind)
+            name = "standard input" if str(path) == STDIN else str(path)
+            found, observations = read(name, _bytes(path), kind)
         except UsageError as fault:
             faults.append(fault)
             continue
         readable += 1
         if observations.advice:
-            _warn(f"{path}: {observations.advice}")
-        yield str(path), found, observations
+            _warn(f"{name}: {observations.advice}")
+        yield name, found, observations
     if not readable:
         raise faults[0]
     for left_out in faults:
@@ -72,6 +75,9 @@ def _warn(text: str) -> None:
 
 
 def _bytes(path: Path) -> bytes:
+    if str(path) == STDIN:
+        invite_paste()
+        return sys.stdin.buffer.read(LARGEST)
     try:
         return read_within(path, LARGEST)
     except TooLarge as large:

@@ -28,7 +28,7 @@ from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.plan import Plan
-from winhost.model.units import about
+from winhost.model.units import Bytes, about
 from winhost.offline.collection import Collection, Copied, WantedImage, WantedModel
 from winhost.offline.package_archive import PackageSource, sources_of
 
@@ -176,12 +176,9 @@ def _copied(path: Path, folder: Path) -> Copied:
 
 
 def _show(fetched: FetchedFolder) -> None:
-    table(
-        ("file", "size"),
-        [(each.path, about(each.bytes) if each.bytes >= 10**7 else f"{each.bytes:,} bytes") for each in fetched.files],
-    )
-    whole = about(sum(each.bytes for each in fetched.files))
-    say(f"{len(fetched.files)} files, {whole} in all, checked by their hashes.")
+    table(("file", "size"), [(each.path, _size(each.bytes)) for each in fetched.files])
+    count, whole = len(fetched.files), _size(sum(each.bytes for each in fetched.files))
+    say(f"{count} file{'s' * (count != 1)}, {whole} in all, checked by their hashes.")
     if fetched.packages:
         named = ", ".join(fetched.packages)
         say(f"Not fetched: {len(fetched.packages)} packages. That Linux needs a source of them: {named}", hang=2)
@@ -191,3 +188,7 @@ def _show(fetched: FetchedFolder) -> None:
         say(f"Not known yet, and not fetched: {each}. Plan again after that stage, and fetch again.", hang=2)
     say(f"On the Linux that serves, put the folder to {fetched.there} and check it: sha256sum --quiet -c {_SUMS}")
     say(f"Next: winhost apply {fetched.folder}/{_PLAN}")
+
+
+def _size(bytes_: Bytes) -> str:
+    return about(bytes_) if bytes_ >= 10**7 else f"{bytes_:,} bytes"

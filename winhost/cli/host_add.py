@@ -75,7 +75,7 @@ def _account(text: str) -> tuple[str, str, int | None]:
         r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::(?P<p6>\d{1,5}))?|(?P<name>[\w.-]+)(?::(?P<port>\d{1,5}))?", place
     )
     port = found and (found["p6"] or found["port"])
-    if not (user and at and found) or (port and not 0 < int(port) < 65536):
+    if not (at and all(user.split("@")) and found) or (port and not 0 < int(port) < 65536):
         raise UsageError(
             "NotAnAccount",
             what=f"'{visible(text)[:80]}' is not USER@ADDRESS",

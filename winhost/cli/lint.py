@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from packaging.version import InvalidVersion, Version
@@ -100,6 +100,9 @@ class LintedFile:
     text: str | None = None
 
 
+L = TypeVar("L", Linted, LintedFile)
+
+
 @dataclass(frozen=True)
 class Given:
     """A file or text to lint: its name for people, the file where it is one, and its content."""
@@ -154,7 +157,7 @@ def autoinstall(
 
 def _show_settings(file: Path, findings: Sequence[FileFinding], strict: bool, output: Output) -> int:
     linted = Linted(str(file), tuple(map(LintFinding.of, findings)))
-    return _show("lint", linted, RecipeOptions(strict=strict, output=output))
+    return _show("lint", [(linted.file, linted)], RecipeOptions(strict=strict, output=output))
 
 
 # --- What somebody wrote to start vLLM, and the settings of Docker and CDI for it ----------------------------------
@@ -164,13 +167,24 @@ def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
     """Check how somebody starts vLLM."""
     from winhost.recipes.lint_recipe import lint_recipe  # other lints do without
 
-    given = _given(words)
-    target = replace(_target(asked, _version(asked.vllm, "0.33.0", "--vllm")), beside=_compose_files(given.file))
-    _check_mending(asked, given)
-    linted = lint_recipe(given.data, target, mend=asked.mends)
-    if linted.form is None or not (linted.versions or linted.findings):
-        raise _no_recipe(words, given.file)
-    return _show_recipe(given, linted, target, asked)
+    target = _target(asked, _version(asked.vllm, "0.33.0", "--vllm"))
+    texts = [_given((word,)) for word in words] if all(map(_is_file, words)) else [_given(words)]
+    if len(texts) > 1 and asked.output.path:
+        raise click.UsageError(f"-o names one file, and {len(texts)} are linted: leave it out, or use --in-place")
+
+    def linted(given: Given) -> LintedFile | UsageError:
+        beside = replace(target, beside=_compose_files(given.file))
+        found = lint_recipe(given.data, beside, mend=asked.mends)
+        if found.form is None or not (found.versions or found.findings):
+            return _no_recipe([given.name] if given.file else words, given.file)
+        return _mended(given, found, target, asked)
+
+    for given in texts:
+        _check_mending(asked, given)
+    results = [(given.name, linted(given)) for given in texts]
+    if len(results) == 1 and isinstance(results[0][1], UsageError):
+        raise results[0][1]
+    return _show("recipe", results, asked)
 
 
 def docker_daemon(file: Path, asked: RecipeOptions) -> int:
@@ -179,7 +193,8 @@ def docker_daemon(file: Path, asked: RecipeOptions) -> int:
 
     target, given = _target(asked), _given_file(file, _MOST)
     _check_mending(asked, given)
-    return _show_recipe(given, lint_docker_daemon(given.data, target, mend=asked.mends), target, asked)
+    found = lint_docker_daemon(given.data, target, mend=asked.mends)
+    return _show("recipe", [(given.name, _mended(given, found, target, asked))], asked)
 
 
 def cdi(file: Path, asked: RecipeOptions) -> int:
@@ -187,7 +202,8 @@ def cdi(file: Path, asked: RecipeOptions) -> int:
     from winhost.recipes.lint_recipe import lint_cdi  # other lints do without
 
     target, given = _target(asked), _given_file(file, _MOST)
-    return _show_recipe(given, lint_cdi(given.data, target), target, asked)
+    found = lint_cdi(given.data, target)
+    return _show("recipe", [(given.name, _mended(given, found, target, asked))], asked)
 
 
 def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget":
@@ -214,10 +230,14 @@ def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget"
 
 def _given(words: Sequence[str]) -> Given:
     """A file, what comes in, or what stands on the command line."""
-    if len(words) == 1 and words[0] and (words[0] == STDIN or is_there(words[0])):
+    if len(words) == 1 and _is_file(words[0]):
         return _given_file(Path(words[0]), _MOST)
     text = words[0] if len(words) == 1 else shlex.join(words)
     return Given(COMMAND, None, text.encode("utf-8", "surrogateescape"))
+
+
+def _is_file(word: str) -> bool:
+    return word == STDIN or (word != "" and is_there(word))
 
 
 def _compose_files(file: Path | None) -> Mapping[str, str]:
@@ -256,13 +276,13 @@ def _check_mending(asked: RecipeOptions, given: Given) -> None:
         raise click.UsageError("-o names the file that --fix writes: add --fix, or leave -o out")
 
 
-def _show_recipe(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked: RecipeOptions) -> int:
+def _mended(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked: RecipeOptions) -> LintedFile:
+    """The result of a lint; the mended file is written."""
     written, text = _write(given, linted, asked), None
     if asked.mends and written is None and linted.mended != given.data:
         text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
     place, told = str(written) if written else None, tuple(map(LintFinding.of, linted.findings))
-    result = LintedFile(given.name, str(linted.form), target.path, linted.versions, told, place, text)
-    return _show("recipe", result, asked)
+    return LintedFile(given.name, str(linted.form), target.path, linted.versions, told, place, text)
 
 
 def _write(given: Given, linted: "LintedRecipe", asked: RecipeOptions) -> Path | None:
@@ -309,21 +329,26 @@ def _version(text: str | None, example: str, option: str) -> Version | None:
         ) from None
 
 
-def _show(kind: str, linted: Linted | LintedFile, asked: RecipeOptions) -> int:
-    """Show the findings in a file, what was mended, and the count. Returns the exit code."""
-    told = linted.findings
-    left = [each for each in told if not (asked.mends and each.fixed)]
-    code = int(Exit.FAILURE if (asked.strict and left) or _count(left, Category.DEFECT) else Exit.SUCCESS)
+def _show(kind: str, files: Sequence[tuple[str, L | UsageError]], asked: RecipeOptions) -> int:
+    """Show the findings in each file, what was mended, and the count. Returns the exit code."""
 
-    def show(_: object) -> None:
-        _show_findings(visible(linted.file), told, asked)
+    def left_in(linted: L) -> list[LintFinding]:
+        return [each for each in linted.findings if not (asked.mends and each.fixed)]
+
+    def code(linted: L) -> int:
+        left = left_in(linted)
+        return int(Exit.FAILURE if (asked.strict and left) or _count(left, Category.DEFECT) else Exit.SUCCESS)
+
+    def show(linted: L) -> None:
+        if linted is not files[0][1]:
+            click.echo()
+        _show_findings(visible(linted.file), linted.findings, asked)
         if isinstance(linted, LintedFile) and asked.mends:
             _show_mended(linted)
-        if told:
-            _show_count(told, left, code, strict=asked.strict)
+        if linted.findings:
+            _show_count(linted.findings, left_in(linted), code(linted), strict=asked.strict)
 
-    show_results(kind, asked.output.shape, [(linted.file, linted)], show)
-    return code
+    return show_results(kind, asked.output.shape, files, show, code=code)
 
 
 def _show_findings(name: str, findings: Sequence[LintFinding], asked: RecipeOptions) -> None:

@@ -1,5 +1,6 @@
 """winhost plan: what would change."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -60,7 +61,11 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
         check_each_once(hosts)
 
     def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        return ((read.host, planned_host(read, asked, joining, into, stated_facts, keys, watch)) for read in reads)
+        for read in reads:
+            result = planned_host(read, asked, joining, into, stated_facts, keys, watch)
+            if isinstance(result, WinhostError) and read.file:
+                _name_file(result, read.host, read.file)
+            yield read.host, result
 
     results, fleet = watched(lambda watch: planned(read_each(hosts, watch, named), watch)), hosts.fleet_file
     if many and output.shape in ("table", "wide") and not details:
@@ -71,6 +76,13 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     if joining:
         joining.show_made_keys(output.shape)
     return code
+
+
+def _name_file(error: WinhostError, host: str, file: Path) -> None:
+    """Put the facts file into the commands that an error advises: no fleet file may know its host."""
+    if error.hint:
+        commands = rf"\bwinhost (plan|assess) {re.escape(visible(host))}(?![\w.-])"
+        error.hint = re.sub(commands, lambda found: command_line(("winhost", found[1], str(file))), error.hint)
 
 
 def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":

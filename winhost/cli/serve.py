@@ -27,8 +27,8 @@ from winhost.model.workloadfile import load_workload
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Lost, Served, Serving, serving
-from winhost.serving.command import DEV_MODE, command, folder_of, is_packed, program_command
-from winhost.serving.compose_words import readable_yaml
+from winhost.serving.command import DEV_MODE, command, program_command
+from winhost.serving.containers import readable_yaml
 from winhost.serving.entries import entry
 from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
 from winhost.serving.levels import (
@@ -276,9 +276,9 @@ _SUSPENDED = (
 
 
 def _files_of(served: Served) -> str:
-    how = ", packed, with winhost's loader beside vLLM" if is_packed(served) else ""
+    how = ", packed, with winhost's loader beside vLLM" if served.spec.packed else ""
     return (
-        f"The files of {served.id} are expected in {folder_of(served)}{how}, and the gateway at {served.socket}, "
+        f"The files of {served.id} are expected in {served.spec.folder}{how}, and the gateway at {served.socket}, "
         "in a folder that only root and its group enter: winhost plan HOST --workload WORKLOAD sets up all of this"
     )
 

@@ -131,7 +131,7 @@ def add(at: TargetOptions, name: str, key: str | None, save: Path | None, metric
             raise click.exceptions.Abort from None
         with served.watch.paused():
             if made and not saved:
-                show_new_key(f"API key {name} of {served.host}", secret)
+                show_new_key(f"API key {name} of {served.host}, shown only now", secret)
         found = _until_read(served, found)
     _answer(at, served.host, found, _show_changed("added"), name, saved)
     return 0

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from winhost.cli.errors import as_winhost_error
-from winhost.cli.named_files import check_hosts, files_of, hosts_and_files
+from winhost.cli.named_files import STDIN, check_hosts, files_of, hosts_and_files
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import WinhostError
+from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Facts
 from winhost.resources.factsfile import read_facts
 
@@ -24,11 +24,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A host's facts, or why there are none."""
+    """A host's facts, or why there are none. file: that they were read from."""
 
     host: str
     facts: Facts | None = None
     error: WinhostError | None = None
+    file: Path | None = None
 
     @property
     def known(self) -> Facts:
@@ -115,6 +116,12 @@ def _sorted(asked: HostsAndFacts) -> tuple[list[str], list[Path]]:
         from winhost.cli.named_hosts import nothing_named  # as above
 
         raise nothing_named(offline=True)
+    if STDIN in (*asked.words, *map(str, asked.facts_files)):
+        raise UsageError(
+            "NoStandardInput",
+            what="facts are not read from standard input",
+            hint="Save them to a file and name that: PROGRAM > facts.json",
+        )
     hosts, files = hosts_and_files(asked.words, Facts)
     return hosts, [*files_of(asked.facts_files, Facts), *files]
 
@@ -125,7 +132,7 @@ def _read_file(path: Path, watch: Watch) -> Snapshot:
             facts = read_facts(path)
     except WinhostError as error:
         return Snapshot(str(path), error=error)
-    return Snapshot(facts.host, facts)
+    return Snapshot(facts.host, facts, file=path)
 
 
 def worst(errors: Iterable[WinhostError | None], otherwise: int = 0) -> int:

@@ -366,12 +366,12 @@ def _refuse_packed(model: Model) -> None:
 
 
 def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
-    """Print on stderr, after all else, where each key is, and once, on a terminal, a key that was made now."""
+    """Print on stderr, after all else, where each key is, and on a terminal a key that was made now."""
     shell = own_shell()
     for host, each in keys.items():
         whose = f"API key of {each.name} for {host}"
         if each.made and shape in ("table", "wide"):
-            show_new_key(whose, each.made)
+            show_new_key(f"{whose}, new", each.made)
         say(f"{whose}: {each.key}. To see it:", hang=2, err=True)
         click.echo(f"  {visible(str(line_to_see(each.key, shell)))}", err=True)  # in one line, to be copied
 
@@ -379,7 +379,7 @@ def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
 def show_new_key(whose: str, made: "Secret") -> None:
     """Print the key itself, on a terminal alone."""
     if sys.stderr.isatty():
-        say(f"{whose}, shown only now:", err=True)
+        say(f"{whose}:", err=True)
         click.echo(f"  {made.reveal()}", err=True)
 
 

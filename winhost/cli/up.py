@@ -228,7 +228,7 @@ def _show_end(host: AnyHost, folder: Path) -> None:
     shown: the `up` that made the key may have been interrupted.
     """
     if sys.stderr.isatty() and (unseen := folder / UNSEEN_KEY).is_file():
-        show_new_key(f"API key for {visible(host.name)}", SecretRef.parse(unseen.read_text("utf-8")).resolve())
+        show_new_key(f"API key for {visible(host.name)}, new", SecretRef.parse(unseen.read_text("utf-8")).resolve())
         unseen.unlink()
     served = read_journals(Store(), Fleet(Path("fleet.yaml"), (host,))).serving.get(host.name)
     here = () if is_local(host) else (host.name,)

@@ -11,14 +11,13 @@ from winhost.cli.errors import from_os_error
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
-from winhost.model.errors import WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import near_name
 from winhost.model.units import about
 from winhost.serving.packed_weights import (
     NVCOMP,
     WHEEL,
     WeightsFile,
-    not_packed,
     packed_files,
     run_in_engine,
     write_wheel,
@@ -67,13 +66,14 @@ def verify(model: Path, python: str, output: Output) -> int:
 
 
 def list_(model: Path, output: Output) -> int:
+    _check_folder(model)
     _show(packed_files(model), model, output)
     return 0
 
 
 def _with_next(error: WinhostError, model: Path) -> WinhostError:
     """Add the next command to an error, by what is wrong."""
-    if error.code == "NotPacked":
+    if error.code in ("NotPacked", "NoWeights"):
         advice = next((text for part, text in _NEXT.items() if part in error.what), _AGAIN)
         commands = {
             name: command_line(("winhost", "weights", name, str(model), *more))
@@ -94,11 +94,17 @@ _NEXT = {
 }
 
 
-def _run(python: str, output: Output, command: str, *folders: Path) -> int:
-    try:  # before a Python is looked for: a folder that is misspelt needs none
-        weights(folders[0])
+def _check_folder(folder: Path) -> None:
+    """Raises UsageError (NoWeights) for what is no folder of a model."""
+    try:
+        weights(folder)
     except (BadContainer, OSError) as error:
-        raise _with_next(not_packed(str(error)), folders[0]) from error
+        unfit = UsageError("NoWeights", what=visible(str(error)), meaning="Nothing was changed.")
+        raise _with_next(unfit, folder) from error
+
+
+def _run(python: str, output: Output, command: str, *folders: Path) -> int:
+    _check_folder(folders[0])  # before a Python is looked for: a folder that is misspelt needs none
     with TemporaryDirectory() as beside:
         _show(run_in_engine(python, write_wheel(Path(beside)), command, *folders), folders[0], output)
     return 0

@@ -30,22 +30,22 @@ from winhost.serving.choice import Served
 from winhost.serving.computed import SHM_LEAST
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import MODEL, kv_folder
-from winhost.serving.profile_lines import ProfileLine
 from winhost.sizing.host_memory import engine_ram
 
 _CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108
 _EVERY_S, _PRUNED_EVERY_S = 10, 600
 PRUNE = "prune_kv.py"
-# What a profile says of a machine's own containers, and what stands in its place in a pod. The network, because a
-# NetworkPolicy shuts the port; the socket, because the gateway is another pod; the GPUs, which the device plugin gives.
-ELSEWHERE = ("--network", "--volume", "--device", "--gpus", "--shm-size", "--ipc", "--uds", "--stop-timeout")
 _OF_ONE_MACHINE = ("VLLM_HOST_IP", "NCCL_IB_DISABLE")
 _DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
 
 
 @dataclass(frozen=True)
 class EnginePod:
-    """shared: in WSL all GPUs are one device, which the pod gets whole."""
+    """shared: in WSL all GPUs are one device, which the pod gets whole.
+
+    Of the container's specification a pod takes the time to stop. Its network is a NetworkPolicy, its socket a port,
+    because the gateway is another pod; the device plugin gives GPUs; volumes and /dev/shm are the pod's own.
+    """
 
     request: ClusterRequest
     model: Model
@@ -71,8 +71,7 @@ class EnginePod:
     @property
     def command(self) -> list[str]:
         """`vllm serve`, its model and its arguments."""
-        lines = [line for line in self._lines("engine") if line.name not in (*ELSEWHERE, *_DEV_MODE)]
-        arguments = [literal(word) for line in lines for word in line.words]
+        arguments = [literal(word) for word in self.served.spec.options if word not in _DEV_MODE]
         remote = ["--trust-remote-code"] * self.model.trust_remote_code
         several = self._over_nodes if self.model.parallel.nodes > 1 else []
         listen = ["--host=0.0.0.0", f"--port={ENGINE_PORT}"]
@@ -102,26 +101,19 @@ class EnginePod:
         return {
             **pod_basics(),
             "runtimeClassName": RUNTIME_CLASS,
-            "terminationGracePeriodSeconds": self._grace,
+            "terminationGracePeriodSeconds": self.served.spec.container.stop,
             "initContainers": [self._fetch("fetch" if serves else "wait")],
             "containers": [container, *self._beside] if serves else [container],
             "volumes": [*self._volumes()],
         }
 
-    def _lines(self, kind: str) -> Iterator[ProfileLine]:
-        return (line for line in self.served.lines if line.kind == kind)
-
-    @property
-    def _grace(self) -> int:
-        return next(int(str(line.value)) for line in self._lines("container") if line.name == "--stop-timeout")
-
     def _environment(self) -> Iterator[Json]:
         several = self.model.parallel.nodes > 1
-        for line in self._lines("env"):
+        for name, value in self.served.spec.environment.items():
             # The plugin shows a container its own GPUs alone, and they count from 0 there; in WSL it shows all.
-            apart = line.name == "CUDA_VISIBLE_DEVICES" and not self.shared
-            if not (apart or line.name in _DEV_MODE or (several and line.name in _OF_ONE_MACHINE)):
-                yield {"name": line.name, "value": literal(str(line.value))}
+            apart = name == "CUDA_VISIBLE_DEVICES" and not self.shared
+            if not (apart or name in _DEV_MODE or (several and name in _OF_ONE_MACHINE)):
+                yield {"name": name, "value": literal(value)}
         if several:
             yield {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
         yield {"name": "HOME", "value": _CACHE}

@@ -40,7 +40,7 @@ class SshKey:
 
 @dataclass(frozen=True)
 class ApiKey:
-    """name: whose; key: where it is; made: the key itself, where it was made now, to be shown this once."""
+    """name: whose; key: where it is; made: the key itself, where it was made now."""
 
     name: str
     key: SecretRef

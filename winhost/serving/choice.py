@@ -23,9 +23,10 @@ from winhost.resources.windows.wsl_config import WslConfig
 from winhost.resources.windows.wsl_vm import WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
+from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.levels import Levels, Rest, fit_together, levels_of, rest_of, wait_of
 from winhost.serving.profile import base_of, no_sleep, profile
-from winhost.serving.profile_lines import ProfileLine, lines_of
+from winhost.serving.profile_lines import ProfileLine, container_of, lines_of
 from winhost.serving.when import Because, Case, causes_of
 from winhost.sizing.budget import Budget, budget, with_fitting_standbys
 from winhost.sizing.engines import MemoryPart, weights
@@ -111,6 +112,17 @@ class Served:
     def served_name(self) -> str:
         """What the engine calls its model."""
         return self.stands_by or self.model
+
+    @property
+    def spec(self) -> EngineSpec:
+        engine = [line for line in self.lines if line.kind == "engine" and line.name != "--uds"]
+        return EngineSpec(
+            served_name=self.served_name,
+            socket=self.socket,
+            options=tuple(word for line in engine for word in line.words),
+            environment={line.name: str(line.value) for line in self.lines if line.kind == "env"},
+            container=container_of(self.lines),
+        )
 
 
 @dataclass(frozen=True)
@@ -372,7 +384,7 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
 def _awake(case: Case) -> Bytes:
     """The share of the smallest of its GPUs, which is a little less than what it takes."""
     gpus = case.budget.placement.cards[case.model.name]
-    return int(float(COMPUTED["gpu.share"](case).text) * min(case.vram[gpu] for gpu in gpus))
+    return int(float(str(COMPUTED["gpu.share"](case).value)) * min(case.vram[gpu] for gpu in gpus))
 
 
 def _lost(case: Case, choice: Choice, read_speed: int) -> Lost | None:

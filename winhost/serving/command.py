@@ -1,11 +1,11 @@
 """A served model as a command for a shell, `docker run` or vLLM's own program, with every argument quoted."""
 
 import shlex
+from collections.abc import Iterator
 
-from winhost.model.workload import LoadFormat
 from winhost.serving.choice import Served
-from winhost.serving.engine_names import MODEL, model_folder, packed_folder
-from winhost.serving.profile_lines import ProfileLine
+from winhost.serving.containers import docker_options
+from winhost.serving.engine_names import MODEL
 
 IMAGE = "vllm/vllm-openai"
 START = 'umask 0007; exec vllm serve "$0" "$@"'
@@ -17,36 +17,22 @@ ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell st
 
 def command(served: Served, vllm: str | None) -> list[str]:
     """Its parts, each for a line of its own. vllm: its version, where it is known."""
+    spec = served.spec
     name = quoted(f"--name={served.model}")
-    before = [_words(line) for line in served.lines if line.kind in ("container", "env") and line.name != DEV_MODE]
-    after = [_words(line) for line in served.lines if line.kind == "engine"]
-    model = [MODEL, quoted(f"--served-model-name={served.served_name}")]
+    before = [*map(quoted, docker_options(spec.container)), *(f"--env={each}" for each in _variables(served))]
     image = quoted(f"{IMAGE}:v{vllm}") if vllm else ASKED_FOR
-    return [f"docker run --detach {name}", *before, "--entrypoint=/bin/sh", image, "-c", quoted(START), *model, *after]
-
-
-def is_packed(served: Served) -> bool:
-    return any(line.text == f"--load-format={LoadFormat.PACKED}" for line in served.lines)
-
-
-def folder_of(served: Served) -> str:
-    """The folder with its files."""
-    return (packed_folder if is_packed(served) else model_folder)(served.served_name)
+    shell = ["--entrypoint=/bin/sh", image, "-c", quoted(START)]
+    return [f"docker run --detach {name}", *before, *shell, *map(quoted, spec.arguments(MODEL))]
 
 
 def program_command(served: Served) -> list[str]:
     """The same with vLLM's own program, of a model whose process leaves its GPU, which no container's can."""
-    variables = [quoted(f"{each.name}={each.value}") for each in served.lines if each.kind == "env"]
-    before = [each for each in variables if not each.startswith(DEV_MODE)]
-    after = [_words(line) for line in served.lines if line.kind == "engine"]
-    name = quoted(f"--served-model-name={served.served_name}")
-    return ["umask 0007; env", *before, f"vllm serve {quoted(folder_of(served))}", name, *after]
+    model, *options = map(quoted, served.spec.arguments(served.spec.folder))
+    return ["umask 0007; env", *_variables(served), f"vllm serve {model}", *options]
 
 
-def _words(line: ProfileLine) -> str:
-    if line.kind == "env":
-        return f"--env={quoted(f'{line.name}={line.value}')}"
-    return " ".join(map(quoted, line.words))
+def _variables(served: Served) -> Iterator[str]:
+    return (quoted(f"{name}={value}") for name, value in served.spec.environment.items() if name != DEV_MODE)
 
 
 def quoted(word: str) -> str:

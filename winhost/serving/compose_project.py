@@ -5,6 +5,7 @@ Nothing of it is a port of an engine: each listens on a socket in a volume that 
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from winhost.core.answers import Json
@@ -12,9 +13,10 @@ from winhost.core.dataclass import dataclass
 from winhost.model.workload import KvMirror, LoadFormat, Mirror, Model, Workload
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
-from winhost.serving.compose_words import compose_text, compose_word, hardened
-from winhost.serving.engine_files import CACHE, START_SECONDS, ServedEngine
-from winhost.serving.engine_names import MODEL, kv_folder, model_folder, slug, socket_folder
+from winhost.serving.command import START
+from winhost.serving.containers import compose_engine, compose_text, compose_word, hardened
+from winhost.serving.engine_files import START_SECONDS
+from winhost.serving.engine_names import CACHE, MODEL, kv_folder, model_folder, slug, socket_folder
 from winhost.serving.gateway_entries import gateway_files, published_model, workload_settings
 from winhost.serving.kv_mirror import prune_program
 from winhost.serving.profile import base_of, no_sleep
@@ -124,22 +126,18 @@ def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
 
 def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:
     """Engines on one GPU start one after the other: two at once count each other's memory as their own."""
-    name, socket = slug(model.name), served.socket
-    service = dict(ServedEngine(served, "compose", request.image, remote_code=model.trust_remote_code).service)
-    del service["container_name"]  # compose names it after the project
-    del service["pull_policy"]
-    sources = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
-    sources[kv_folder(model.name)] = f"kv-{name}"  # below Docker's own folder, which root alone enters
-    volumes = [each.split(":", 1) for each in service["volumes"]]
-    service["volumes"] = [f"{sources.get(source, source)}:{target}" for source, target in volumes]
-    shell, flag, start = service["entrypoint"]
+    name, socket, spec = slug(model.name), served.socket, served.spec
+    volumes = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
+    volumes[kv_folder(model.name)] = f"kv-{name}"  # below Docker's own folder, which root alone enters
+    mounts = tuple(replace(each, source=volumes.get(each.source, each.source)) for each in spec.container.mounts)
+    remote = ["--trust-remote-code"] * model.trust_remote_code
+    spec = replace(spec, options=(*spec.options, *remote), container=replace(spec.container, mounts=mounts))
     waits = {engine: "service_healthy" for gpu, engine in before.items() if gpu in served.cards}
     return {
-        **service,
-        "restart": "unless-stopped",
-        **({"profiles": ["by-turns"]} if model.sleeps else {}),
+        **hardened(request.image, "unless-stopped"),
         # A socket that a killed engine left would be in the way.
-        "entrypoint": [shell, flag, f"rm -f {socket}; {start}"],
+        **compose_engine(spec, f"rm -f {socket}; {START}"),
+        **({"profiles": ["by-turns"]} if model.sleeps else {}),
         "depends_on": {
             f"model-{name}": {"condition": "service_completed_successfully"},
             **{engine: {"condition": condition} for engine, condition in waits.items()},
@@ -239,7 +237,7 @@ def _target(path: str) -> str:
 def _head(request: ComposeRequest, found: Serving, version: str) -> str:
     address, port = request.listen
     shown = f"[{address}]" if ":" in address else address
-    devices = any(line.name == "--device" for served in found.models for line in served.lines)
+    devices = any(served.spec.container.cdi for served in found.models)
     return _HEAD.format(
         version=version,
         models=", ".join(served.model for served in found.models),

@@ -10,7 +10,17 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib, gib_range
 from winhost.model.workload import LoadFormat, Model, is_folder
-from winhost.serving.engine_names import MODEL, kv_folder, lmcache, model_folder, packed_folder, socket, socket_folder
+from winhost.serving.engine_names import (
+    CACHE,
+    MODEL,
+    kv_folder,
+    lmcache,
+    model_folder,
+    packed_folder,
+    socket,
+    socket_folder,
+)
+from winhost.serving.engine_spec import Mount
 from winhost.serving.kv_mirror import transfer_config
 from winhost.serving.when import Case
 from winhost.sizing.budget import Budget
@@ -28,10 +38,10 @@ SHM_MARGIN: Bytes = 4 * GiB
 
 @dataclass(frozen=True)
 class Computed:
-    """text: the value for the command; how: the arithmetic; doubt: why it may be wrong."""
+    """value: what is set; how: the arithmetic, if there is any; doubt: why it may be wrong."""
 
-    text: str
-    how: str
+    value: str | int | Mount
+    how: str | None
     doubt: str | None = None
 
 
@@ -51,7 +61,7 @@ def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
 
 def _shm(case: Case) -> Computed:
     size, how = shared_memory(case.model, case.budget)
-    return Computed(f"{size // GiB}g", how)
+    return Computed(size, how)
 
 
 def _share(case: Case) -> Computed:
@@ -175,17 +185,17 @@ def _loader(case: Case) -> Computed:
     return Computed(str(model.load_format), "as the workload says", doubt)
 
 
-def _named(said: Callable[[str], str], how: str) -> Callable[[Case], Computed]:
-    return lambda case: Computed(said(case.model.name), how)
+def _named(said: Callable[[str], str | Mount]) -> Callable[[Case], Computed]:
+    return lambda case: Computed(said(case.model.name), "by the model's name")
 
 
 def _weights_folder(case: Case) -> Computed:
     folder = packed_folder if case.model.load_format is LoadFormat.PACKED else model_folder
-    return Computed(f"{folder(case.model.served_name)}:{MODEL}:ro", "by the model's name")
+    return Computed(Mount(folder(case.model.served_name), MODEL, read_only=True), "by the model's name")
 
 
-def _engine_folder(name: str) -> str:
-    return f"{socket_folder(name)}:{socket_folder(name)}"
+def _engine_folder(name: str) -> Mount:
+    return Mount(socket_folder(name), socket_folder(name))
 
 
 def _transfer(case: Case) -> Computed:
@@ -210,16 +220,17 @@ def _media(case: Case) -> Computed:
 def _mirror_folder(case: Case) -> Computed:
     """Both engines of a model have one, so that a standby reads what the first one computed."""
     folder = kv_folder(case.model.served_name)
-    return Computed(f"{folder}:{folder}", "by the model's name")
+    return Computed(Mount(folder, folder), "by the model's name")
 
 
 COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
-    "engine.folder": _named(_engine_folder, "by the model's name"),
-    "engine.socket": _named(socket, "by the model's name"),
+    "engine.folder": _named(_engine_folder),
+    "engine.socket": _named(socket),
+    "cache.volume": lambda _: Computed(Mount(CACHE, "/root/.cache/vllm"), None),
     "model.folder": _weights_folder,
     "kv.folder": _mirror_folder,
     "kv.transfer": _transfer,
-    "lmcache.network": _named(lambda name: f"container:{lmcache(name)}", "by the model's name"),
+    "lmcache.container": _named(lmcache),
     "shm.size": _shm,
     "gpu.share": _share,
     "gpu.cards": _gpus,

@@ -2,33 +2,30 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.gateway.turn_settings import IMAGES
-from winhost.model.workload import LoadFormat, Mirror
+from winhost.model.workload import Mirror
 from winhost.serving.choice import Served
 from winhost.serving.command import START
-from winhost.serving.compose_words import compose_text, compose_word, hardened, options_of_container
+from winhost.serving.containers import compose_engine, compose_text, docker_options, hardened
 from winhost.serving.engine_names import (
+    CACHE,
     MODEL,
     SOCKETS,
     UNITS,
     kv_folder,
     lmcache,
-    model_folder,
-    packed_folder,
     slug,
     socket_folder,
 )
+from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.gateway_entries import GROUP
-from winhost.serving.profile_lines import ProfileLine
 
-CACHE = "winhost-vllm"
-"""The volume with compiled graphs."""
 _READY, _IMAGE = "ready.py", "process_image.py"
 START_SECONDS = 3600
 """For an engine to start: to load a model and to compile its graphs."""
@@ -81,18 +78,14 @@ class ServedEngine:
         return None if not self._container else "/usr/bin/podman" if self.by == "podman" else "/usr/bin/docker"
 
     @property
-    def packed(self) -> bool:
-        return any(line.name == "--load-format" and line.value == LoadFormat.PACKED for line in self.served.lines)
-
-    @property
-    def model(self) -> str:
-        """The folder that it loads from."""
-        return (packed_folder if self.packed else model_folder)(self.served.served_name)
+    def spec(self) -> EngineSpec:
+        spec = self.served.spec
+        return replace(spec, options=(*spec.options, *["--trust-remote-code"] * self.remote_code))
 
     @property
     def _program_words(self) -> list[str]:
         """The commands of an environment that winhost made see no PYTHONPATH, by which the loader is found."""
-        if not self.packed:
+        if not self.spec.packed:
             return [self.by]
         return [str(PurePosixPath(self.by).with_name("python3")), "-m", "vllm.entrypoints.cli.main"]
 
@@ -111,22 +104,18 @@ class ServedEngine:
     @property
     def gpu_options(self) -> str:
         """The options with which another container gets the same GPUs."""
-        given = [line.text for line in self._lines("container") if line.name in ("--gpus", "--device")]
-        return " ".join(map(_word, [*given, *(f"--env={name}={value}" for name, value in self._gpu_variables)]))
+        given = docker_options(self.spec.container.gpus_alone)
+        return " ".join(map(_word, [*given, *_variables("--env=", self.spec.gpu_environment)]))
 
     @property
     def gpu_environment(self) -> list[str]:
-        return [f"Environment={_word(f'{name}={value}')}" for name, value in self._gpu_variables]
-
-    @property
-    def _gpu_variables(self) -> list[tuple[str, str]]:
-        return [(line.name, str(line.value)) for line in self._lines("env") if line.name.startswith("CUDA_")]
+        return [f"Environment={_word(each)}" for each in _variables("", self.spec.gpu_environment)]
 
     @property
     def folder(self) -> str:
         """Named by what is in it, so that a change is a new one beside the old."""
         digest = hashlib.sha256(
-            json.dumps([self._compose, *self._programs.values(), self._command]).encode("utf-8")
+            json.dumps([self._compose, *self._programs.values(), self.spec.arguments(MODEL)]).encode("utf-8")
         ).hexdigest()[:16]
         return f"/opt/winhost/engine-{slug(self.served.model)}-{digest}"
 
@@ -230,22 +219,21 @@ class ServedEngine:
             file = f"--project-name {self._name} --file {self.folder}/compose.yaml"
             return f"{program} compose {file} up --no-color --no-log-prefix --abort-on-container-exit"
         words = [f"--name={self._name}", "--rm", "--pull=never", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
-        words += [line.text for line in self._lines("container")]
-        words += [f"--env={line.name}={line.value}" for line in self._lines("env")]
-        words += ["--entrypoint=/bin/sh", str(self.image), "-c", START, *self._command]
+        words += [*docker_options(self.spec.container), *_variables("--env=", self.spec.environment)]
+        words += ["--entrypoint=/bin/sh", str(self.image), "-c", START, *self.spec.arguments(MODEL)]
         return " ".join([program, "run", *map(_word, words)])
 
     @property
     def _by_program(self) -> list[str]:
         """A program of the machine itself, as a user that exists only while it runs."""
         model = slug(self.served.model)
-        arguments = [self.model, *self._command[1:]]
-        kept = {line.name: str(line.value) for line in self._lines("env")}
-        kept |= {"HOME": f"/var/cache/{self._name}", "VLLM_CACHE_ROOT": f"/var/cache/{self._name}/vllm"}
-        command = " ".join([*map(_word, self._program_words), "serve", *map(_word, arguments)])
+        cache = f"/var/cache/{self._name}"
+        kept = {**self.spec.environment, "HOME": cache, "VLLM_CACHE_ROOT": f"{cache}/vllm"}
+        words = map(_word, self.spec.arguments(self.spec.folder))
+        command = " ".join([*map(_word, self._program_words), "serve", *words])
         return [
             *(self._from_image(command) if self.image_on_disk else [f"ExecStart={command}"]),
-            *(f"Environment={_word(f'{name}={value}')}" for name, value in kept.items()),
+            *(f"Environment={_word(each)}" for each in _variables("", kept)),
             *([f"User={self.user}"] if self.mirror or self.image_on_disk else []),
             *([] if self.image_on_disk else ["DynamicUser=yes"]),
             *([f"StateDirectory={kv_folder(self.served.served_name).rpartition('/')[2]}"] * self._on_disk),
@@ -271,7 +259,7 @@ class ServedEngine:
     def _from_image(self, command: str) -> list[str]:
         """Start from the image as root, who alone reads and writes it; the engine gets the user of the unit."""
         folder = f"{IMAGES}/{slug(self.served.model)}"
-        starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {self.model} {self.user}"
+        starts = f"/usr/bin/python3 -I {self.folder}/{_IMAGE} {folder} {self.spec.folder} {self.user}"
         return [
             f"ExecStartPre=+/usr/bin/install -d -m 0700 -o root -g root {IMAGES} {folder}",
             f"ExecStart=!{starts} -- {command}",
@@ -287,31 +275,18 @@ class ServedEngine:
         return f"ExecStartPost=+/bin/chgrp --no-dereference {GROUP} {self.served.socket} {folder}"
 
     @property
-    def _command(self) -> list[str]:
-        """Arguments of `vllm serve`, the model's folder first."""
-        remote = ["--trust-remote-code"] * self.remote_code
-        arguments = [word for line in self._lines("engine") for word in line.words]
-        return [MODEL, f"--served-model-name={self.served.served_name}", *arguments, *remote]
-
-    def _lines(self, kind: str) -> Iterable[ProfileLine]:
-        return [line for line in self.served.lines if line.kind == kind]
-
-    @property
     def _compose(self) -> str:
-        return compose_text({"services": {"engine": self.service}, "volumes": {CACHE: {"name": CACHE}}})
-
-    @property
-    def service(self) -> dict[str, Any]:
-        """The service of its compose project."""
-        return {
+        engine = {
             "container_name": self._name,
             **hardened(str(self.image), "no"),
             "pull_policy": "never",
-            "entrypoint": ["/bin/sh", "-c", compose_word(START)],
-            "command": [*map(compose_word, self._command)],
-            "environment": {line.name: compose_word(str(line.value)) for line in self._lines("env")},
-            **options_of_container((line.name, str(line.value)) for line in self._lines("container")),
+            **compose_engine(self.spec, START),
         }
+        return compose_text({"services": {"engine": engine}, "volumes": {CACHE: {"name": CACHE}}})
+
+
+def _variables(lead: str, environment: Mapping[str, str]) -> list[str]:
+    return [f"{lead}{name}={value}" for name, value in environment.items()]
 
 
 def _word(text: str) -> str:

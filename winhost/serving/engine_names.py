@@ -8,6 +8,8 @@ SOCKETS = "/run/winhost-engines"
 MODELS = "/srv/winhost/models"
 MODEL = "/model"
 """Where an engine in a container finds its model."""
+CACHE = "winhost-vllm"
+"""The volume with compiled graphs."""
 _LONGEST = 40
 
 

@@ -2,15 +2,19 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from winhost.core.answers import Json
 from winhost.model.errors import visible
+from winhost.serving.containers import docker_options
 from winhost.serving.engine_files import ServedEngine
 from winhost.serving.engine_names import MODEL, model_folder, packed_folder
+from winhost.serving.engine_spec import Mount
 from winhost.serving.entries import PythonWheels, entry, file_entry
 from winhost.serving.packed_weights import ENTRY_POINTS, METADATA, package_texts
+from winhost.serving.profile import Kind
 from winhost.serving.profile_lines import ProfileLine
 
 _PACKED = "/packed"  # in the container that packs
@@ -42,11 +46,11 @@ def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
     """By which an engine finds the loader; folders are the same in its container."""
     folders = (loader_folder(), nvcomp.site)
     for folder in folders:
-        yield _line("container", "--volume", f"{folder}:{folder}:ro")
+        yield _line("container", "mount", Mount(folder, folder, read_only=True))
     yield _line("env", "PYTHONPATH", ":".join(folders))
 
 
-def _line(kind: Any, name: str, value: str) -> ProfileLine:
+def _line(kind: Kind, name: str, value: str | Mount) -> ProfileLine:
     why = "The loader of packed weights is installed beside the engine."
     return ProfileLine(kind, name, value, why, "load_format packed", ("packed-measured",), "by what is in it")
 
@@ -66,21 +70,20 @@ def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:
 
 
 def _command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
-    lines = engine.served.lines
-    variables = [each for each in lines if each.kind == "env" and each.name.startswith(("CUDA_", "PYTHONPATH"))]
+    spec = engine.spec
+    seen = {**spec.gpu_environment, "PYTHONPATH": spec.environment["PYTHONPATH"]}
+    variables = [f"{name}={value}" for name, value in seen.items()]
     words = ("-m", "winhost_weights", "pack")
     if engine.program is None:
         yield from ("systemd-run", "--quiet", "--wait", "--pipe", "--collect")
         yield from (f"--property={each}" for each in (*_SANDBOX, f"ReadWritePaths={folder}"))
-        yield from (f"--setenv={each.name}={each.value}" for each in variables)
+        yield from (f"--setenv={each}" for each in variables)
         yield from (str(PurePosixPath(engine.by).with_name("python3")), *words, source, folder)
         return
     yield from (PurePosixPath(engine.program).name, "run", "--rm", "--pull=never", "--network=none", "--user=0:0")
     yield from ("--cap-drop=ALL", "--security-opt=no-new-privileges")
-    yield from (each.text for each in lines if each.kind == "container" and each.name in ("--gpus", "--device"))
-    loader = (
-        each.text for each in lines if each.kind == "container" and (each.value or "").startswith("/opt/winhost/")
-    )
-    yield from (*loader, f"--volume={source}:{MODEL}:ro", f"--volume={folder}:{_PACKED}")
-    yield from (f"--env={each.name}={each.value}" for each in variables)
+    loader = (each for each in spec.container.mounts if each.source.startswith("/opt/winhost/"))
+    mounts = (*loader, Mount(source, MODEL, read_only=True), Mount(folder, _PACKED))
+    yield from docker_options(replace(spec.container.gpus_alone, mounts=mounts))
+    yield from (f"--env={each}" for each in variables)
     yield from ("--entrypoint=python3", str(engine.image), *words, MODEL, _PACKED)

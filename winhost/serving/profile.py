@@ -20,7 +20,7 @@ KINDS: tuple[Kind, ...] = ("container", "env", "engine", "wslconfig", "note")
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One setting as written: container, env and engine are arguments of the command, a note is for people.
+    """One setting as written: container is a field of Container, env and engine are for vLLM, a note is for people.
 
     value: literal, or `${…}`, which is computed; must_know: conditions that have to be known, or the row is left out.
     """
@@ -29,7 +29,7 @@ class ProfileRow:
     name: str
     why: str
     evidence: tuple[str, ...]
-    value: str | None = None
+    value: str | int | None = None
     when: When = field(default_factory=Condition)
     must_know: tuple[str, ...] = ()
 

@@ -1,11 +1,15 @@
 """The lines of a profile for one model: what is set, with the reason, and what is left out."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import format_when
 from winhost.serving.computed import COMPUTED
+from winhost.serving.containers import docker_options
+from winhost.serving.engine_spec import Container, Mount
 from winhost.serving.profile import Kind, Profile, ProfileRow
 from winhost.serving.vllm_options import changed_default, knows
 from winhost.serving.when import Case, holds
@@ -24,7 +28,7 @@ class ProfileLine:
 
     kind: Kind
     name: str
-    value: str | None
+    value: str | int | Mount | None
     why: str
     when: str
     evidence: tuple[str, ...]
@@ -35,14 +39,23 @@ class ProfileLine:
     @property
     def words(self) -> tuple[str, ...]:
         """The words on a command line: one, except for an option that takes several."""
+        if self.kind == "container":
+            return (*docker_options(container_of([self])),)
         if self.value is None:
             return (self.name,)
-        several = self.value.split() if self.name in _TAKE_SEVERAL else []
+        several = str(self.value).split() if self.name in _TAKE_SEVERAL else []
         return (self.name, *several) if len(several) > 1 else (f"{self.name}={self.value}",)
 
     @property
     def text(self) -> str:
         return " ".join(self.words)
+
+
+def container_of(lines: Iterable[ProfileLine]) -> Container:
+    said = [(line.name, line.value) for line in lines if line.kind == "container"]
+    fields: dict[str, Any] = {name: value for name, value in said if name != "mount"}
+    mounts = tuple(value for _, value in said if isinstance(value, Mount))
+    return Container(mounts=mounts, **fields)
 
 
 def lines_of(of: Profile, case: Case) -> tuple[tuple[ProfileLine, ...], tuple[ProfileLine, ...]]:
@@ -64,10 +77,11 @@ def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
     found = holds(row.when, case)
     if found.holds is False:
         return None
-    value, how, doubt = row.value, None, found.doubt
-    if value and (reference := _REFERENCE.fullmatch(value)):
+    value: str | int | Mount | None = row.value
+    how, doubt = None, found.doubt
+    if reference := _REFERENCE.fullmatch(str(row.value)):
         computed = COMPUTED[reference[1]](case)
-        value, how, doubt = computed.text, computed.how, "; ".join(filter(None, (doubt, computed.doubt))) or None
+        value, how, doubt = computed.value, computed.how, "; ".join(filter(None, (doubt, computed.doubt))) or None
     return ProfileLine(row.kind, row.name, value, row.why, format_when(row.when), row.evidence, how, doubt)
 
 

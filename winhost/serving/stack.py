@@ -100,7 +100,7 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
     entries += [
         packed_entry(each, request.files[each.served.model])
         for each in engines
-        if each.packed and not each.served.stands_by
+        if each.spec.packed and not each.served.stands_by
     ]
     entries += [each for engine in engines for each in _files(engine)]
     entries += _mirrors(request, engines)

@@ -91,15 +91,16 @@ def autoinstall() -> None:
 
 
 @lint.command(name="serve")
-@click.argument("words", metavar="FILE|COMMAND|-", nargs=-1, required=True)
+@click.argument("words", metavar="FILE...|COMMAND|-", nargs=-1, required=True)
 @options_object(RecipeOptions, "asked")
 @does("lint")
 def serve() -> None:
     """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
 
     FILE is a script, a compose file, a manifest of Kubernetes, a unit of systemd, a quadlet of podman, or a file of
-    variables; - is standard input. Of SGLang, llama.cpp, Ollama and FFmpeg it reads what is true of every engine: GPUs,
-    shared memory, ports, keys. COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`.
+    variables, each linted by itself; - is standard input. Of SGLang, llama.cpp, Ollama and FFmpeg it reads what is true
+    of every engine: GPUs, shared memory, ports, keys. COMMAND is a command itself, in quotes or behind --:
+    `vllm serve …`, `docker run …`.
     Secrets in it are never shown.
     """
 
