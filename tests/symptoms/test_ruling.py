@@ -66,7 +66,7 @@ def test_a_fact_fits_a_value_one_of_several_or_a_range(value: object, wanted: ob
     assert meets(value, wanted) is holds
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sentence", "said"),
     [
         ("{gone} of {bytes:size}", "None of 512 MiB"),
