@@ -3,7 +3,7 @@
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from string import Formatter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -206,30 +206,37 @@ def bounds(wanted: str) -> "tuple[tuple[str, Version], ...]":
     return tuple((match[1], Version(match[2])) for match in matches if match)
 
 
-class _Sentences(Formatter):
-    """`{name:words}` says these words where nothing is there; `{name:size}` and `{name:about}` are sizes of bytes,
-    `{name:count}` is how many there are.
-    """
-
-    def format_field(self, value: Any, spec: str) -> str:
-        if spec in _IN_WORDS:
-            return _IN_WORDS[spec](value)
-        if isinstance(value, tuple):
-            value = ", ".join(map(str, value))
-        return spec if spec and value in (None, "") else str(value)
-
-
 _IN_WORDS: Mapping[str, Callable[[Any], str]] = {
     "size": size,
     "about": about,
     "count": lambda answer: str(len(answer)),
 }
-_SENTENCES = _Sentences()
 
 
 def say(sentence: str, answers: Any) -> str:
-    """A sentence of a row with the answers that it names."""
-    return _SENTENCES.vformat(sentence, (), answers)
+    """A sentence of a row with the answers that it names. `{name:words}` says these words where nothing is there;
+    `{name:size}` and `{name:about}` are sizes of bytes, `{name:count}` is how many there are.
+    """
+    said = [
+        before + _written(reduce(getattr, attributes, answers[name]), spec) if name else before
+        for before, name, attributes, spec in _parts(sentence)
+    ]
+    return "".join(said)
+
+
+@lru_cache(maxsize=1024)
+def _parts(sentence: str) -> tuple[tuple[str, str, list[str], str], ...]:
+    """Pieces of a sentence: a text, and the question, attributes and wording of the answer behind it."""
+    parsed = [(before, *(named or "").split("."), spec or "") for before, named, spec, _ in Formatter().parse(sentence)]
+    return tuple((before, name, attributes, spec) for before, name, *attributes, spec in parsed)
+
+
+def _written(answer: Any, spec: str) -> str:
+    if spec in _IN_WORDS:
+        return _IN_WORDS[spec](answer)
+    if isinstance(answer, tuple):
+        answer = ", ".join(map(str, answer))
+    return spec if spec and answer in (None, "") else str(answer)
 
 
 def format_when(when: When) -> str:
