@@ -55,6 +55,8 @@ ELSEWHERE = {
     "SecureBoot": {"revoked"},
     "SystemdUnit": {"failed", "loaded"},  # in the error of a unit that does not start
 }
+# How rows ask a GPU or a VM.
+AS_ROWS_ASK = {"PciDevice": "gpu", "Vm": "vm", "VmMemory": "memory", "PartitionableGpu": "parts"}
 STATES = (*WINDOWS_STATES, *LINUX_STATES)
 
 
@@ -90,10 +92,10 @@ def data() -> str:
 
 def uses(state: type[State], name: str) -> bool:
     resource = state.resource_type.name
-    asked = {"PciDevice": "gpu", "Vm": "vm"}.get(resource, resource)  # as rows ask a GPU or a VM
+    asked = AS_ROWS_ASK.get(resource, resource)
     if name in read_beside(resource) or f"{resource}.{name}" in data() or f"{asked}.{name}" in data():
         return True
-    if re.search(rf"among: {resource}\n(?:  (?:which|named): .*\n)?  (?:which|named): .*\b{name}\b", data()):
+    if re.search(rf"among: {resource}\n(?:  (?:which|none|named): .*\n)*  (?:which|none|named): .*\b{name}\b", data()):
         return True
     # Undo rules, conditions, what a playbook wants, and properties made of others.
     file = Path(getfile(state))

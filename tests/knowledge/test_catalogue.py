@@ -34,7 +34,9 @@ from winhost.model.reason import Confidence, Kind, Mender
 from winhost.model.workload import Model
 from winhost.recipes.recipe_rows import ROWS as RECIPES
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.read_only import PartitionableGpu
+from winhost.resources.windows.pci_device import PciDevice
+from winhost.resources.windows.read_only import PartitionableGpu, Vm
+from winhost.resources.windows.vm_settings import VmMemory
 from winhost.serving import choice
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms
@@ -110,9 +112,8 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
     assert [code for code in rows if code not in used | declared] == []
     faults = {code: fault_of(row.when, lambda asked, row=row: answers(asked, row)) for code, row in rows.items()}
     assert {code: fault for code, fault in faults.items() if fault} == {}
-    assert [
-        code for code, row in rows.items() if fault_of(row.which, lambda asked, row=row: is_chosen(asked, row))
-    ] == []
+    chosen = [(code, row, each) for code, row in rows.items() for each in (row.which, row.none or {})]
+    assert [code for code, row, each in chosen if fault_of(each, lambda asked, row=row: is_chosen(asked, row))] == []
 
 
 def answers(question: str, row: CatalogueEntry) -> bool:
@@ -128,6 +129,8 @@ def is_of_target(row: CatalogueEntry) -> bool:
 
 def is_asked(question: str, each: str) -> bool:
     name, _, attribute = question.partition(".")
+    if name == "gpus":
+        return is_asked(attribute, "gpu")
     known = {**OF_HOST, **{"gpu": OF_GPU, "vm": OF_VM}.get(each, {})}
     return name in known and (
         not attribute or hasattr(PROPERTIES[name], attribute) or is_of(PROPERTIES[name], attribute)
@@ -138,7 +141,14 @@ def is_of(kind: Any, name: str) -> bool:
     return name in kind.__dataclass_fields__ or hasattr(kind, name)
 
 
-PROPERTIES: dict[str, Any] = {"listed": GpuModel, "parts": PartitionableGpu, "paravirtual": PartitionableGpu}
+PROPERTIES: dict[str, Any] = {
+    "gpu": PciDevice,
+    "listed": GpuModel,
+    "memory": VmMemory,
+    "parts": PartitionableGpu,
+    "paravirtual": PartitionableGpu,
+    "vm": Vm,
+}
 
 
 def is_chosen(question: str, row: CatalogueEntry) -> bool:
@@ -150,7 +160,7 @@ def is_chosen(question: str, row: CatalogueEntry) -> bool:
     if row.among:
         kind = RESOURCE_TYPES[row.among]
         return is_of(kind.state, question) or question in kind.key
-    return question == "shows" or is_fact(question) or is_of(GpuModel, question)
+    return question in ("shows", "peers") or is_fact(question) or is_of(GpuModel, question)
 
 
 def refusals() -> set[str]:

@@ -7,7 +7,7 @@ from packaging.version import Version
 from tests.house.tree import ROOT
 from tests.rows import each_row
 from tests.symptoms.pastes import read
-from winhost.findings.condition import meets
+from winhost.findings.condition import meets, say
 from winhost.lab.hostfile import expand, find
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
@@ -54,7 +54,25 @@ def test_facts_rule_causes_in_and_out(case: dict[str, Any]) -> None:
         ("a-b", {"like": "a.b"}, True),
         ("", {"unlike": "a"}, False),
         ("b", {"unlike": "a"}, True),
+        ((1, 3), {"has": 3}, True),
+        ((1, 3), {"has": [2, 3], "lacks": 1}, False),
+        ((), {"lacks": 3}, True),
+        (None, {"has": 3}, False),
+        ((), [], True),
+        ((1,), {"not": []}, True),
     ],
 )
 def test_a_fact_fits_a_value_one_of_several_or_a_range(value: object, wanted: object, holds: bool) -> None:
     assert meets(value, wanted) is holds
+
+
+@each_row(
+    ("sentence", "said"),
+    [
+        ("{gone} of {bytes:size}", "None of 512 MiB"),
+        ("{gone:nobody}, {none:nothing}, {two}", "nobody, nothing, a, b"),
+        ("{two:count} of {two:none}; {bytes:about}", "2 of a, b; 0.5 GiB"),
+    ],
+)
+def test_a_sentence_names_answers(sentence: str, said: str) -> None:
+    assert say(sentence, {"gone": None, "none": (), "two": ("a", "b"), "bytes": 512 << 20}) == said

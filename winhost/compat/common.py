@@ -7,17 +7,18 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from winhost.compat.target import driver_branch, wsl_version
-from winhost.core.answers import NOT_THERE, MissingFact
-from winhost.findings.condition import Condition, Reader
+from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
+from winhost.findings.condition import Reader
 from winhost.hardware.gpus import known
 from winhost.hardware.host_gpus import gpu_label, paravirtual, partitions, runs_cuda, serves, shows
 from winhost.knowledge.catalogue import CatalogueEntry
-from winhost.knowledge.versions import checked, windows_build, windows_builds
+from winhost.knowledge.versions import checked, revisions, windows_build, windows_builds
 from winhost.model.facts import Instance
 from winhost.paths.disks import PLAIN_BUSES
 from winhost.resources.host import Gpu, HostFacts, asking
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.pci_device import pci_id
 from winhost.resources.windows.power_plan import PowerPlan
 from winhost.resources.windows.read_only import (
     Disk,
@@ -27,6 +28,7 @@ from winhost.resources.windows.read_only import (
     Vm,
     WslPolicy,
 )
+from winhost.resources.windows.vm_settings import VmMemory
 
 # Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
 SERVER_2016 = 14393
@@ -83,11 +85,6 @@ def virtualization_off(facts: HostFacts) -> str | None:
 def virtual_machine(facts: HostFacts) -> str | None:
     """This Windows runs in a VM: its devices are the ones that another hypervisor presents."""
     return made_by(facts.firmware) if is_virtual(facts.firmware) else None
-
-
-def not_x64(facts: HostFacts) -> str | None:
-    """The processor is not x64."""
-    return None if is_x64(facts) else facts.os.architecture
 
 
 def disk_bus(facts: HostFacts) -> str | None:
@@ -205,16 +202,33 @@ def _fixed_mode(facts: HostFacts) -> str:
     return MODES[NAT] if number is None else MODES.get(number, str(number))
 
 
+def _missing_updates(facts: HostFacts) -> tuple[str, ...]:
+    """Names of what an update brought to this very build, and this Windows does not have."""
+    return tuple(each.name for each in revisions() if each.lacks(facts.os.build, facts.os.revision))
+
+
+def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
+    memory = facts.of(VmMemory, vm.key)
+    if memory is None:
+        gone = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
+        raise MissingFact("VmMemory", Unknown(gone))
+    return memory
+
+
 OF_HOST: Mapping[str, Callable[[HostFacts], Any]] = {
     "wsl": wsl_version,
     "driver": windows_driver,
     "driven": lambda facts: len(driven(facts)),
     "fixed_mode": _fixed_mode,
+    "missing_updates": _missing_updates,
+    "x64": is_x64,
 }
 OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "gpu": lambda facts, gpu: gpu.pci.state,
     "listed": lambda facts, gpu: known(gpu.pci.key["device"]),
     "device": lambda facts, gpu: gpu.pci.key["device"],
+    "id": lambda facts, gpu: pci_id(gpu.pci.key["device"]),
+    "companions": lambda facts, gpu: tuple(function.state.kind for function in gpu.companions),
     "label": lambda facts, gpu: gpu_label(gpu),
     "serves": lambda facts, gpu: serves(gpu),
     "cuda": lambda facts, gpu: runs_cuda(gpu),
@@ -224,7 +238,10 @@ OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "parts": partitions,
     "paravirtual": paravirtual,
 }
-OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {"vm": lambda facts, vm: vm.state}
+OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {
+    "vm": lambda facts, vm: vm.state,
+    "memory": memory_of_vm,
+}
 _ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
 
 
@@ -234,6 +251,9 @@ def _reading(each: str, question: str) -> Reader:
     if name in RESOURCE_TYPES:
         read = asking(question)
         return lambda facts, _: read(facts)
+    if name == "gpus":
+        of_each = READING["gpu"](attribute)
+        return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in of_each(facts, gpu))
     about = _ABOUT[each].get(name)
     ask = about or (lambda facts, _: OF_HOST[name](facts))
 
@@ -248,7 +268,7 @@ READING: Mapping[str, Callable[[str], Reader]] = {each: partial(_reading, each) 
 """What reads the questions of a condition, by what its row is about."""
 
 
-def _reading_one(question: str) -> Reader:
+def reading_one(question: str) -> Reader:
     return lambda one: (one[question],)
 
 
@@ -261,28 +281,30 @@ class OneOf:
     def __getitem__(self, name: str) -> Any:
         return self._key[name] if name in self._key else getattr(self._state, name)
 
-    def fits(self, wanted: Condition) -> bool:
-        return wanted.by(_reading_one)(self)
+
+def chosen_instances(facts: HostFacts, row: CatalogueEntry) -> Callable[[], str] | None:
+    """The instances of a resource that a row chooses, to be named. Raises MissingFact."""
+    found = facts.all(RESOURCE_TYPES[row.among].state)
+    return row.chosen([OneOf(each.state, each.key) for each in found], reading_one)
 
 
 class Asked:
     """Answers to the sentence of a row about facts, with the GPU or VM that is its subject."""
 
     def __init__(self, facts: HostFacts, each: str, subject: Any = None) -> None:
-        self._facts, self._each, self._subject = facts, each, subject
+        self.facts, self._each, self.subject = facts, each, subject
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
         if name in _ABOUT[self._each]:
-            return _ABOUT[self._each][name](self._facts, self._subject)
-        return OF_HOST[name](self._facts) if name in OF_HOST else self._facts[name]
+            return _ABOUT[self._each][name](self.facts, self.subject)
+        return OF_HOST[name](self.facts) if name in OF_HOST else self.facts[name]
 
-    def chosen(self, row: CatalogueEntry) -> str:
-        """Those of `among` that are as a row wants them, named for people."""
-        named = row.named or "{label}"
-        if row.among == "gpus":
-            fits = row.which.by(READING["gpu"])
-            chosen = [gpu for gpu in gpus(self._facts) if fits(self._facts, gpu)]
-            return ", ".join(named.format_map(Asked(self._facts, "gpu", gpu)) for gpu in chosen)
-        found = [OneOf(each.state, each.key) for each in self._facts.all(RESOURCE_TYPES[row.among].state)]
-        return ", ".join(named.format_map(each) for each in found if each.fits(row.which))
+    def chosen(self, row: CatalogueEntry) -> Callable[[], str] | None:
+        """The GPUs that a row chooses, to be named. Raises MissingFact."""
+        return row.chosen([Asked(self.facts, "gpu", gpu) for gpu in gpus(self.facts)], _reading_gpu)
+
+
+def _reading_gpu(question: str) -> Reader:
+    read = READING["gpu"](question)
+    return lambda asked: read(asked.facts, asked.subject)

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from winhost.compat.common import configuration
+from winhost.compat.common import configuration, memory_of_vm
 from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
-from winhost.core.answers import MissingFact, RemoteFault, Unknown
+from winhost.core.answers import MissingFact
 from winhost.hardware.bars import MmioRefused
-from winhost.hardware.gpus import known
-from winhost.hardware.host_gpus import bars_of, paravirtual, partitions, serves, shows
+from winhost.hardware.host_gpus import bars_of, paravirtual, partitions, shows
 from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
@@ -20,19 +19,9 @@ from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.assignable_device import AssignableDevice, owner
 from winhost.resources.windows.pci_device import PciDevice, pci_id
-from winhost.resources.windows.read_only import DMA_PROTECTION, Processor, Vm
-from winhost.resources.windows.vm_settings import VmMemory
+from winhost.resources.windows.read_only import Processor, Vm
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a GPU's BARs come to lie above
-
-
-def iommu_not_seen(facts: HostFacts) -> str | None:
-    """Device Guard does not list DMA protection, the only sign of an IOMMU that Windows gives before Hyper-V runs."""
-    properties = facts.firmware.security_properties
-    if DMA_PROTECTION not in properties:
-        seen = ", ".join(map(str, properties)) or "none"
-        return f"Device Guard's available properties: {seen}"
-    return None
 
 
 def narrow_addresses(facts: HostFacts) -> str | None:
@@ -86,14 +75,6 @@ REFUSALS = {
 }
 
 
-def unlisted_gpu(facts: HostFacts, gpu: Gpu) -> str | None:
-    """No catalogue tells what kind of GPU it is: neither whether it is meant for servers, nor what it needs."""
-    device = gpu.pci.key["device"]
-    if serves(gpu) and device and known(device) is None:
-        return pci_id(device)
-    return None
-
-
 def firmware_controls_pcie(facts: HostFacts, gpu: Gpu) -> str | None:
     """Firmware controls PCI Express on the GPU's root bus, so Windows cannot dismount the GPU."""
     state = gpu.pci.state
@@ -133,14 +114,6 @@ def partitions_in_use(facts: HostFacts, gpu: Gpu) -> str | None:
     for parts in filter(None, (partitions(facts, gpu), paravirtual(facts, gpu))):
         if parts.used:
             return f"{parts.used} of {parts.partitions} partitions in use"
-    return None
-
-
-def companions(facts: HostFacts, gpu: Gpu) -> str | None:
-    """The GPU's audio and USB functions are in its slot and IOMMU group, and leave the host with it."""
-    if gpu.companions:
-        kinds = ", ".join(function.state.kind for function in gpu.companions)
-        return f"in the same slot: {kinds}"
     return None
 
 
@@ -232,17 +205,9 @@ def version_not_started(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     return None
 
 
-def dynamic_memory(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """Dynamic memory is on; a VM with an assigned device needs fixed memory for DMA."""
-    memory = _memory(facts, vm)
-    if memory.dynamic:
-        return f"{size(memory.minimum)} to {size(memory.maximum)}"
-    return None
-
-
 def memory_too_large(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """The VM's startup memory, all of it pinned, leaves the host less than 2 GiB."""
-    startup, total = _memory(facts, vm).startup, facts.memory.total
+    startup, total = memory_of_vm(facts, vm).startup, facts.memory.total
     if startup > total - HOST_RESERVE:
         return f"{size(startup)} for the VM, {about(total)} in the host"
     return None
@@ -272,11 +237,3 @@ def _device(facts: HostFacts, location: str) -> str | None:
     """The ids of another device there; None where there is none."""
     known = (each for each in facts.all(AssignableDevice) if each.key["location"] == location)
     return next((each.key["device"] or "a device" for each in known if each.state.present), None)
-
-
-def _memory(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
-    memory = facts.of(VmMemory, vm.key)
-    if memory is None:
-        gone = RemoteFault("ObjectNotFound", message=f"VM {vm.key['vm']} went away while it was read")
-        raise MissingFact("VmMemory", Unknown(gone))
-    return memory

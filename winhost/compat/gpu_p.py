@@ -2,17 +2,16 @@
 
 from winhost.compat.common import SERVERS, configuration, gpus
 from winhost.hardware.gpus import known
-from winhost.hardware.host_gpus import paravirtual, partitions
+from winhost.hardware.host_gpus import partitions
 from winhost.hardware.mmio import HIGH_DEFAULT
-from winhost.knowledge.versions import feature, revision
+from winhost.knowledge.versions import feature
 from winhost.model.facts import Instance
 from winhost.model.units import size
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.read_only import ClusterService, OsFamily, PartitionableGpu, Vm
+from winhost.resources.windows.read_only import OsFamily, PartitionableGpu, Vm
 from winhost.resources.windows.vm_settings import VmMmio
 
-OF_PARTITIONS, LEAK_MENDED = feature("GPU partitions"), revision("LEAK_MENDED")
-NO_PROBLEM = 0
+OF_PARTITIONS = feature("GPU partitions")
 
 # --- The host ------------------------------------------------------------------------------------------------------
 
@@ -24,14 +23,6 @@ def unlike_gpus(facts: HostFacts) -> str | None:
     names = sorted(models.values())
     if len(names) > 1:
         return ", ".join(names)
-    return None
-
-
-def cluster_needs_datacenter(facts: HostFacts) -> str | None:
-    """A highly available VM with a partition needs the Datacenter edition; VMs outside a cluster do not."""
-    clustered = facts.the(ClusterService).state == "running"
-    if clustered and facts.os.family is OsFamily.SERVER and "datacenter" not in facts.os.edition_id.casefold():
-        return facts.os.named
     return None
 
 
@@ -47,23 +38,6 @@ def not_listed(facts: HostFacts, gpu: Gpu) -> str | None:
     return None
 
 
-def counts(facts: HostFacts, gpu: Gpu) -> str | None:
-    """Into how many partitions the vendor's driver splits the GPU, all of one size."""
-    found = partitions(facts, gpu)
-    if found and found.valid_counts:
-        listed = ", ".join(map(str, found.valid_counts))
-        return f"{found.partitions} now, of {listed}"
-    return None
-
-
-def leaks_while_shared(facts: HostFacts, gpu: Gpu) -> str | None:
-    """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a paravirtualized GPU."""
-    shared = paravirtual(facts, gpu)
-    if shared and shared.used and LEAK_MENDED.lacks(facts.os.build, facts.os.revision):
-        return f"build {facts.os.build}.{facts.os.revision}"
-    return None
-
-
 # --- VMs -----------------------------------------------------------------------------------------------------------
 
 
@@ -71,13 +45,6 @@ def vm_version(facts: HostFacts, vm: Instance[Vm]) -> str | None:
     """GPU partitions need configuration version 12.0."""
     if configuration(vm.state) < OF_PARTITIONS:
         return f"configuration version {vm.state.version}"
-    return None
-
-
-def has_a_whole_gpu(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has an assigned device, which does not work together with a partition."""
-    if vm.state.devices:
-        return f"{len(vm.state.devices)} assigned device(s)"
     return None
 
 

@@ -15,16 +15,6 @@ from winhost.resources.host import HostFacts
 from winhost.resources.linux.packages import MODULES, AptPackages
 from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGpuDriver, LinuxSystem
 
-WITH_APT = ("debian", "ubuntu")
-
-
-def without_apt(facts: HostFacts) -> str | None:
-    """winhost installs packages with apt, and was tried on Debian and Ubuntu."""
-    system = facts.the(LinuxSystem)
-    if system.id not in WITH_APT:
-        return f"{system.id} {system.version or ''}".strip()
-    return None
-
 
 def release_newer_than_known(facts: HostFacts) -> str | None:
     """A release of Ubuntu whose archive nobody has looked into."""
@@ -34,11 +24,6 @@ def release_newer_than_known(facts: HostFacts) -> str | None:
     except InvalidVersion:
         newer = True
     return f"Ubuntu {system.version}, {checked(newest)}" if newer else None
-
-
-def without_gpu(facts: HostFacts) -> str | None:
-    """No display controller of NVIDIA is on the PCI bus."""
-    return None if facts.all(LinuxGpu) else "none on the PCI bus"
 
 
 def without_driver(facts: HostFacts) -> str | None:
@@ -110,16 +95,6 @@ def driver_newer_than_known(facts: HostFacts) -> str | None:
     return newer and newer.replace("NVIDIA drivers", "driver", 1)
 
 
-def gpu_not_listed(facts: HostFacts) -> str | None:
-    """nvidia-smi lists fewer GPUs than the PCI bus has: one that fell off it, or that the driver does not drive."""
-    if not facts.the(LinuxGpuDriver).loaded:
-        return None
-    lacking = [gpu.key["address"] for gpu in facts.all(LinuxGpu) if gpu.state.uuid is None]
-    if not lacking or len(lacking) == len(facts.all(LinuxGpu)):  # without nvidia-smi it lists none
-        return None
-    return f"not listed: {', '.join(lacking)}"
-
-
 def gpus_by_nvswitch(facts: HostFacts) -> str | None:
     """Boards with NVSwitch need its fabric manager, in the version of the driver, and no plan brings it here."""
     found = _awaiting_fabric_manager(facts)
@@ -130,14 +105,6 @@ def fabric_manager_comes(facts: HostFacts) -> str | None:
     """The plan installs it with the driver."""
     found = _awaiting_fabric_manager(facts)
     return found if found and _brings_fabric_manager(facts) else None
-
-
-def docker_of_snap(facts: HostFacts) -> str | None:
-    """A snap has settings of its own, which winhost does not write."""
-    for engine in facts.all(ContainerEngine):
-        if engine.state.snap:
-            return f"Docker {engine.state.version}"
-    return None
 
 
 def docker_without_cdi(facts: HostFacts) -> str | None:

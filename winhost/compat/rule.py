@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.common import Asked
+from winhost.compat.common import Asked, chosen_instances
 from winhost.compat.target import Target, Versions, reading_target
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import Predicate
+from winhost.findings.condition import Predicate, say
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import OutOfReach, beyond
@@ -29,7 +29,7 @@ from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import titled
+from winhost.resources.registry import RESOURCE_TYPES, titled
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import Vm
 
@@ -98,6 +98,10 @@ _JUDGES = {path: path for path in EVERY_PATH} | dict.fromkeys(CAPABILITIES, "cap
 _JUDGES |= {"gpu-p": "gpu_p", "wslc": "wsl2", "dual-boot": "ubuntu", "bare-metal": "ubuntu"}
 
 
+# What a missing fact causes: the path is unverified, there is a note, or nothing is said.
+_UNKNOWN = {"blocks": Severity.UNVERIFIED, "notes": Severity.NOTE, "nothing": None}
+
+
 @dataclass(frozen=True, eq=False)
 class Rule:
     """A row that can be judged. code: of the first finding, where it has several. The judge takes the facts, and the
@@ -121,17 +125,12 @@ class Rule:
     def judge(self) -> Judge:
         row = self.row
         if row.asks is None:
-            says = repr((self.each, row.when, row.which, row.among, row.named, row.observed))
+            says = repr((self.each, row.when, row.which, row.none, row.among, row.named, row.observed))
             return _IN_ROWS.setdefault(says, InRow(row, self.each))  # of several paths: it is answered once
         own = "workload_rules" if self.each is WORKLOAD else _JUDGES[self.topic]
         judges = import_module(f"{__package__}.{own}")
         found: Judge = getattr(judges, row.asks, None) or getattr(common, row.asks)
         return found
-
-    @cached_property
-    def unknown(self) -> Severity:
-        """Of what a missing fact causes: the path is unverified, or there is a note."""
-        return Severity.NOTE if self.row.unknown == "notes" else Severity.UNVERIFIED
 
     def is_about(self, variant: str) -> bool:
         return not self.row.only or variant in self.row.only or path_of(variant) in self.row.only
@@ -140,7 +139,10 @@ class Rule:
         """The finding about a path or capability that follows from what the rule saw."""
         if isinstance(outcome, str):
             return finding(self.code, outcome)
-        return gap(topic, self.unknown, outcome) if isinstance(outcome, MissingFact) else outcome
+        if not isinstance(outcome, MissingFact):
+            return outcome
+        severity = _UNKNOWN[self.row.unknown]
+        return gap(topic, severity, outcome) if severity else None
 
 
 @once
@@ -172,13 +174,17 @@ class InRow:
     def __call__(self, about: Any, subject: Any = None) -> str | None:
         """about: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
         row = self._row
-        if not row.which:
-            return row.observed.format_map(self._asked(about, subject)) if self._holds(about, subject) else None
-        asked = self._asked(about, subject)
-        chosen = asked.chosen(row)
-        if not chosen or not self._holds(about, subject):
-            return None
-        return row.observed.format_map(_WithChosen(asked, chosen))
+        if row.which or row.none is not None:
+            asked = self._asked(about, subject)
+            chosen = chosen_instances(self._facts(about), row) if row.among in RESOURCE_TYPES else asked.chosen(row)
+            if chosen is None or not self._holds(about, subject):
+                return None
+            return say(row.observed, _WithChosen(asked, chosen))
+        return say(row.observed, self._asked(about, subject)) if self._holds(about, subject) else None
+
+    def _facts(self, about: Any) -> HostFacts:
+        facts: HostFacts = about if isinstance(about, HostFacts) else about.facts
+        return facts
 
     def _asked(self, about: Any, subject: Any) -> Any:
         return Asked(about, self._row.each, subject) if isinstance(about, HostFacts) else about
@@ -188,13 +194,13 @@ _IN_ROWS: dict[str, InRow] = {}
 
 
 class _WithChosen:
-    """Lets sentences name the GPUs that a row chose by `which`."""
+    """Lets sentences name what a row chose."""
 
-    def __init__(self, others: Any, chosen: str) -> None:
+    def __init__(self, others: Any, chosen: Callable[[], str]) -> None:
         self._others, self._chosen = others, chosen
 
     def __getitem__(self, name: str) -> Any:
-        return self._chosen if name == "which" else self._others[name]
+        return self._chosen() if name == "which" else self._others[name]
 
 
 @lru_cache(maxsize=8192)

@@ -78,9 +78,9 @@ class Target:
         """The same host with another variant. Answers that hold for both are computed once."""
         return Target(self.facts, variant)
 
-    def chosen(self, row: CatalogueEntry) -> str:
-        """The GPUs, of those that CUDA runs on, that are as a row wants them, named. Raises MissingFact."""
-        return named(filter(row.which.by(_reading_gpu), self.gpus))
+    def chosen(self, row: CatalogueEntry) -> Callable[[], str] | None:
+        """The GPUs that a row chooses of those that CUDA runs on, to be named. Raises MissingFact."""
+        return row.chosen(self.gpus, _reading_gpu, named)
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
@@ -254,6 +254,7 @@ QUESTIONS: Mapping[str, Callable[[Target], Any]] = {
     "gpus": lambda target: named(target.gpus),
     "devices": lambda target: len(target.all_gpus),  # of all GPUs
     "all_gpus": lambda target: named(target.all_gpus) or "no GPU",
+    "others": lambda target: named(gpu for gpu in target.all_gpus if gpu not in target.gpus),
     "guest": in_a_guest,
 }
 
@@ -280,6 +281,8 @@ def _reading_gpu(question: str) -> Reader:
     """
     if question == "shows":
         return lambda gpu: (shows(gpu),)
+    if question == "peers":
+        return peers
     resource, _, name = question.rpartition(".")
     if resource:
         return lambda gpu: (getattr(gpu.pci.state, name),)
@@ -343,37 +346,33 @@ def listed(gpu: Gpu) -> GpuModel | None:
     return known(gpu.pci.key["device"])
 
 
-def without_peers(gpus: Iterable[Gpu]) -> list[Gpu]:
-    """Those to which NVIDIA's driver refuses peer-to-peer."""
-    return [gpu for gpu, model in _listed(gpus) if model and model.p2p is P2p.NONE]
+def peers(gpu: Gpu) -> tuple[str, ...]:
+    """Say what is known of peer-to-peer with such a GPU, in words of rows.
+
+    refused: NVIDIA's driver refuses it; hung: the driver offers it, and it was reported to hang; bridge: it needs an
+    NVLink bridge, which Windows does not report; board: it has NVLink on its board; untold: nobody has shown whether it
+    has it.
+    """
+    model = listed(gpu)
+    if model is None:
+        return ("untold",)
+    told = {
+        "refused": model.p2p is P2p.NONE,
+        "hung": model.name.startswith(HUNG),
+        "bridge": model.p2p is P2p.NVLINK,
+        "board": model.nvlink is NvLink.BOARD,
+        "untold": model.p2p is None or (model.p2p is P2p.ANY and model.sources["p2p"].kind == "inferred"),
+    }
+    return tuple(word for word, holds in told.items() if holds)
 
 
-def hung(gpus: Iterable[Gpu]) -> list[Gpu]:
-    """Those whose driver offers peer-to-peer that was reported to hang."""
-    return [gpu for gpu, model in _listed(gpus) if model and model.name.startswith(HUNG)]
+def having_peers(gpus: Iterable[Gpu], *words: str) -> list[Gpu]:
+    return [gpu for gpu in gpus if not {*words}.isdisjoint(peers(gpu))]
 
 
-def by_bridge(gpus: Iterable[Gpu]) -> list[Gpu]:
-    """Those that have peer-to-peer only over an NVLink bridge, which Windows does not report."""
-    return [gpu for gpu, model in _listed(gpus) if model and model.p2p is P2p.NVLINK]
-
-
-def untold(gpus: Iterable[Gpu]) -> list[Gpu]:
-    """Those for which nobody has shown whether they have peer-to-peer."""
-    return [gpu for gpu, model in _listed(gpus) if not model or model.p2p is None or _concluded(model)]
-
-
-def _concluded(gpu: GpuModel) -> bool:
-    return gpu.p2p is P2p.ANY and gpu.sources["p2p"].kind == "inferred"
-
-
-def linked(gpus: Iterable[Gpu], by: NvLink | None) -> list[Gpu]:
-    """Those with this kind of NVLink; None: those of which the catalogue does not know."""
-    return [gpu for gpu, model in _listed(gpus) if (model.nvlink if model else None) is by]
-
-
-def _listed(gpus: Iterable[Gpu]) -> list[tuple[Gpu, GpuModel | None]]:
-    return [(gpu, listed(gpu)) for gpu in gpus]
+def linked(gpus: Iterable[Gpu], by: NvLink) -> list[Gpu]:
+    """Those with this kind of NVLink."""
+    return [gpu for gpu in gpus if (model := listed(gpu)) and model.nvlink is by]
 
 
 def available_memory(target: Target) -> AvailableMemory:

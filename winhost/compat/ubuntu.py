@@ -1,11 +1,9 @@
 """Judges of dual-boot (Ubuntu beside Windows) and bare-metal (Ubuntu instead of Windows)."""
 
 from collections import Counter
-from collections.abc import Callable
 
 from winhost.compat import common
 from winhost.compat.rule import finding
-from winhost.model.facts import Instance
 from winhost.model.reason import Finding
 from winhost.model.units import Bytes, MiB, about
 from winhost.paths import disks
@@ -28,14 +26,14 @@ from winhost.paths.disks import (
     windows_partition,
 )
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.bit_locker import RECOVERY_PASSWORD, BitLocker
+from winhost.resources.windows.bit_locker import BitLocker
 from winhost.resources.windows.efi_backup import EfiBackup
 from winhost.resources.windows.fast_startup import FastStartup
 from winhost.resources.windows.firmware_boot import FirmwareBoot
 from winhost.resources.windows.key_escrow import NONE, KeyEscrow
 from winhost.resources.windows.own_partition import LINUX_PARTITION
 from winhost.resources.windows.partition import RECOVERY
-from winhost.resources.windows.read_only import Disk, ResizeLimit, SecureBoot, StorageController
+from winhost.resources.windows.read_only import Disk, ResizeLimit, StorageController
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
 
@@ -224,8 +222,6 @@ def _held(facts: HostFacts) -> str:
     return f"; {about(back)} more are free and held by {by}"
 
 
-# Who signs what starts Linux. "Windows UEFI CA 2023" is another one, and signs Windows alone.
-THIRD_PARTY = ("Microsoft Corporation UEFI CA 2011", "Microsoft UEFI CA 2023")
 USUAL_PCRS = {7, 11}
 
 
@@ -236,21 +232,6 @@ def not_uefi(facts: HostFacts) -> str | None:
     """The firmware started Windows as a BIOS does."""
     kind = facts.the(FirmwareBoot).kind
     return None if kind == "uefi" else f"Windows was started by {kind.upper()}"
-
-
-def nobody_signs(facts: HostFacts) -> str | None:
-    """Secure Boot is on, and trusts nobody who signs a boot loader of Linux."""
-    secure = facts.the(SecureBoot)
-    if secure.state != "on" or set(secure.authorities) & set(THIRD_PARTY):
-        return None
-    return f"db has {', '.join(secure.authorities) or 'no certificate'}"
-
-
-def only_new_signature(facts: HostFacts) -> str | None:
-    """Secure Boot trusts only the certificate of 2023, which older installers are not signed with."""
-    secure = facts.the(SecureBoot)
-    trusted = set(secure.authorities) & set(THIRD_PARTY)
-    return f"db has {THIRD_PARTY[1]} alone" if secure.state == "on" and trusted == {THIRD_PARTY[1]} else None
 
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
@@ -267,18 +248,6 @@ def bitlocker_kept(facts: HostFacts) -> str | None:
     proven = _proven(facts)
     told = ", ".join(f"{volume} by {proven[volume]}" for volume in _protected(facts) if volume in proven)
     return f"proven: {told}" if told else None
-
-
-def no_recovery_password(facts: HostFacts) -> str | None:
-    """A protected volume has no recovery password: nothing opens it if the TPM does not."""
-    volumes = _named(facts, lambda v: v.protection == "on" and RECOVERY_PASSWORD not in _kinds(v))
-    return f"of {volumes}" if volumes else None
-
-
-def encryption_waits(facts: HostFacts) -> str | None:
-    """Device encryption waits for its owner: encrypted, with a key that lies open and nothing else to open it with."""
-    volumes = _named(facts, lambda v: v.conversion == "fully-encrypted" and not v.protectors)
-    return f"{volumes} without a protector" if volumes else None
 
 
 def other_registers(facts: HostFacts) -> str | None:
@@ -300,18 +269,7 @@ def leaves_volumes_in_use(facts: HostFacts) -> str | None:
 # --- Instead of Windows --------------------------------------------------------------------------------------------
 
 
-def keys_in_the_tpm(facts: HostFacts) -> str | None:
-    """Keys of this Windows are sealed in the TPM, and open nothing for another system."""
-    volumes = _named(facts, lambda volume: any(kind.startswith("tpm") for kind in _kinds(volume)))
-    return f"keys of {volumes} are sealed in it" if volumes else None
-
-
 # --- What they share -----------------------------------------------------------------------------------------------
-
-
-def _named(facts: HostFacts, fits: Callable[[BitLocker], bool]) -> str:
-    volumes: tuple[Instance[BitLocker], ...] = facts.all(BitLocker)
-    return ", ".join(volume.key["volume"] for volume in volumes if fits(volume.state))
 
 
 def _protected(facts: HostFacts) -> list[str]:
@@ -322,7 +280,3 @@ def _proven(facts: HostFacts) -> dict[str, str]:
     """Return by volume how its key was proven to be kept, and the protector."""
     proofs = [each for each in facts.all(KeyEscrow) if each.state.proof != NONE]
     return {each.key["volume"]: f"{each.state.proof} (protector {each.state.protector})" for each in proofs}
-
-
-def _kinds(volume: BitLocker) -> set[str]:
-    return {protector.kind for protector in volume.protectors}

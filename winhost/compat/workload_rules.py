@@ -1,6 +1,6 @@
 """Judges of a workload on a variant: combinations that fail, and swap times."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from winhost.compat.common import OneOf
+from winhost.compat.common import OneOf, reading_one
 from winhost.compat.rule import (
     WORKLOAD,
     about_subject,
@@ -111,11 +111,10 @@ class WorkloadOnVariant:
     def __getitem__(self, question: str) -> Any:
         return {"exposed": self.exposed, "exposure": self.workload.exposure}[question]
 
-    def chosen(self, row: CatalogueEntry) -> str:
-        """The models, of all, of those that sleep, or of those that sleep without weights, that a row is about."""
+    def chosen(self, row: CatalogueEntry) -> Callable[[], str] | None:
+        """The models that a row chooses of all, of those that sleep, or of those that sleep without weights."""
         among = {"models": self.workload.models, "sleepers": self.sleepers, "droppers": self.droppers}[row.among]
-        models = map(OneOf, among)
-        return ", ".join(row.named.format_map(model) for model in models if model.fits(row.which))
+        return row.chosen(map(OneOf, among), reading_one)
 
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Finding, ...]:

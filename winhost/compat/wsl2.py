@@ -1,6 +1,5 @@
 """Judges of WSL 2 and of WSL containers (wslc)."""
 
-import re
 from collections import Counter
 from contextlib import suppress
 
@@ -24,7 +23,6 @@ from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
 from winhost.resources.windows.account_right import AccountRight
 from winhost.resources.windows.assignable_device import DISMOUNTED
 from winhost.resources.windows.external_switch import ExternalSwitch
@@ -37,26 +35,11 @@ from winhost.resources.windows.wsl_config import WslConfig
 from winhost.resources.windows.wsl_vm import WslVm
 
 VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in every language
-LEAK_MENDED, WSL_ON_SERVER = revision("LEAK_MENDED"), revision("WSL_2_ON_SERVER")
 FIRST_KNOWN, NEWEST_KNOWN = known_range("WSL")
 NEWEST_DRIVER = known_range("NVIDIA drivers")[1]
 
 
 # --- Windows -------------------------------------------------------------------------------------------------------
-
-
-def server_without_update(facts: HostFacts) -> str | None:
-    """Windows Server 2022 has WSL 2 from an update of 2022 on."""
-    if facts.os.family in SERVERS and WSL_ON_SERVER.lacks(facts.os.build, facts.os.revision):
-        return _revision(facts)
-    return None
-
-
-def commit_leaks(facts: HostFacts) -> str | None:
-    """Windows build 26100 before revision 4946 leaks committed memory while a VM uses a GPU."""
-    if LEAK_MENDED.lacks(facts.os.build, facts.os.revision):
-        return _revision(facts)
-    return None
 
 
 # --- The package ---------------------------------------------------------------------------------------------------
@@ -158,51 +141,10 @@ def vram_above_memory(facts: HostFacts) -> str | None:
     return None
 
 
-def without_driver(facts: HostFacts) -> str | None:
-    """NVIDIA's Windows driver runs none of the GPUs. GPUs of other vendors are wsl2.no-cuda."""
-    left = [gpu for gpu in gpus(facts) if not gpu.pci.state.dismounted]  # of others says wsl2.dismounted
-    if not common.no_cuda(facts) and left and not driven(facts):
-        return "no GPU is run by NVIDIA's Windows driver"
-    return None
-
-
 def driver_newer_than_known(facts: HostFacts) -> str | None:
     """A branch of NVIDIA's driver that nobody has looked into."""
     driver = windows_driver(facts)
     return f"driver {driver}, {checked(f'R{NEWEST_DRIVER}')}" if driver and driver.major > NEWEST_DRIVER.major else None
-
-
-def other_gpus(facts: HostFacts) -> str | None:
-    """GPUs of other vendors, integrated graphics for one, also appear in WSL 2."""
-    others = [gpu.pci.state.name for gpu in gpus(facts) if not runs_cuda(gpu)]
-    if others and not common.no_cuda(facts):
-        return ", ".join(others)
-    return None
-
-
-def _revision(facts: HostFacts) -> str:
-    return f"build {facts.os.build}.{facts.os.revision}"
-
-
-_OF_WSL_1 = re.compile(r"4\.4\.0-[0-9]+-Microsoft")  # that of WSL 2 ends with microsoft-standard-WSL2
-
-
-def other_libcuda(facts: HostFacts) -> str | None:
-    """A distro has a libcuda of its own, which programs may find before the one of Windows' driver."""
-    with suppress(MissingFact):  # no distro is read: there is none yet, or no SSH access
-        driver = facts.the(LinuxGpuDriver)
-        # Where a package brought it, a plan is refused by that package's name.
-        found = driver.libraries if not driver.packages else ()
-        return ", ".join(found) if found else None
-    return None
-
-
-def version_one(facts: HostFacts) -> str | None:
-    """The distro that is read runs on WSL 1, which has no GPU: its kernel is Windows' own imitation of one."""
-    with suppress(MissingFact):  # no distro is read, as above
-        kernel = facts.the(LinuxSystem).kernel
-        return kernel if _OF_WSL_1.fullmatch(kernel) else None
-    return None
 
 
 def model_pending(facts: HostFacts) -> str | None:
@@ -227,7 +169,6 @@ def switch_without_the_host(facts: HostFacts) -> str | None:
 
 
 MIRRORED_FROM = revision("MIRRORED")
-VPN_BROKEN_BUILDS, VPN_BROKEN_FROM = (26100, 26200), 7019  # microsoft/WSL #13724; KB5067036, KB5068861
 # Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
 FIREWALLS = (
     *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
@@ -237,13 +178,6 @@ WIRELESS = ("wi-fi", "wifi", "wireless", "802.11", "wlan")  # in the names that 
 
 
 # --- Bridged -------------------------------------------------------------------------------------------------------
-
-
-def no_external_switch(facts: HostFacts) -> str | None:
-    """No external virtual switch exists; the Default Switch and internal ones do not reach the LAN."""
-    if not _external(facts):
-        return ", ".join(f"{s.state.name} ({s.state.kind})" for s in facts.all(VmSwitch)) or "no switch"
-    return None
 
 
 def only_wireless_switches(facts: HostFacts) -> str | None:
@@ -303,14 +237,6 @@ def windows_lacks_the_update(facts: HostFacts) -> str | None:
     if facts.os.family in CLIENTS and MIRRORED_FROM.lacks(facts.os.build, facts.os.revision):
         return f"build {facts.os.build}.{facts.os.revision}, needed is {MIRRORED_FROM}"
     return None
-
-
-def mirrors_a_vpn_after_the_update(facts: HostFacts) -> str | None:
-    """A VPN is up on a build that has the update of November 2025."""
-    os, found = facts.os, tunnels(facts)
-    if not found or os.build not in VPN_BROKEN_BUILDS or os.revision < VPN_BROKEN_FROM:
-        return None
-    return f"build {os.build}.{os.revision}; {found}"
 
 
 def tunnels(facts: HostFacts) -> str | None:

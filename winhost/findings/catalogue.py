@@ -78,7 +78,7 @@ def typed(owner: str, row: Mapping[str, Any], texts: Iterable[str] = ()) -> dict
     """
     told = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     told |= {name: (row[name],) for name in texts if isinstance(row.get(name), str)}
-    told |= {name: Condition(row[name]) for name in ("when", "which") if name in row}
+    told |= {name: Condition(row[name]) for name in ("when", "which", "none") if name in row}
     if "evidence" in row:
         told["evidence"] = cite(owner, row["evidence"])
     if "severity" in row:

@@ -3,11 +3,13 @@
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from string import Formatter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
+from winhost.model.units import about, size
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -127,6 +129,8 @@ def meets(answer: Any, wanted: Any) -> bool:
 def matcher(wanted: Any) -> Matcher:
     """Compile what is wanted. Raises ValueError, KeyError, re.error for what the language does not have."""
     if isinstance(wanted, list):
+        if not wanted:
+            return lambda answer: answer == ()
         if all(isinstance(each, str) and each[:1] not in _RANGES for each in wanted):
             return lambda answer: answer in wanted
         some = [matcher(each) for each in wanted]
@@ -156,7 +160,22 @@ def _unlike(pattern: str) -> Matcher:
     return lambda answer: bool(answer) and search(str(answer)) is None
 
 
-_MATCHERS: Mapping[str, Callable[[Any], Matcher]] = {"not": _without, "like": _like, "unlike": _unlike}
+def _has(wanted: Any) -> Matcher:
+    fits = matcher(wanted)
+    return lambda answer: any(map(fits, answer or ()))
+
+
+def _lacks(wanted: Any) -> Matcher:
+    return _without({"has": wanted})
+
+
+_MATCHERS: Mapping[str, Callable[[Any], Matcher]] = {
+    "not": _without,
+    "like": _like,
+    "unlike": _unlike,
+    "has": _has,
+    "lacks": _lacks,
+}
 
 
 def _within(answer: Any, limits: "tuple[tuple[str, Version], ...]") -> bool:
@@ -187,6 +206,39 @@ def bounds(wanted: str) -> "tuple[tuple[str, Version], ...]":
     return tuple((match[1], Version(match[2])) for match in matches if match)
 
 
+_IN_WORDS: Mapping[str, Callable[[Any], str]] = {
+    "size": size,
+    "about": about,
+    "count": lambda answer: str(len(answer)),
+}
+
+
+def say(sentence: str, answers: Any) -> str:
+    """A sentence of a row with the answers that it names. `{name:words}` says these words where nothing is there;
+    `{name:size}` and `{name:about}` are sizes of bytes, `{name:count}` is how many there are.
+    """
+    said = [
+        before + _written(reduce(getattr, attributes, answers[name]), spec) if name else before
+        for before, name, attributes, spec in _parts(sentence)
+    ]
+    return "".join(said)
+
+
+@lru_cache(maxsize=1024)
+def _parts(sentence: str) -> tuple[tuple[str, str, list[str], str], ...]:
+    """Pieces of a sentence: a text, and the question, attributes and wording of the answer behind it."""
+    parsed = [(before, *(named or "").split("."), spec or "") for before, named, spec, _ in Formatter().parse(sentence)]
+    return tuple((before, name, attributes, spec) for before, name, *attributes, spec in parsed)
+
+
+def _written(answer: Any, spec: str) -> str:
+    if spec in _IN_WORDS:
+        return _IN_WORDS[spec](answer)
+    if isinstance(answer, tuple):
+        answer = ", ".join(map(str, answer))
+    return spec if spec and answer in (None, "") else str(answer)
+
+
 def format_when(when: When) -> str:
     """For people: `vllm >=0.24, <0.30; gpus >1; not lmcache`."""
     words = (
@@ -198,7 +250,7 @@ def format_when(when: When) -> str:
 
 def _format(wanted: Any) -> str:
     if isinstance(wanted, list):
-        return " or ".join(map(_format, wanted))
+        return " or ".join(map(_format, wanted)) or "empty"
     if isinstance(wanted, dict):
         return ", ".join(f"{how} {_format(what)}" for how, what in wanted.items())
     return str(wanted)

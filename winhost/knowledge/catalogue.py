@@ -7,14 +7,15 @@ supported rests on (grounds). Severity and condition are in the rules.
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
+from functools import partial
 from importlib.resources import files
 from typing import Any, Literal
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.catalogue import CITED, Catalogue, proof, typed
-from winhost.findings.condition import Condition
+from winhost.findings.condition import Condition, Reader, say
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
@@ -33,7 +34,7 @@ class CatalogueEntry:
     severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
     the paths and variants that it is about, none for all of them; also: other capabilities that it is about; each: what
     it is asked of; when, which, observed: the rule itself, the GPUs that it is about, and what it says of the facts;
-    among, named: of what else `which` chooses, and how each is named;
+    none: what none of the GPUs may be; among, named: what else both choose from, and how each is named;
     asks: the judge (a function of compat) in the place of these; case: for tests. older: of which (versions.yaml) it
     finds a version that is too old, so that its evidence begins with a newer one; `when` tells it by itself.
     """
@@ -44,7 +45,7 @@ class CatalogueEntry:
     evidence: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
     severity: Severity | None = None
-    unknown: Literal["blocks", "notes"] = "blocks"
+    unknown: Literal["blocks", "notes", "nothing"] = "blocks"
     only: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     asks: str | None = None
@@ -52,10 +53,29 @@ class CatalogueEntry:
     each: Literal["host", "gpu", "vm", "assignment", "workload"] = "host"
     when: Condition = field(default_factory=Condition)
     which: Condition = field(default_factory=Condition)
+    none: Condition | None = None
     among: str = ""
     named: str = ""
     observed: str = ""
     case: Mapping[str, Any] = field(default_factory=dict)
+
+    def chosen(
+        self,
+        ones: Iterable[Any],
+        reading: Callable[[str], Reader],
+        tell: Callable[[Iterable[Any]], str] | None = None,
+    ) -> Callable[[], str] | None:
+        """Return what names those that are as `which` wants them; without it, all of them. None where none is, or one
+        is as `none` forbids. Raises MissingFact.
+        """
+        every = tuple(ones)
+        if self.none is not None and any(map(self.none.by(reading), every)):
+            return None
+        found = [one for one in every if self.which.by(reading)(one)]
+        return partial(tell or self._named, found) if found or not self.which else None
+
+    def _named(self, ones: Iterable[Any]) -> str:
+        return ", ".join(dict.fromkeys(say(self.named or "{label}", one) for one in ones))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from winhost.findings.finding import TextEdit
-from winhost.recipes.recipe_model import NoEditor, RecipeEngine, Setting
+from winhost.recipes.recipe_model import Editor, RecipeEngine, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import ESCAPES, ShellKind
 
@@ -13,7 +13,7 @@ def replaced(text: PlacedText | None, new: str) -> tuple[TextEdit, ...]:
     return (TextEdit(text.at[0], text.at[-1] + 1, new),) if text is not None and text.solid else ()
 
 
-class CommandEditor(NoEditor):
+class CommandEditor(Editor):
     """Edits the command of one engine. In a text within another, as behind `-c`, it writes only words that need no
     quotes.
     """

@@ -77,10 +77,9 @@ def cdi_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
     except NotYaml as wrong:
         return [Found("unreadable", wrong.place, {"problem": str(wrong)})]
     case = CdiCase(YamlNode(source, found[0].node if found else None), target)
-    twice = [Found(slip.code, slip.start, slip.words) for slip in keys_twice(case.document)]
     # What another maker's devices need is not known.
     known = case.document.get("devices").items() and case.document.get("kind").value in (_GPU, "")
-    return [*twice, *run(RULES if known else OF_ANY, case)]
+    return [*keys_twice(case.document), *run(RULES if known else OF_ANY, case)]
 
 
 def versions(case: CdiCase) -> Iterator[Found]:

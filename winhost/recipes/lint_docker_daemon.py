@@ -48,7 +48,7 @@ def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
     if not document.is_map:
         words = {"name": "The file", "kind": _SAID["map"]}
         return [*found, Found("wrong-kind", document.start if document.node else 0, words)]
-    found += [Found(slip.code, slip.start, slip.words) for slip in keys_twice(document)]
+    found += keys_twice(document)
     return [*found, *run((*RULES, on_wsl) if target.path == "wsl2" else RULES, document)]
 
 

@@ -148,9 +148,9 @@ def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Found]:
     """Find what is true of the file, and of none of its engines."""
     for problem, place in recipe.unread:
         yield Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
-    for slip in recipe.slips if not recipe.template else ():  # of a template, they may be of two branches
-        yield Found(slip.code, slip.start, slip.words)
-    if recipe.template:
+    if not recipe.template:  # of a template, they may be of two branches
+        yield from recipe.slips
+    else:
         yield Found("template-values", max(source.text.find("{{"), 0))
     for place, level in sleep_levels(source.text):
         yield Found("level-not-read", place, {"level": level})

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from winhost.findings.finding import TextEdit
+from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.command_editor import removed_words, replaced
 from winhost.recipes.read_commands import with_entry
-from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
-from winhost.recipes.shell_words import Slip, commands
+from winhost.recipes.shell_words import commands
 from winhost.recipes.words import IMAGE, add_to, variable
 from winhost.recipes.yaml_nodes import (
     YamlNode,
@@ -51,7 +51,7 @@ _DEVICES = ("deploy", "resources", "reservations", "devices")
 
 def read_compose(source: SourceFile) -> Recipe:
     """Every service with vLLM in it. Raises NotYaml."""
-    engines, slips = list[RecipeEngine](), list[Slip]()
+    engines, slips = list[RecipeEngine](), list[Found]()
     for document in documents(source):
         slips += keys_twice(document)
         services = dict(document.get("services").pairs())
@@ -93,7 +93,7 @@ def _is_partial(service: YamlNode) -> bool:
 
 
 def _service(service: YamlNode) -> RecipeEngine | None:
-    slips: list[Slip] = []
+    slips: list[Found] = []
     engine = RecipeEngine(RecipeForm.COMPOSE, "", service.key_text, in_container=True)
     for name, value in service.pairs():
         for setting in _settings(name, value):
@@ -116,7 +116,7 @@ def _service(service: YamlNode) -> RecipeEngine | None:
     return engine
 
 
-def words_of(node: YamlNode, slips: list[Slip]) -> list[PlacedText]:
+def words_of(node: YamlNode, slips: list[Found]) -> list[PlacedText]:
     """A command as a list, or as one text that is split as a shell would."""
     if node.is_list:
         return item_words([each.text for each in node.items() if each.is_scalar], slips)
@@ -129,17 +129,17 @@ def words_of(node: YamlNode, slips: list[Slip]) -> list[PlacedText]:
     return [word.part(1) if word.value.startswith(" -") else word for word in words]
 
 
-def without_comments(words: Sequence[PlacedText], by: str, slips: list[Slip]) -> list[PlacedText]:
+def without_comments(words: Sequence[PlacedText], by: str, slips: list[Found]) -> list[PlacedText]:
     """Drop a comment that the format does not know as one, and report it once."""
     at = next((i for i, word in enumerate(words) if word.value.startswith("#")), len(words))
     if at == len(words):
         return list(words)
-    slips.append(Slip("comment-is-words", words[at].start, words={"by": by}))
+    slips.append(Found("comment-is-words", words[at].start, {"by": by}))
     more = next((i for i in range(at, len(words)) if words[i].value.startswith("-")), len(words))
     return [*words[:at], *without_comments(words[more:], by, [])]
 
 
-def item_words(items: Sequence[PlacedText], slips: list[Slip]) -> list[PlacedText]:
+def item_words(items: Sequence[PlacedText], slips: list[Found]) -> list[PlacedText]:
     """Each item of a list is one word, whatever blanks are in it; what was meant are several."""
     words: list[PlacedText] = []
     for before, text in pairwise([None, *items]):
@@ -149,20 +149,20 @@ def item_words(items: Sequence[PlacedText], slips: list[Slip]) -> list[PlacedTex
         elif found := _OPTION_AND_VALUE.fullmatch(text.value):
             blank, better = text.part(found.end(1), found.start(2)), f"{found[1]}={found[2]}"
             edits = replaced(blank, "=")
-            slips.append(Slip("words-in-one-item", text.start, edits, {"item": text.value, "better": better}))
+            slips.append(Found("words-in-one-item", text.start, {"item": text.value, "better": better}, edits))
             words += [text.part(0, found.end(1)), text.part(found.start(2))]
         elif _WHOLE_COMMAND.search(text.value):
-            slips.append(Slip("command-in-one-item", text.start))
+            slips.append(Found("command-in-one-item", text.start))
             words += [word for command in commands(text)[0] for word in command.words]
         else:
             words.append(text)
     return words
 
 
-def _folded(word: PlacedText) -> Slip:
+def _folded(word: PlacedText) -> Found:
     """`>` makes one line of several, and a backslash at the end of each then stands before a blank."""
     edits = (TextEdit(word.start, word.start + 1, ""),) if word.at else ()
-    return Slip("backslash-in-fold", word.start, edits)
+    return Found("backslash-in-fold", word.start, edits=edits)
 
 
 def _settings(name: str, value: YamlNode) -> Iterator[Setting]:
@@ -223,7 +223,7 @@ def environment(node: YamlNode) -> Iterator[Setting]:
         yield Setting.of(name, value.key_text, text, (value.key_text,), name)
 
 
-class ComposeEditor(NoEditor):
+class ComposeEditor(Editor):
     """Edits one service."""
 
     def __init__(self, service: YamlNode, engine: RecipeEngine) -> None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from winhost.findings.finding import TextEdit
+from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.read_commands import with_entry
 from winhost.recipes.read_compose import added_option, item_words, removed_from
-from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting
+from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText, SourceFile
-from winhost.recipes.shell_words import Slip
 from winhost.recipes.words import IMAGE
 from winhost.recipes.yaml_nodes import YamlNode, documents, keys_twice, pair_after, without
 
@@ -29,7 +28,7 @@ SHM = "/dev/shm"  # noqa: S108 - its name
 def read_kubernetes(source: SourceFile) -> Recipe:
     """Every container with vLLM in it. Raises NotYaml."""
     found: list[YamlNode] = []
-    slips: list[Slip] = []
+    slips: list[Found] = []
     for document in documents(source):
         slips += keys_twice(document)
         found += document.get("items").items() if document.get("kind").value == "List" else [document]
@@ -48,7 +47,7 @@ def read_kubernetes(source: SourceFile) -> Recipe:
 
 
 def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:
-    slips: list[Slip] = []
+    slips: list[Found] = []
     engine = RecipeEngine(RecipeForm.KUBERNETES, "", _at(container), in_container=True)
     engine.container += [*_container(container, pod)]
     engine.variables += list(_environment(container.get("env")))
@@ -173,7 +172,7 @@ def _environment(node: YamlNode) -> Iterator[Setting]:
         yield Setting(name.value, value.value if text else None, name.text, text, (name.text,), name.value)
 
 
-class KubernetesEditor(NoEditor):
+class KubernetesEditor(Editor):
     """Edits one container."""
 
     def __init__(self, container: YamlNode, engine: RecipeEngine) -> None:

@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import TextEdit
+from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.command_editor import removed_words
 from winhost.recipes.read_commands import engine_of, let_know, with_command
 from winhost.recipes.read_compose import without_comments
-from winhost.recipes.recipe_model import NoEditor, Recipe, RecipeEngine, RecipeForm, Setting, is_secret
+from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeForm, Setting, is_secret
 from winhost.recipes.recipe_text import PlacedText, SourceFile
-from winhost.recipes.shell_words import Slip, commands
+from winhost.recipes.shell_words import commands
 from winhost.recipes.words import IMAGE, add_to, container_options, read_container, variable
 
 _SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\][ \t]*\r?$")
@@ -109,7 +109,7 @@ def read_unit(source: SourceFile) -> Recipe:
     """A service that starts vLLM, or a container with it."""
     found = list(entries(source))
     quadlet = any(entry.section == "Container" for entry in found)
-    slips: list[Slip] = []
+    slips: list[Found] = []
     engine = _of_quadlet(found, slips) if quadlet else _of_service(found, slips)
     if engine is None:
         return Recipe(RecipeForm.QUADLET if quadlet else RecipeForm.SYSTEMD, ())
@@ -140,7 +140,7 @@ def _places(found: Sequence[UnitEntry]) -> Iterator[tuple[str, PlacedText]]:
                     yield f"not expanded {word.start}", word
 
 
-def _of_service(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine | None:
+def _of_service(found: Sequence[UnitEntry], slips: list[Found]) -> RecipeEngine | None:
     started = [entry for entry in found if entry.section == "Service" and entry.name == "ExecStart"]
     engine = None
     for entry in started:
@@ -165,14 +165,14 @@ def _is_of_engine(variable: str) -> bool:
     return is_secret(variable) or variable.startswith(("VLLM_", "HF_", "NCCL_", "CUDA_VISIBLE", "PYTORCH_"))
 
 
-def _of_a_shell(text: PlacedText) -> Iterator[Slip]:
+def _of_a_shell(text: PlacedText) -> Iterator[Found]:
     """Signs that only a shell obeys, outside of quotes."""
     bare = _QUOTED.sub(lambda found: "x" * len(found[0]), text.value)
     for found in _SHELL.finditer(bare):
-        yield Slip("shell-in-unit", text.part(found.start()).start, words={"word": found[0]})
+        yield Found("shell-in-unit", text.part(found.start()).start, {"word": found[0]})
 
 
-def _of_quadlet(found: Sequence[UnitEntry], slips: list[Slip]) -> RecipeEngine | None:
+def _of_quadlet(found: Sequence[UnitEntry], slips: list[Found]) -> RecipeEngine | None:
     inside = [entry for entry in found if entry.section == "Container"]
     at = next((entry.key for entry in inside if entry.name == "Image"), inside[0].key)
     engine = RecipeEngine(RecipeForm.QUADLET, "container", at, in_container=True)
@@ -199,14 +199,14 @@ def _assignments(text: PlacedText) -> list[PlacedText]:
     return [word for command in commands(text, comments=False)[0] for word in command.words if "=" in word.value]
 
 
-def _words(text: PlacedText, slips: list[Slip]) -> list[PlacedText]:
+def _words(text: PlacedText, slips: list[Found]) -> list[PlacedText]:
     """Split as systemd does, near enough: `;` and `#` are words there."""
     found, inner = commands(text, comments=False)
     slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
     return without_comments([word for command in found for word in command.words], "systemd", slips)
 
 
-class UnitEditor(NoEditor):
+class UnitEditor(Editor):
     """Edits a unit with one engine."""
 
     def __init__(self, source: SourceFile, engine: RecipeEngine, found: Sequence[UnitEntry], quadlet: bool) -> None:
@@ -264,7 +264,7 @@ def read_environment(source: SourceFile) -> Recipe:
             setting = variable(source.whole.part(first, place + line.index(bare) + len(bare)), ())
             engine.variables.append(_unquoted(setting))
             if engine.variables[-1].value != setting.value or bare.startswith("export "):
-                engine.slips.append(Slip("not-for-docker", place + line.index(bare)))
+                engine.slips.append(Found("not-for-docker", place + line.index(bare)))
         place += len(line) + 1
     engine.editor = EnvironmentEditor(source)
     return Recipe(RecipeForm.ENVIRONMENT, (engine,) if engine.variables else ())
@@ -279,7 +279,7 @@ def _unquoted(setting: Setting) -> Setting:
     return Setting(setting.name, inner.value, setting.text, inner, (setting.text,), setting.written)
 
 
-class EnvironmentEditor(NoEditor):
+class EnvironmentEditor(Editor):
     """Edits a file that contains only variables."""
 
     def __init__(self, source: SourceFile) -> None:

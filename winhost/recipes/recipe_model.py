@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
-from typing import Protocol
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import TextEdit
+from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.recipe_text import PlacedText
-from winhost.recipes.shell_words import Slip
 
 
 class RecipeForm(StrEnum):
@@ -67,20 +65,10 @@ def is_secret(name: str) -> bool:
     return name in SECRET_OPTIONS or bool(_SECRET.search(name))
 
 
-class Editor(Protocol):
-    """Changes a recipe in the form that it has. Nothing: this cannot be changed by itself here."""
-
-    def remove(self, setting: Setting) -> Sequence[TextEdit]: ...
-
-    def add_option(self, words: str) -> Sequence[TextEdit]: ...
-
-    def add_variable(self, name: str, value: str) -> Sequence[TextEdit]: ...
-
-    def add_to_container(self, name: str, value: str) -> Sequence[TextEdit]: ...
-
-
-class NoEditor:
-    """The editor of forms in which nothing can be added or removed automatically."""
+class Editor:
+    """Changes a recipe in the form that it has. No edits mean that this cannot be changed automatically; so it is with
+    everything where a form has no editor of its own.
+    """
 
     def remove(self, setting: Setting) -> Sequence[TextEdit]:
         return ()
@@ -112,7 +100,7 @@ class RecipeEngine:
     where: str
     at: PlacedText
     kind: str = "vllm"
-    editor: Editor = field(default_factory=NoEditor)
+    editor: Editor = field(default_factory=Editor)
     known: bool = True
     entered: str = ""
     program: str = ""
@@ -124,7 +112,7 @@ class RecipeEngine:
     in_container: bool = False
     outside: list[Setting] = field(default_factory=list)
     strays: list[PlacedText] = field(default_factory=list)
-    slips: list[Slip] = field(default_factory=list)
+    slips: list[Found] = field(default_factory=list)
     words: Sequence[PlacedText] = ()
     branched: bool = False
     partial: bool = False
@@ -202,5 +190,5 @@ class Recipe:
     form: RecipeForm
     engines: tuple[RecipeEngine, ...]
     unread: tuple[tuple[str, int], ...] = ()
-    slips: tuple[Slip, ...] = ()
+    slips: tuple[Found, ...] = ()
     template: bool = False

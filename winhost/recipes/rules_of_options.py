@@ -268,8 +268,7 @@ def model(case: RecipeCase) -> Iterator[Found]:
 
 def slips(case: RecipeCase) -> Iterator[Found]:
     """Report text that a shell would read in another way than it is meant."""
-    for slip in case.engine.slips:
-        yield Found(slip.code, slip.start, slip.words, slip.edits)
+    yield from case.engine.slips
 
 
 RULES = (slips, options, variables, values, strays, abbreviations, repeated, model)

@@ -1,16 +1,15 @@
 """The words of a command line as three shells split them, each with its place: sh, PowerShell and cmd.
 
 People paste from Windows: lines go on with `\\`, a backtick or `^`, quotes are curly, dashes long. What a shell would
-trip over is a slip, told with its place, and the words are read as they were meant.
+trip over is a slip: a finding. The words are read as they were meant.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
 from enum import StrEnum
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import TextEdit
+from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.recipe_text import PlacedText
 
 
@@ -41,16 +40,6 @@ _OF_CMD = re.compile(r"\^[ \t]*\r?$|^[ \t]*[A-Za-z]:\\[^>\n]*>|^[ \t]*set +\"?\w
 
 
 @dataclass(frozen=True)
-class Slip:
-    """Something in the way of writing that a shell reads otherwise than it was meant. code: of a finding."""
-
-    code: str
-    start: int
-    edits: tuple[TextEdit, ...] = ()
-    words: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Command:
     """Words up to an operator. closed_by: that operator, `\\n` among them."""
 
@@ -72,7 +61,7 @@ def shell_of(text: str) -> ShellKind:
 
 def commands(
     text: PlacedText, shell: ShellKind = ShellKind.SH, *, comments: bool = True, compose: bool = False
-) -> tuple[list[Command], list[Slip]]:
+) -> tuple[list[Command], list[Found]]:
     """What a text holds, command by command, and the slips in it. comments: whether # begins one, as in a shell;
     compose: split as Compose does, which takes a backslash away before any character within double quotes too.
     """
@@ -89,7 +78,7 @@ class _Lexer:
         self._whole = text
         self._prompted = False
         self._i = 0
-        self.slips: list[Slip] = []
+        self.slips: list[Found] = []
 
     def _place(self, i: int) -> int:
         if self._at is None:
@@ -195,7 +184,7 @@ class _Lexer:
             self._slip("continues-into-nothing", place)
 
     def _slip(self, code: str, place: int, edit: TextEdit | None = None, **words: str) -> None:
-        self.slips.append(Slip(code, place, (edit,) if edit and self._at is not None else (), words))
+        self.slips.append(Found(code, place, words, (edit,) if edit and self._at is not None else ()))
 
     def _word(self) -> PlacedText:
         start = self._i

@@ -8,11 +8,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.finding import Found
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText
-from winhost.recipes.shell_words import Slip
 from winhost.serving.vllm_options import names
 
 IMAGE = "image"
@@ -149,7 +149,7 @@ def read_engine(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
     rest = list(words[:MOST])
     if len(words) > MOST:
         said = {"problem": f"it has more than {MOST} words"}
-        engine.slips.append(Slip("unreadable", words[MOST].start, words=said))
+        engine.slips.append(Found("unreadable", words[MOST].start, said))
     while rest:
         word = rest.pop(0)
         if word.value == "--" or not word.value:

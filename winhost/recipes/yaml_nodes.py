@@ -7,9 +7,8 @@ from typing import Any
 import yaml
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import TextEdit
+from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.recipe_text import PlacedText, SourceFile
-from winhost.recipes.shell_words import Slip
 
 _MERGE = "tag:yaml.org,2002:merge"
 _DEEPEST = 60
@@ -106,7 +105,7 @@ class YamlNode:
         return YamlNode(self.source, self.key).text
 
 
-def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Slip]:
+def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Found]:
     """Keys that a mapping has twice, of each all but the last. A key for `<<` may come again."""
     seen = set() if seen is None else seen
     if node.node is None or id(node.node) in seen or len(seen) > MOST:
@@ -117,7 +116,7 @@ def keys_twice(node: YamlNode, seen: set[int] | None = None) -> Iterator[Slip]:
     for key, _ in own:
         if isinstance(key, yaml.ScalarNode) and last[key.value] is not key:
             line = node.source.position(last[key.value].start_mark.index)[0]
-            yield Slip("key-twice", key.start_mark.index, words={"key": str(key.value), "line": str(line)})
+            yield Found("key-twice", key.start_mark.index, {"key": str(key.value), "line": str(line)})
     for each in [
         *node.items(),
         *(YamlNode(node.source, value) for _, value in (node.node.value if node.is_map else ())),

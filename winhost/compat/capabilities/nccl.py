@@ -5,7 +5,7 @@ from dataclasses import field
 
 from winhost.compat.capabilities.settled import goes_directly, reduced_by
 from winhost.compat.capability import measure
-from winhost.compat.target import Target, by_bridge, hung, several, untold, without_peers
+from winhost.compat.target import Target, having_peers, several
 from winhost.core.dataclass import dataclass
 from winhost.model.path import SHARED
 from winhost.model.units import Bytes, GiB, size
@@ -56,9 +56,9 @@ def transport(target: Target) -> NcclTransport | None:
     shown = shown_transport(target)
     if shown == PEERS:
         return NcclTransport(PEERS)
-    if shown or target.path == "dda" or without_peers(gpus) or hung(gpus):
+    if shown or target.path == "dda" or having_peers(gpus, "refused", "hung"):
         return NcclTransport(SHM, WITHOUT_PEERS, (NO_CUSTOM_ALL_REDUCE,))
-    return NcclTransport(EITHER if untold(gpus) or by_bridge(gpus) else PEERS)
+    return NcclTransport(EITHER if having_peers(gpus, "untold", "bridge") else PEERS)
 
 
 def shown_transport(target: Target) -> str | None:

@@ -1,23 +1,15 @@
 """Judges of capabilities, for rules that compare more than a row can say."""
 
-import re
-from collections.abc import Iterable
-
 from packaging.version import Version
 
 from winhost.compat import common
 from winhost.compat.rule import finding
 from winhost.compat.target import (
     Target,
-    by_bridge,
-    hung,
-    in_a_guest,
     linked,
     listed,
     named,
     several,
-    untold,
-    without_peers,
 )
 from winhost.hardware.gpus import GpuModel, NvLink
 from winhost.hardware.host_gpus import memory_of, shows
@@ -25,7 +17,6 @@ from winhost.knowledge.versions import generation
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Gpu
-from winhost.resources.windows.read_only import Processor
 from winhost.resources.windows.vm_settings import VmActions
 from winhost.resources.windows.wsl import Wsl
 
@@ -36,15 +27,8 @@ VLLM_WITHOUT_VOLTA = Version("0.21.0")  # the oldest of whose documents the new 
 VLLM_WITHOUT_SNAPSHOT = Version("0.31.0")  # 0.30.0 was looked into, and has none
 VLLM_WITH_SNAPSHOT = Version("0.32.0")
 WSL_WITHOUT_LOGON = Version("2.0.0")  # microsoft/WSL #9231: the MSI's wsl.exe runs in session 0 since
-# Generations before Xeon Scalable 4 and EPYC 7002, by the digit that tells it. Microsoft, "GPU partitioning"
-OLD_PROCESSORS = re.compile(r"Xeon(\(R\))? (E[357]-|(Platinum|Gold|Silver|Bronze) \d[123]\d\d)|EPYC 7\d\d1\b", re.I)
 
 # --- Compute -------------------------------------------------------------------------------------------------------
-
-
-def some_without_cuda(target: Target) -> str | None:
-    idle = [gpu for gpu in target.all_gpus if gpu not in target.gpus]
-    return named(idle) if idle and target.gpus else None
 
 
 def hidden_by_tcc(target: Target) -> str | None:
@@ -121,16 +105,6 @@ def unlike_gpus(target: Target) -> str | None:
     return named(target.gpus) if len(models) > 1 else None
 
 
-def peers_are_untold(target: Target) -> str | None:
-    return named(untold(several(target))) or None
-
-
-def firmware_redirects(target: Target) -> str | None:
-    """NVLink is not affected."""
-    gpus = several(target)
-    return named(gpus) if gpus and not without_peers(gpus) and not linked(gpus, NvLink.BOARD) else None
-
-
 def peers_of_partitions(target: Target) -> Finding | None:
     """vGPUs have peer-to-peer over NVLink only, so GPUs without NVLink have none."""
     gpus = several(target)
@@ -140,41 +114,10 @@ def peers_of_partitions(target: Target) -> Finding | None:
     return finding("gpu-p2p.partition", named(gpus), severity)
 
 
-def nvlink_in_a_guest(target: Target) -> str | None:
-    return nvlink_of_partitions(target) if several(target) and in_a_guest(target) else None
-
-
-def nvlink_of_partitions(target: Target) -> str | None:
-    gpus = several(target)
-    return named(gpus) if gpus and not linked(gpus, NvLink.NONE) else None
-
-
-def layers_without_peers(target: Target) -> str | None:
-    return named(_peerless(several(target))) or None
-
-
 def odd_number_of_gpus(target: Target) -> str | None:
     """Few models can be split by a number that is not a power of two."""
     number = len(several(target))
     return f"{number} GPUs" if number & (number - 1) else None
-
-
-def without_peers_on_linux(target: Target) -> str | None:
-    gpus = _peerless(several(target))
-    return f"SHM, through host memory: {named(gpus)}" if gpus else None
-
-
-def decided_by_the_driver(target: Target) -> str | None:
-    gpus = (*untold(several(target)), *by_bridge(several(target)))
-    if not gpus or without_peers(several(target)):
-        return None
-    return f"P2P if the driver offers it, otherwise SHM: {named(gpus)}"
-
-
-def _peerless(gpus: Iterable[Gpu]) -> list[Gpu]:
-    """Those without usable peer-to-peer on Linux."""
-    found = {gpu.location: gpu for gpu in (*without_peers(gpus), *hung(gpus))}
-    return list(found.values())
 
 
 # --- Memory, sleep, snapshots --------------------------------------------------------------------------------------
@@ -205,12 +148,6 @@ def no_vm_starts(target: Target) -> str | None:
 def wsl_needs_a_logon(target: Target) -> str | None:
     wsl = target.facts.the(Wsl)
     return f"WSL {target.wsl}" if (wsl.present or wsl.version) and target.wsl < WSL_WITHOUT_LOGON else None
-
-
-def processor_cannot_track(target: Target) -> str | None:
-    """Its IOMMU cannot track device writes, which migration needs."""
-    names = {each.state.name for each in target.facts.all(Processor)}
-    return ", ".join(sorted(filter(OLD_PROCESSORS.search, names))) or None
 
 
 def the_only_display_leaves(target: Target) -> str | None:

@@ -50,3 +50,8 @@ class BitLocker(State):
     suspended: int | None = NOT_TOLD
     protectors: tuple[KeyProtector, ...] = NOT_TOLD
     pcrs: tuple[int, ...] = NOT_TOLD
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those of its protectors."""
+        return tuple(protector.kind for protector in self.protectors)
