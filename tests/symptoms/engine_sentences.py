@@ -1,12 +1,13 @@
-"""Fill the sentences of families/engine-areas.yaml from the sources of the engines, each folder one unpacked package:
+"""Read the sentences for families/engine-areas.yaml from the sources of the engines, each folder one unpacked package:
 `python -m tests.symptoms.engine_sentences vllm-0.24/vllm vllm-0.33/vllm sglang-0.5/sglang`.
 """
 
 import ast
+import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from winhost.symptoms.scan import scan
 from winhost.symptoms.table import _HERE
 
 TABLE = Path(str(_HERE)) / "families" / "engine-areas.yaml"
+SENTENCES = Path(str(_HERE)) / "engine-sentences.json"
 GAP = "\x00"  # stands for what is filled in when it is said
 LEAST, MOST = 22, 64  # letters of a sign
 # Parts that users meet: not kernels, models, other accelerators' backends or what only developers call
@@ -139,26 +141,19 @@ def _apart(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     return {row: {s: line for s, line in signs.items() if not covered(s)} for row, signs in found.items()}
 
 
-def written(text: str, found: dict[str, dict[str, str]]) -> str:
-    """The table with these signs in place of the old ones."""
-    head, *rows = re.split(r"(?m)^    - id: ", text)
-    parts = [head]
-    for row in rows:
-        name, _, rest = row.partition("\n")
-        rest = re.sub(r"(?ms)^      (seen|signs):.*?(?=^      \w|\Z)", "", rest).rstrip("\n")
-        signs = found[name]
-        if signs:
-            first = min(signs, key=lambda sign: (len(signs[sign]) > 160, sign))
-            seen = signs[first].replace("'", "''")
-            rest += f"\n      seen: '{seen}'\n      signs:"
-            rest += "".join("\n      - '{}'".format(sign.replace("'", "''")) for sign in sorted(signs))
-        parts.append(f"    - id: {name}\n{rest}\n")
-    return "".join(parts)
+def written(found: Mapping[str, Mapping[str, str]]) -> str:
+    """The file: by row its signs in order, and a line of usual length that has one."""
+    rows = {
+        row: {"seen": min(signs.values(), key=lambda line: (abs(len(line) - 100), line)), "signs": sorted(signs)}
+        for row, signs in found.items()
+        if signs
+    }
+    return json.dumps(rows, indent=1) + "\n"
 
 
 def main(folders: Sequence[str]) -> None:
     found = filled([Path(folder) for folder in folders])
-    TABLE.write_text(written(TABLE.read_text("utf-8"), found), "utf-8")
+    SENTENCES.write_text(written(found), "utf-8")
     sys.stdout.write("".join(f"{len(signs):5} {row}\n" for row, signs in found.items()))
 
 
