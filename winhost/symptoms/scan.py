@@ -106,12 +106,21 @@ class Scan:
     def ranked(self) -> list[Hit]:
         """Causes first, by line, then consequences and what is harmless; of two in one line the one with more words.
 
-        A line that says what is wrong needs nobody to say that something is: such consequences are left out.
+        A line that says what is wrong needs nobody to say that something is: such consequences are left out. What knows
+        a line only by its program is left out where another symptom knows that line, or one says what is wrong.
         """
-        wrong = [hit for hit in self.hits.values() if hit.symptom.severity is Severity.UNSUPPORTED]
+        hits = self.hits.values()
+        wrong = [hit for hit in hits if hit.symptom.severity is Severity.UNSUPPORTED]
         told = {line for hit in wrong for line in hit.lines}
-        kept = (hit for hit in self.hits.values() if hit in wrong or not hit.lines <= told)
-        return sorted(kept, key=lambda hit: (-hit.symptom.severity.rank, hit.line, -len(hit.literal), hit.symptom.id))
+        named = {line for hit in hits if not hit.symptom.general for line in hit.lines}
+        general = (hit for hit in hits if hit.symptom.general and not wrong and not hit.lines <= named)
+        others = (hit for hit in hits if not hit.symptom.general and (hit in wrong or not hit.lines <= told))
+        return sorted([*general, *others], key=_order)
+
+
+def _order(hit: Hit) -> tuple[int, bool, int, int, str]:
+    symptom = hit.symptom
+    return -symptom.severity.rank, symptom.general, hit.line, -len(hit.literal), symptom.id
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ A symptom is found by codes and by identifiers. Words are matched only of progra
 (kernels, containers, NCCL, vLLM), never of Windows. Of its causes the likelier comes first.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from importlib.resources import files
@@ -74,7 +75,8 @@ class KnownCause:
 class Symptom:
     """program: who prints it; says: what it means, in a sentence; severity: unsupported if the line says what is wrong,
     unverified if it only says that something is, which other lines tell better, a note if it is harmless; case: a text
-    as people paste it, for tests.
+    as people paste it, for tests. general: it knows lines by the program alone, so another symptom that knows a line
+    says more of it.
     """
 
     id: str
@@ -83,6 +85,7 @@ class Symptom:
     signs: tuple[Sign, ...]
     causes: tuple[KnownCause, ...]
     severity: Severity = Severity.UNSUPPORTED
+    general: bool = False
     case: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -129,9 +132,11 @@ def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
     The family's id, signs and case are patterns: `{number}` stands for that key of the row, a list of them for any.
     A row's own `signs` and `codes` come on top; `cause`, `tell` and `do` are its only cause, unless it has `causes`.
+    `sentences` names a file that was made from the sources of a program: by row, its `signs` and a line that has one.
     """
+    sentences = json.loads((_HERE / family["sentences"]).read_bytes()) if "sentences" in family else {}
     for row in family["rows"]:
-        told = {**family.get("default", {}), **row}
+        told = {**family.get("default", {}), **row, **sentences.get(row.get("id"), {})}
         words = {key: _either(value) for key, value in told.items() if isinstance(value, str | int | list)}
         cause = {key: _filled(told[key], words) for key in ("cause", "tell", "do", "unless", "where") if key in told}
         yield (
@@ -140,6 +145,7 @@ def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
                 "program": told.get("program", family["program"]),
                 "says": told["says"],
                 "severity": told.get("severity", "unsupported"),
+                "general": told.get("general", False),
                 "signs": [*_filled(family.get("signs", []), words), *told.get("codes", ()), *told.get("signs", ())],
                 "causes": told.get("causes") or [{**cause, "evidence": told["evidence"]}],
                 "case": told.get("case")
