@@ -1,5 +1,6 @@
 """What Windows has made by its own plan is what the manifest, the guard's order and the section are made of."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from winhost.autoinstall.guard_order import beside_windows, order_beside
 from winhost.autoinstall.install_plan import written_install
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.manifest import LINUX_TYPE, PartitionRole
+from winhost.core.answers import Record
 from winhost.model.units import GiB
 from winhost.resources.host import HostFacts
 
@@ -20,7 +22,8 @@ def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypat
     monkeypatch.setenv("WINHOST_LAST_GROUP", "888888")
     here = world(tmp_path, "win11-pro-1gpu")
     here.apply(plan(here, **TYPED, **STAGED), DATA)
-    facts = HostFacts(here.facts())
+    told = here.facts()
+    facts = HostFacts(told)
     manifest = manifest_of_facts(facts)
     target, staged = manifest.one(PartitionRole.TARGET), manifest.one(PartitionRole.STAGING)
     assert (target.size, target.type, staged.offset) == (200 * GiB, LINUX_TYPE, target.end)
@@ -29,3 +32,11 @@ def test_the_partition_that_windows_made_is_the_target(tmp_path: Path, monkeypat
     document = {"version": 1, "early-commands": ["guard.py"], "storage": beside_windows(manifest)}
     found = lint_autoinstall(written_install(document).encode(), disks=of_facts(facts))
     assert [each for each in found if each.subject.startswith("storage")] == []
+    # Of a volume that Windows does not tell of the guard compares nothing.
+    untold = {"category": "NotImplemented", "code": "Winhost.NotExposed", "hresults": [], "cmdlet": "", "message": ""}
+    locked = tuple(
+        Record({**each.state, "conversion": {"unknown": untold}}, each.key)
+        for each in told.resources["BitLocker"]  # type: ignore[union-attr]
+    )
+    told = replace(told, resources={**told.resources, "BitLocker": locked})
+    assert manifest_of_facts(HostFacts(told)).one(PartitionRole.WINDOWS).filesystem is None

@@ -259,6 +259,9 @@ def test_the_task_runs_each_job_and_answers_it(folder: Path, tmp_path: Path) -> 
     put(folder, 5, input=str(tmp_path / "not there"))
     put(folder, 6)
     (folder / f"job-{6:032x}.json").write_text("{", encoding="ascii")
+    # More than a pipe holds, for a program that hangs and reads nothing of it.
+    (tmp_path / "much").write_bytes(bytes(1 << 20))
+    put(folder, 7, arguments=["--sleep"], input=str(tmp_path / "much"), seconds=1)
     there = sorted(folder.rglob("*"))
     run_task(folder)
     assert sorted(folder.rglob("*")) == there
@@ -268,7 +271,8 @@ def test_the_task_runs_each_job_and_answers_it(folder: Path, tmp_path: Path) -> 
     assert first["output"][rest:] == "\u00e4\u2019"
     assert (first["code"], len(first["errors"]), first["timed_out"]) == (3, 200000, False)
     assert json.JSONDecoder().raw_decode(answer(folder, 2)["output"])[0]["input"] == "00ff0d0a"
-    assert answer(folder, 3) == {"code": -1, "output": "", "errors": "", "timed_out": True}
+    for hung in (3, 7):
+        assert answer(folder, hung) == {"code": -1, "output": "", "errors": "", "timed_out": True}
     assert answer(folder, 4) == {"code": 0, "output": "", "errors": "", "timed_out": False}
     for failed in (5, 6):
         assert answer(folder, failed)["code"] == -1

@@ -127,3 +127,29 @@ def test_records_that_are_just_being_replaced_are_not_taken_for_none(engine: Scr
         assert engine.run("@(Read-WinhostSwitchRecords).Count") == ["0"]
     finally:
         engine.run("${function:Read-WinhostBytes} = ${function:Read-LabBytes}")
+
+
+@pytest.mark.parametrize("error", ["System.IO.IOException", "System.UnauthorizedAccessException"])
+def test_a_file_that_is_in_the_way_for_a_moment_is_tried_again(engine: Scripts, error: str) -> None:
+    """Windows says one or the other of a file that is just being replaced."""
+    case = Case(next(iter(CASES.values())))
+    engine.use(case.machine)
+    for name, call, told in (
+        ("Read-WinhostJson", "(Read-WinhostSwitchFile 'log.json').lines", "a line"),
+        ("Write-WinhostFile", "Write-WinhostSwitchFile 'log.json' @{ lines = @() }; $script:LabBusy", "0"),
+    ):
+        engine.run(f"""
+            $script:LabBusy = 2
+            ${{function:Kept-Function}} = ${{function:{name}}}
+            function {name} {{
+                if ($script:LabBusy -gt 0) {{
+                    $script:LabBusy--
+                    throw (New-Object -TypeName {error} -ArgumentList 'busy')
+                }}
+                @{{ lines = 'a line' }}
+            }}
+        """)
+        try:
+            assert engine.run(call)[-1:] == [told]
+        finally:
+            engine.run(f"${{function:{name}}} = ${{function:Kept-Function}}")

@@ -213,10 +213,10 @@ def _file_system(facts: HostFacts, state: Partition) -> str | None:
         return "vfat"
     try:
         volumes = {each.key["volume"].rstrip(":\\"): each.state for each in facts.all(BitLocker)}
+        volume = volumes.get((state.letter or "").rstrip(":\\"))
+        return "BitLocker" if volume is not None and volume.conversion not in (None, _OPEN, "unknown") else None
     except MissingFact:
         return None
-    volume = volumes.get((state.letter or "").rstrip(":\\"))
-    return "BitLocker" if volume is not None and volume.conversion not in (None, _OPEN, "unknown") else None
 
 
 def _not_prepared(what: str, hint: str) -> RefusedError:

@@ -20,7 +20,8 @@ from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, EN
 from winhost.resources.windows.read_only import OsFamily
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
-CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V-All", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
+CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
+CLIENT_WHOLE = "Microsoft-Hyper-V-All"  # what both lie in
 PLATFORM = "VirtualMachinePlatform"
 
 # Of a feature that takes a restart to come or to go.
@@ -57,12 +58,12 @@ class FeatureCmdlets(CmdletHost):
             raise self.fail("no-module", cmdlet)
 
     def _change(self, names: Sequence[str], to: Mapping[str, str], *, tools: str) -> bool:
-        """Return True if a restart is needed. On a client the tools come and go with Hyper-V as a whole."""
+        """Return True if a restart is needed. On a client the tools come with Hyper-V, and go with the whole."""
         if PLATFORM in names:
             self.software.platform = to.get(self.software.platform, self.software.platform)
-        if ROLE in names or CLIENT_ROLE in names:
+        if {ROLE, CLIENT_ROLE, CLIENT_WHOLE} & set(names):
             self._role = to.get(self._role, self._role)
-        if {TOOLS, CLIENT_ROLE, CLIENT_TOOLS} & set(names):
+        if {TOOLS, CLIENT_TOOLS, CLIENT_WHOLE} & set(names) or (CLIENT_ROLE in names and to is _COMING):
             self._tools = tools
         self._reasons = [reason for reason in self._reasons if reason != _SERVICING]
         pending = self._role in PENDING or self.software.platform in PENDING
@@ -77,7 +78,8 @@ class FeatureCmdlets(CmdletHost):
     @property
     def optional_features(self) -> Mapping[str, str]:
         """Those that Windows lists, in the words of resource HyperVRole; an edition that lacks one does not list it."""
-        clients = {CLIENT_ROLE: self._role, CLIENT_TOOLS: self._tools} if self.is_client else {}
+        whole = self._tools if self._role == "available" else self._role
+        clients = {CLIENT_WHOLE: whole, CLIENT_ROLE: self._role, CLIENT_TOOLS: self._tools} if self.is_client else {}
         every = {"TelnetClient": "available", PLATFORM: self.software.platform, **clients}
         return {name: state for name, state in every.items() if state != "removed"}
 

@@ -89,7 +89,7 @@ class Firewalls(Part):
         for port in list(self.vm_rules):
             self.remove_net_firewall_hyper_v_rule(f"{VM_RULE}{port}")
         for port in ports:
-            self.new_net_firewall_hyper_v_rule(port, list(given or [ANY]))
+            self.new_net_firewall_hyper_v_rule(port, given or ())
 
     def _forwards(self) -> Iterator[Record]:
         for name, allowed in self.rules.items():
@@ -164,8 +164,9 @@ class Firewalls(Part):
         port="LocalPorts[]",
         remote="RemoteAddresses",
     )
-    def new_net_firewall_hyper_v_rule(self, port: int | str, remote: list[str]) -> None:
-        self.vm_rules[int(port)] = list(remote)
+    def new_net_firewall_hyper_v_rule(self, port: int | str, remote: Sequence[str] = ()) -> None:
+        assert ANY not in remote, "not among the documented values"
+        self.vm_rules[int(port)] = list(remote or (ANY,))
 
     @as_cmdlet("Remove-NetFirewallHyperVRule", name="InputObject[].DeviceID")
     def remove_net_firewall_hyper_v_rule(self, name: str) -> None:

@@ -208,27 +208,44 @@ $script:WinhostJobScript = {
         # Both streams at once: a program that fills one while we wait for the other would hang.
         $output = $process.StandardOutput.ReadToEndAsync()
         $errors = $process.StandardError.ReadToEndAsync()
-        Send-WinhostJobInput $process $file
-        $timedOut = -not $process.WaitForExit($Job.seconds * 1000)
-        if ($timedOut) {
-            $process.Kill()
+        $clock = [System.Diagnostics.Stopwatch]::StartNew()
+        $given = Send-WinhostJobInput $process $file ($Job.seconds * 1000)
+        $left = [Math]::Max(0, $Job.seconds * 1000 - $clock.ElapsedMilliseconds)
+        if (-not $given -or -not $process.WaitForExit([int]$left)) {
+            Stop-WinhostJobProgram $process
             return @{ code = -1; output = ''; errors = ''; timed_out = $true }
         }
         @{ code = $process.ExitCode; output = $output.Result; errors = $errors.Result; timed_out = $false }
     }
 
     function Send-WinhostJobInput {
-        param($Process, $File)
+        param($Process, $File, [int]$Milliseconds)
+        # Whether that ended: a program that hangs takes no more than its pipe holds.
+        $pipe = $Process.StandardInput.BaseStream
         try {
             if ($null -ne $File) {
-                $File.CopyTo($Process.StandardInput.BaseStream)
+                if (-not $File.CopyToAsync($pipe).Wait($Milliseconds)) {
+                    return $false
+                }
                 $File.Dispose()
             }
             # Not the writer over it: where the code page is UTF-8, closing that writes a byte order mark first.
-            $Process.StandardInput.BaseStream.Close()
+            $pipe.Close()
         }
-        catch [System.IO.IOException] {
+        catch [System.AggregateException], [System.IO.IOException] {
             # It ended without reading all of it; its code says why.
+            $null = $_
+        }
+        $true
+    }
+
+    function Stop-WinhostJobProgram {
+        param($Process)
+        try {
+            $Process.Kill()
+        }
+        catch [System.InvalidOperationException], [System.ComponentModel.Win32Exception] {
+            # It has just ended by itself.
             $null = $_
         }
     }

@@ -37,10 +37,11 @@ RESTARTS = or_nothing(
 class BitLocker(State):
     """A volume by its mount point. protection: on, off or unknown.
 
-    conversion: fully-encrypted, fully-decrypted, or on its way (encryption-in-progress …): a volume that is encrypted
-    and not protected may wait for its owner to log on, as with device encryption. suspended: after how many restarts
-    protection comes back, 0 for when somebody says so; null where it is not suspended. pcrs: of the TPM, what must be
-    as it was for the volume to open by itself; none without a TPM among the protectors.
+    conversion: fully-encrypted, fully-decrypted, or on its way (encryption-in-progress …), unknown of a locked volume,
+    as is percentage. A volume that is encrypted and not protected may wait for its owner to log on, as with device
+    encryption. suspended: after how many restarts protection comes back, 0 for when somebody says so; null where it is
+    not suspended. pcrs: of the TPM, what must be as it was for the volume to open by itself; none without a TPM among
+    the protectors.
     """
 
     protection: str

@@ -8,8 +8,9 @@ function Get-WinhostBitLocker {
         $state = @{
             protection = ConvertTo-WinhostWord "$($volume.ProtectionStatus)"
             volume_type = ConvertTo-WinhostWord "$($volume.VolumeType)"
-            conversion = ConvertTo-WinhostWord "$($volume.VolumeStatus)"
-            percentage = [int]$volume.EncryptionPercentage
+            # A locked volume tells neither.
+            conversion = Read-WinhostValue { ConvertTo-WinhostWord "$(Assert-WinhostKnown $volume.VolumeStatus)" }
+            percentage = Read-WinhostValue { [int](Assert-WinhostKnown $volume.EncryptionPercentage) }
             suspended = $null
             protectors = @()
             pcrs = @()
@@ -44,7 +45,8 @@ function Find-WinhostEncryptable {
     param($Volume)
     $space = 'root\CIMV2\Security\MicrosoftVolumeEncryption'
     foreach ($each in @(Read-WinhostOnce 'encryptable' { Get-CimInstance -Namespace $space -ClassName Win32_EncryptableVolume -ErrorAction Stop })) {
-        if ("$($each.DriveLetter)" -eq "$($Volume.MountPoint)") {
+        # Its mount point is its letter, or its id where it has none.
+        if (@("$($each.DriveLetter)", "$($each.DeviceID)") -contains "$($Volume.MountPoint)") {
             return $each
         }
     }
@@ -57,8 +59,26 @@ function Read-WinhostSuspension {
     if ("$($Volume.ProtectionStatus)" -cne 'Off' -or "$($Volume.VolumeStatus)" -ceq 'FullyDecrypted') {
         return $null
     }
-    $counted = Invoke-CimMethod -InputObject (Find-WinhostEncryptable $Volume) -MethodName GetSuspendCount -ErrorAction Stop
-    [int]$counted.SuspendCount
+    # Restarts are counted for the volume of Windows alone: another one stays suspended until somebody says so.
+    if ("$($Volume.VolumeType)" -cne 'OperatingSystem') {
+        return 0
+    }
+    $told = Invoke-CimMethod -InputObject (Find-WinhostEncryptable $Volume) -MethodName GetSuspendCount -ErrorAction Stop
+    # ERROR_NOT_SUPPORTED, by itself or as an HRESULT: it is not suspended.
+    if (@(50, 2147942450) -contains (Read-WinhostField $told 'ReturnValue')) {
+        return $null
+    }
+    [int](Read-WinhostResult $told 'SuspendCount')
+}
+
+function Read-WinhostResult {
+    param($Told, [string]$Name)
+    # A method that fails ends with a code, not with an error.
+    $code = [long](Read-WinhostField $Told 'ReturnValue')
+    if ($code -ne 0) {
+        Stop-Winhost 'Winhost.NotExposed' 'NotImplemented' ('Windows does not tell {0}: 0x{1:X8}' -f $Name, $code)
+    }
+    Assert-WinhostKnown $Told.$Name
 }
 
 function Read-WinhostPcrs {
@@ -67,7 +87,7 @@ function Read-WinhostPcrs {
         if ($null -ne $protector -and "$($protector.KeyProtectorType)" -like 'Tpm*') {
             $asked = @{ VolumeKeyProtectorID = "$($protector.KeyProtectorId)" }
             $told = Invoke-CimMethod -InputObject (Find-WinhostEncryptable $Volume) -MethodName GetKeyProtectorPlatformValidationProfile -Arguments $asked -ErrorAction Stop
-            foreach ($register in @($told.PlatformValidationProfile)) {
+            foreach ($register in @(Read-WinhostResult $told 'PlatformValidationProfile')) {
                 [int]$register
             }
             return

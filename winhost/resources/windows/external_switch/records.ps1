@@ -6,7 +6,7 @@ function Read-WinhostSwitchFile {
         try {
             return Read-WinhostJson "$(Read-WinhostProgramData)\winhost\switch\$Name"
         }
-        catch [System.IO.IOException] {
+        catch [System.IO.IOException], [System.UnauthorizedAccessException] {
             if ($try -ge 10) {
                 throw
             }
@@ -22,7 +22,7 @@ function Write-WinhostSwitchFile {
         try {
             return Write-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name" ([System.Text.Encoding]::UTF8.GetBytes($json))
         }
-        catch [System.IO.IOException] {
+        catch [System.IO.IOException], [System.UnauthorizedAccessException] {
             if ($try -ge 10) {
                 throw
             }

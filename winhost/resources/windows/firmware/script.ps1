@@ -6,8 +6,8 @@ function Get-WinhostFirmware {
         model = "$($machine.Model)"
         bios_version = Read-WinhostValue { "$((Read-WinhostBios).SMBIOSBIOSVersion)" }
         hypervisor_present = [bool]$machine.HypervisorPresent
-        virtualization_enabled = Read-WinhostValue { [bool](Read-WinhostFirstProcessor).VirtualizationFirmwareEnabled }
-        second_level_translation = Read-WinhostValue { [bool](Read-WinhostFirstProcessor).SecondLevelAddressTranslationExtensions }
+        virtualization_enabled = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostFirstProcessor).VirtualizationFirmwareEnabled) }
+        second_level_translation = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostFirstProcessor).SecondLevelAddressTranslationExtensions) }
         security_properties = Read-WinhostList { Read-WinhostSecurityProperties }
         # CPUID tells it, but no Windows interface hands it out.
         address_width = Read-WinhostValue { Assert-WinhostKnown $null }
@@ -22,11 +22,8 @@ function Read-WinhostBios {
 
 function Read-WinhostSerial {
     $serial = "$((Read-WinhostBios).SerialNumber)".Trim()
-    if ($serial) {
+    if ($serial -ne '') {
         $serial
-    }
-    else {
-        $null
     }
 }
 
@@ -37,7 +34,7 @@ function Read-WinhostFirstProcessor {
 
 function Read-WinhostSecurityProperties {
     $guard = Get-CimInstance -Namespace 'root\Microsoft\Windows\DeviceGuard' -ClassName Win32_DeviceGuard -ErrorAction Stop
-    foreach ($property in @($guard.AvailableSecurityProperties)) {
+    foreach ($property in @(Assert-WinhostKnown $guard.AvailableSecurityProperties)) {
         [int]$property
     }
 }

@@ -38,7 +38,14 @@ function Set-WinhostHyperVFirewall {
         Remove-NetFirewallHyperVRule -InputObject $rule -Confirm:$false -ErrorAction Stop
     }
     foreach ($port in $goal.ports) {
-        $null = New-NetFirewallHyperVRule -Name "winhost-vm-port-$port" -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -RemoteAddresses $goal.from -Action 'Allow' -ErrorAction Stop
+        $name = "winhost-vm-port-$port"
+        if ($goal.from.Count -gt 0) {
+            $null = New-NetFirewallHyperVRule -Name $name -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -RemoteAddresses $goal.from -Action 'Allow' -ErrorAction Stop
+        }
+        else {
+            # Everybody is the default: among the documented values there is no word for it.
+            $null = New-NetFirewallHyperVRule -Name $name -DisplayName "winhost port $port" -Direction 'Inbound' -VMCreatorId $creator -Protocol 'TCP' -LocalPorts "$port" -Action 'Allow' -ErrorAction Stop
+        }
     }
 }
 
@@ -59,9 +66,6 @@ function Join-WinhostOpenings {
         if ($null -ne $Desired.allowed -and ($ports.Count -eq 0 -or $allowed.Count -eq 0)) {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'Networks are allowed to come to a port, and everybody by null.'
         }
-    }
-    if ($allowed.Count -eq 0) {
-        $allowed = @('Any')
     }
     @{ ports = $ports; from = $allowed }
 }

@@ -2,7 +2,7 @@
 function Get-WinhostHyperVRole {
     if (Test-WinhostClient) {
         $features = @{
-            role = Read-WinhostOptionalFeature 'Microsoft-Hyper-V-All'
+            role = Read-WinhostOptionalFeature 'Microsoft-Hyper-V'
             tools = Read-WinhostOptionalFeature 'Microsoft-Hyper-V-Management-PowerShell'
         }
     }
@@ -76,10 +76,14 @@ function Set-WinhostHyperVRole {
 
 function Switch-WinhostClientFeatures {
     param($Desired)
-    $names = @{ role = 'Microsoft-Hyper-V-All'; tools = 'Microsoft-Hyper-V-Management-PowerShell' }
+    $names = @{ role = 'Microsoft-Hyper-V'; tools = 'Microsoft-Hyper-V-Management-PowerShell' }
     $features = @{}
     foreach ($property in @($Desired.PSObject.Properties)) {
         $features[$names[$property.Name]] = $property.Value
+    }
+    if ((@($features.Values) -join ' ') -ceq 'available available') {
+        # With what they lie in, or that and the other tools, which came with them, would stay.
+        $features = @{ 'Microsoft-Hyper-V-All' = 'available' }
     }
     Switch-WinhostFeatures $features
 }

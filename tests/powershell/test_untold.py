@@ -1,0 +1,165 @@
+"""What Windows leaves out of its answer is unknown, and never the number or the word that would be harmless."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.powershell.twins import Scripts, machine, scripts
+from tests.rows import each_row
+
+NOT_EXPOSED = "Winhost.NotExposed"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Scripts]:
+    with scripts() as running:
+        yield running
+
+
+@contextmanager
+def instead(engine: Scripts, answers: Mapping[str, str]) -> Iterator[None]:
+    """With these bodies of functions; `asks` in one is the call of what stood there."""
+    for name, body in answers.items():
+        engine.run(f"${{function:Kept-{name}}} = ${{function:{name}}}")
+        engine.run(f"${{function:{name}}} = {{ {body.replace('asks', f'& Kept-{name}')} }}")
+    try:
+        yield
+    finally:
+        for name in answers:
+            engine.run(f"${{function:{name}}} = ${{function:Kept-{name}}}; Remove-Item function:Kept-{name}")
+
+
+def read(engine: Scripts, host: str, resource: str) -> list[dict[str, Any]]:
+    (answer,) = engine.answers(machine(host), {"resource": resource, "verb": "get"})
+    assert answer["ok"], answer
+    return [each["state"] for each in answer["instances"]]
+
+
+def told(state: Mapping[str, Any], name: str) -> Any:
+    """A value, or the code for which it is unknown."""
+    value = state[name]
+    return value["unknown"]["code"].split(",")[0] if isinstance(value, dict) and "unknown" in value else value
+
+
+CIM = """
+    param($ClassName, $Namespace, $ErrorAction)
+    if ($ClassName -eq '{name}') {{
+        return [pscustomobject]@{{ {properties} }}
+    }}
+    asks @PSBoundParameters
+"""
+
+
+@each_row(
+    ("name", "properties", "unknown"),
+    [
+        (
+            "Win32_Processor",
+            "VirtualizationFirmwareEnabled = $null; SecondLevelAddressTranslationExtensions = $null",
+            ("virtualization_enabled", "second_level_translation"),
+        ),
+        ("Win32_DeviceGuard", "AvailableSecurityProperties = $null", ("security_properties",)),
+    ],
+)
+def test_a_property_without_a_value_is_unknown(
+    engine: Scripts, name: str, properties: str, unknown: tuple[str, ...]
+) -> None:
+    with instead(engine, {"Get-CimInstance": CIM.format(name=name, properties=properties)}):
+        (state,) = read(engine, "win11-pro-1gpu", "Firmware")
+    assert {each: told(state, each) for each in unknown} == dict.fromkeys(unknown, NOT_EXPOSED)
+
+
+# ---- BitLocker
+
+VOLUME = """
+    [pscustomobject]@{{
+        MountPoint = '{mount}'; VolumeType = '{kind}'; VolumeStatus = {status}; EncryptionPercentage = {percentage}
+        ProtectionStatus = '{protection}'
+        KeyProtector = @([pscustomobject]@{{
+            KeyProtectorId = '{{00000000-0000-4000-8000-00000000000A}}'; KeyProtectorType = 'TpmPin'
+        }})
+    }}
+"""
+LOCKED = VOLUME.format(mount="E:", kind="Data", status="$null", percentage="$null", protection="Unknown")
+FOLDER = "\\\\?\\Volume{{00000000-0000-4000-8000-00000000000b}}\\"
+OF_A_FOLDER = VOLUME.format(
+    mount=FOLDER.format(), kind="OperatingSystem", status="'FullyEncrypted'", percentage="100", protection="Off"
+)
+OF_DATA = VOLUME.format(mount="E:", kind="Data", status="'FullyEncrypted'", percentage="100", protection="Off")
+OF_WINDOWS = OF_DATA.replace("'Data'", "'OperatingSystem'")
+ENCRYPTABLE = CIM.format(
+    name="Win32_EncryptableVolume", properties=f"DriveLetter = $null; DeviceID = '{FOLDER.format()}'"
+)
+LETTERED = ENCRYPTABLE.replace("DriveLetter = $null", "DriveLetter = 'E:'")
+METHOD = """
+    [pscustomobject]@{{ ReturnValue = [uint32]{code}; SuspendCount = {count}; PlatformValidationProfile = {pcrs} }}
+"""
+COUNTS = METHOD.format(code=0, count="[uint32]2", pcrs="[byte[]]@(7, 11)")
+REFUSES = METHOD.format(code=2147942450, count="$null", pcrs="$null")  # ERROR_NOT_SUPPORTED
+FAILS = METHOD.format(code=2150694912, count="[uint32]0", pcrs="[byte[]]@()")  # FVE_E_LOCKED_VOLUME
+
+
+@each_row(
+    ("volume", "encryptable", "method", "expected"),
+    [
+        (LOCKED, LETTERED, COUNTS, {"conversion": NOT_EXPOSED, "percentage": NOT_EXPOSED, "suspended": None}),
+        (OF_A_FOLDER, ENCRYPTABLE, COUNTS, {"suspended": 2, "pcrs": [7, 11]}),
+        # Windows counts restarts for its own volume alone; another one stays open until somebody says so.
+        (OF_DATA, LETTERED, REFUSES, {"suspended": 0, "pcrs": NOT_EXPOSED}),
+        (OF_WINDOWS, LETTERED, REFUSES, {"suspended": None, "pcrs": NOT_EXPOSED}),
+        (OF_WINDOWS, LETTERED, FAILS, {"suspended": NOT_EXPOSED, "pcrs": NOT_EXPOSED}),
+        (OF_WINDOWS, LETTERED, COUNTS, {"suspended": 2, "pcrs": [7, 11]}),
+    ],
+)
+def test_of_a_volume_only_what_windows_tells_is_known(
+    engine: Scripts, volume: str, encryptable: str, method: str, expected: Mapping[str, Any]
+) -> None:
+    answers = {"Get-BitLockerVolume": volume, "Get-CimInstance": encryptable, "Invoke-CimMethod": method}
+    with instead(engine, answers):
+        (state,) = read(engine, "win11-pro-1gpu", "BitLocker")
+    assert {each: told(state, each) for each in expected} == expected
+
+
+# ---- volumes, and hibernation
+
+
+def test_one_efi_partition_without_a_volume_does_not_hide_the_others(engine: Scripts) -> None:
+    whole = read(engine, "win11-pro-1gpu", "EfiVolume")
+    with instead(engine, {"Get-Volume": ""}):
+        hidden = read(engine, "win11-pro-1gpu", "EfiVolume")
+    assert len(hidden) == len(whole) >= 1
+    assert [told(state, name) for state in hidden for name in ("free", "file_system")] == [NOT_EXPOSED] * 2 * len(whole)
+
+
+@each_row(
+    ("values", "expected"),
+    [
+        ("HibernateEnabled = 1; HibernateEnabledDefault = 0", True),
+        ("HibernateEnabled = 0; HibernateEnabledDefault = 1", False),
+        ("HibernateEnabledDefault = 1", True),
+        ("HibernateEnabledDefault = 0", False),
+        ("", NOT_EXPOSED),
+    ],
+)
+def test_hibernation_is_as_it_was_set_and_else_as_windows_came(engine: Scripts, values: str, expected: Any) -> None:
+    registry = f"param($Path, $Name) @{{ HiberbootEnabled = 1; {values} }}[$Name]"
+    with instead(engine, {"Read-WinhostRegistry": registry}):
+        (state,) = read(engine, "win11-pro-1gpu", "FastStartup")
+    assert told(state, "hibernation") == expected
+    assert state["fast_startup"] is True
+
+
+# ---- features of a client
+
+
+def test_a_client_with_the_tools_alone_has_no_role(engine: Scripts) -> None:
+    """What a feature lies in is enabled with it."""
+    features = "".join(
+        f"[pscustomobject]@{{ FeatureName = 'Microsoft-Hyper-V{name}'; State = '{state}' }}; "
+        for name, state in {"-All": "Enabled", "": "Disabled", "-Management-PowerShell": "Enabled"}.items()
+    )
+    with instead(engine, {"Get-WindowsOptionalFeature": features}):
+        (state,) = read(engine, "win11-pro-1gpu", "HyperVRole")
+    assert (state["role"], state["tools"]) == ("available", "installed")
