@@ -72,6 +72,16 @@ def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
     assert "--enable-sleep-mode" not in said.out
 
 
+def test_a_stated_level_that_a_profile_does_not_keep_is_named(line: Line) -> None:
+    old = edited(line, "three-share-a-gpu", '"0.33.0"', '"0.16.0"')
+    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", old)
+    assert "sleep_level" not in said.out
+    stated = edited(line, "three-share-a-gpu", '"0.33.0"', '"0.16.0"')
+    stated.write_text(stated.read_text().replace("state: sleeping", "state: sleeping\n    sleep_level: 1"))
+    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", stated)
+    assert "The workload states sleep_level: 1, and this profile does not keep it." in said.out
+
+
 def test_the_document_has_everything_and_the_command(line: Line) -> None:
     said = served(line, "70b-awq-on-2x48gb", "--json")
     assert said.code == 0

@@ -1,7 +1,7 @@
 """winhost serve profile, files, gateway and explain: how models are served, as settings to copy."""
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,7 +101,8 @@ def profile(
     profiled = Profiled(found.host, found.origin, *variant, found.chosen, found.verdict, found.vllm, models)
 
     def show(_: Profiled) -> None:
-        show_serving(found, everything, suspended)
+        levels = {model.served_name: model.sleep_level for model in workload.models if model.sleep_level}
+        show_serving(found, everything, suspended, levels)
 
     show_results("profile", output.shape, [(found.host, profiled)], show)
     return 0
@@ -247,9 +248,11 @@ def _seconds(back: tuple[float, float]) -> str:
     return f"{back[0]:g} s" if back[0] == back[1] else f"{back[0]:g} to {back[1]:g} s"
 
 
-def show_serving(found: Serving, everything: bool, suspended: Collection[str] = ()) -> None:
+def show_serving(
+    found: Serving, everything: bool, suspended: Collection[str] = (), levels: Mapping[str, int] | None = None
+) -> None:
     """Print one block for each model. All but the commands are comments, so that the whole can be run. suspended:
-    models whose process leaves its GPU.
+    models whose process leaves its GPU; levels: the sleep levels that the workload states.
     """
     simulated = " (simulated)" if found.origin == "synthetic" else ""
     _comment(f"{found.host}{simulated} by {found.variant}: {found.verdict}", bold=True)
@@ -258,7 +261,11 @@ def show_serving(found: Serving, everything: bool, suspended: Collection[str] = 
         click.echo()
         _comment(f"{served.model}: profile {served.profile}", bold=True)
         alone = served.served_name in suspended
-        for sentence in (_files_of(served), *([_SUSPENDED] if alone else []), *_notes(served)):
+        for sentence in (
+            _files_of(served),
+            *([_SUSPENDED] if alone else []),
+            *_notes(served, levels.get(served.served_name)),
+        ):
             _comment(f"  {sentence}")
         # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
         click.echo(" \\\n  ".join(_command(served, found.vllm, suspended)))
@@ -272,6 +279,12 @@ def show_serving(found: Serving, everything: bool, suspended: Collection[str] = 
 _SUSPENDED = (
     "Between its turns its process leaves the GPU (suspend), which works with one process of a unit and with no "
     "container: this is vLLM's own program, and a plan makes its unit"
+)
+
+
+_UNKEPT = (
+    "The workload states sleep_level: {level}, and this profile does not keep it. winhost assess judges the workload as "
+    "stated; without sleep_level it allows what this profile does"
 )
 
 
