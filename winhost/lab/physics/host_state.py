@@ -121,8 +121,11 @@ class HostState:
         self.cim_classes: dict[str, Callable[[], Iterable[Any]]] = {}
         self.programs: dict[str, Callable[[Sequence[str]], tuple[int, str]]] = {}
         self.changes: dict[str, Change] = {}
-        self._virtualization = self._was_virtualizable()
-        self._hypervisor = bool(known_or(self._first("Firmware"), "hypervisor_present", False))
+        firmware = self._first("Firmware")
+        self._hypervisor = bool(known_or(firmware, "hypervisor_present", False))
+        # Virtualization reads as not enabled once a hypervisor runs.
+        either = ("hypervisor_present", "virtualization_enabled")
+        self._virtualization = any(known_or(firmware, name, True) for name in either)
 
     # ---- made from facts
 
@@ -164,11 +167,6 @@ class HostState:
             return virtual_machine(guid, state_of, places, lambda location: instances.get(location, ""))
 
         return {r.key["vm"]: make(r.key["vm"]) for r in self._initial.get("Vm", ())}
-
-    def _was_virtualizable(self) -> bool:
-        # The second reads false once a hypervisor runs.
-        firmware = self._first("Firmware")
-        return any(known_or(firmware, name, True) for name in ("hypervisor_present", "virtualization_enabled"))
 
     # ---- looking
 

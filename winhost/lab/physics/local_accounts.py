@@ -340,8 +340,10 @@ class LocalAccounts(Part):
             if arguments[0] == "/export":
                 self.host.files.write(options["/cfg"], encoded(self._policy(), "utf-16le"))
                 return 0, "The task has completed successfully.\r\n"
-            content = self.host.files.read(options["/cfg"])
-            self._configure(decoded(content or b"")[0])
+            text, _ = decoded(self.host.files.read(options["/cfg"]) or b"")
+            for right, holders in re.findall(r"^(Se\w+) = (.*?)\r?$", text, re.MULTILINE):
+                named = [holder.lstrip("*") for holder in holders.split(",") if holder]
+                self.set_right(right, [self._sid_of(holder) for holder in named])
             return 0, "The task has completed successfully.\r\n"
 
     def _policy(self) -> str:
@@ -355,11 +357,6 @@ class LocalAccounts(Part):
         """A local account by its name, everybody else by SID."""
         account = self.by_sid(holder)
         return account.name if account else f"*{holder}"
-
-    def _configure(self, text: str) -> None:
-        for right, holders in re.findall(r"^(Se\w+) = (.*?)\r?$", text, re.MULTILINE):
-            initial = [holder.lstrip("*") for holder in holders.split(",") if holder]
-            self.set_right(right, [self._sid_of(holder) for holder in initial])
 
     def set_granted(self, asked: SetCall) -> None:
         """Apply a set of AccountRight."""

@@ -278,12 +278,10 @@ class VmCmdlets(HostState):
         forced = any(d is not None and d.forced for d in present)
         # Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts.
         gated = self._system is not None and self._system.family in _GATED
-        if gated or not self._remaps_dma() or (forced and self._policy_forbids_forced()):
-            raise self.fail("pci-express-port", "Start-VM", vm=vm.name, port=port)
-
-    def _policy_forbids_forced(self) -> bool:
         policy = self._first("DeviceAssignmentPolicy")
-        return any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
+        forbidden = any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
+        if gated or not self._remaps_dma() or (forced and forbidden):
+            raise self.fail("pci-express-port", "Start-VM", vm=vm.name, port=port)
 
     def set_vm_power(self, asked: SetCall) -> None:
         """Apply a set of VmPower."""
@@ -342,19 +340,15 @@ class VmCmdlets(HostState):
     def ask_guest_to_stop(self, guid: str) -> float:
         """Stop-VM -AsJob: the lab seconds that its guest takes; infinite where it does not answer."""
         vm = self._vm_in(("running", "paused", "off"), guid, "Stop-VM")
-        return 0.0 if vm.power == "off" else self._shutdown_seconds(vm)
+        guest = self.lab.guests.get(guid, GuestPhysics())
+        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.known_or("nested", False))
+        return 0.0 if vm.power == "off" else guest.shutdown_seconds if answers else float("inf")
 
     def guest_stopped(self, guid: str) -> None:
         """Turn off a VM whose guest has shut down, unless it was stopped otherwise meanwhile."""
         with self._lock:
             if self.vms[guid].power == "running":
                 self.vms[guid].power = "off"
-
-    def _shutdown_seconds(self, vm: VirtualMachine) -> float:
-        """The lab seconds that a guest takes to shut down; infinite where it does not answer."""
-        guest = self.lab.guests.get(vm.guid, GuestPhysics())
-        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.known_or("nested", False))
-        return guest.shutdown_seconds if answers else float("inf")
 
     @as_cmdlet("Save-VM", guid="VM[].Id")
     def save_vm(self, guid: str) -> None:
