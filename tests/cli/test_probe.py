@@ -3,22 +3,49 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Line
 from tests.schemas import faults
 from winhost.lab.hostfile import find
+from winhost.lab.linux import linux_answers
 from winhost.lab.running_lab import Lab
 from winhost.resources.factsfile import read_facts
 
 EXAMPLES = Path(__file__).parents[2] / "examples/linux"
-DONE = {"driver", "shm", "copies", "ipc-legacy", "managed", "video"}
+# What a WSL with one GPU says, as NVIDIA's pages have it; of its GPU and its copies only what they must have.
+GPU = {"index": 0, "name": "NVIDIA GPU", "location": "0000:01:00.0", "total": 25769803776, "free": 24696061952}
+GPU |= {"compute_capability": "8.9", "unified_addressing": True, "concurrent_managed": False, "fd_handles": False}
+COPY = {"gpu": 0, "bytes": 1 << 28, "pageable_up": 6.0, "pageable_down": 6.0, "pinned_up": 12.0, "pinned_down": 12.0}
+FOUND: dict[str, Any] = {
+    "driver": {"cuda": "13.0", "gpus": [{**GPU, "nvlinks": None}]},
+    "copies": {"copies": [COPY]},
+    "ipc-legacy": {"ipc_legacy": True},
+    "managed": {"managed": {"works": True, "concurrent": None, "offered": False}},
+    "pin-limit": {"pinned": {"bytes": 939524096, "ended": "CUDA_ERROR_OUT_OF_MEMORY"}},
+}
+FAILS = {"ipc-fd": "cuMemCreate", "checkpoint": "cuCheckpointProcessLock"}
+
+
+def measured(linux: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Stands in for the probe in a simulated Linux, which measures nothing."""
+    answer: dict[str, Any] = {"ok": True, "kernel": linux.kernel(), "outcomes": []}
+    for part in request["parts"]:
+        answer |= FOUND.get(part, {})
+        error = {"call": FAILS[part], "number": 801, "name": "CUDA_ERROR_NOT_SUPPORTED"} if part in FAILS else None
+        why = f"{FAILS[part]}: CUDA_ERROR_NOT_SUPPORTED (801)" if error else "there are fewer than two GPUs"
+        done = {"outcome": "done", "why": None} if part in FOUND else {"outcome": "skipped", "why": why}
+        ended = {"outcome": "failed", "why": why} if error else done
+        answer["outcomes"].append({"part": part, "seconds": 0.1, "error": error, **ended})
+    return answer
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Lab]:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """desk-01, which serves from WSL 2, with a key of ours in its distro."""
+    monkeypatch.setattr(linux_answers, "probe_answer", measured)
     with Lab([find("win11-wsl-served")], tmp_path, scale=0.001) as lab:
         for distros in lab.hosts["desk-01"].machine.distros.sessions.values():
             for distro in distros.running:
@@ -48,7 +75,7 @@ def test_it_is_kept_as_facts_and_verdicts_rest_on_it(line: Line) -> None:
     schema = line("schema", "probe").json
     assert list(faults(said.json, schema, schema)) == []
     measured = said.result["measured"]
-    assert {each["part"] for each in measured["found"]["outcomes"] if each["outcome"] == "done"} == DONE | {"pin-limit"}
+    assert {each["part"] for each in measured["found"]["outcomes"] if each["outcome"] == "done"} == {*FOUND}
     assert (measured["path"], measured["target"], len(measured["script"])) == ("wsl2", "Ubuntu-24.04", 64)
     kept = json.loads(Path("facts/desk-01.json").read_text(encoding="utf-8"))
     assert (kept["schema"], kept["measured"]) == ("winhost.facts/2", [measured])

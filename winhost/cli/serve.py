@@ -261,11 +261,9 @@ def show_serving(
         click.echo()
         _comment(f"{served.model}: profile {served.profile}", bold=True)
         alone = served.served_name in suspended
-        for sentence in (
-            _files_of(served),
-            *([_SUSPENDED] if alone else []),
-            *_notes(served, levels.get(served.served_name)),
-        ):
+        level = (levels or {}).get(served.served_name) if served.lost else None
+        unkept = [_UNKEPT.format(level=level)] if level else []
+        for sentence in (_files_of(served), *([_SUSPENDED] if alone else []), *unkept, *_notes(served)):
             _comment(f"  {sentence}")
         # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
         click.echo(" \\\n  ".join(_command(served, found.vllm, suspended)))
@@ -283,8 +281,8 @@ _SUSPENDED = (
 
 
 _UNKEPT = (
-    "The workload states sleep_level: {level}, and this profile does not keep it. winhost assess judges the workload as "
-    "stated; without sleep_level it allows what this profile does"
+    "The workload states sleep_level: {level}, and this profile does not keep it. winhost assess judges the workload "
+    "as stated; without sleep_level it allows what this profile does"
 )
 
 

@@ -59,17 +59,10 @@ def mode(machine: Machine) -> str:
 # ---- what it says
 
 
-def test_it_writes_utf16_unless_it_is_asked_for_utf8() -> None:
-    distros = served().distros
-    listing = ["--list", "--quiet", "--all"]
-    assert distros.run("winhost", listing, b"", utf8=False)[1] == "Ubuntu-24.04\nDebian\n".encode("utf-16-le")
-    assert distros.run("winhost", listing, b"", utf8=True)[1] == b"Ubuntu-24.04\nDebian\n"
-
-
-def test_what_linux_says_comes_through_as_it_is() -> None:
-    machine = served()
-    command = ["-d", "Ubuntu-24.04", "-u", "root", "--cd", "/", "-e", "wslinfo", "--networking-mode"]
-    assert machine.distros.run("winhost", command, b"", utf8=False)[1] == b"nat\n"
+def test_what_linux_says_comes_through_as_it_is_and_the_rest_in_utf16_where_it_knows_nothing_else() -> None:
+    machine = served(always_utf16=True)
+    assert inside(machine, "Ubuntu-24.04", "wslinfo", "--networking-mode")[1] == "nat\n"
+    assert wsl(machine, "--list", "--quiet", "--all")[1] == "Ubuntu-24.04\nDebian\n".encode("utf-16-le").decode()
 
 
 def test_an_error_is_minus_one_with_its_code() -> None:

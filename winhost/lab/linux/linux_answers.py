@@ -1,8 +1,7 @@
 """The agent's own scripts, on the simulated Linux of a host, and when that is there to be asked.
 
 Functions that reach hubs, engines or real bytes are replaced: every hub and every archive has every file, a download
-comes whole and at the same rate, and of a downloaded file only size and hash are there. What a probe measures is made
-up.
+comes whole and at the same rate, and of a downloaded file only size and hash are there.
 """
 
 import json
@@ -11,7 +10,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from importlib.resources import files
 from typing import Any, cast
 
 from winhost.core.answers import Json, Key, Record
@@ -19,62 +17,21 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.contract.agent_answers import InjectedFaults
 from winhost.lab.linux.containers import SimulatedCluster
 from winhost.lab.linux.inner_python import TICKS, InnerFile, InnerLinux, Interpreter, interpreter
-from winhost.lab.linux.linux_machine import KERNEL, Linux
+from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.programs import PROGRAMS, DataDisks
 from winhost.lab.linux.serving import ServedEndpoint, ServedEngines, SimulatedServing
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.virtual_machine import Device
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.windows_firewall import within
 from winhost.lab.physics.wsl_exe import Distro
-from winhost.model.catalogue_file import load_catalogue
-from winhost.model.once import once
 from winhost.resources.registry import LINUX
-from winhost.resources.windows.pci_device import DISPLAY
-
-
-@once
-def _probe() -> Mapping[str, Any]:
-    table: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("probe.yaml"))
-    return table
 
 
 def probe_answer(linux: Linux, request: Json) -> dict[str, Any]:
-    """One answer, with the parts that were asked for. No page tells enough of a Linux of its own to make them up."""
-    parts = request["parts"]
-    if linux.own:
-        why = {"outcome": "skipped", "seconds": 0.0, "why": "the simulator measures no Linux of its own", "error": None}
-        return {"ok": True, "kernel": linux.kernel(), "outcomes": [{"part": part, **why} for part in parts]}
-    gpus = [
-        {"index": index, "name": str(gpu.known_or("name", "NVIDIA GPU")), "location": f"0000:{index + 1:02x}:00.0"}
-        for index, gpu in enumerate(filter(_computes, linux.machine.devices if linux.driver else ()))
-    ]
-    every = range(len(gpus))
-    found: Mapping[str, Any] = {
-        **_probe()["found"],
-        "driver": {"cuda": "13.0", "gpus": [{**gpu, **_probe()["gpu"]} for gpu in gpus]},
-        "copies": {"copies": [{"gpu": index, **_probe()["copy"]} for index in every]},
-        "peers": {"peers": [{"source": a, "target": b, "access": False} for a in every for b in every if a != b]},
-    }
-    answer: dict[str, Any] = {"ok": True, "kernel": KERNEL, "outcomes": [_outcome(part, len(gpus)) for part in parts]}
-    for part in parts:
-        answer |= found.get(part, {}) if gpus else {}
-    return answer
-
-
-def _computes(device: Device) -> bool:
-    return device.key["device"].startswith("VEN_10DE&") and bool(device.known_or("base_class", None) == DISPLAY)
-
-
-def _outcome(part: str, number: int) -> dict[str, Any]:
-    error = _probe()["errors"].get(part if number or part == "shm" else "no-gpu")
-    few = part in ("peers", "nccl") and number == 1
-    why = "there are fewer than two GPUs" if few else _probe()["skipped"].get(part)
-    if error:
-        why = f"{error['call']}: {error['name']} ({error['number']})"
-    outcome = "failed" if error else "skipped" if why else "done"
-    return {"part": part, "outcome": outcome, "seconds": 0.1, "why": why, "error": error}
+    """One answer: no part is tried, because a simulator would only make up what it finds."""
+    why = {"outcome": "skipped", "seconds": 0.0, "why": "the simulator measures nothing", "error": None}
+    return {"ok": True, "kernel": linux.kernel(), "outcomes": [{"part": part, **why} for part in request["parts"]]}
 
 
 _BYTES_A_SECOND = 100e6

@@ -437,15 +437,10 @@ def _dpkg_query(apt: Apt, words: Sequence[str]) -> str:
     return "".join(lines)
 
 
-def _dpkg(apt: Apt, words: Sequence[str]) -> str:
-    """Configure nothing: no installation was interrupted."""
-    return ""
-
-
 PACKAGE_PROGRAMS: Mapping[str, Callable[[Apt, Sequence[str]], str]] = {
     "apt-cache": _apt_cache,
     "apt-get": _apt_get,
     "apt-mark": _apt_mark,
-    "dpkg": _dpkg,
+    "dpkg": lambda apt, words: "",  # no installation was interrupted
     "dpkg-query": _dpkg_query,
 }

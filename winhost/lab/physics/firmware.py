@@ -182,16 +182,13 @@ class FirmwarePart(Part):
         if self.physics.forgets:
             return
         if name == "BootOrder":
-            self._reorder([f"{each:04X}" for each in struct.unpack(f"<{len(value) // 2}H", value)])
+            known = {entry["entry"]: entry for entry in self.boot["entries"]} | self._pending
+            order = [f"{each:04X}" for each in struct.unpack(f"<{len(value) // 2}H", value)]
+            self.boot.update(order=order, entries=[known[each] for each in order if each in known])
         elif value:
             self._pending[name[4:]] = read_load_option(name[4:], value)
         else:
             self._pending.pop(name[4:], None)
-
-    def _reorder(self, order: list[str]) -> None:
-        known = {entry["entry"]: entry for entry in self.boot["entries"]} | self._pending
-        self.boot["order"] = order
-        self.boot["entries"] = [known[each] for each in order if each in known]
 
     def own_entry(self, name: str, record: Mapping[str, Json]) -> str | None:
         """The present digits of the entry that winhost has a record of."""

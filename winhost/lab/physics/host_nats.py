@@ -98,8 +98,6 @@ class HostNats(Part):
 
     @as_cmdlet("New-NetNat", name="Name", prefix="InternalIPInterfaceAddressPrefix")
     def new_net_nat(self, name: str, prefix: str) -> None:
-        if self.prefixes:
-            raise self.host.fail("nat-refused", "New-NetNat")
         self.prefixes[name] = prefix
 
     @as_cmdlet("Remove-NetNat", name="InputObject[].DeviceID")

@@ -57,9 +57,32 @@ _ASKED_OF_THE_HOST = {
     "HyperVHost": ("Get-VMHost", ("iov_support", "iov_reasons")),
     "NetworkAdapter": ("Get-VMSwitch", ("switch",)),
 }
+_ADMINISTRATORS_MODULES = ("Hyper-V", "ServerManager", "Dism", "BitLocker")
 
-
+# Lab seconds that cmdlets take; the others take next to none.
+_SECONDS = {
+    "Install-WindowsFeature": 60.0,
+    "Uninstall-WindowsFeature": 30.0,
+    "Enable-WindowsOptionalFeature": 60.0,
+    "Disable-WindowsOptionalFeature": 30.0,
+    "Copy-WinhostSource": 30.0,
+    "Receive-WinhostSlice": 20.0,
+    "msiexec.exe": 30.0,
+    "nvidia-smi.exe": 1.0,
+    "Start-VM": 3.0,
+    "Save-VM": 10.0,
+    "Disable-PnpDevice": 2.0,
+    "Enable-PnpDevice": 3.0,
+    "Dismount-VMHostAssignableDevice": 2.0,
+    "Mount-VMHostAssignableDevice": 3.0,
+}
+# The machine that the session of this thread is on, and whether the session is still there.
+_SESSION: ContextVar[tuple[object, Callable[[], bool]]] = ContextVar("session", default=(None, lambda: True))
 _BOOT_STEP = 3600 * 10**7
+
+
+class HostDown(Exception):
+    """The host went down while this was running: there will be no answer."""
 
 
 class HostState:
@@ -69,6 +92,7 @@ class HostState:
         self.lab = lab or LabSection()
         self.clock = clock or LabClock()
         self.boot = 1
+        self._up = True
         self._facts = facts
         self._lock = threading.RLock()
         self._logon_ready, self._servicing = True, False
@@ -97,8 +121,11 @@ class HostState:
         self.cim_classes: dict[str, Callable[[], Iterable[Any]]] = {}
         self.programs: dict[str, Callable[[Sequence[str]], tuple[int, str]]] = {}
         self.changes: dict[str, Change] = {}
-        self._virtualization = self._was_virtualizable()
-        self._hypervisor = bool(known_or(self._first("Firmware"), "hypervisor_present", False))
+        firmware = self._first("Firmware")
+        self._hypervisor = bool(known_or(firmware, "hypervisor_present", False))
+        # Virtualization reads as not enabled once a hypervisor runs.
+        either = ("hypervisor_present", "virtualization_enabled")
+        self._virtualization = any(known_or(firmware, name, True) for name in either)
 
     # ---- made from facts
 
@@ -140,11 +167,6 @@ class HostState:
             return virtual_machine(guid, state_of, places, lambda location: instances.get(location, ""))
 
         return {r.key["vm"]: make(r.key["vm"]) for r in self._initial.get("Vm", ())}
-
-    def _was_virtualizable(self) -> bool:
-        # The second reads false once a hypervisor runs.
-        firmware = self._first("Firmware")
-        return any(known_or(firmware, name, True) for name in ("hypervisor_present", "virtualization_enabled"))
 
     # ---- looking
 
@@ -397,74 +419,7 @@ class HostState:
         language = self.lab.language or (self._system.language if self._system else "en-US")
         return cmdlet_error(name, cmdlet, language, {"host": self.name, "cmdlet": cmdlet, **words})
 
-
-def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
-    """All instances: those that were read, and the hidden ones."""
-    read = {resource: answer for resource, answer in facts.resources.items() if isinstance(answer, tuple)}
-    hidden = {
-        resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
-    }
-    return read | hidden
-
-
-def _system(initial: Mapping[str, tuple[Record, ...]]) -> OperatingSystem | None:
-    records = initial.get("OperatingSystem", ())
-    return typed(OperatingSystem, records[0]).state if records else None
-
-
-def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
-    """A property, or `otherwise` where the recorded host could not tell it."""
-    value = state.get(name, otherwise)
-    return otherwise if isinstance(value, Mapping) else value
-
-
-def _frozen(key: Key) -> frozenset[tuple[str, str]]:
-    return frozenset(key.items())
-
-
-def _as_json(answer: Answer) -> Json:
-    if isinstance(answer, Unavailable):
-        return {"unavailable": answer.unavailable}
-    if isinstance(answer, Unknown):
-        return {"unknown": {**asdict(answer.unknown), "hresults": list(answer.unknown.hresults)}}
-    return [{"key": dict(r.key), "state": dict(r.state)} for r in answer]
-
-
-_ADMINISTRATORS_MODULES = ("Hyper-V", "ServerManager", "Dism", "BitLocker")
-
-# Lab seconds that cmdlets take; the others take next to none.
-_SECONDS = {
-    "Install-WindowsFeature": 60.0,
-    "Uninstall-WindowsFeature": 30.0,
-    "Enable-WindowsOptionalFeature": 60.0,
-    "Disable-WindowsOptionalFeature": 30.0,
-    "Copy-WinhostSource": 30.0,
-    "Receive-WinhostSlice": 20.0,
-    "msiexec.exe": 30.0,
-    "nvidia-smi.exe": 1.0,
-    "Start-VM": 3.0,
-    "Save-VM": 10.0,
-    "Disable-PnpDevice": 2.0,
-    "Enable-PnpDevice": 3.0,
-    "Dismount-VMHostAssignableDevice": 2.0,
-    "Mount-VMHostAssignableDevice": 3.0,
-}
-
-
-# The machine that the session of this thread is on, and whether the session is still there.
-_SESSION: ContextVar[tuple[object, Callable[[], bool]]] = ContextVar("session", default=(None, lambda: True))
-
-
-class HostDown(Exception):
-    """The host went down while this was running: there will be no answer."""
-
-
-class CmdletHost(HostState):
-    """A host that runs cmdlets as long as it is up."""
-
-    def __init__(self, facts: Facts, lab: LabSection | None = None, clock: LabClock | None = None) -> None:
-        super().__init__(facts, lab, clock)
-        self._up = True
+    # ---- cmdlets, which run as long as it is up
 
     def accepting(self) -> bool:
         """Tell whether it accepts connections: not while it restarts."""
@@ -518,3 +473,35 @@ class CmdletHost(HostState):
         self.check_session()
         if not self._up or self.boot != boot:
             raise HostDown
+
+
+def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
+    """All instances: those that were read, and the hidden ones."""
+    read = {resource: answer for resource, answer in facts.resources.items() if isinstance(answer, tuple)}
+    hidden = {
+        resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
+    }
+    return read | hidden
+
+
+def _system(initial: Mapping[str, tuple[Record, ...]]) -> OperatingSystem | None:
+    records = initial.get("OperatingSystem", ())
+    return typed(OperatingSystem, records[0]).state if records else None
+
+
+def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
+    """A property, or `otherwise` where the recorded host could not tell it."""
+    value = state.get(name, otherwise)
+    return otherwise if isinstance(value, Mapping) else value
+
+
+def _frozen(key: Key) -> frozenset[tuple[str, str]]:
+    return frozenset(key.items())
+
+
+def _as_json(answer: Answer) -> Json:
+    if isinstance(answer, Unavailable):
+        return {"unavailable": answer.unavailable}
+    if isinstance(answer, Unknown):
+        return {"unknown": {**asdict(answer.unknown), "hresults": list(answer.unknown.hresults)}}
+    return [{"key": dict(r.key), "state": dict(r.state)} for r in answer]

@@ -71,7 +71,7 @@ class OwnVms(Part):
                 state |= {
                     "made": True,
                     "image": record["image"],
-                    "size": self.host.virtual_disk(path, "Get-VHD").size,
+                    "size": self.host.virtual_disk(path).size,
                     "vm": self.user(path),
                 }
                 state["file_size"] = self.host.files.length(path)
@@ -95,7 +95,7 @@ class OwnVms(Part):
         refuse(free < size + _LEFT, "NoRoom", folder=folder, free=free, size=size)
         self.keep("disk", name, {"image": image, "path": path, "complete": False})
         self.host.software.copy_source(staged, path)
-        disk = self.host.virtual_disk(path, "Get-VHD").physics
+        disk = self.host.virtual_disk(path).physics
         wrong = disk.format != "VHDX" or disk.kind == "Differencing"
         refuse(wrong, "WrongDisk", format=disk.format, kind=disk.kind)
         self.host.test_vhd(path)
@@ -103,7 +103,7 @@ class OwnVms(Part):
         self.keep("disk", name, {"image": image, "path": path, "complete": True})
 
     def _resize(self, path: str, size: int) -> None:
-        if (now := self.host.virtual_disk(path, "Get-VHD").size) > size:
+        if (now := self.host.virtual_disk(path).size) > size:
             raise wrong_place(f"The disk has {now} bytes already, and winhost makes none smaller.")
         self.host.resize_vhd(path, size)
 

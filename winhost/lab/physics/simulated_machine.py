@@ -93,8 +93,7 @@ class Machine(VmMaking, FeatureCmdlets):
         self.distros = Distros(self, self._initial)
         self.parts.insert(0, self.distros)  # a task that starts with Windows finds none of them running
         self.changes |= {
-            "HyperVRole": self.set_role,
-            "VirtualMachinePlatform": self.set_platform,
+            **dict.fromkeys(("HyperVRole", "VirtualMachinePlatform"), self.set_features),
             "AssignableDevice": self.set_assignment,
             "VmPower": self.set_vm_power,
             **{resource: partial(self.set_vm_resource, resource) for resource in FIELDS},
@@ -129,28 +128,28 @@ class Machine(VmMaking, FeatureCmdlets):
     # ---- restart
 
     @as_cmdlet("Restart-Computer")
-    def restart_computer(self) -> None:
+    def restart_computer(self) -> bool:
         """Restart after two lab seconds, so that this call still gets its answer."""
-        self.restart()
+        return self.restart()
 
-    def restart(self) -> None:
-        """Restart the system that runs. Raises CmdletError, HostDown."""
+    def restart(self) -> bool:
+        """Restart the system that runs; False where a restart is under way already. Raises HostDown."""
         with self._lock:
             self.check_session()
             if self._restart is not None:
-                raise self.fail("shutdown-in-progress", "Restart-Computer")
+                return False
             self._ready.clear()
             # A daemon: a controller that ends does not wait for a lab host to come up.
             self._restart = threading.Thread(target=self._go_down_and_up, name=f"restart of {self.name}", daemon=True)
             self._restart.start()
+            return True
 
     def run_shutdown(self) -> tuple[int, str]:
         """shutdown.exe /r: its exit code and what it prints of an error."""
         try:
-            self.restart_computer()
+            return (0, "") if self.restart_computer() else (_SHUTTING_DOWN, "A system shutdown is in progress.")
         except CmdletError as error:
-            return (_ACCESS_DENIED if error.category == "PermissionDenied" else _SHUTTING_DOWN), error.message
-        return 0, ""
+            return _ACCESS_DENIED, error.message
 
     def _go_down_and_up(self) -> None:
         self.clock.sleep(self.lab.restart_delay)

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from winhost.core.answers import Json
-from winhost.lab.physics.host_state import CmdletHost, known_or
+from winhost.lab.physics.host_state import HostState, known_or
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.lab.physics.parts import SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Device, VirtualMachine, window_end
@@ -31,7 +30,7 @@ _SERVICING = "servicing"
 _REASONS = (_SERVICING, "windows-update", "server-manager", "file-rename", "computer-rename")  # of PendingReboot
 
 
-class FeatureCmdlets(CmdletHost):
+class FeatureCmdlets(HostState):
     """Cmdlets of ServerManager and DISM."""
 
     software: Software
@@ -39,32 +38,33 @@ class FeatureCmdlets(CmdletHost):
     @as_cmdlet("Install-WindowsFeature")
     def install_windows_feature(self, *names: str) -> bool:
         """Return True if a restart is needed."""
-        self._check_features("Install-WindowsFeature")
+        self._check_server("Install-WindowsFeature")
         if ROLE in names and not self._virtualization:
             raise self.fail("no-virtualization", "Install-WindowsFeature")
         gone = [name for name, state in ((ROLE, self._role), (TOOLS, self._tools)) if state == "removed"]
         if set(gone) & set(names):
             raise self.fail("feature-files-gone", "Install-WindowsFeature")
-        return self._change(names, _COMING, tools="installed")
+        return self._change(names, _COMING)
 
     @as_cmdlet("Uninstall-WindowsFeature")
     def uninstall_windows_feature(self, *names: str) -> bool:
         """Return True if a restart is needed. VM definitions stay on disk."""
-        self._check_features("Uninstall-WindowsFeature")
-        return self._change(names, _GOING, tools="removed" if self._tools == "removed" else "available")
+        self._check_server("Uninstall-WindowsFeature")
+        return self._change(names, _GOING)
 
-    def _check_features(self, cmdlet: str) -> None:
+    def _check_server(self, cmdlet: str) -> None:
         if self.is_client:
             raise self.fail("no-module", cmdlet)
 
-    def _change(self, names: Sequence[str], to: Mapping[str, str], *, tools: str) -> bool:
+    def _change(self, names: Sequence[str], to: Mapping[str, str]) -> bool:
         """Return True if a restart is needed. On a client the tools come with Hyper-V, and go with the whole."""
         if PLATFORM in names:
             self.software.platform = to.get(self.software.platform, self.software.platform)
         if {ROLE, CLIENT_ROLE, CLIENT_WHOLE} & set(names):
             self._role = to.get(self._role, self._role)
-        if {TOOLS, CLIENT_TOOLS, CLIENT_WHOLE} & set(names) or (CLIENT_ROLE in names and to is _COMING):
-            self._tools = tools
+        named = {TOOLS, CLIENT_TOOLS, CLIENT_WHOLE} & set(names) or (CLIENT_ROLE in names and to is _COMING)
+        if named and (to is _COMING or self._tools != "removed"):
+            self._tools = "installed" if to is _COMING else "available"
         self._reasons = [reason for reason in self._reasons if reason != _SERVICING]
         pending = self._role in PENDING or self.software.platform in PENDING
         if pending:
@@ -86,40 +86,26 @@ class FeatureCmdlets(CmdletHost):
     @as_cmdlet("Enable-WindowsOptionalFeature")
     def enable_windows_optional_feature(self, *names: str) -> bool:
         """Return True if a restart is needed."""
-        self._check_optional(names, "Enable-WindowsOptionalFeature")
-        return self._change(names, _COMING, tools="installed")
+        return self._change(names, _COMING)
 
     @as_cmdlet("Disable-WindowsOptionalFeature")
     def disable_windows_optional_feature(self, *names: str) -> bool:
         """Return True if a restart is needed. VM definitions stay on disk."""
-        self._check_optional(names, "Disable-WindowsOptionalFeature")
-        return self._change(names, _GOING, tools="available")
-
-    def _check_optional(self, names: tuple[str, ...], cmdlet: str) -> None:
-        for name in names:
-            if name not in self.optional_features:
-                raise self.fail("feature-unknown", cmdlet, feature=name)
+        return self._change(names, _GOING)
 
     # ---- as resources
 
-    def set_role(self, asked: SetCall) -> bool:
-        """Hyper-V and its tools."""
-        names = (CLIENT_ROLE, CLIENT_TOOLS) if self.is_client else (ROLE, TOOLS)
-        return self._set_features(dict(zip(names, map(asked.desired.get, ("role", "tools")), strict=True)))
-
-    def set_platform(self, asked: SetCall) -> bool:
-        """Virtual Machine Platform."""
-        return self._set_features({PLATFORM: asked.desired["feature"]})
-
-    def _set_features(self, states: Mapping[str, Json]) -> bool:
-        """Return True if a restart is needed. None leaves a feature as it is."""
+    def set_features(self, asked: SetCall) -> bool:
+        """Apply a set of HyperVRole or VirtualMachinePlatform. Return True if a restart is needed."""
         install, remove = self.install_windows_feature, self.uninstall_windows_feature
-        if self.is_client or PLATFORM in states:
+        names = {"role": ROLE, "tools": TOOLS}
+        if self.is_client or "feature" in asked.desired:
+            names = {"role": CLIENT_ROLE, "tools": CLIENT_TOOLS, "feature": PLATFORM}
             install, remove = self.enable_windows_optional_feature, self.disable_windows_optional_feature
-            for name in sorted(name for name, state in states.items() if state is not None):
+            for name in sorted(names[each] for each in asked.desired):
                 refuse(name not in self.optional_features, "FeatureNotHere", name=name)
-        coming = sorted(name for name, state in states.items() if state == "installed")
-        going = sorted(name for name, state in states.items() if state == "available")
+        coming = sorted(names[each] for each, state in asked.desired.items() if state == "installed")
+        going = sorted(names[each] for each, state in asked.desired.items() if state == "available")
         restart = bool(coming) and install(*coming)
         return (bool(going) and remove(*going)) or restart
 
@@ -135,13 +121,22 @@ class FeatureCmdlets(CmdletHost):
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint
 
 
-class DeviceCmdlets(CmdletHost):
-    """Cmdlets of PnpDevice and, for devices of the host, of Hyper-V."""
+SERVER_2025 = 26100
+
+_COMMON_WIDTH = 46  # physical address bits of most servers
+_PAGE = 4096
+TURN_OFF, FORCE = "vm-turn-off", "force-dismount"  # consents
+_GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
+_STOP_VM_SECONDS = 300.0
+
+
+class VmCmdlets(HostState):
+    """Cmdlets of PnpDevice, and of Hyper-V for devices of the host and for VMs."""
 
     @as_cmdlet("Disable-PnpDevice", instance="InstanceId[]")
     def disable_pnp_device(self, instance: str) -> None:
         """Disable a device by its present instance id."""
-        found = self._pnp(instance, "Disable-PnpDevice")
+        found = self._pnp(instance)
         if found.physics.in_use or found.dismounted:
             raise self.fail("pnp-failed", "Disable-PnpDevice")
         found.enabled = False
@@ -149,16 +144,13 @@ class DeviceCmdlets(CmdletHost):
     @as_cmdlet("Enable-PnpDevice", instance="InstanceId[]")
     def enable_pnp_device(self, instance: str) -> None:
         """Enable a device by its present instance id."""
-        found = self._pnp(instance, "Enable-PnpDevice")
+        found = self._pnp(instance)
         if found.dismounted:
             raise self.fail("pnp-failed", "Enable-PnpDevice")
         found.enabled = True
 
-    def _pnp(self, instance: str, cmdlet: str) -> Device:
-        for each in self.devices:
-            if each.instance.casefold() == instance.casefold():
-                return each
-        raise self.fail("pnp-not-found", cmdlet, instance=instance)
+    def _pnp(self, instance: str) -> Device:
+        return next(each for each in self.devices if each.instance.casefold() == instance.casefold())
 
     @as_cmdlet("Dismount-VMHostAssignableDevice", location="LocationPath", force="Force")
     def dismount_vm_host_assignable_device(self, location: str, *, force: bool = False) -> None:
@@ -169,7 +161,8 @@ class DeviceCmdlets(CmdletHost):
             raise self.fail("device-in-use", cmdlet, location=location)
         if not found.known_or("pcie_control", True):
             raise self.fail("no-pcie-control", cmdlet)
-        if _cannot_be_given(found):
+        known_type = found.known_or("device_type", _ASSIGNABLE_TYPES[0]) in _ASSIGNABLE_TYPES
+        if found.known_or("rmrr", False) or found.known_or("line_interrupts_only", False) or not known_type:
             raise self.fail("not-assignable", cmdlet, location=location)
         if not force and not found.known_or("acs", None):
             raise self.fail("no-acs", cmdlet)
@@ -200,24 +193,6 @@ class DeviceCmdlets(CmdletHost):
         interface = found.instance.replace("\\", "#").casefold()
         states = [r.state for r in self._initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
         return any(state["used"] or state["partitions"] > min(state["valid_counts"]) for state in states)
-
-
-def _cannot_be_given(found: Device) -> bool:
-    known_type = found.known_or("device_type", _ASSIGNABLE_TYPES[0]) in _ASSIGNABLE_TYPES
-    return bool(found.known_or("rmrr", False) or found.known_or("line_interrupts_only", False) or not known_type)
-
-
-SERVER_2025 = 26100
-
-_COMMON_WIDTH = 46  # physical address bits of most servers
-_PAGE = 4096
-TURN_OFF, FORCE = "vm-turn-off", "force-dismount"  # consents
-_GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
-_STOP_VM_SECONDS = 300.0
-
-
-class VmCmdlets(DeviceCmdlets):
-    """Cmdlets of module Hyper-V for VMs."""
 
     # ---- found, or refused
 
@@ -306,12 +281,10 @@ class VmCmdlets(DeviceCmdlets):
         forced = any(d is not None and d.forced for d in present)
         # Client Windows lets a device be dismounted and assigned; the hypervisor refuses it when the VM starts.
         gated = self._system is not None and self._system.family in _GATED
-        if gated or not self._remaps_dma() or (forced and self._policy_forbids_forced()):
-            raise self.fail("pci-express-port", "Start-VM", vm=vm.name, port=port)
-
-    def _policy_forbids_forced(self) -> bool:
         policy = self._first("DeviceAssignmentPolicy")
-        return any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
+        forbidden = any(known_or(policy, name, 0) for name in ("require_secure", "require_supported"))
+        if gated or not self._remaps_dma() or (forced and forbidden):
+            raise self.fail("pci-express-port", "Start-VM", vm=vm.name, port=port)
 
     def set_vm_power(self, asked: SetCall) -> None:
         """Apply a set of VmPower."""
@@ -370,19 +343,15 @@ class VmCmdlets(DeviceCmdlets):
     def ask_guest_to_stop(self, guid: str) -> float:
         """Stop-VM -AsJob: the lab seconds that its guest takes; infinite where it does not answer."""
         vm = self._vm_in(("running", "paused", "off"), guid, "Stop-VM")
-        return 0.0 if vm.power == "off" else self._shutdown_seconds(vm)
+        guest = self.lab.guests.get(guid, GuestPhysics())
+        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.known_or("nested", False))
+        return 0.0 if vm.power == "off" else guest.shutdown_seconds if answers else float("inf")
 
     def guest_stopped(self, guid: str) -> None:
         """Turn off a VM whose guest has shut down, unless it was stopped otherwise meanwhile."""
         with self._lock:
             if self.vms[guid].power == "running":
                 self.vms[guid].power = "off"
-
-    def _shutdown_seconds(self, vm: VirtualMachine) -> float:
-        """The lab seconds that a guest takes to shut down; infinite where it does not answer."""
-        guest = self.lab.guests.get(vm.guid, GuestPhysics())
-        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.known_or("nested", False))
-        return guest.shutdown_seconds if answers else float("inf")
 
     @as_cmdlet("Save-VM", guid="VM[].Id")
     def save_vm(self, guid: str) -> None:

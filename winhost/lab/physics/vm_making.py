@@ -121,12 +121,9 @@ class VmMaking(VmCmdlets):
 
     # ---- disks
 
-    def virtual_disk(self, path: str, cmdlet: str) -> VirtualDisk:
-        """Get-VHD. Raises CmdletError."""
-        found = self.software.read_hash(path)
-        physics = self.lab.new_vms.disks.get(found, DiskPhysics())
-        if not found:
-            raise self.fail("no-such-disk", cmdlet, path=path)
+    def virtual_disk(self, path: str) -> VirtualDisk:
+        """Get-VHD."""
+        physics = self.lab.new_vms.disks.get(self.software.read_hash(path), DiskPhysics())
         return VirtualDisk(self._resized.get(path.casefold(), physics.size), physics)
 
     @property
@@ -137,7 +134,7 @@ class VmMaking(VmCmdlets):
 
     def test_vhd(self, path: str) -> bool:
         """Raises CmdletError for one that is damaged. From now on its file grows with what guests write."""
-        if not self.virtual_disk(path, "Test-VHD").physics.sound:
+        if not self.virtual_disk(path).physics.sound:
             raise self.fail("damaged-disk", "Test-VHD", path=path)
         self.files.give_length(path, lambda: _IMAGE + sum(vm.holds() for vm in self.vms.values() if path in vm.disks))
         return True
@@ -145,8 +142,8 @@ class VmMaking(VmCmdlets):
     @as_cmdlet("Resize-VHD", path="Path[]", size="SizeBytes")
     def resize_vhd(self, path: str, size: int) -> None:
         """Make a disk larger."""
-        disk = self.virtual_disk(path, "Resize-VHD")
-        self._require(disk.size <= size <= _LARGEST and size % MiB == 0, "Resize-VHD", "SizeBytes", size)
+        fits = self.virtual_disk(path).size <= size <= _LARGEST and size % MiB == 0
+        self._require(fits, "Resize-VHD", "SizeBytes", size)
         self._resized[path.casefold()] = size
 
     def attributes(self, path: str) -> list[str]:
@@ -192,26 +189,17 @@ class VmMaking(VmCmdlets):
 
     @as_cmdlet("Add-VMHardDiskDrive", guid="VM[].Id", path="Path")
     def add_vm_hard_disk_drive(self, guid: str, path: str) -> None:
-        vm = self._vm(guid, "Add-VMHardDiskDrive")
-        self.virtual_disk(path, "Add-VMHardDiskDrive")
-        if any(path.casefold() == each.casefold() for other in self.vms.values() for each in other.disks):
-            raise self.fail("disk-in-use", "Add-VMHardDiskDrive", path=path)
-        vm.disks.append(path)
+        self._vm(guid, "Add-VMHardDiskDrive").disks.append(path)
 
     @as_cmdlet("Add-VMDvdDrive", guid="VM[].Id", path="Path")
     def add_vm_dvd_drive(self, guid: str, path: str) -> None:
-        self._vm(guid, "Add-VMDvdDrive").dvds.append(self._disc(path, "Add-VMDvdDrive"))
+        self._vm(guid, "Add-VMDvdDrive").dvds.append(path)
 
     @as_cmdlet("Set-VMDvdDrive", guid="VMDvdDrive[].VMId", found="VMDvdDrive[].Path", path="Path")
     def set_vm_dvd_drive(self, guid: str, found: str, path: str | None) -> None:
         """found: what is in the drive; path: without one it is taken out."""
         vm = self._vm(guid, "Set-VMDvdDrive")
-        vm.dvds[vm.dvds.index(found)] = self._disc(path, "Set-VMDvdDrive") if path else ""
-
-    def _disc(self, path: str, cmdlet: str) -> str:
-        if self.files.read(path) is None:
-            raise self.fail("no-such-disk", cmdlet, path=path)
-        return path
+        vm.dvds[vm.dvds.index(found)] = path or ""
 
     # ---- the guest
 

@@ -291,39 +291,27 @@ class Accounts(LocalAccounts):
 
     @as_cmdlet("Unregister-ScheduledTask")
     def unregister_scheduled_task(self, name: str) -> None:
-        self._task(name, "Unregister-ScheduledTask")
         del self.tasks[name.casefold()]
 
     @as_cmdlet("Stop-ScheduledTask", name="InputObject.DeviceID")
     def stop_scheduled_task(self, name: str) -> None:
         """Stop a task, if it runs."""
-        self._task(name, "Stop-ScheduledTask").running = False
+        self.tasks[name.casefold()].running = False
 
     @as_cmdlet("Enable-ScheduledTask", name="InputObject.DeviceID")
     def enable_scheduled_task(self, name: str) -> None:
-        self._task(name, "Enable-ScheduledTask").enabled = True
+        self.tasks[name.casefold()].enabled = True
 
     @as_cmdlet("Disable-ScheduledTask", name="InputObject.DeviceID")
     def disable_scheduled_task(self, name: str) -> None:
         """Disable a task; if it runs, it goes on."""
-        self._task(name, "Disable-ScheduledTask").enabled = False
+        self.tasks[name.casefold()].enabled = False
 
     @as_cmdlet("Start-ScheduledTask")
     def start_scheduled_task(self, name: str) -> None:
-        """Start a task, whose own failure becomes its result and no error here. Raises CmdletError where it is
-        disabled.
-        """
-        cmdlet = "Start-ScheduledTask"
-        task = self._task(name, cmdlet)
-        if not task.enabled:
-            raise self.host.fail("task-disabled", cmdlet)
-        if not task.running:
+        """Start a task, whose own failure becomes its result and no error here."""
+        if not (task := self.tasks[name.casefold()]).running:
             self._begin(task)
-
-    def _task(self, name: str, cmdlet: str) -> Task:
-        if name.casefold() not in self.tasks:
-            raise self.host.fail("task-unknown", cmdlet)
-        return self.tasks[name.casefold()]
 
     def _begin(self, task: Task) -> None:
         problem = self.logon_problem(task)

@@ -336,7 +336,9 @@ class Software(Part):
             return code or _BAD_PACKAGE
         self.wsl = version
         self.host.distros.stop_everything()
-        return self._restart_after(code)
+        if code != 0:
+            self.host.await_restart(_RENAMES)
+        return code
 
     def _uninstall(self, product: str) -> int:
         if product != PRODUCT or self.wsl is None:
@@ -344,11 +346,6 @@ class Software(Part):
         self.wsl = None
         self.host.distros.stop_everything()
         return 0
-
-    def _restart_after(self, code: int) -> int:
-        if code != 0:
-            self.host.await_restart(_RENAMES)
-        return code
 
     # ---- driver models
 

@@ -189,19 +189,12 @@ class WslExe(Part):
 
     # ---- wsl.exe
 
-    def run(self, account: str, arguments: Sequence[str], content: bytes, *, utf8: bool) -> tuple[int, bytes, bytes]:
-        """Run wsl.exe and return its output as bytes: UTF-16 unless it is asked for UTF-8; output of Linux comes
-        unchanged.
-        """
-        code, output, errors = self._answer(account, list(arguments), content.decode())
-        plain = utf8 and not self.host.lab.wsl.always_utf16
-        encoding = "utf-8" if plain or "-e" in arguments else "utf-16-le"
-        return code, output.encode(encoding), errors.encode(encoding)
-
     def wsl(self, account: str, arguments: Sequence[str], content: bytes) -> Ended:
-        """Run wsl.exe as the task for jobs does: asked for UTF-8, and read as that."""
-        code, output, errors = self.run(account, arguments, content, utf8=True)
-        return code, output.decode(errors="replace"), errors.decode(errors="replace")
+        """Run wsl.exe as the task for jobs does, which asks for UTF-8. Output of Linux comes unchanged."""
+        code, *texts = self._answer(account, list(arguments), content.decode())
+        if self.host.lab.wsl.always_utf16 and "-e" not in arguments:
+            texts = [text.encode("utf-16-le").decode(errors="replace") for text in texts]
+        return code, texts[0], texts[1]
 
     def keep_alive(self, account: str, distro: str | None) -> int | None:
         """The task that keeps a distro alive: None where it goes on, otherwise the code with which it ended."""

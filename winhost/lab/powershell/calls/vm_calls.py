@@ -141,7 +141,7 @@ def _set_firmware(process: CmdletProcess, bound: BoundParameters) -> Iterable[An
 
 
 def _disk(machine: Machine, path: str) -> WindowsObject:
-    disk = machine.virtual_disk(path, "Get-VHD")
+    disk = machine.virtual_disk(path)
     return shown("VirtualHardDisk", disk, disk.physics, Path=path)
 
 
