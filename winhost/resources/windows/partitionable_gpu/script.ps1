@@ -30,9 +30,9 @@ function Measure-WinhostPartitions {
     foreach ($vm in @(Find-WinhostVms $null)) {
         foreach ($adapter in @(Get-VMGpuPartitionAdapter -VM $vm -ErrorAction Stop)) {
             $gpu = Read-WinhostField $adapter 'InstancePath'
-            if ("$gpu" -eq '') {
+            if (-not $gpu) {
                 # Windows 10 does not tell of which GPU a partition is.
-                return Assert-WinhostKnown $null
+                Assert-WinhostKnown $null
             }
             if ($gpu -eq $Name) {
                 $used += 1
