@@ -369,18 +369,46 @@ def test_a_rule_that_is_open_to_all_is_seen_as_that(engine: Scripts, rules: list
         engine.run(agent_text())
 
 
+STOPPED_VM = """& {{
+    $script:Seconds = 0
+    function Read-WinhostClock {{ $script:Seconds++; $script:Seconds }}
+    function Start-Sleep {{ }}
+    function Get-VM {{ [PSCustomObject]@{{ State = '{state}' }} }}
+    function Get-VMIntegrationService {{
+        [PSCustomObject]@{{
+            Id = 'x\\5CED1297-4598-4915-A5FC-AD21BB4D02A4'; Enabled = $true; PrimaryOperationalStatus = 'Ok'
+        }}
+        [PSCustomObject]@{{
+            Id = 'x\\9F8233AC-BE49-4C79-8EE3-E7E1985B2077'; Enabled = $true; PrimaryOperationalStatus = '{service}'
+        }}
+    }}
+    function Stop-VM {{
+        param($VM, [switch]$AsJob, [switch]$TurnOff, [switch]$Confirm)
+        if ($TurnOff) {{ Write-Warning 'turned off' }}
+        if ($AsJob) {{ Write-Warning 'asked'; @{{ State = 'Running'; JobStateInfo = @{{ Reason = '' }} }} }}
+    }}
+    function Remove-Job {{ throw 'it is still there' }}
+    $how = [PSCustomObject]@{{ accept = @({accept}); within = 5 }}
+    Stop-WinhostVm ([PSCustomObject]@{{ Id = 1; State = 'Running' }}) $how 3>&1 | ForEach-Object {{ "$_" }}
+}}"""
+LEFT = "The job of the shutdown could not be removed: it is still there"
+
+
 def test_a_job_that_cannot_be_removed_hides_no_error(engine: Scripts) -> None:
-    engine.run(
-        "function Stop-VM { 'job' }; function Remove-Job { throw 'it is still there' }; "
-        "function Wait-WinhostGuest { Stop-Winhost 'Winhost.GuestDidNotStop' 'OperationTimeout' 'It runs on.' }"
-    )
     with pytest.raises(PipelineError) as caught:
-        engine.run("Stop-WinhostVm ([PSCustomObject]@{ State = 'Running' }) $null")
+        engine.run(STOPPED_VM.format(state="Running", service="Ok", accept=""))
     assert caught.value.error_id == "Winhost.GuestDidNotStop"
-    engine.run("function Wait-WinhostGuest { }")
-    assert engine.run("Stop-WinhostVm ([PSCustomObject]@{ State = 'Running' }) $null 3>&1") == [
-        "The job of the shutdown could not be removed: it is still there"
-    ]
+    assert engine.run(STOPPED_VM.format(state="Off", service="Ok", accept="")) == ["asked", LEFT]
+
+
+def test_power_is_cut_with_consent_alone(engine: Scripts) -> None:
+    """Stop-VM -AsJob cuts it without asking where the guest cannot be asked to shut down."""
+    with pytest.raises(PipelineError, match="shutdown service did not answer") as caught:
+        engine.run(STOPPED_VM.format(state="Running", service="NoContact", accept=""))
+    assert caught.value.error_id == "Winhost.GuestDidNotStop"
+    turned_off = STOPPED_VM.format(state="Running", service="NoContact", accept="'vm-turn-off'")
+    assert engine.run(turned_off) == ["turned off"]
+    assert engine.run(STOPPED_VM.format(state="Off", service="NoContact", accept="")) == []
 
 
 def test_a_cleanup_that_fails_is_the_error_where_there_is_no_other(engine: Scripts) -> None:

@@ -145,6 +145,12 @@ def _disk(machine: Machine, path: str) -> WindowsObject:
     return shown("VirtualHardDisk", disk, disk.physics, Path=path)
 
 
+def _shutdown_service(_: Machine, vm: VirtualMachine) -> list[WindowsObject]:
+    identity = f"Microsoft:{vm.guid.upper()}\\9F8233AC-BE49-4C79-8EE3-E7E1985B2077"
+    status = {"VMId": vm.guid, "Enabled": True, "PrimaryOperationalStatus": "Ok"}
+    return [of_type("VMIntegrationComponent", Id=identity, **status)]
+
+
 def _vlan(vm: VirtualMachine) -> WindowsObject:
     mode = "Untagged" if vm.vlan is None else "Access"
     return of_type("VMNetworkAdapterVlanSetting", OperationMode=mode, AccessVlanId=vm.vlan or 0)
@@ -160,6 +166,7 @@ calls(
             ]
         ),
         "Get-VMFirmware VM": _each_vm(_firmware),
+        "Get-VMIntegrationService VM": _each_vm(_shutdown_service),
         "Get-VMHardDiskDrive VM": _each_vm(
             lambda _, vm: [of_type("HardDiskDrive", VMId=vm.guid, Path=path) for path in vm.disks]
         ),

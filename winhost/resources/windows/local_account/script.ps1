@@ -57,9 +57,7 @@ function Find-WinhostAccounts {
     if (Test-WinhostController) {
         Stop-Winhost 'Winhost.NoLocalAccounts' 'InvalidOperation' 'A domain controller has no accounts of its own.'
     }
-    foreach ($user in @(Read-WinhostOnce 'accounts' { Get-LocalUser -ErrorAction Stop })) {
-        $user
-    }
+    Read-WinhostOnce 'accounts' { Get-LocalUser -ErrorAction Stop }
 }
 
 function Find-WinhostAccount {

@@ -173,8 +173,9 @@ function Add-WinhostOwnVm {
 
 function Assert-WinhostFree {
     param([string]$Name, $Vm, [string]$Mac)
-    # Two VMs of one name nobody could tell apart, and two of one address nobody could reach.
-    $id = ''
+    # Two VMs of one name nobody could tell apart, and two of one address nobody could reach. A port of the host has no
+    # VMId at all, and is another one, too.
+    $id = $null
     if ($null -ne $Vm) {
         $id = "$($Vm.Id)"
     }

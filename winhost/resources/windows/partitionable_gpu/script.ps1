@@ -29,7 +29,12 @@ function Measure-WinhostPartitions {
     $used = 0
     foreach ($vm in @(Find-WinhostVms $null)) {
         foreach ($adapter in @(Get-VMGpuPartitionAdapter -VM $vm -ErrorAction Stop)) {
-            if ("$($adapter.InstancePath)" -eq $Name) {
+            $gpu = Read-WinhostField $adapter 'InstancePath'
+            if (-not $gpu) {
+                # Windows 10 does not tell of which GPU a partition is.
+                Assert-WinhostKnown $null
+            }
+            if ($gpu -eq $Name) {
                 $used += 1
             }
         }

@@ -15,12 +15,13 @@ function Get-WinhostVmCheckpoints {
 function Set-WinhostVmCheckpoints {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('kind', 'automatic')
+    Assert-WinhostFlags $Desired @('automatic')
     $vm = Find-WinhostVm $Key
     if (Test-WinhostDesired $Desired 'kind') {
         $kind = ConvertFrom-WinhostWord $Desired.kind @('Disabled', 'Production', 'ProductionOnly', 'Standard')
         Set-VM -VM $vm -CheckpointType $kind -ErrorAction Stop
     }
     if (Test-WinhostDesired $Desired 'automatic') {
-        Set-VM -VM $vm -AutomaticCheckpointsEnabled ([bool]$Desired.automatic) -ErrorAction Stop
+        Set-VM -VM $vm -AutomaticCheckpointsEnabled $Desired.automatic -ErrorAction Stop
     }
 }

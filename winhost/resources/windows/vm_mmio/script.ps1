@@ -14,6 +14,7 @@ function Get-WinhostVmMmio {
 function Set-WinhostVmMmio {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('low', 'high', 'cache')
+    Assert-WinhostFlags $Desired @('cache')
     $vm = Find-WinhostVm $Key
     if (Test-WinhostDesired $Desired 'low') {
         Set-VM -VM $vm -LowMemoryMappedIoSpace ([uint32]$Desired.low) -ErrorAction Stop
@@ -22,6 +23,6 @@ function Set-WinhostVmMmio {
         Set-VM -VM $vm -HighMemoryMappedIoSpace ([uint64]$Desired.high) -ErrorAction Stop
     }
     if (Test-WinhostDesired $Desired 'cache') {
-        Set-VM -VM $vm -GuestControlledCacheTypes ([bool]$Desired.cache) -ErrorAction Stop
+        Set-VM -VM $vm -GuestControlledCacheTypes $Desired.cache -ErrorAction Stop
     }
 }

@@ -45,31 +45,50 @@ function Stop-WinhostVm {
     if ($null -eq $within) {
         $within = 300
     }
-    $job = Stop-VM -VM $Vm -AsJob -Confirm:$false -ErrorAction Stop
+    $end = (Read-WinhostClock) + $within
+    $job = $null
     try {
-        Wait-WinhostGuest $Vm $job $within $How
+        do {
+            if ($null -eq $job -and (Test-WinhostShutdownService $Vm)) {
+                $job = Stop-VM -VM $Vm -AsJob -Confirm:$false -ErrorAction Stop
+            }
+            Start-Sleep -Seconds 1 -ErrorAction Stop
+            $off = "$((Get-VM -Id $Vm.Id -ErrorAction Stop).State)" -eq 'Off'
+            $failed = $null -ne $job -and "$($job.State)" -eq 'Failed'
+        } while (-not $off -and -not $failed -and (Read-WinhostClock) -lt $end)
+        if (-not $off) {
+            Stop-WinhostSilentVm $Vm $job $within $How
+        }
     }
     finally {
         # Or each shutdown would leave one in the session, with which it goes; one that still waits for its guest takes
         # more than asking.
-        Invoke-WinhostAside 'The job of the shutdown could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
+        if ($null -ne $job) {
+            Invoke-WinhostAside 'The job of the shutdown could not be removed' { Remove-Job -Job $job -Force -ErrorAction Stop }
+        }
     }
 }
 
-function Wait-WinhostGuest {
-    param($Vm, $Job, $Within, $How)
-    $end = (Read-WinhostClock) + $Within
-    do {
-        Start-Sleep -Seconds 1 -ErrorAction Stop
-        $now = Get-VM -Id $Vm.Id -ErrorAction Stop
-        $waiting = "$($now.State)" -ne 'Off' -and "$($Job.State)" -ne 'Failed'
-    } while ($waiting -and (Read-WinhostClock) -lt $end)
-    if ("$($now.State)" -eq 'Off') {
-        return
+function Test-WinhostShutdownService {
+    param($Vm)
+    # Without it Stop-VM asks whether to cut the power instead, and as a job it answers that itself: yes. By its id: its
+    # name is in the host's language.
+    foreach ($service in @(Get-VMIntegrationService -VM $Vm -ErrorAction Stop)) {
+        if ("$($service.Id)" -like '*9F8233AC-BE49-4C79-8EE3-E7E1985B2077') {
+            return $service.Enabled -and "$($service.PrimaryOperationalStatus)" -eq 'Ok'
+        }
     }
+    $false
+}
+
+function Stop-WinhostSilentVm {
+    param($Vm, $Job, $Within, $How)
     if (-not (Test-WinhostAccepted $How 'vm-turn-off')) {
-        $why = "The guest did not shut down within $Within s. $($Job.JobStateInfo.Reason)"
-        Stop-Winhost 'Winhost.GuestDidNotStop' 'OperationTimeout' $why.TrimEnd()
+        $why = 'Its shutdown service did not answer: Hyper-V has it disabled, or the guest does not run it.'
+        if ($null -ne $Job) {
+            $why = "$($Job.JobStateInfo.Reason)"
+        }
+        Stop-Winhost 'Winhost.GuestDidNotStop' 'OperationTimeout' "The guest did not shut down within $Within s. $why".TrimEnd()
     }
     Stop-VM -VM $Vm -TurnOff -Confirm:$false -ErrorAction Stop
 }

@@ -47,7 +47,10 @@ function Read-WinhostAccess {
         $state.user = 'root'
         $state.listen = $listen
         $state.port = [int]@(Select-WinhostSaid $seen 'port')[0]
-        $state.host_key = @(Select-WinhostSaid $seen 'host')[0]
+        # None yet where sshd could not be installed.
+        foreach ($line in @(Select-WinhostSaid $seen 'host')) {
+            $state.host_key = $line
+        }
         foreach ($address in @(Select-WinhostSaid $seen 'address')) {
             $state.address = $address
         }

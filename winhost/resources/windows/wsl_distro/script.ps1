@@ -121,7 +121,7 @@ function Test-WinhostJobs {
 function Invoke-WinhostWsl {
     param([string]$Account, [string[]]$Arguments, [string]$InputFile, [int]$Seconds)
     # WSL 3 may wait for 4 minutes.
-    if ("$(Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI' 'Version')" -cmatch '^([3-9]|\d\d)') {
+    if ("$(Read-WinhostWslInstalled 'Version')" -cmatch '^([3-9]|\d\d)') {
         $Seconds = [System.Math]::Max($Seconds, 300)
     }
     $ended = Invoke-WinhostJob $Account @{ kind = 'wsl'; arguments = @($Arguments); input = $InputFile } $Seconds
