@@ -168,6 +168,8 @@ function Read-WinhostProperty {
     if ($null -ne $Object -and $null -ne $Object.PSObject.Properties[$Name]) {
         return , $Object.$Name
     }
+    # Not nothing, which Windows PowerShell 5.1 writes as {} where it stands in a table.
+    $null
 }
 
 function Test-WinhostSame {
