@@ -166,9 +166,22 @@ def test_a_shared_part_that_was_changed_never_runs(case: Callable[..., Case], pe
     assert not trace.exists()
 
 
-def test_a_folder_with_brackets_in_its_name_is_one_like_any_other(case: Callable[..., Case]) -> None:
+def test_a_folder_with_brackets_in_its_name_is_one_like_any_other(
+    case: Callable[..., Case], person: Person, tmp_path: Path
+) -> None:
     it = case()
-    assert it.here.verify(it.made.rename(it.made.with_name("bundle [1]"))).code == 4
+    made = it.made.rename(it.made.with_name("bundle [1]"))
+    # What the first one's name fits as a pattern, and Windows PowerShell would run in its place.
+    other = made.with_name("bundle 1")
+    other.mkdir()
+    (other / SHARED).write_text("exit 77\n", "ascii")
+    assert it.here.verify(made).code == 4
+    # The person's own folder is as before, and what a parameter names lies there.
+    stands = tmp_path / "stands.ps1"
+    facts = f"& '{made}/Facts.ps1' -OutFile facts.json"
+    stands.write_text(f"Push-Location -LiteralPath '{tmp_path}'\n{facts}\nPop-Location\n", "ascii")
+    person.run(it.here.machine, stands)
+    assert (tmp_path / "facts.json").is_file()
 
 
 @pytest.mark.parametrize(

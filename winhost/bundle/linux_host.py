@@ -18,7 +18,7 @@ from winhost.core.host_answers import HostAnswers
 from winhost.core.loop import Loop, NotSet
 from winhost.core.marks import BUNDLE, MarkedRun, read_marks, without
 from winhost.core.order import NoInstance, differences, steps_for
-from winhost.core.rollback import LaterRuns, Outlook, Turn, outlook, turn_of
+from winhost.core.rollback import LaterRuns, Outlook, outlook
 from winhost.core.rules import ResourceRules, from_json, restarted_by_its_vm
 from winhost.core.steps import DesiredResource, SetAnswer, Step
 
@@ -255,9 +255,6 @@ class Run(Loop):
     def goals_back(self, put_back: Set[Id]) -> Sequence[DesiredResource]:
         self.outlook = outlook(self.record, self.host, LaterRuns(marks=read_marks(self.marks())), put_back)
         return tuple(self.outlook.goals.values())
-
-    def turn_of(self, goal: DesiredResource) -> Turn:
-        return turn_of(goal, self.host.rules)
 
     def steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
         return find_steps(self.bundle, list(goals), self.host, "undo")

@@ -14,7 +14,7 @@ from .dataclass import dataclass
 from .dependents import resting, seen
 from .host_answers import HostAnswers
 from .marks import MarkedRun, mark_of
-from .rollback import Turn, in_turns
+from .rollback import Turn, in_turns, turn_of
 from .steps import DesiredResource, SetAnswer, Step
 
 
@@ -224,7 +224,7 @@ class Loop:
 
     def turn_of(self, goal: DesiredResource) -> Turn:
         """When it goes back."""
-        raise NotImplementedError
+        return turn_of(goal, self.host.rules)
 
     def steps_back(self, goals: Sequence[DesiredResource]) -> tuple[Step, ...]:
         """Ordered steps to these goals."""

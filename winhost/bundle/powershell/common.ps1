@@ -16,7 +16,7 @@ function Assert-WinhostSums {
     foreach ($name in @($sums.Keys) + $Needed) {
         $path = Join-WinhostPath $Folder $name
         $there = $sums.ContainsKey($name) -and [System.IO.File]::Exists($path)
-        if (-not $there -or (Measure-WinhostBytes ([System.IO.File]::ReadAllBytes($path))) -cne $sums[$name]) {
+        if (-not $there -or (ConvertTo-WinhostDigest ([System.IO.File]::ReadAllBytes($path))) -cne $sums[$name]) {
             Stop-WinhostScript 2 'Changed' "$name is not as SHA256SUMS says" 'It was changed, or lost, since the bundle was made. Nothing was done.' 'Copy the whole folder again, or make the bundle again.'
         }
     }
@@ -38,14 +38,6 @@ function Read-WinhostSums {
     $sums
 }
 
-function Measure-WinhostBytes {
-    param([byte[]]$Bytes)
-    $hasher = [System.Security.Cryptography.SHA256]::Create()
-    $hash = $hasher.ComputeHash($Bytes)
-    $hasher.Dispose()
-    [System.BitConverter]::ToString($hash).Replace('-', '').ToLowerInvariant()
-}
-
 function Join-WinhostPath {
     param([string]$Folder, [string]$Name)
     [System.IO.Path]::Combine($Folder, $Name)
@@ -54,19 +46,13 @@ function Join-WinhostPath {
 function ConvertTo-WinhostText {
     param($Document)
     # ASCII, so that it stays the same in whatever encoding a console or a redirection writes it.
-    $json = ConvertTo-Json -InputObject $Document -Depth 12 -Compress -ErrorAction Stop
-    ConvertTo-WinhostEscaped $json '[^\x00-\x7f]'
+    ConvertTo-WinhostAscii (ConvertTo-Json -InputObject $Document -Depth 12 -Compress -ErrorAction Stop)
 }
 
 function ConvertTo-WinhostVisible {
     param([string]$Text)
     # What a console would obey, hide or reorder is written as an escape: names are data.
-    ConvertTo-WinhostEscaped $Text '[\p{C}\p{Z}-[ ]]'
-}
-
-function ConvertTo-WinhostEscaped {
-    param([string]$Text, [string]$Pattern)
-    [regex]::Replace($Text, $Pattern, { param($Found) '\u{0:x4}' -f [int][char]$Found.Value })
+    [regex]::Replace($Text, '[\p{C}\p{Z}-[ ]]', { param($Found) '\u{0:x4}' -f [int][char]$Found.Value })
 }
 
 function Stop-WinhostScript {

@@ -137,7 +137,7 @@ function ConvertFrom-WinhostLine {
 function Add-WinhostHash {
     param([string]$Line)
     # Of the line without it, so that an edited line is known although none follows it.
-    $hash = (Measure-WinhostBytes ([System.Text.Encoding]::ASCII.GetBytes($Line))).Substring(0, 16)
+    $hash = (ConvertTo-WinhostDigest ([System.Text.Encoding]::ASCII.GetBytes($Line))).Substring(0, 16)
     "$($Line.Substring(0, $Line.Length - 1)),""hash"":""$hash""}"
 }
 

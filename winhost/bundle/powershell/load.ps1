@@ -10,8 +10,17 @@ try {
         $winhostHash = [System.Security.Cryptography.SHA256]::Create().ComputeHash($winhostOpen)
         $winhostLine = "$([System.BitConverter]::ToString($winhostHash).Replace('-', '').ToLowerInvariant())  Winhost.ps1"
         if ([System.IO.File]::ReadAllLines($winhostSums) -ccontains $winhostLine) {
-            . $winhostShared
-            $winhostLoaded = $true
+            # From its folder: Windows PowerShell takes brackets in a whole path for a pattern, which another file may fit.
+            $winhostPlace = $ExecutionContext.SessionState.Path
+            $winhostPlace.PushCurrentLocation('winhost')
+            try {
+                $null = $winhostPlace.SetLocation([System.Management.Automation.WildcardPattern]::Escape($PSScriptRoot))
+                . '.\Winhost.ps1'
+                $winhostLoaded = $true
+            }
+            finally {
+                $null = $winhostPlace.PopLocation('winhost')
+            }
         }
     }
 }

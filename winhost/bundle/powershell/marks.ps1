@@ -24,7 +24,7 @@ function ConvertTo-WinhostMarked {
         if ($State[$name] -is [string]) {
             $bytes = [System.Text.Encoding]::UTF8.GetBytes($State[$name])
             if ($bytes.Length -gt 200) {
-                $marked[$name] = @{ sha256 = Measure-WinhostBytes $bytes }
+                $marked[$name] = @{ sha256 = ConvertTo-WinhostDigest $bytes }
             }
         }
     }

@@ -13,7 +13,7 @@ function Open-WinhostPlan {
     foreach ($name in @('desired', 'steps')) {
         $stage.$name = @(foreach ($each in @($stage.$name)) { if ($script:WinhostLinux -cnotcontains $each.resource) { $each } })
     }
-    @{ plan = $plan; stage = $stage; linux = $linux.Count; sum = (Measure-WinhostBytes $bytes).Substring(0, 16); script = $Script }
+    @{ plan = $plan; stage = $stage; linux = $linux.Count; sum = (ConvertTo-WinhostDigest $bytes).Substring(0, 16); script = $Script }
 }
 
 function ConvertFrom-WinhostPlan {
@@ -168,6 +168,8 @@ function Read-WinhostProperty {
     if ($null -ne $Object -and $null -ne $Object.PSObject.Properties[$Name]) {
         return , $Object.$Name
     }
+    # Not nothing, which Windows PowerShell 5.1 writes as {} where it stands in a table.
+    $null
 }
 
 function Test-WinhostSame {

@@ -109,7 +109,7 @@ function Find-WinhostBack {
     # open: all that is not given back now. first: how runs are rolled back that it waits for.
     $back = @{ goals = @(); kept = @(); waits = $false; missing = @(); open = @(); first = @() }
     $verdicts = @(foreach ($touched in $Run.record.touched) {
-        $undo = @{ keep = ''; desired = @{}; lacks = '' }
+        $undo = New-WinhostUndo '' @{}
         # What was given back for good is others' by now, and needs nobody who can read it.
         if ($null -eq (Find-WinhostById $Run.record.given $touched.resource $touched.key)) {
             $undo = Find-WinhostUndoOf $touched $Run.record $Facts
@@ -126,7 +126,7 @@ function Find-WinhostBack {
             $found = Find-WinhostKeptFor $each.touched $verdicts $Facts
             if ($found.lacks -cne '') {
                 # Names that were found before that say nothing: what could not be read may be this run's own.
-                $each.undo = New-WinhostLacks $found.lacks ''
+                $each.undo = New-WinhostLacks $found.lacks
                 $more = $true
                 continue
             }
@@ -434,7 +434,7 @@ function Find-WinhostUndoOf {
     $now = Find-WinhostNow $Facts $Touched.resource $Touched.key
     if ($null -eq $now) {
         $made = @(foreach ($whole in $Record.touched) { if (Test-WinhostNamedBy $whole $Touched) { $whole } })
-        return @{ keep = @('it is not there any more', '')[[int]($made.Count -gt 0)]; desired = @{}; lacks = '' }
+        return New-WinhostUndo (@('it is not there any more', '')[[int]($made.Count -gt 0)]) @{}
     }
     $undo = Find-WinhostUndo $Touched $now
     if ($undo.desired.Count -gt 0 -and (Find-WinhostResource $Touched.resource).within -cne '') {
@@ -443,7 +443,7 @@ function Find-WinhostUndoOf {
             return Find-WinhostUndoGone $Touched $Record
         }
         if ($found[0].lacks -cne '') {
-            return New-WinhostLacks $found[0].lacks ''
+            return New-WinhostLacks $found[0].lacks
         }
     }
     $undo
@@ -461,7 +461,7 @@ function Find-WinhostUndoGone {
     param($Touched, $Record)
     # It went with what this run had made, or with somebody else's.
     $made = @(foreach ($whole in $Record.touched) { if ((Test-WinhostIn $Touched $whole) -and (Test-WinhostMade $whole)) { $whole } })
-    @{ keep = @('it is not there any more', '')[[int]($made.Count -gt 0)]; desired = @{}; lacks = '' }
+    New-WinhostUndo (@('it is not there any more', '')[[int]($made.Count -gt 0)]) @{}
 }
 
 function Find-WinhostUndoUnread {
@@ -470,23 +470,19 @@ function Find-WinhostUndoUnread {
     # What is there only since we installed the role went with it, once we are on the way back from that.
     $ours = @(foreach ($other in $Record.touched) { if ($Record.back -and @($other.transitional).Count -gt 0) { $other.resource } })
     if ($until -cne '' -and $ours -ccontains $until) {
-        return @{ keep = ''; desired = @{}; lacks = '' }
+        return New-WinhostUndo '' @{}
     }
     $row = Find-WinhostResource $Touched.resource
     $rule = ConvertFrom-Json -InputObject $row.undo -ErrorAction Stop
     if ($until -cne '' -and $until -ceq $row.requires -and (Read-WinhostField $rule 'ends_with_required')) {
         # No VM runs without the role, whoever removed it.
-        return @{ keep = ''; desired = @{}; lacks = '' }
-    }
-    $within = $row.within
-    if ($until -ceq '' -or $within -ceq '') {
-        return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostWhy $Answer)" $until
+        return New-WinhostUndo '' @{}
     }
     # What lay in a distro is gone for certain where there is no such distro.
-    if (@(Find-WinhostWhole $Touched $Facts).Count -gt 0) {
-        return New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostWhy $Answer)" $until
+    if ($until -cne '' -and $row.within -cne '' -and @(Find-WinhostWhole $Touched $Facts).Count -eq 0) {
+        return Find-WinhostUndoGone $Touched $Record
     }
-    Find-WinhostUndoGone $Touched $Record
+    New-WinhostLacks "$(ConvertTo-WinhostTitle $Touched.resource): $(ConvertTo-WinhostWhy $Answer)"
 }
 
 function Split-WinhostParts {

@@ -158,7 +158,7 @@ function Find-WinhostUndo {
     }
     $undo = Find-WinhostUndoBy $rule $states
     if ($states.lacks -cne '') {
-        return New-WinhostLacks $states.lacks ''
+        return New-WinhostLacks $states.lacks
     }
     $undo
 }
@@ -188,9 +188,9 @@ function New-WinhostUndo {
 }
 
 function New-WinhostLacks {
-    param([string]$Why, [string]$Until)
+    param([string]$Why)
     # What could not be read is neither kept nor put back.
-    @{ keep = ''; desired = @{}; lacks = $Why; until = $Until }
+    @{ keep = ''; desired = @{}; lacks = $Why }
 }
 
 function Find-WinhostUndoBy {
@@ -202,7 +202,7 @@ function Find-WinhostUndoBy {
     }
     foreach ($unknown in (Read-WinhostProperty $Rule 'unknown_if')) {
         if (Test-WinhostConditions $unknown.when $States) {
-            return New-WinhostLacks "$($unknown.fact) cannot be told before $($unknown.until) is there" $unknown.until
+            return New-WinhostLacks "$($unknown.fact) cannot be told before $($unknown.until) is there"
         }
     }
     foreach ($keeps in (Read-WinhostProperty $Rule 'keep_if')) {
@@ -277,7 +277,7 @@ function Find-WinhostUndoByProperty {
     foreach ($name in @($found.Keys)) {
         $there = Read-WinhostField $States.now[$name] 'unavailable'
         if (-not $ours -and $null -ne $there -and -not (Test-WinhostSame $States.now[$name] $found[$name])) {
-            return New-WinhostLacks "${name}: $(ConvertTo-WinhostWhy $States.now[$name])" $there
+            return New-WinhostLacks "${name}: $(ConvertTo-WinhostWhy $States.now[$name])"
         }
     }
     $desired = [ordered]@{}

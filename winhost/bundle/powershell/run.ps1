@@ -161,7 +161,10 @@ function Test-WinhostRestartDue {
     $facts = Read-WinhostHost
     $left = @(foreach ($touched in $Run.record.touched) {
         if ((Find-WinhostResource $touched.resource).restarts) {
-            @{ resource = $touched.resource; key = $touched.key; after = Find-WinhostNow $facts $touched.resource $touched.key }
+            $now = Find-WinhostNow $facts $touched.resource $touched.key
+            if ($null -ne $now) {
+                @{ resource = $touched.resource; key = $touched.key; after = $now }
+            }
         }
     })
     Write-WinhostEntry $Run 'restarted' @{ left = $left }

@@ -230,7 +230,7 @@ function Invoke-WinhostStep {
     }
     $call = @{ resource = $Step.resource; verb = 'set'; key = $Step.key; desired = $Step.desired; expect = $Step.before; how = $how }
     $answer = Select-WinhostBrought $Run $Step (Invoke-WinhostRequest @($call) $false)
-    foreach ($warning in @(Read-WinhostField $answer 'warnings')) {
+    foreach ($warning in (Read-WinhostProperty $answer 'warnings')) {
         Show-WinhostLine "  the host warns: $warning"
     }
     if (-not $answer.ok) {
@@ -254,8 +254,12 @@ function Read-WinhostStepSecret {
     if ($reference -clike 'env:*') {
         $found = [System.Environment]::GetEnvironmentVariable($reference.Substring(4))
     }
-    elseif ($reference -clike 'file:*' -and [System.IO.File]::Exists($reference.Substring(5))) {
-        $found = [System.IO.File]::ReadAllText($reference.Substring(5)).TrimEnd([char[]]@([char]13, [char]10))
+    elseif ($reference -clike 'file:*') {
+        # It may begin with ~, and then .NET alone would not find it.
+        $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($reference.Substring(5))
+        if ([System.IO.File]::Exists($path)) {
+            $found = [System.IO.File]::ReadAllText($path).TrimEnd([char[]]@([char]13, [char]10))
+        }
     }
     if ("$found" -ceq '') {
         $meaning = 'Here, a secret is an environment variable (env:NAME) or a file (file:PATH).'

@@ -18,7 +18,7 @@ function Connect-Lab {
 
 function Invoke-Lab {
     param([string]$Name, $Given)
-    $script:LabWriter.WriteLine((ConvertTo-Json -InputObject @{ name = $Name; given = $Given } -Depth 5 -Compress))
+    $script:LabWriter.WriteLine((Microsoft.PowerShell.Utility\ConvertTo-Json -InputObject @{ name = $Name; given = $Given } -Depth 5 -Compress))
     $line = $script:LabReader.ReadLine()
     if ($null -eq $line) {
         throw 'The simulated host is gone.'
@@ -130,6 +130,46 @@ function New-LabError {
     $record = [System.Management.Automation.ErrorRecord]::new($exception, $code, (ConvertFrom-LabValue $Fault.category), $null)
     $record.CategoryInfo.Activity = ConvertFrom-LabValue $Fault.cmdlet
     $record
+}
+
+# ---- what Windows PowerShell 5.1 would not forgive
+
+function Find-LabNothing {
+    param($Parts, [string]$Place)
+    # What a command that gave nothing has left in a table or an object: it equals $null, but is no element of a list. An
+    # argument would be $null itself, so that each is looked at where it is.
+    if ($Parts -is [System.Management.Automation.PSCustomObject]) {
+        $Parts = @($Parts.PSObject.Properties)
+    }
+    elseif ($Parts -is [System.Collections.IDictionary]) {
+        $Parts = @($Parts.GetEnumerator())
+    }
+    elseif ($Parts -isnot [array]) {
+        return
+    }
+    foreach ($part in $Parts) {
+        $name = ''
+        $value = $part
+        if ($part -is [System.Collections.DictionaryEntry] -or $part -is [System.Management.Automation.PSPropertyInfo]) {
+            $name = $part.Name
+            $value = $part.Value
+        }
+        if ($null -ne $value) {
+            Find-LabNothing $value "$Place.$name"
+        }
+        elseif (@($value).Count -eq 0) {
+            "$Place.$name"
+        }
+    }
+}
+
+function ConvertTo-Json {
+    [CmdletBinding()]
+    param($InputObject, [int]$Depth = 2, [switch]$Compress)
+    foreach ($place in @(Find-LabNothing $InputObject '')) {
+        throw "${place}: Windows PowerShell 5.1 writes {} for it, and not null: a command gave nothing."
+    }
+    Microsoft.PowerShell.Utility\ConvertTo-Json -InputObject $InputObject -Depth $Depth -Compress:$Compress
 }
 
 # ---- what every stand-in cmdlet does

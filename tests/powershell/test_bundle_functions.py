@@ -1,0 +1,78 @@
+"""Functions that scripts of bundles are made of, each asked alone: what a whole run rarely comes by."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.powershell.twins import Scripts, scripts
+
+RESTARTED = """
+function Read-WinhostOnly {
+    [pscustomobject]@{ boot_id = 'second' }
+}
+function Wait-WinhostReady {
+}
+function Read-WinhostHost {
+    @{ HyperVRole = [pscustomobject]@{ ok = $true; instances = @() } }
+}
+function Write-WinhostEntry {
+    param($Run, [string]$Kind, $Fields)
+    ConvertTo-WinhostText $Fields
+}
+$touched = @{ resource = 'HyperVRole'; key = [pscustomobject]@{ system = 'host' } }
+Test-WinhostRestartDue @{ record = @{ restart = $true; boot = 'first'; touched = @($touched) } }
+"""
+STEP = """
+function Show-WinhostLine {
+    param([string]$Text)
+    $Text
+}
+function Write-WinhostEntry {
+}
+function ConvertTo-WinhostUsers {
+}
+function Find-WinhostNow {
+    [pscustomobject]@{ state = 'running' }
+}
+function New-WinhostMark {
+    ''
+}
+function Invoke-WinhostRequest {
+    [pscustomobject]@{ ok = $false; unavailable = 'HyperVRole' }
+}
+$goal = @{ resource = 'VmPower'; key = [pscustomobject]@{ vm = 'x' }; title = 'VM x' }
+$step = New-WinhostStep $goal 'desired' @{ before = @{ state = 'running' }; desired = @{ state = 'off' } } @()
+try {
+    Invoke-WinhostStep @{ record = (New-WinhostRecord); accepted = @(); within = 60 } $step @{}
+}
+catch {
+    "$($_.FullyQualifiedErrorId)"
+}
+"""
+SECRET = "(Read-WinhostStepSecret @{ resource = 'KeyEscrow'; desired = @{ last_group = 'file:PATH' } })"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Scripts]:
+    with scripts() as running:
+        running.of_bundles()
+        yield running
+
+
+def test_what_is_gone_after_a_restart_has_no_state_in_the_journal(engine: Scripts) -> None:
+    """Windows PowerShell would write {} for the nothing that was found: a state without properties."""
+    line, due = engine.run(f"& {{ {RESTARTED} }}")
+    assert (json.loads(line), due) == ({"left": []}, "False")
+
+
+def test_an_answer_without_warnings_warns_of_nothing(engine: Scripts) -> None:
+    assert engine.run(f"& {{ {STEP} }}") == ["Winhost.StepFailed"]
+
+
+def test_a_secret_lies_in_the_home_folder_or_where_powershell_stands(engine: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("of here\r\n")
+    assert engine.run(f"Set-Location -LiteralPath '{tmp_path}'; {SECRET.replace('PATH', 'key')}") == ["of here"]
+    engine.run(f"(Get-PSProvider -PSProvider FileSystem).Home = '{tmp_path}'")
+    assert engine.run(SECRET.replace("PATH", "~/key")) == ["of here"]
