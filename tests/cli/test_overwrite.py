@@ -66,6 +66,18 @@ def test_facts_of_a_host_replace_no_other_file(line: Line, lab: object) -> None:
     assert line("detect", "*", "-o", "facts").code == 0
 
 
+def test_facts_of_one_host_replace_a_facts_file(line: Line, lab: object) -> None:
+    file = line.facts("win11-pro-1gpu")
+    before = file.read_bytes()
+    assert (line("detect", "*", "-o", file).code, file.read_bytes()) == (2, before)
+    said = line("detect", "gpu-03", "-o", file)
+    assert (said.code, f"Written to {file}\n" in said.out) == (0, True)
+    assert '"gpu-03"' in file.read_text(encoding="utf-8")
+    Path("notes").write_text("buy milk", encoding="utf-8")
+    said = line("detect", "gpu-03", "-o", "notes")
+    assert (said.code, "--force" in said.err, Path("notes").read_text(encoding="utf-8")) == (2, True, "buy milk")
+
+
 def test_a_lab_replaces_no_fleet_of_real_hosts(line: Line) -> None:
     real = "schema: winhost.fleet/1\nhosts: {}\n"
     Path("fleet.yaml").write_text(real, encoding="utf-8")

@@ -78,6 +78,15 @@ def test_a_run_that_is_under_way_is_not_called_interrupted(line: Line, lab: Lab)
     assert f"Continue: winhost resume {journal.stem}" in line("runs", journal.stem).out
 
 
+def test_the_way_back_names_a_fleet_file_where_none_is_found_that_has_the_host(line: Line, lab: Lab) -> None:
+    run = applied(line).stem
+    Path("fleet.yaml").rename("other.yaml")
+    shown = line("runs", run).out
+    assert f"Roll back: winhost rollback --fleet FILE {run}\n" in shown
+    assert "FILE is the fleet file that gpu-03 is in" in shown
+    assert line("rollback", run, "--fleet", "other.yaml", *ACCEPT).code == 0
+
+
 def test_a_lock_whose_holder_is_gone_is_no_run_under_way(line: Line, lab: Lab) -> None:
     journal = applied(line)
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:4]))

@@ -113,6 +113,11 @@ def test_what_is_stopped_is_started_one_after_the_other_and_tested_and_stopped(
     said = line("serve", "down", host, "--yes", "--json")
     assert [each["source"] for each in said.result["units"]] == ["gateway", "org/second", "org/model"]
     assert line("serve", "status", host).code == 4
+    said = line("serve", "test", host, "--api-key", "env:CAROL")
+    assert (said.code, f"Start it: winhost serve up {host}" in said.err) == (1, True)
+    said = line("status", host)
+    assert said.out.count("org/second: stopped") == 1
+    assert said.out.endswith(f"  the gateway: stopped\n  Next: winhost serve up {host}\n")
 
 
 def test_models_yield_now_never_or_when_they_are_asked(line: Line, host: str, serving: SimulatedServing) -> None:

@@ -48,7 +48,7 @@ FleetNotEdited NobodyTypes HostKeyUnconfirmed NoSshServer HostNotReady HostThere
 LongPrompt NotAKey UnfitEntry UnfitName NotInFleet
 KeyExists NoSuchKey KeyRevoked
 NoYield NotYielded NothingToWatch
-NoModelFolder NoStandardInput NotAModel NotPacked NoWeights NoPacker EmptyText
+NoModelFolder NoStandardInput NotAModel NotPacked NoWeights NotStarted NoPacker EmptyText
 """
 
 

@@ -10,9 +10,9 @@ from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, from_os_error
 from winhost.cli.live_hosts import probe_live
 from winhost.cli.named_hosts import hosts_named
-from winhost.cli.output import say, show_next, write_file
+from winhost.cli.output import one_file, say, show_next, write_file
 from winhost.cli.outputs import Output
-from winhost.cli.show_facts import show_facts
+from winhost.cli.show_facts import facts_path, show_facts
 from winhost.cli.snapshots import Snapshot, read_hosts, watched
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch
@@ -37,6 +37,7 @@ class Detected:
 
 
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
+    _check_place(output.path, hosts, fleet_file)
     seen = list[str]()
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
@@ -58,13 +59,22 @@ def _show_detected(found: Detected, output: Output) -> None:
         say(f"  Its Linux runs now. What is shown of Windows is what that said last: {since or 'when, is not known'}")
 
 
+def _check_place(place: Path | None, hosts: tuple[str, ...], fleet_file: Path | None) -> None:
+    """Raises UsageError (OneFile) for several hosts and a file that is there."""
+    if place and place.is_file() and len(hosts_named(hosts, fleet_file)) > 1:
+        raise one_file(place)
+
+
 def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
-    """Write a host's facts, and return the error if that fails: those of other hosts can still be written."""
+    """Write a host's facts into a folder, or over a facts file. Returns the error if that fails: those of other hosts
+    can still be written.
+    """
     if folder is None:
         return None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / f"{read.host}.json", write_document(read.facts), "facts", force)
+        if not folder.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+        write_file(facts_path(folder, read.host), write_document(read.facts), "facts", force)
     except WinhostError as error:
         return error
     except OSError as error:
@@ -92,6 +102,7 @@ def probe(
 ) -> int:
     if ("container" in also) != bool(image):
         raise click.UsageError("--also container and --image go together: name the image to start")
+    _check_place(output.path, hosts, fleet_file)
 
     def snapshots(watch: Watch) -> Iterator[Snapshot]:
         found = hosts_named(hosts, fleet_file)
@@ -123,7 +134,7 @@ def show_measured(host: str, measured: Measurement, folder: Path | None) -> None
     if folder is None:
         say("  Not saved: name a folder with -o.")
     else:
-        path = folder / f"{host}.json"
+        path = facts_path(folder, host)
         say(f"  Written to {path}. Next: winhost assess {path}")
 
 

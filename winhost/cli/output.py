@@ -108,6 +108,15 @@ def write_file(path: Path, text: str | Iterable[str], kind: Kind, force: bool) -
     write_whole(path, [text] if isinstance(text, str) else text)
 
 
+def one_file(place: Path) -> UsageError:
+    """Make the error for several hosts and one file."""
+    return UsageError(
+        "OneFile",
+        what=f"several hosts are named, and {visible(str(place))} is one file",
+        hint="Name a folder, which gets a file for each host, with a / at its end",
+    )
+
+
 def refuse_other_kind(path: Path, kind: Kind, force: bool = False) -> None:
     """Raises UsageError (OtherKind) for a file that holds something else; an empty one may be written over."""
     if force or not path.is_file():

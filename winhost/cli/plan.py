@@ -14,7 +14,7 @@ from winhost.cli.commands.plan import PlanOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, from_missing_fact, from_os_error
 from winhost.cli.options import HostsAndFacts
-from winhost.cli.output import write_file
+from winhost.cli.output import one_file, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import AskedPlan, FleetKeys, given_keys, read_settings
 from winhost.cli.shells import command_line
@@ -243,9 +243,5 @@ class Into:
 def _into(place: Path | None, many: bool, force: bool) -> Into | None:
     """Raises UsageError (OneFile) for several plans and what is, or looks like, one file."""
     if place and many and not place.is_dir() and (place.suffix or place.exists()):
-        raise UsageError(
-            "OneFile",
-            what=f"several hosts are named, and {visible(str(place))} is one file",
-            hint="Name a folder, which gets a plan for each host: -o plans/",
-        )
+        raise one_file(place)
     return Into(place, many, force) if place else None

@@ -6,8 +6,10 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.output import say
+from winhost.cli.named_hosts import is_own_name
+from winhost.cli.output import say, with_fleet
 from winhost.cli.outputs import Output
+from winhost.cli.served_hosts import known_fleet
 from winhost.cli.tables import format_full_value, format_value, moment, table
 from winhost.cli.up_runs import forget_killed
 from winhost.core.answers import Id, Json, identity
@@ -17,7 +19,7 @@ from winhost.engine.events import AnyEvent
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, parsed, replay
 from winhost.engine.store import Store
-from winhost.model.errors import WinhostError
+from winhost.model.errors import UsageError, WinhostError
 
 
 @dataclass(frozen=True)
@@ -133,17 +135,32 @@ def _show(held: Held, run: ListedRun, entries: list[RawEvent], wide: bool) -> No
 
 def _show_next(held: Held, run: ListedRun, record: RunState) -> None:
     """The commands that go on and back from here."""
-    name = run.run
+    name, lines = run.run, list[str]()
     if run.state == "nothing changed":
         say("The host is unchanged. Plan and apply again, or continue this run:")
-        say(f"Continue: winhost resume {name}")
+        lines = [f"Continue: winhost resume {name}"]
     elif record.stopped and not record.outcome:
-        for command in record.stopped.next:
-            say(f"  {command}")
+        lines = [f"  {command}" for command in record.stopped.next]
     elif record.outcome != "rolled back" and not held(record.host):
         if record.outcome != "applied" and not record.going_back:
-            say(f"Continue: winhost resume {name}")
-        say(f"Roll back: winhost rollback {name}")
+            lines = [f"Continue: winhost resume {name}"]
+        lines.append(f"Roll back: winhost rollback {name}")
+    known = not lines or _is_known(record.host)
+    for line in lines:
+        say(line if known else with_fleet(line, "FILE"))
+    if not known:
+        say(f"FILE is the fleet file that {record.host} is in: no run keeps its path.")
+
+
+def _is_known(host: str) -> bool:
+    """Tell whether a command reaches the host without naming a fleet file."""
+    if is_own_name(host):
+        return True
+    try:
+        fleet = known_fleet(None)
+    except UsageError:
+        return False
+    return fleet is not None and any(each.name == host for each in fleet.hosts)
 
 
 def _format_event(entry: RawEvent, value: Value, titles: Mapping[Id, str]) -> str:

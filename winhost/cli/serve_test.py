@@ -14,7 +14,7 @@ from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.keys import kept_api_key
 from winhost.engine.verified import keep_verified
-from winhost.model.errors import Exit, visible
+from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.masking import masked
 from winhost.model.served import TimedAnswer
 from winhost.serving.deployed import DeployedEngine
@@ -76,13 +76,16 @@ def _test(at: TargetOptions, reference: str | None, models: tuple[str, ...]) -> 
     """Ask one request after the other, from the target itself: the gateway may listen on nothing but its own address.
     Remembers with which versions all of them passed.
 
-    Raises RemoteError where the gateway does not listen, WinhostError: StartFailed.
+    Raises RemoteError where the gateway does not listen, WinhostError (NotStarted, StartFailed).
     """
     key = secret_key(reference) or _own_key(at.target)
     with reached(at, reads=True) as served:
         chosen = served.chosen(models)
         with served.at("asking engines"):
             status = served.status()
+        if status.gateway.state == "stopped":
+            what, hint = "its gateway is stopped, so nothing can be tested", f"Start it: winhost serve up {served.host}"
+            raise WinhostError("NotStarted", what=f"{served.host}: {what}", hint=hint, host=served.host)
         lengths = {each.model: each.length for each in status.models}
         engines = [each for each in chosen if not each.stands_by]
         skipped = [f"{each.model}: it takes over for {each.stands_by}" for each in chosen if each.stands_by]

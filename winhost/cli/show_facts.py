@@ -37,7 +37,12 @@ def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False)
         _show_windows(host, wide)
     _show_missing(facts, wide)
     if written_to is not None:
-        say(f"  Written to {written_to / (facts.host + '.json')}")
+        say(f"  Written to {facts_path(written_to, facts.host)}")
+
+
+def facts_path(place: Path, host: str) -> Path:
+    """Return the file that a host's facts are written to. place: a folder, or a file that is there."""
+    return place if place.is_file() else place / f"{host}.json"
 
 
 def _show_linux(host: HostFacts, wide: bool) -> None:

@@ -291,15 +291,15 @@ def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, e
     )
     troubled = [each for each in found.models if not each.serves] if found else []
     trouble = what_happened(error) if error else None
-    if troubled:
-        trouble = "; ".join(f"{each.model}: {each.state}" for each in troubled)
-    elif found and found.gateway.yields:
+    if found and found.gateway.yields:
         trouble = YIELDS[found.gateway.yields]
-    elif found and not found.serves:
+    elif found and found.gateway.state != "serving":
         trouble = f"the gateway: {found.gateway.state}"
+    elif found and not found.serves and not troubled:
+        trouble = "not every model completes a request"
     elif unfinished and not error:
         trouble = unfinished[0].why or None
-    since = since_verified(name, found.versions) if found else None
+    since = since_verified(name, found.versions) if found and found.gateway.state != "stopped" else None
     words = _next(name, _way_on(held, records[0], targets) if records else None, found, troubled, error, bool(models))
     if since and since.changed and found and found.serves and not records:
         words = ("serve", "test", name, *(() if kept_api_key(name) else ("--api-key", "env:API_KEY")))
@@ -331,8 +331,10 @@ def _next(
         return ("host", "test", name) if error.code != "NotInFleet" else ("host", "add", "USER@ADDRESS", "--name", name)
     if way_on:
         return way_on
-    if troubled:
-        return ("serve", "logs", name, "--model", troubled[0].model)
+    if failed := [each for each in troubled if each.state != "stopped"]:
+        return ("serve", "logs", name, "--model", failed[0].model)
+    if troubled or (found is not None and found.gateway.state == "stopped"):
+        return ("serve", "up", name)
     if found is not None and found.gateway.yields:
         return ("yield", name)
     if found is not None and not found.serves:

@@ -79,6 +79,7 @@ from winhost.model.plan import Plan, in_order
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes
 from winhost.model.workload import is_folder
+from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.partition import Partition
 from winhost.resources.windows.read_only import ResizeLimit
@@ -281,7 +282,15 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
         return _applied(host, folder / PLAN, given, asked)
     finally:
         if set(store.runs_of(host.name)) == before:
+            _say_not_kept(folder / WORKLOAD)
             forget(folder)
+
+
+def _say_not_kept(workload: Path) -> None:
+    if workload.is_file():
+        words = ("winhost", "workload", "init", load_workload(workload).models[0].id, "-o", "my.yaml")
+        say("The plan and its workload file are not kept. A workload file of your own:", err=True)
+        click.echo(f"  {visible(command_line(words))}", err=True)
 
 
 def _planned(
