@@ -47,11 +47,15 @@ STARTS = re.compile(
 FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
 _LANGUAGES = ("", "bash", "sh", "shell", "console", "zsh", "powershell", "pwsh", "ps1", "cmd", "bat", "text")
 _MAPPING = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n)*[\w.\"'-]+:(?:[ \t]|\r?\n)")
+# A catalogue in YAML: its descriptions are prose, whatever fences and commands stand in them
+_LIST = re.compile(r"(?:[ \t]*(?:#[^\n]*|---)?\r?\n)*- +(?:&[\w.-]+\s+)?[\w.\"'-]+:(?:[ \t]|\r?\n)")
+_ITEM = re.compile(r"^- +(?:&|[\w.\"'-]+:(?:[ \t]|\r?$))", re.MULTILINE)
 _YAML = ("yaml", "yml")
 _BLANK = re.compile(r"[^\n]")
 _KEYS = ("run", "cmd", "cmds", "command", "commands", "script", "shell", "exec", "start")
 DEEPEST_KEY = 12
 MOST_IN_YAML = 8  # pieces of a page
+LEAST_ITEMS = 3  # a page may begin with one or two
 
 
 def read_commands(source: SourceFile) -> Recipe:
@@ -69,6 +73,8 @@ def _scripts(source: SourceFile) -> Sequence[tuple[PlacedText, bool]]:
     text, whole = source.text, (source.whole, False)
     if text.startswith("#!"):
         return [whole]
+    if _LIST.match(text) and len(_ITEM.findall(text)) >= LEAST_ITEMS:
+        return list(_in_list(source))
     fenced = [found.span("code") for found in FENCED.finditer(text) if found["language"].lower() in _LANGUAGES]
     codes = [(source.whole.part(*span), False) for span in fenced if STARTS.search(text, *span)]
     in_yaml = [code for code in FENCED.finditer(text) if code["language"] in _YAML and STARTS.search(code["code"])]
@@ -81,6 +87,16 @@ def _scripts(source: SourceFile) -> Sequence[tuple[PlacedText, bool]]:
         return [found for document in documents(source) if document.is_map for found in _commands_in(document)]
     except NotYaml:
         return [whole]
+
+
+def _in_list(source: SourceFile) -> Iterator[tuple[PlacedText, bool]]:
+    """Commands in the items of a list; nothing where the file is cut off, as its prose is no script."""
+    try:
+        for document in documents(source):
+            for item in document.items():
+                yield from _commands_in(item)
+    except NotYaml:
+        return
 
 
 def _in_yaml(source: SourceFile, code: re.Match[str]) -> Iterator[tuple[PlacedText, bool]]:
