@@ -52,7 +52,7 @@ def test_a_code_has_its_name_and_what_would_settle_it(pasted: str, code: str, na
         told(each, 1)
         for each in (
             *(Code(WINDOWS, number) for number in written_in(pasted.lower())),
-            *spoken_in(pasted, pasted.lower()),
+            *(spoken for spoken, _ in spoken_in(pasted, pasted.lower())),
         )
     ]
     assert (code, name) in {(each.code, each.name) for each in named}
@@ -94,6 +94,13 @@ def test_a_name_is_no_cause_and_says_less_than_a_symptom() -> None:
     assert [each.name for each in named.unknown_codes] == ["SIGSEGV, 128 + 11"]
     known = diagnosis(["Error code: Wsl/0x80070569\nexit code 139"], "text")
     assert known.unknown_codes == ()
+
+
+def test_the_name_of_a_code_leads_to_its_symptom_where_nothing_else_is_known() -> None:
+    (found,) = diagnosis(["two lines\nHNS said HCN_E_DEGRADED_OPERATION"], "text").found
+    assert (found.code, found.line) == ("hns.degraded", 2)
+    other = diagnosis(["HCN_E_DEGRADED_OPERATION\nError code: Wsl/0x80070569"], "text")
+    assert [each.code for each in other.found] == ["wsl.service-logon"]
 
 
 def test_every_code_in_the_file_has_a_family() -> None:

@@ -275,9 +275,9 @@ _NAMED = re.compile(
 )
 
 
-def spoken_in(text: str, small: str) -> Iterator[Code]:
-    """Codes of other families, where the words around say what the number is, and names of codes. small: the text in
-    small letters.
+def spoken_in(text: str, small: str) -> Iterator[tuple[Code, str]]:
+    """Codes of other families, where the words around say what the number is, and codes by name, each with the name.
+    small: the text in small letters.
     """
     for word, patterns in _SPOKEN.items():
         at = small.find(word)
@@ -285,13 +285,13 @@ def spoken_in(text: str, small: str) -> Iterator[Code]:
             for family, expression in patterns:
                 found = expression.match(small, at)
                 if found and (family != "signal" or _is_signal(small, at)) and (code := _spoken(family, found)):
-                    yield code
+                    yield code, ""
             at = small.find(word, at + 1)
     for name in _NAMED.findall(" ".join(set(text.split()))):
         if code := _by_name().get(name):
-            yield code
+            yield code, name
     if len(text) < _AROUND and (code := _by_name().get(text.strip())):
-        yield code
+        yield code, text.strip()
 
 
 def _is_signal(small: str, at: int) -> bool:

@@ -16,6 +16,7 @@ MOST = 20  # lines of a text that are looked up
 _ASSIGNED = "…"  # what an error fills in when it is raised
 _CODE = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
 _SURE = 12  # characters of an error's own words that have to stand in a line
+_FILLED = 300  # characters at most that an error fills in between two of its own words
 _RAISES = ("Error", "super().__init__")  # every class of our errors ends so
 _PARTS = ("code", "what", "meaning", "hint")
 
@@ -37,7 +38,7 @@ class OwnError:
         at = 0
         for words in self.words:
             found = line.find(words, at)
-            if found < 0:
+            if found < 0 or found - at > _FILLED:
                 return 0
             at = found + len(words)
         return sum(map(len, self.words))

@@ -93,13 +93,15 @@ class Hit:
 @dataclass
 class Scan:
     """What was found in a text, and how long it was. marks: the line that shows each; codes: codes of Windows that no
-    symptom has, in order; spoken: codes of other families and names of codes.
+    symptom has, in order; spoken: codes of other families and names of codes;
+    named: symptoms of which the text has a code by its name, which say less than any other hit.
     """
 
     hits: dict[str, Hit] = field(default_factory=dict)
     marks: dict[str, str] = field(default_factory=dict)
     codes: dict[Code, int] = field(default_factory=dict)
     spoken: dict[Code, int] = field(default_factory=dict)
+    named: dict[str, Hit] = field(default_factory=dict)
     lines: int = 0
 
     @property
@@ -154,9 +156,9 @@ def _longest() -> int:
 
 
 @once
-def _known_codes() -> frozenset[int]:
-    signs = (sign for symptom in symptoms().values() for sign in symptom.signs)
-    return frozenset(sign.code for sign in signs if sign.code is not None)
+def _by_code() -> Mapping[int, Symptom]:
+    every = symptoms().values()
+    return {sign.code: symptom for symptom in every for sign in symptom.signs if sign.code is not None}
 
 
 @once
@@ -179,6 +181,7 @@ def scan(pieces: Iterable[str]) -> Scan:
     text = before + waiting
     _search(found, text, len(before), len(text), ended)
     found.lines = ended + text.count("\n") + (not text.endswith("\n") and bool(text))
+    found.hits = found.hits or found.named
     return found
 
 
@@ -191,9 +194,14 @@ def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
                 if known.id not in found.marks and _fits(sign, small, at):
                     found.marks[known.id] = _line_around(text, at).strip()
             elif _fits(sign, small, at):
-                _add(found, known, ends.line(at), _line_around(text, at).strip(), literal)
-    _count(found.codes, (Code(WINDOWS, code) for code in written_in(small[start:end]) if code not in _known_codes()))
-    _count(found.spoken, spoken_in(text[start:end], small[start:end]))
+                _add(found.hits, known, ends.line(at), _line_around(text, at).strip(), literal)
+    _count(found.codes, (Code(WINDOWS, code) for code in written_in(small[start:end]) if code not in _by_code()))
+    for code, name in spoken_in(text[start:end], small[start:end]):
+        if name and code.family == WINDOWS and (symptom := _by_code().get(code.number)):
+            at = text.find(name, start)
+            _add(found.named, symptom, ends.line(at), _line_around(text, at).strip(), name.lower())
+        else:
+            _count(found.spoken, [code])
 
 
 def _count(counts: dict[Code, int], codes: Iterable[Code]) -> None:
@@ -298,10 +306,10 @@ class _LineEnds:
         return self._ended + bisect_left(self._ends, at) + 1
 
 
-def _add(found: Scan, symptom: Symptom, line: int, text: str, literal: str) -> None:
-    known = found.hits.get(symptom.id)
+def _add(hits: dict[str, Hit], symptom: Symptom, line: int, text: str, literal: str) -> None:
+    known = hits.get(symptom.id)
     if known is None:
-        known = found.hits[symptom.id] = Hit(symptom, line, text, literal)
+        known = hits[symptom.id] = Hit(symptom, line, text, literal)
     elif line < known.line:
         known.line, known.text, known.literal = line, text, literal
     known.add(line)
