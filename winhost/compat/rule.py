@@ -171,6 +171,10 @@ class InRow:
         readings = {TARGET: reading_target, WORKLOAD: lambda question: lambda case, _: (case[question],)}
         return self._row.when.by(readings.get(self._each) or common.READING[self._row.each])
 
+    @cached_property
+    def _among_instances(self) -> bool:
+        return self._row.among in RESOURCE_TYPES
+
     def __call__(self, about: Any, subject: Any = None) -> str | None:
         """about: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
         row = self._row
@@ -187,7 +191,7 @@ class InRow:
         except MissingFact as missing:
             unknown = missing
         asked = self._asked(about, subject)
-        chosen = chosen_instances(asked.facts, row) if row.among in RESOURCE_TYPES else asked.chosen(row)
+        chosen = chosen_instances(asked.facts, row) if self._among_instances else asked.chosen(row)
         if chosen and unknown:
             raise unknown
         return say(row.observed, _WithChosen(asked, chosen)) if chosen else None

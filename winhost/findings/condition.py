@@ -26,7 +26,7 @@ Matcher: TypeAlias = Callable[[Any], bool]
 
 _BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*(\S+)")
 _RANGES = ("<", ">", "=", "!")
-_COMPARE: Mapping[str, Callable[["Version", "Version"], bool]] = {
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "==": operator.eq,
@@ -139,8 +139,7 @@ def matcher(wanted: Any) -> Matcher:
         every = [_MATCHERS[how](what) for how, what in wanted.items()]
         return lambda answer: all(fits(answer) for fits in every)
     if isinstance(wanted, str) and wanted[:1] in _RANGES:
-        limits = bounds(wanted)
-        return lambda answer: _within(answer, limits)
+        return _within(bounds(wanted))
     flag = isinstance(wanted, bool)
     return lambda answer: bool(answer == wanted) and isinstance(answer, bool) is flag
 
@@ -178,12 +177,19 @@ _MATCHERS: Mapping[str, Callable[[Any], Matcher]] = {
 }
 
 
-def _within(answer: Any, limits: "tuple[tuple[str, Version], ...]") -> bool:
-    """A number or version within the bounds; nothing else is."""
-    if answer is None or isinstance(answer, bool):
-        return False
-    version = answer if hasattr(answer, "release") else _version(str(answer))
-    return version is not None and all(_COMPARE[sign](version, bound) for sign, bound in limits)
+def _within(limits: "tuple[tuple[str, Version], ...]") -> Matcher:
+    """A number or version within the bounds; nothing else is. Whole numbers are compared as such: most are."""
+    whole = [(_COMPARE[sign], bound.major) for sign, bound in limits if str(bound) == str(bound.major)]
+
+    def fits(answer: Any) -> bool:
+        if type(answer) is int and len(whole) == len(limits):
+            return all(compare(answer, bound) for compare, bound in whole)
+        if answer is None or isinstance(answer, bool):
+            return False
+        version = answer if hasattr(answer, "release") else _version(str(answer))
+        return version is not None and all(_COMPARE[sign](version, bound) for sign, bound in limits)
+
+    return fits
 
 
 @lru_cache(maxsize=1024)
