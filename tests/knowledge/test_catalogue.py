@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import date
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Any, get_args
 
 import pytest
@@ -114,6 +115,17 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
     assert {code: fault for code, fault in faults.items() if fault} == {}
     chosen = [(code, row, each) for code, row in rows.items() for each in (row.which, row.none or {})]
     assert [code for code, row, each in chosen if fault_of(each, lambda asked, row=row: is_chosen(asked, row))] == []
+
+
+def test_each_list_in_a_sentence_has_words_for_an_empty_one() -> None:
+    kinds = {**{name: kind.state for name, kind in RESOURCE_TYPES.items()}, **PROPERTIES}
+    bare = []
+    for code, row in catalogue.own_entries().items():
+        for _, asked, spec, _ in Formatter().parse(row.observed):
+            name, _, attribute = (asked or "").partition(".")
+            if not spec and "tuple" in str(getattr(kinds.get(name), "__annotations__", {}).get(attribute)):
+                bare.append(f"{code}: {asked}")
+    assert bare == []
 
 
 def answers(question: str, row: CatalogueEntry) -> bool:

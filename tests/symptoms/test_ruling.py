@@ -70,7 +70,7 @@ def test_a_fact_fits_a_value_one_of_several_or_a_range(value: object, wanted: ob
     ("sentence", "said"),
     [
         ("{gone} of {bytes:size}", "None of 512 MiB"),
-        ("{gone:nobody}, {none:nothing}, {two}", "nobody, nothing, a, b"),
+        ("{gone:nobody}, {none:nothing}, {two:none}", "nobody, nothing, a, b"),
         ("{two:count} of {two:none}; {bytes:about}", "2 of a, b; 0.5 GiB"),
     ],
 )

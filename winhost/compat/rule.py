@@ -171,20 +171,30 @@ class InRow:
         readings = {TARGET: reading_target, WORKLOAD: lambda question: lambda case, _: (case[question],)}
         return self._row.when.by(readings.get(self._each) or common.READING[self._row.each])
 
+    @cached_property
+    def _among_instances(self) -> bool:
+        return self._row.among in RESOURCE_TYPES
+
     def __call__(self, about: Any, subject: Any = None) -> str | None:
         """about: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
         row = self._row
         if row.which or row.none is not None:
-            asked = self._asked(about, subject)
-            chosen = chosen_instances(self._facts(about), row) if row.among in RESOURCE_TYPES else asked.chosen(row)
-            if chosen is None or not self._holds(about, subject):
-                return None
-            return say(row.observed, _WithChosen(asked, chosen))
+            return self._of_chosen(about, subject)
         return say(row.observed, self._asked(about, subject)) if self._holds(about, subject) else None
 
-    def _facts(self, about: Any) -> HostFacts:
-        facts: HostFacts = about if isinstance(about, HostFacts) else about.facts
-        return facts
+    def _of_chosen(self, about: Any, subject: Any) -> str | None:
+        """Of the condition and the choice either decides where it says no, even if the other is unknown."""
+        row, unknown = self._row, None
+        try:
+            if not self._holds(about, subject):
+                return None
+        except MissingFact as missing:
+            unknown = missing
+        asked = self._asked(about, subject)
+        chosen = chosen_instances(asked.facts, row) if self._among_instances else asked.chosen(row)
+        if chosen and unknown:
+            raise unknown
+        return say(row.observed, _WithChosen(asked, chosen)) if chosen else None
 
     def _asked(self, about: Any, subject: Any) -> Any:
         return Asked(about, self._row.each, subject) if isinstance(about, HostFacts) else about

@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader
-from winhost.hardware.gpus import GpuModel, NvLink, P2p, known
+from winhost.hardware.gpus import GpuModel, NvLink, known
 from winhost.hardware.host_gpus import gpu_name, memory_of, runs_cuda, serves, shows
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded
@@ -333,8 +333,6 @@ def _told(gpu: LinuxGpu, name: str) -> Any:
 
 # --- What the catalogue knows of its GPUs, and the memory that it provides -----------------------------------------
 
-HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
-
 
 def several(target: Target) -> tuple[Gpu, ...]:
     """The GPUs that CUDA runs on where there are at least two, else none: with one, links do not matter."""
@@ -347,23 +345,9 @@ def listed(gpu: Gpu) -> GpuModel | None:
 
 
 def peers(gpu: Gpu) -> tuple[str, ...]:
-    """Say what is known of peer-to-peer with such a GPU, in words of rows.
-
-    refused: NVIDIA's driver refuses it; hung: the driver offers it, and it was reported to hang; bridge: it needs an
-    NVLink bridge, which Windows does not report; board: it has NVLink on its board; untold: nobody has shown whether it
-    has it.
-    """
+    """What is known of peer-to-peer with a GPU, in the words of GpuModel.peers."""
     model = listed(gpu)
-    if model is None:
-        return ("untold",)
-    told = {
-        "refused": model.p2p is P2p.NONE,
-        "hung": model.name.startswith(HUNG),
-        "bridge": model.p2p is P2p.NVLINK,
-        "board": model.nvlink is NvLink.BOARD,
-        "untold": model.p2p is None or (model.p2p is P2p.ANY and model.sources["p2p"].kind == "inferred"),
-    }
-    return tuple(word for word, holds in told.items() if holds)
+    return model.peers if model else ("untold",)
 
 
 def having_peers(gpus: Iterable[Gpu], *words: str) -> list[Gpu]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +16,7 @@ from winhost.model.units import Bytes, MiB
 VENDORS = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel"}
 IDS = re.compile(r"(?:VEN_)?([0-9A-F]{4})(?::|&DEV_)([0-9A-F]{4})(?:&SUBSYS_([0-9A-F]{4}))?", re.IGNORECASE)
 
+HUNG = "NVIDIA RTX PRO 6000"  # the driver offers them peers, and transfers hung
 Row = Mapping[str, Any]
 
 
@@ -95,6 +97,23 @@ class GpuModel:
     def consumer(self) -> bool:
         """Sold for desktop computers or notebooks."""
         return bool(self.line and self.line.startswith(CONSUMER_LINES))
+
+    @cached_property
+    def peers(self) -> tuple[str, ...]:
+        """What is known of peer-to-peer with it, in words of rows.
+
+        refused: NVIDIA's driver refuses it; hung: the driver offers it, and it was reported to hang; bridge: it needs
+        an NVLink bridge, which Windows does not report; board: it has NVLink on its board; untold: nobody has shown
+        whether it has it.
+        """
+        told = {
+            "refused": self.p2p is P2p.NONE,
+            "hung": self.name.startswith(HUNG),
+            "bridge": self.p2p is P2p.NVLINK,
+            "board": self.nvlink is NvLink.BOARD,
+            "untold": self.p2p is None or (self.p2p is P2p.ANY and self.sources["p2p"].kind == "inferred"),
+        }
+        return tuple(word for word, holds in told.items() if holds)
 
     @property
     def vendor(self) -> str:

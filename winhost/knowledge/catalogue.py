@@ -71,7 +71,7 @@ class CatalogueEntry:
         every = tuple(ones)
         if self.none is not None and any(map(self.none.by(reading), every)):
             return None
-        found = [one for one in every if self.which.by(reading)(one)]
+        found = list(filter(self.which.by(reading), every)) if self.which else every
         return partial(tell or self._named, found) if found or not self.which else None
 
     def _named(self, ones: Iterable[Any]) -> str:

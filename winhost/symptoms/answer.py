@@ -1,4 +1,9 @@
-"""The answer of `explain --json` to what was pasted; `winhost schema` publishes its shape."""
+"""The answer of `explain --json` to what was pasted; `winhost schema` publishes its shape.
+
+Its classes are no further findings but the published form of `SymptomFinding` and `CauseFinding`: evidence stands there
+in full, where a finding has ids that only winhost can look up; the severity of a cause is written as its standing,
+because nothing weighs on the host by itself; and fields that are always empty here are left out.
+"""
 
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
