@@ -136,7 +136,7 @@ class VmCmdlets(HostState):
     @as_cmdlet("Disable-PnpDevice", instance="InstanceId[]")
     def disable_pnp_device(self, instance: str) -> None:
         """Disable a device by its present instance id."""
-        found = self._pnp(instance)
+        found = self._pnp(instance, "Disable-PnpDevice")
         if found.physics.in_use or found.dismounted:
             raise self.fail("pnp-failed", "Disable-PnpDevice")
         found.enabled = False
@@ -144,13 +144,16 @@ class VmCmdlets(HostState):
     @as_cmdlet("Enable-PnpDevice", instance="InstanceId[]")
     def enable_pnp_device(self, instance: str) -> None:
         """Enable a device by its present instance id."""
-        found = self._pnp(instance)
+        found = self._pnp(instance, "Enable-PnpDevice")
         if found.dismounted:
             raise self.fail("pnp-failed", "Enable-PnpDevice")
         found.enabled = True
 
-    def _pnp(self, instance: str) -> Device:
-        return next(each for each in self.devices if each.instance.casefold() == instance.casefold())
+    def _pnp(self, instance: str, cmdlet: str) -> Device:
+        for each in self.devices:
+            if each.instance.casefold() == instance.casefold():
+                return each
+        raise self.fail("pnp-not-found", cmdlet, instance=instance)
 
     @as_cmdlet("Dismount-VMHostAssignableDevice", location="LocationPath", force="Force")
     def dismount_vm_host_assignable_device(self, location: str, *, force: bool = False) -> None:
