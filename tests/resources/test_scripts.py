@@ -385,7 +385,7 @@ def test_a_script_has_no_faults(script: Script) -> None:
 @pytest.mark.parametrize("script", bundle_scripts(), ids=lambda script: script.name)
 def test_a_script_of_a_bundle_has_no_faults_but_that_it_loads_the_shared_part(script: Script) -> None:
     start = bundle_files.HEADS.get(script.name, "").partition(" ")[0]
-    loads = [". $winhostShared: only the agent calls by value", f"unknown command {start}"] if start else []
+    loads = [". '.\\Winhost.ps1': only the agent calls by value", f"unknown command {start}"] if start else []
     assert [fault for check in CHECKS if check is not has_a_contract for fault in check(script)] == loads
 
 

@@ -1,5 +1,7 @@
 # All that this does is written in Winhost.ps1. That runs only as SHA256SUMS has it: while it is open here nobody can
-# write to it, so what is checked is what runs, under the policy that Windows has for scripts.
+# write to it, so what is checked is what runs, if the policy of Windows for scripts lets it: else its error says why.
+# From its folder: in a whole path Windows PowerShell takes brackets for a pattern, which another file may fit.
+$winhostPlace = $ExecutionContext.SessionState.Path
 $winhostShared = [System.IO.Path]::Combine($PSScriptRoot, 'Winhost.ps1')
 $winhostSums = [System.IO.Path]::Combine($PSScriptRoot, 'SHA256SUMS')
 $winhostOpen = $null
@@ -10,22 +12,15 @@ try {
         $winhostHash = [System.Security.Cryptography.SHA256]::Create().ComputeHash($winhostOpen)
         $winhostLine = "$([System.BitConverter]::ToString($winhostHash).Replace('-', '').ToLowerInvariant())  Winhost.ps1"
         if ([System.IO.File]::ReadAllLines($winhostSums) -ccontains $winhostLine) {
-            # From its folder: Windows PowerShell takes brackets in a whole path for a pattern, which another file may fit.
-            $winhostPlace = $ExecutionContext.SessionState.Path
             $winhostPlace.PushCurrentLocation('winhost')
-            try {
-                $null = $winhostPlace.SetLocation([System.Management.Automation.WildcardPattern]::Escape($PSScriptRoot))
-                . '.\Winhost.ps1'
-                $winhostLoaded = $true
-            }
-            finally {
-                $null = $winhostPlace.PopLocation('winhost')
-            }
+            $null = $winhostPlace.SetLocation([System.Management.Automation.WildcardPattern]::Escape($PSScriptRoot))
+            . '.\Winhost.ps1'
+            $null = $winhostPlace.PopLocation('winhost')
+            $winhostLoaded = $true
         }
     }
 }
 catch {
-    # Windows says why it does not run: a policy, or somebody has it open.
     throw
 }
 finally {
