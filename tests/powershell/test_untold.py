@@ -130,7 +130,7 @@ def test_one_efi_partition_without_a_volume_does_not_hide_the_others(engine: Scr
     with instead(engine, {"Get-Volume": ""}):
         hidden = read(engine, "win11-pro-1gpu", "EfiVolume")
     assert len(hidden) == len(whole) >= 1
-    assert [told(state, name) for state in hidden for name in ("free", "file_system")] == [NOT_EXPOSED] * 2 * len(whole)
+    assert all("unknown" in state[name] for state in hidden for name in ("free", "file_system"))
 
 
 @each_row(

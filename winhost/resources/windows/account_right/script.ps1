@@ -8,7 +8,8 @@ function Get-WinhostAccountRight {
     $granted = @{}
     $rights = @(Read-WinhostOnce 'rights' { Read-WinhostRights })[0]
     foreach ($right in $script:WinhostRights) {
-        foreach ($holder in @($rights[$right])) {
+        # None where nobody has it.
+        foreach ($holder in $rights[$right]) {
             # A local account by its name, everybody else by SID.
             $account = $holder.TrimStart('*')
             if ($names.ContainsKey($holder)) {
@@ -57,13 +58,9 @@ function Read-WinhostRights {
         Invoke-WinhostAside "$path could not be removed" { Remove-WinhostFile $path }
     }
     $rights = @{}
-    foreach ($right in $script:WinhostRights) {
-        $rights[$right] = @()
-    }
     foreach ($line in $text -split '\r?\n') {
-        if ($line -match '^\s*(Se\w+)\s*=\s*(.*?)\s*$' -and $rights.ContainsKey($Matches[1])) {
-            $right = $Matches[1]
-            $rights[$right] = @(foreach ($holder in $Matches[2].Split(',')) { if ($holder.Trim() -ne '') { $holder.Trim() } })
+        if ($line -match '^\s*(Se\w+)\s*=\s*(.*?)\s*$') {
+            $rights[$Matches[1]] = @($Matches[2] -split '\s*,\s*' -ne '')
         }
     }
     $rights
@@ -89,7 +86,7 @@ function Set-WinhostAccountRight {
     }
     Assert-WinhostFlags $Desired @('granted')
     $holder = Find-WinhostHolder $Key.account
-    $holders = @((Read-WinhostRights)[$Key.right])
+    $holders = (Read-WinhostRights)[$Key.right]
     $mine = @($holder, $Key.account, (Read-WinhostHolderNames)[$holder])
     # A list, for the others stay as they are.
     $others = @(foreach ($each in $holders) { if ($mine -notcontains $each) { $each } })

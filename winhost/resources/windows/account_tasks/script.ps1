@@ -169,7 +169,11 @@ function Set-WinhostAccountTasks {
         Register-WinhostTasks $user $goal
         if ($goal.jobs -eq 'ready') {
             # The first logon makes the profile, and shows that the account can log on like this at all.
-            Complete-WinhostFirstJob $account $How
+            $within = Read-WinhostField $How 'within'
+            if ($null -eq $within) {
+                $within = 300
+            }
+            Complete-WinhostLogon $account (Find-WinhostTask "jobs-$account") $within
         }
     }
     Switch-WinhostTask "jobs-$account" $goal.jobs
@@ -331,15 +335,6 @@ function Open-WinhostScheduler {
     $service = New-Object -ComObject 'Schedule.Service'
     $service.Connect()
     $service
-}
-
-function Complete-WinhostFirstJob {
-    param([string]$Account, $How)
-    $within = Read-WinhostField $How 'within'
-    if ($null -eq $within) {
-        $within = 300
-    }
-    Complete-WinhostLogon $Account (Find-WinhostTask "jobs-$Account") $within
 }
 
 function Switch-WinhostTask {

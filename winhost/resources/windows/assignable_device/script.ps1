@@ -127,11 +127,13 @@ function Move-WinhostToHost {
         Mount-VMHostAssignableDevice -LocationPath $function.path -Confirm:$false -ErrorAction Stop
         $function = Wait-WinhostMounted $Key
     }
-    $now = Read-WinhostHostPlace $function
-    if ($place -eq 'host-enabled' -and $now -ne $place) {
+    if ((Read-WinhostHostPlace $function) -eq $Place) {
+        return
+    }
+    if ($Place -eq 'host-enabled') {
         Enable-PnpDevice -InstanceId $function.instance -Confirm:$false -ErrorAction Stop
     }
-    if ($place -eq 'host-disabled' -and $now -ne $place) {
+    else {
         Disable-PnpDevice -InstanceId $function.instance -Confirm:$false -ErrorAction Stop
     }
 }

@@ -3,16 +3,15 @@ function Get-WinhostEfiVolume {
     Assert-WinhostAdministrator
     foreach ($each in @(Find-WinhostEfiPartitions)) {
         $state = @{
-            free = Read-WinhostValue { [long](Read-WinhostEfiVolume $each 'SizeRemaining') }
-            file_system = Read-WinhostValue { "$(Read-WinhostEfiVolume $each 'FileSystem')" }
+            free = Read-WinhostValue { [long](Assert-WinhostKnown (Read-WinhostEfiVolume $each).SizeRemaining) }
+            file_system = Read-WinhostValue { "$((Read-WinhostEfiVolume $each).FileSystem)" }
         }
         @{ key = @{ partition = $each.guid }; state = $state }
     }
 }
 
 function Read-WinhostEfiVolume {
-    param($Partition, [string]$Name)
-    # One that was never formatted may have no volume.
-    $volume = Read-WinhostOnce "volume $($Partition.guid)" { Get-Volume -Partition $Partition.found -ErrorAction Stop }
-    Assert-WinhostKnown (Read-WinhostField $volume $Name)
+    param($Partition)
+    # A partition that was never formatted may have none, which is an error then.
+    @(Get-Volume -Partition $Partition.found -ErrorAction Stop)[0]
 }

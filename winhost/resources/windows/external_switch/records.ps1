@@ -1,10 +1,15 @@
 # What winhost knows of its external switches, and what the host has of them. The task writes here while we read.
 
+function Read-WinhostSwitchFolder {
+    "$(Read-WinhostProgramData)\winhost\switch"
+}
+
 function Read-WinhostSwitchFile {
     param([string]$Name)
+    # A file that the other side is just replacing is busy, or denied, for a moment.
     for ($try = 1; $true; $try++) {
         try {
-            return Read-WinhostJson "$(Read-WinhostProgramData)\winhost\switch\$Name"
+            return Read-WinhostJson "$(Read-WinhostSwitchFolder)\$Name"
         }
         catch [System.IO.IOException], [System.UnauthorizedAccessException] {
             if ($try -ge 10) {
@@ -20,7 +25,7 @@ function Write-WinhostSwitchFile {
     $json = ConvertTo-Json -InputObject $Content -Depth 10 -Compress -ErrorAction Stop
     for ($try = 1; $true; $try++) {
         try {
-            return Write-WinhostFile "$(Read-WinhostProgramData)\winhost\switch\$Name" ([System.Text.Encoding]::UTF8.GetBytes($json))
+            return Write-WinhostFile "$(Read-WinhostSwitchFolder)\$Name" ([System.Text.Encoding]::UTF8.GetBytes($json))
         }
         catch [System.IO.IOException], [System.UnauthorizedAccessException] {
             if ($try -ge 10) {

@@ -77,7 +77,7 @@ function Set-WinhostExternalSwitch {
     $goal = New-WinhostSwitchRecord $Key $Desired $How
     # Before anything there is believed.
     Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost" 'ours'
-    Initialize-WinhostFolder "$(Read-WinhostProgramData)\winhost\switch" 'ours'
+    Initialize-WinhostFolder (Read-WinhostSwitchFolder) 'ours'
     $records = @(Read-WinhostSwitchRecords)
     Stop-WinhostSwitchUndone (Find-WinhostSwitchRecord $records $goal.name)
     $flying = @(foreach ($each in $records) { if (Test-WinhostSwitchInFlight $each) { $each } })
@@ -192,7 +192,7 @@ function Wait-WinhostSwitch {
 
 function Clear-WinhostSwitchFolder {
     # What is settled needs no way back from the middle of it; where winhost has no switch, nothing has to be known.
-    $folder = "$(Read-WinhostProgramData)\winhost\switch"
+    $folder = Read-WinhostSwitchFolder
     if (@(Read-WinhostSwitchRecords).Count -eq 0) {
         Remove-WinhostFolder $folder
         return
@@ -219,7 +219,7 @@ function Stop-WinhostSwitchSilent {
 
 function Start-WinhostSwitchTask {
     param($Goal)
-    $folder = "$(Read-WinhostProgramData)\winhost\switch"
+    $folder = Read-WinhostSwitchFolder
     Unregister-WinhostSwitchTask
     Remove-WinhostFile "$folder\commit.json"
     Remove-WinhostFile "$folder\snapshot.json"
@@ -254,7 +254,7 @@ function Join-WinhostSwitchScript {
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'
         'Unregister-WinhostSwitchTask', 'Find-WinhostSwitchEnd', 'Wait-WinhostSwitchEnd', 'Read-WinhostSwitchAddresses'
-        'Wait-WinhostSwitchReady'
+        'Wait-WinhostSwitchReady', 'Read-WinhostSwitchFolder'
         'Move-WinhostSwitch', 'Add-WinhostSwitch', 'Remove-WinhostSwitch', 'Restore-WinhostSwitchAddresses'
         'Restore-WinhostSwitchProfile', 'Wait-WinhostSwitchCommit', 'Invoke-WinhostSwitchChange', 'Invoke-WinhostSwitchTask'
     )

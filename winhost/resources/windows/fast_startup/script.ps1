@@ -1,22 +1,20 @@
 # key {}   state {hibernation: bool, fast_startup: bool}; set: both
 function Get-WinhostFastStartup {
-    $path = 'SYSTEM\CurrentControlSet\Control\Session Manager\Power'
+    $control = 'SYSTEM\CurrentControlSet\Control'
     $state = @{
-        hibernation = Read-WinhostValue { Test-WinhostHibernation }
-        fast_startup = [int](Read-WinhostRegistry $path 'HiberbootEnabled') -ne 0
+        hibernation = Read-WinhostValue {
+            # Until somebody sets it, a newer Windows may have the default alone.
+            foreach ($name in @('HibernateEnabled', 'HibernateEnabledDefault')) {
+                $set = Read-WinhostRegistry "$control\Power" $name
+                if ($null -ne $set) {
+                    return [int]$set -ne 0
+                }
+            }
+            Assert-WinhostKnown $null
+        }
+        fast_startup = [int](Read-WinhostRegistry "$control\Session Manager\Power" 'HiberbootEnabled') -ne 0
     }
     @{ key = @{}; state = $state }
-}
-
-function Test-WinhostHibernation {
-    # Until somebody sets it, a newer Windows may have the default alone.
-    foreach ($name in @('HibernateEnabled', 'HibernateEnabledDefault')) {
-        $set = Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control\Power' $name
-        if ($null -ne $set) {
-            return [int]$set -ne 0
-        }
-    }
-    Assert-WinhostKnown $null
 }
 
 function Set-WinhostFastStartup {

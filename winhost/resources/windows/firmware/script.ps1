@@ -8,10 +8,20 @@ function Get-WinhostFirmware {
         hypervisor_present = [bool]$machine.HypervisorPresent
         virtualization_enabled = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostFirstProcessor).VirtualizationFirmwareEnabled) }
         second_level_translation = Read-WinhostValue { [bool](Assert-WinhostKnown (Read-WinhostFirstProcessor).SecondLevelAddressTranslationExtensions) }
-        security_properties = Read-WinhostList { Read-WinhostSecurityProperties }
+        security_properties = Read-WinhostList {
+            $guard = Get-CimInstance -Namespace 'root\Microsoft\Windows\DeviceGuard' -ClassName Win32_DeviceGuard -ErrorAction Stop
+            foreach ($property in @(Assert-WinhostKnown $guard.AvailableSecurityProperties)) {
+                [int]$property
+            }
+        }
         # CPUID tells it, but no Windows interface hands it out.
         address_width = Read-WinhostValue { Assert-WinhostKnown $null }
-        serial = Read-WinhostValue { Read-WinhostSerial }
+        serial = Read-WinhostValue {
+            $serial = "$((Read-WinhostBios).SerialNumber)".Trim()
+            if ($serial -ne '') {
+                $serial
+            }
+        }
     }
     @{ key = @{}; state = $state }
 }
@@ -20,21 +30,7 @@ function Read-WinhostBios {
     Read-WinhostOnce 'bios' { Get-CimInstance -ClassName Win32_BIOS -ErrorAction Stop }
 }
 
-function Read-WinhostSerial {
-    $serial = "$((Read-WinhostBios).SerialNumber)".Trim()
-    if ($serial -ne '') {
-        $serial
-    }
-}
-
 function Read-WinhostFirstProcessor {
     $processors = @(Read-WinhostOnce 'processors' { Get-CimInstance -ClassName Win32_Processor -ErrorAction Stop })
     $processors[0]
-}
-
-function Read-WinhostSecurityProperties {
-    $guard = Get-CimInstance -Namespace 'root\Microsoft\Windows\DeviceGuard' -ClassName Win32_DeviceGuard -ErrorAction Stop
-    foreach ($property in @(Assert-WinhostKnown $guard.AvailableSecurityProperties)) {
-        [int]$property
-    }
 }

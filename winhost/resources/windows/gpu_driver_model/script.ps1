@@ -26,12 +26,11 @@ function Set-WinhostGpuDriverModel {
 function ConvertTo-WinhostModel {
     param([string]$Name)
     $names = @('WDDM', 'TCC', 'MCDM')
-    for ($number = 0; $number -lt $names.Count; $number++) {
-        if (Test-WinhostText $names[$number] $Name 'Ordinal') {
-            return @{ name = $Name; number = "$number" }
-        }
+    $number = [Array]::IndexOf($names, $Name)
+    if ($number -lt 0) {
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is none of $($names -join ', ')."
     }
-    Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Name is none of $($names -join ', ')."
+    @{ name = $Name; number = "$number" }
 }
 
 function Switch-WinhostDriverModel {

@@ -3,17 +3,14 @@ function Get-WinhostHyperVHost {
     Assert-WinhostHyperV
     $state = @{
         iov_support = Read-WinhostValue { [bool](Get-VMHost -ErrorAction Stop).IovSupport }
-        iov_reasons = Read-WinhostList { Read-WinhostIovReasons }
+        iov_reasons = Read-WinhostList {
+            foreach ($reason in @((Get-VMHost -ErrorAction Stop).IovSupportReasons)) {
+                if ("$reason" -ne '') {
+                    "$reason"
+                }
+            }
+        }
         service = Read-WinhostValue { Read-WinhostService 'vmms' }
     }
     @{ key = @{}; state = $state }
-}
-
-function Read-WinhostIovReasons {
-    $machine = Get-VMHost -ErrorAction Stop
-    foreach ($reason in @($machine.IovSupportReasons)) {
-        if ("$reason" -ne '') {
-            "$reason"
-        }
-    }
 }

@@ -22,12 +22,8 @@ function Test-WinhostClient {
 function Read-WinhostServerFeatures {
     $features = @{ role = 'removed'; tools = 'removed' }
     foreach ($feature in @(Get-WindowsFeature -Name 'Hyper-V', 'Hyper-V-PowerShell' -ErrorAction Stop)) {
-        if ($feature.Name -eq 'Hyper-V') {
-            $features.role = ConvertTo-WinhostWord "$($feature.InstallState)"
-        }
-        else {
-            $features.tools = ConvertTo-WinhostWord "$($feature.InstallState)"
-        }
+        $part = @('tools', 'role')[[int]($feature.Name -eq 'Hyper-V')]
+        $features[$part] = ConvertTo-WinhostWord "$($feature.InstallState)"
     }
     $features
 }
