@@ -9,6 +9,7 @@ import pytest
 from tests.serving.test_deployed import DEPLOYED
 from winhost.cli import chat
 from winhost.cli.chat import Asking, CompletionStream, Message, NotNow
+from winhost.cli.commands.endpoint import ChatOptions
 from winhost.cli.endpoint import Endpoint
 
 STOP = KeyboardInterrupt()
@@ -34,7 +35,7 @@ def talking(monkeypatch: pytest.MonkeyPatch, *answers: Sequence[Any], turns: boo
     monkeypatch.setenv("ALICE", "key-of-alice")
     engines = tuple(replace(each, turns=turns) for each in DEPLOYED.engines)
     endpoint = Endpoint("llm-01", replace(DEPLOYED, engines=engines), None, "env:ALICE", lambda within: None)  # type: ignore[arg-type,return-value]
-    return chat._Talk(endpoint, None, "Be brief.", None, None), asked
+    return chat._Talk(endpoint, ChatOptions(system="Be brief.")), asked
 
 
 def test_what_came_of_a_stopped_answer_counts_and_the_conversation_goes_on(

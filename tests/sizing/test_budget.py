@@ -31,8 +31,8 @@ from winhost.model.workload import (
 from winhost.model.workloadfile import load_workload
 from winhost.sizing import placement
 from winhost.sizing.budget import Budget, budget
-from winhost.sizing.fit import applied, what_would_fit
-from winhost.sizing.fit_changes import STEP
+from winhost.sizing.fit import what_would_fit
+from winhost.sizing.fit_changes import STEP, applied
 from winhost.sizing.fit_fixes import Fix
 from winhost.sizing.host_memory import PACKED_LOADER, wsl_default_ram
 from winhost.sizing.memory_places import PINNED, SHARED_WITH_WINDOWS
@@ -282,7 +282,7 @@ def test_every_fix_makes_it_fit_and_takes_something_that_is_not_there(
     would, now = what_would_fit(workload, available_memory), budget(workload, available_memory)
     assert now.fits is not True or not would.fixes
     for fix in would.fixes:
-        after = budget(*applied(workload, available_memory, fix))
+        after = budget(*applied(workload, available_memory, fix.changes))
         assert after.fits is True or (now.fits is False and after.fits is None and fix.unknown)
         assert bool(fix.unknown) is (after.fits is None)
         assert all(change.was != change.to for change in fix.changes)
@@ -297,7 +297,7 @@ def test_a_step_more_than_the_nearest_fit_does_not_fit(workload: Workload, avail
         if nearest and change.kind in STEP and int(change.to) + STEP[change.kind] < int(change.was or 0):
             more = replace(change, to=int(change.to) + STEP[change.kind])
             one_more = Fix((*nearest.changes[:at], more, *nearest.changes[at + 1 :]))
-            assert budget(*applied(workload, available_memory, one_more)).fits is False
+            assert budget(*applied(workload, available_memory, one_more.changes)).fits is False
 
 
 @given(WORKLOADS, ROOMS)
@@ -307,7 +307,7 @@ def test_what_is_not_known_silences_no_fix(workload: Workload, available_memory:
     if budget(workload, silent).fits is False:
         fixes = what_would_fit(workload, silent).fixes
         assert bool(fixes) is bool(what_would_fit(workload, told).fixes)
-        assert all(fix.unknown for fix in fixes if budget(*applied(workload, silent, fix)).fits is None)
+        assert all(fix.unknown for fix in fixes if budget(*applied(workload, silent, fix.changes)).fits is None)
 
 
 @given(ROOMS)
@@ -317,7 +317,7 @@ def test_one_sequence_more_than_a_fix_allows_does_not_fit(available_memory: Avai
         (first, *others) = fix.changes
         if first.kind == "sequences" and first.to != 63 and "context" not in {change.kind for change in others}:
             one_more = Fix((replace(first, to=int(first.to) + 1), *others))
-            assert budget(*applied(Workload((chat,)), available_memory, one_more)).fits is not True
+            assert budget(*applied(Workload((chat,)), available_memory, one_more.changes)).fits is not True
 
 
 @given(WORKLOADS, st.lists(st.sampled_from([8 * GiB, 24 * GiB]), min_size=1, max_size=3))

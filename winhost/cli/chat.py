@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from winhost.cli.commands.endpoint import ChatOptions
 from winhost.cli.endpoint import Endpoint, Targets, endpoint_of
 from winhost.cli.envelope import show_results
 from winhost.cli.output import say, show_error_text
@@ -196,10 +197,7 @@ class Chatted:
 
 def chat(
     words: tuple[str, ...],
-    model: str | None,
-    system: str | None,
-    max_tokens: int | None,
-    api_key: str | None,
+    asked: ChatOptions,
     fleet_file: Path | None,
     output: Output,
 ) -> int:
@@ -209,7 +207,7 @@ def chat(
         raise click.UsageError("a document has one answer: give a prompt, or - to read it from stdin")
     name = host or targets.only
     with endpoint_of(name, targets) as endpoint:
-        talk = _Talk(endpoint, model, system, max_tokens, api_key)
+        talk = _Talk(endpoint, asked)
         if prompt is None:
             talk.conversation()
         elif output.form:
@@ -241,22 +239,15 @@ def _meant(words: Sequence[str], targets: Targets) -> tuple[str | None, str | No
 class _Talk:
     """A talk with one model of an endpoint. Raises UsageError, WinhostError."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        model: str | None,
-        system: str | None,
-        max_tokens: int | None,
-        api_key: str | None,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, asked: ChatOptions) -> None:
         self._endpoint = endpoint
         self._thinking: Callable[[], None] = lambda: None
-        if model is not None and model not in endpoint.models:
-            raise no_such_model(endpoint.host, model, endpoint.models)
-        self.model = model or endpoint.models[0]
+        if asked.model is not None and asked.model not in endpoint.models:
+            raise no_such_model(endpoint.host, asked.model, endpoint.models)
+        self.model = asked.model or endpoint.models[0]
         self._turns = next(each.turns for each in endpoint.deployed.engines if each.model == self.model)
-        self._messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        reference = api_key or endpoint.key
+        self._messages: list[Message] = [{"role": "system", "content": asked.system}] if asked.system else []
+        reference = asked.api_key or endpoint.key
         if reference is None:
             raise UsageError(
                 "NoApiKey",
@@ -269,7 +260,7 @@ class _Talk:
         if not key or not key.isascii() or not key.isprintable():
             raise UsageError("NotAKey", what=f"what {shown} refers to is no API key", host=endpoint.host)
         self._asking = Asking(
-            endpoint.host, self.model, endpoint.connect, key, shown, max_tokens, lambda: self._thinking()
+            endpoint.host, self.model, endpoint.connect, key, shown, asked.max_tokens, lambda: self._thinking()
         )
 
     def asked(self, prompt: str) -> Chatted:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from winhost.cli.commands.models import ModelOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, from_os_error, secret_reference
 from winhost.cli.options import HostsAndFacts
@@ -76,20 +77,13 @@ class OfferedModels:
     models: tuple[OfferedModel, ...]
 
 
-def show(
-    hosts: HostsAndFacts,
-    path: str | None,
-    everything: bool,
-    model: str | None,
-    token: str | None,
-    hub: str,
-    output: Output,
-) -> int:
+def show(hosts: HostsAndFacts, asked: ModelOptions, output: Output) -> int:
+    path = asked.path
     check_path(path)
-    known, reference = catalogue(), secret_reference(token, "'--token'")
+    known, reference = catalogue(), secret_reference(asked.token, "'--token'")
     file = str(known.file) if known.file else None
-    if model is not None:
-        known = replace(known, entries=_meant(model, known, hub, reference))
+    if asked.model is not None:
+        known = replace(known, entries=_meant(asked.model, known, asked.hub, reference))
     if not hosts.words and not hosts.facts_files:
         listed = OfferedModels(None, None, known.read, file, tuple(map(_listed, known.entries)))
         show_results("models", output.shape, [("catalogue", listed)], lambda found: _show_catalogue(found, output.wide))
@@ -97,7 +91,7 @@ def show(
     codes = [0]
 
     def offers(read: Snapshot) -> OfferedModels | WinhostError:
-        every = bool(everything or model)
+        every = bool(asked.everything or asked.model)
         try:
             found = fitting(read.known, path, token=bool(reference), entries=known.entries, everything=every)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
@@ -109,7 +103,7 @@ def show(
 
     reads = watched(lambda watch: read_each(hosts, watch))
     results = ((read.host, offers(read)) for read in reads)
-    whole = everything or output.wide
+    whole = asked.everything or output.wide
     show_results("models", output.shape, results, lambda found: _show(found, whole, hosts.typed, hosts.fleet_file))
     return max(codes)
 

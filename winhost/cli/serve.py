@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import yaml
 
+from winhost.cli.commands.serve import GatewayOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, secret_reference
 from winhost.cli.named_files import facts_file as named_facts
@@ -130,42 +131,27 @@ def files(model: str, revision: str, folder: str, token: str | None, hub: str) -
     return 0
 
 
-def gateway(
-    models: tuple[str, ...],
-    keys: tuple[str, ...],
-    metrics_keys: tuple[str, ...],
-    yield_keys: tuple[str, ...],
-    listen: str,
-    certificate: str | None,
-    certificate_key: str | None,
-    plain_http: bool,
-    shares: tuple[str, ...],
-    vllm: str | None,
-    no_sleep: bool,
-    suspend: bool,
-    idle: float | None,
-    trusted_proxies: tuple[str, ...],
-    proxy_protocol: bool,
-) -> int:
-    if (certificate is None) is not (certificate_key is None):
+def gateway(asked: GatewayOptions) -> int:
+    if (asked.certificate is None) is not (asked.certificate_key is None):
         raise click.UsageError("--certificate and --certificate-key go together")
-    tls = (certificate, certificate_key) if certificate and certificate_key else None
+    tls = (asked.certificate, asked.certificate_key) if asked.certificate and asked.certificate_key else None
     settings: dict[str, Json] = {
-        "listen": _address(listen),
-        "models": [{"name": name, "engine": _address(engine)} for name, engine in map(_pair, models)],
+        "listen": _address(asked.listen),
+        "models": [{"name": name, "engine": _address(engine)} for name, engine in map(_pair, asked.models)],
     }
-    if plain_http:
+    if asked.plain_http:
         settings["plain_http_beyond_this_machine"] = True
-    if trusted_proxies:
-        settings["trusted_proxies"] = [*trusted_proxies]
-    if proxy_protocol:
+    if asked.trusted_proxies:
+        settings["trusted_proxies"] = [*asked.trusted_proxies]
+    if asked.proxy_protocol:
         settings["proxy_protocol"] = True
-    if yield_keys:
+    if asked.yield_keys:
         settings["yields"] = yields()
     try:
-        _take_turns(settings, [_sharing(each, vllm, not no_sleep, suspend) for each in shares], idle)
-        lines = [key_line(*_pair(each)) for each in keys] + [metrics_key_line(*_pair(each)) for each in metrics_keys]
-        lines += [yield_key_line(*_pair(each)) for each in yield_keys]
+        _take_turns(settings, [_sharing(each, asked) for each in asked.shares], asked.idle)
+        lines = [key_line(*_pair(each)) for each in asked.keys]
+        lines += [metrics_key_line(*_pair(each)) for each in asked.metrics_keys]
+        lines += [yield_key_line(*_pair(each)) for each in asked.yield_keys]
         entries = gateway_entries(settings, lines, tls)
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
@@ -173,11 +159,12 @@ def gateway(
     return 0
 
 
-def _sharing(text: str, vllm: str | None, sleeps: bool, suspend: bool) -> SharingModel:
+def _sharing(text: str, asked: GatewayOptions) -> SharingModel:
     name, gpus = _pair(text)
     if not all(gpu.isdecimal() for gpu in gpus.split(",")):
         raise click.UsageError(f"{text!r} is not NAME=GPUS with numbers of GPUs, such as org/model=0 or org/model=0,1")
-    return SharingModel(name, tuple(map(int, gpus.split(","))), vllm if sleeps else None, int(sleeps), suspend=suspend)
+    vllm, level = (None, 0) if asked.no_sleep else (asked.vllm, 1)
+    return SharingModel(name, tuple(map(int, gpus.split(","))), vllm, level, suspend=asked.suspend)
 
 
 def _take_turns(settings: dict[str, Json], sharing: list[SharingModel], idle: float | None) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from winhost.cluster.engine_manifests import EnginePod, engine_manifests
 from winhost.cluster.gateway_manifests import gateway_manifests
@@ -27,6 +26,7 @@ from winhost.model.units import gib
 from winhost.model.workload import Deploy, Exposure, Model
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Serving, serving
+from winhost.serving.containers import readable_yaml
 
 
 def stream(rendered: ManifestSet) -> str:
@@ -42,35 +42,18 @@ def folder(rendered: ManifestSet) -> dict[str, str]:
         "resources": list(rendered.files),
     }
     written = {name: _comments(()) + documents(manifests) for name, manifests in rendered.files.items()}
-    return {"kustomization.yaml": _comments(rendered.notes) + _yaml(kustomization), **written}
+    return {"kustomization.yaml": _comments(rendered.notes) + readable_yaml(kustomization), **written}
 
 
 def documents(manifests: Iterable[Mapping[str, Json]]) -> str:
     """One after the other."""
-    return "---\n".join(map(_yaml, manifests))
+    return "---\n".join(map(readable_yaml, manifests))
 
 
 def _comments(notes: Iterable[str]) -> str:
     lines = (line for note in notes for line in note.splitlines())
     printable = ("".join(c if c.isprintable() else "?" for c in line) for line in lines)
     return "".join(f"# {line}\n" for line in ("Written by winhost render kubernetes.", *printable))
-
-
-def _yaml(document: Mapping[str, Any]) -> str:
-    import yaml
-
-    class Readable(yaml.SafeDumper):
-        """Texts of several lines stand as they are, and nothing is said by reference."""
-
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, "|" if "\n" in value else None)
-
-    Readable.add_representer(str, text)
-    found: str = yaml.dump(dict(document), Dumper=Readable, sort_keys=False, width=1000, allow_unicode=False)
-    return found
 
 
 _NOT_SEEN = "unverified: these manifests fit the published schemas; winhost has not seen them in a real cluster"
@@ -174,9 +157,7 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
     for line in served.lines:
         if line.kind == "wslconfig":
             yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.why}"
-    for line in (*served.lines, *served.left_out):
-        if line.unverified:
-            yield f"{model.name}: {line.text} is unverified: {line.unverified}"
+    yield from served.doubts
 
 
 def _namespace(request: ClusterRequest) -> Mapping[str, Json]:

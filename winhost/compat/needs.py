@@ -216,7 +216,7 @@ def nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Workload, b
 
 def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Verdict) -> Nearest | None:
     """The change must improve the verdict as well: a model that sleeps instead needs sleep mode, for example."""
-    from winhost.sizing.fit import applied
+    from winhost.sizing.fit_changes import applied
     from winhost.sizing.fit_fixes import ADVICE
 
     now = fit_of(variant, needs, workload)
@@ -227,7 +227,7 @@ def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Ve
     for fix in now.short.fixes:
         if fix.tier >= ADVICE:
             return None
-        after, more = applied(planned, memory, fix)
+        after, more = applied(planned, memory, fix.changes)
         wished = Needs((*besides, *needs_of(after).must), needs.nice)
         changed = fit_as_it_is(replace(variant, available_memory=more), wished, after)
         # Where only the lower ends fitted, a change that the upper ends fit is better, whatever else is not known.

@@ -114,6 +114,12 @@ class Served:
         return self.stands_by or self.model
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """A sentence for each line of which something is not known."""
+        lines = (line for line in (*self.lines, *self.left_out) if line.unverified)
+        return tuple(f"{self.model}: {line.text} is unverified: {line.unverified}" for line in lines)
+
+    @property
     def spec(self) -> EngineSpec:
         engine = [line for line in self.lines if line.kind == "engine" and line.name != "--uds"]
         return EngineSpec(

@@ -250,9 +250,7 @@ def _head(request: ComposeRequest, found: Serving, version: str) -> str:
 def _notes(request: ComposeRequest, found: Serving) -> Iterator[str]:
     for served in found.models:
         yield f"{served.model}: profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
-        for line in (*served.lines, *served.left_out):
-            if line.unverified:
-                yield f"{served.model}: {line.text} is unverified: {line.unverified}"
+        yield from served.doubts
     turning = [f"engine-{slug(model.name)}" for model in request.workload.models if model.sleeps]
     if turning:
         yield (

@@ -85,13 +85,14 @@ def compose_text(document: dict[str, Any], head: str = "# Written by winhost.\n"
 
 
 def readable_yaml(document: object) -> str:
-    """Texts of several lines stand as they are."""
+    """Texts of several lines stand as they are, and nothing is said by reference."""
     text: str = yaml.dump(document, Dumper=_Readable, sort_keys=False, width=1000)
     return text
 
 
 class _Readable(yaml.SafeDumper):
-    pass
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -297,9 +297,7 @@ def _notes_of_model(served: Served) -> Iterator[str]:
             "another driver; with 3.3 GiB of weights that was 15 to 25 s without service. It takes about twice the "
             f"weights on disk, in {IMAGES}, and contains prompts and keys that were in memory"
         )
-    for line in (*served.lines, *served.left_out):
-        if line.unverified:
-            yield f"{served.model}: {line.text} is unverified: {line.unverified}"
+    yield from served.doubts
 
 
 def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:

@@ -17,7 +17,6 @@ from winhost.model.workload import (
 )
 from winhost.sizing.budget import budget
 from winhost.sizing.engines import Missing
-from winhost.sizing.fit_changes import changed
 from winhost.sizing.fit_fixes import ADVICE, Fix
 from winhost.sizing.fit_search import FixSearch
 
@@ -58,10 +57,3 @@ def what_would_fit(workload: Workload, available_memory: AvailableMemory) -> Wha
     fixes = () if now.fits or nothing_known_against_it else FixSearch(workload, available_memory, now).fixes()
     nearest = fixes[0] if fixes and fixes[0].tier < ADVICE else None
     return WhatWouldFit(short, now.placement.homeless, now.missing, fixes, nearest)
-
-
-def applied(workload: Workload, available_memory: AvailableMemory, fix: Fix) -> tuple[Workload, AvailableMemory]:
-    """The workload and its available memory with all changes of the fix made."""
-    for change in fix.changes:
-        workload, available_memory = changed(workload, available_memory, change)
-    return workload, available_memory

@@ -1,6 +1,6 @@
 """Single changes to a workload or to its available memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import StrEnum
 
@@ -51,10 +51,18 @@ class FitChange:
         return of + _TEXTS[self.kind](self)
 
 
-def changed(
+def applied(
+    workload: Workload, available_memory: AvailableMemory, changes: Iterable[FitChange]
+) -> tuple[Workload, AvailableMemory]:
+    """The workload and its available memory with all changes made."""
+    for change in changes:
+        workload, available_memory = _changed(workload, available_memory, change)
+    return workload, available_memory
+
+
+def _changed(
     workload: Workload, available_memory: AvailableMemory, change: FitChange
 ) -> tuple[Workload, AvailableMemory]:
-    """The workload and its available memory with the change made."""
     if change.kind is ChangeKind.MOVE:
         return replace(workload, models=tuple(m for m in workload.models if m.name != change.model)), available_memory
     if change.model is not None:

@@ -12,7 +12,7 @@ from winhost.model.workload import (
 )
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import engine
-from winhost.sizing.fit_changes import STEP, ChangeKind, FitChange, changed
+from winhost.sizing.fit_changes import STEP, ChangeKind, FitChange, applied
 from winhost.sizing.fit_fixes import LESS, PURCHASE, Fix, minimal
 from winhost.sizing.fit_judgement import arithmetic, as_good_as, holds_on_gpus, not_known
 from winhost.sizing.fit_memory import memory_changes
@@ -193,10 +193,7 @@ class FixSearch:
                 return
 
     def _after(self, changes: Sequence[FitChange]) -> tuple[Workload, AvailableMemory]:
-        workload, available_memory = self.workload, self.available_memory
-        for change in changes:
-            workload, available_memory = changed(workload, available_memory, change)
-        return workload, available_memory
+        return applied(self.workload, self.available_memory, changes)
 
     def _gpus_hold(self, changes: Sequence[FitChange]) -> bool:
         return holds_on_gpus(budget(*self._after(changes)), self.now)

@@ -4,20 +4,40 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import Duration, WholeNumber, at_once_option, fleet_option, target_options
+from winhost.cli.options import (
+    Duration,
+    WholeNumber,
+    at_once_option,
+    fleet_option,
+    option,
+    options_object,
+    target_options,
+)
 from winhost.cli.outputs import answers
+from winhost.core.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """What a talk is about, and with whose key."""
+
+    model: str | None = option(
+        "--model", metavar="NAME", help="The model, by the name that clients use. Default: the first one."
+    )
+    system: str | None = option("--system", metavar="TEXT", help="A system message before the prompt.")
+    max_tokens: int | None = option(
+        "--max-tokens", type=WholeNumber(1, 1_000_000), help="The most tokens of an answer."
+    )
+    api_key: str | None = option(
+        "--api-key",
+        metavar="REF",
+        help="A secret reference to the API key, such as env:NAME. Default: the one that the plan was made with.",
+    )
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("words", metavar="[HOST] [PROMPT]", nargs=-1, **completion.HOSTS)
-@click.option("--model", metavar="NAME", help="The model, by the name that clients use. Default: the first one.")
-@click.option("--system", metavar="TEXT", help="A system message before the prompt.")
-@click.option("--max-tokens", type=WholeNumber(1, 1_000_000), help="The most tokens of an answer.")
-@click.option(
-    "--api-key",
-    metavar="REF",
-    help="A secret reference to the API key, such as env:NAME. Default: the one that the plan was made with.",
-)
+@options_object(ChatOptions, "asked")
 @fleet_option
 @answers()
 @does("chat")

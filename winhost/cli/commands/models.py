@@ -11,13 +11,17 @@ from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
     WholeNumber,
     at_once_option,
+    declared,
     facts_option,
     fleet_option,
     hosts_and_facts,
     hub_option,
+    option,
+    options_object,
     words_argument,
 )
 from winhost.cli.outputs import answers
+from winhost.core.dataclass import dataclass
 
 token_option = click.option(
     "--token",
@@ -42,14 +46,25 @@ def models() -> None:
     """Show which models fit the GPUs of a host, best first, or all that winhost knows."""
 
 
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which models are shown, and which hub is asked for what the catalogue does not have."""
+
+    path: str | None = option("--path", help="For this path only.", **completion.PATHS)
+    everything: bool = option(
+        "--all", "everything", is_flag=True, help="Show every repository, also what does not fit, and why."
+    )
+    model: str | None = option(
+        "--model", metavar="MODEL", help="This model only: of the catalogue, ORG/NAME of the hub, or a folder."
+    )
+    token: str | None = declared(token_option)
+    hub: str = declared(hub_option, "")
+
+
 @models.command()
 @words_argument
 @facts_option
-@click.option("--path", help="For this path only.", **completion.PATHS)
-@click.option("--all", "everything", is_flag=True, help="Show every repository, also what does not fit, and why.")
-@click.option("--model", metavar="MODEL", help="This model only: of the catalogue, ORG/NAME of the hub, or a folder.")
-@token_option
-@hub_option
+@options_object(ModelOptions, "asked")
 @fleet_option
 @at_once_option
 @answers(wide=True)

@@ -12,10 +12,13 @@ from winhost.cli.options import (
     WholeNumber,
     hub_option,
     key_rules,
+    option,
+    options_object,
     target_options,
     yes_option,
 )
 from winhost.cli.outputs import answers
+from winhost.core.dataclass import dataclass
 
 
 @click.group(cls=WinhostGroup)
@@ -74,83 +77,100 @@ def files() -> None:
     """
 
 
+@dataclass(frozen=True)
+class GatewayOptions:
+    """What a gateway that somebody runs by hand is told."""
+
+    models: tuple[str, ...] = option(
+        "--model",
+        "models",
+        metavar="NAME=ENGINE",
+        multiple=True,
+        required=True,
+        help="A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT. "
+        "Repeat it.",
+    )
+    keys: tuple[str, ...] = option(
+        "--api-key",
+        "keys",
+        metavar="NAME=REF",
+        multiple=True,
+        required=True,
+        help="An API key: whose it is, and a secret reference to it, for example alice=env:ALICE_KEY. Repeat it.",
+    )
+    metrics_keys: tuple[str, ...] = option(
+        "--metrics-key",
+        "metrics_keys",
+        metavar="NAME=REF",
+        multiple=True,
+        help="A key for /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone. Repeat it.",
+    )
+    yield_keys: tuple[str, ...] = option(
+        "--yield-key",
+        "yield_keys",
+        metavar="NAME=REF",
+        multiple=True,
+        help="A key that may ask all models to leave their GPUs for a while, and nothing else. Repeat it.",
+    )
+    listen: str = option(
+        "--listen",
+        metavar="ADDRESS:PORT",
+        default="127.0.0.1:8443",
+        show_default=True,
+        help="Where the gateway listens.",
+    )
+    certificate: str | None = option(
+        "--certificate",
+        metavar="PATH",
+        help="A certificate in PEM on the Linux that serves, for TLS; it needs --certificate-key.",
+    )
+    certificate_key: str | None = option(
+        "--certificate-key", metavar="PATH", help="The key of the certificate, likewise."
+    )
+    plain_http: bool = option(
+        "--plain-http",
+        is_flag=True,
+        help="Listen beyond the machine without TLS: others on the network can read keys, prompts and answers. "
+        "The plan asks for the approval `network`.",
+    )
+    shares: tuple[str, ...] = option(
+        "--shares",
+        metavar="NAME=GPUS",
+        multiple=True,
+        help="A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1. Repeat it.",
+    )
+    vllm: str | None = option(
+        "--vllm", metavar="VERSION", help="The version of vLLM, needed for models that sleep between their turns."
+    )
+    no_sleep: bool = option(
+        "--no-sleep", is_flag=True, help="Stop and start engines between their turns instead of letting them sleep."
+    )
+    suspend: bool = option(
+        "--suspend",
+        is_flag=True,
+        help="Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU "
+        "each.",
+    )
+    idle: float | None = option(
+        "--idle",
+        type=Duration(),
+        metavar="DURATION",
+        help="So long without a request, and the model that was used last leaves its GPUs too: 10m. Default: it stays.",
+    )
+    trusted_proxies: tuple[str, ...] = option(
+        "--trusted-proxy",
+        "trusted_proxies",
+        metavar="NETWORK",
+        multiple=True,
+        help="A proxy that says in X-Forwarded-For for whom it asks, such as 10.20.0.5/32. Repeat it.",
+    )
+    proxy_protocol: bool = option(
+        "--proxy-protocol", is_flag=True, help="Those proxies say it by the PROXY protocol instead."
+    )
+
+
 @serve.command()
-@click.option(
-    "--model",
-    "models",
-    metavar="NAME=ENGINE",
-    multiple=True,
-    required=True,
-    help="A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT. Repeat it.",
-)
-@click.option(
-    "--api-key",
-    "keys",
-    metavar="NAME=REF",
-    multiple=True,
-    required=True,
-    help="An API key: whose it is, and a secret reference to it, for example alice=env:ALICE_KEY. Repeat it.",
-)
-@click.option(
-    "--metrics-key",
-    "metrics_keys",
-    metavar="NAME=REF",
-    multiple=True,
-    help="A key for /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone. Repeat it.",
-)
-@click.option(
-    "--yield-key",
-    "yield_keys",
-    metavar="NAME=REF",
-    multiple=True,
-    help="A key that may ask all models to leave their GPUs for a while, and nothing else. Repeat it.",
-)
-@click.option(
-    "--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8443", show_default=True, help="Where the gateway listens."
-)
-@click.option(
-    "--certificate",
-    metavar="PATH",
-    help="A certificate in PEM on the Linux that serves, for TLS; it needs --certificate-key.",
-)
-@click.option("--certificate-key", metavar="PATH", help="The key of the certificate, likewise.")
-@click.option(
-    "--plain-http",
-    is_flag=True,
-    help="Listen beyond the machine without TLS: others on the network can read keys, prompts and answers. "
-    "The plan asks for the approval `network`.",
-)
-@click.option(
-    "--shares",
-    metavar="NAME=GPUS",
-    multiple=True,
-    help="A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1. Repeat it.",
-)
-@click.option(
-    "--vllm", metavar="VERSION", help="The version of vLLM, needed for models that sleep between their turns."
-)
-@click.option(
-    "--no-sleep", is_flag=True, help="Stop and start engines between their turns instead of letting them sleep."
-)
-@click.option(
-    "--suspend",
-    is_flag=True,
-    help="Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU each.",
-)
-@click.option(
-    "--idle",
-    type=Duration(),
-    metavar="DURATION",
-    help="So long without a request, and the model that was used last leaves its GPUs too: 10m. Default: it stays.",
-)
-@click.option(
-    "--trusted-proxy",
-    "trusted_proxies",
-    metavar="NETWORK",
-    multiple=True,
-    help="A proxy that says in X-Forwarded-For for whom it asks, such as 10.20.0.5/32. Repeat it.",
-)
-@click.option("--proxy-protocol", is_flag=True, help="Those proxies say it by the PROXY protocol instead.")
+@options_object(GatewayOptions, "asked")
 @does("serve")
 def gateway() -> None:
     """Print the gateway before vLLM as entries of a playbook.
