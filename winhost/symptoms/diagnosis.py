@@ -17,7 +17,7 @@ from winhost.model.reason import Finding, Mender, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
-from winhost.symptoms.codes import Code, UnknownCode, told
+from winhost.symptoms.codes import Code, UnknownCode, spellings, told
 from winhost.symptoms.scan import Hit, scan
 from winhost.symptoms.table import LAYERS, MACHINES, PLACES, KnownCause, marks, symptoms
 
@@ -192,6 +192,8 @@ def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None
     rulings = _Rulings(seen.marks, facts)
     found = (*(_found(hit, rulings) for hit in seen.ranked), *_own(lines.lines))
     codes: Mapping[Code, int] = seen.codes if found else {**seen.codes, **seen.spoken}
+    answered = " ".join(hit.literal for hit in seen.ranked)
+    codes = {code: count for code, count in codes.items() if spellings(code.number)[0] not in answered}
     return Diagnosed(source, facts.host if facts else None, seen.lines, found, tuple(starmap(told, codes.items())))
 
 
