@@ -229,7 +229,7 @@ def spoiling(facts: HostFacts, gpus: Sequence[Gpu]) -> tuple[Finding, ...]:
 
 
 def going_together(facts: HostFacts, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """As many of them as go to one VM without a doubt that none of them has alone: `assess` judges each by itself."""
+    """Choose GPUs for one VM, in order, leaving out each that would spoil the others; `assess` judges each alone."""
     going: tuple[Gpu, ...] = ()
     for gpu in gpus:
         going = (*going, gpu) if not spoiling(facts, (*going, gpu)) else going

@@ -189,7 +189,7 @@ class Full:
 
 
 def brief(found: Evaluation, asked: Requirements) -> Brief:
-    """Only what decides, without evidence and sentences."""
+    """Shorten an evaluation to what decides, without evidence and sentences."""
     paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
     options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(asked.path, fit.variant))
     changes = tuple(remedy.id for remedy in found.changes.remedies) if found.changes else None
@@ -199,7 +199,7 @@ def brief(found: Evaluation, asked: Requirements) -> Brief:
 
 
 def _recommended(found: Evaluation, asked: Requirements) -> Recommended | None:
-    """None where nothing works, or where the Windows version is not known."""
+    """The recommended option; None where nothing works or the Windows version is not known."""
     best = next(fit for fit in found.fits if is_meant(asked.path, fit.variant))
     if found.assessment.recommended is None or best.verdict is Verdict.UNSUPPORTED:
         return None

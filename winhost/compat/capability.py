@@ -82,11 +82,11 @@ class CapabilityRules:
 
     @cached_property
     def judges(self) -> tuple[Judge, ...]:
-        """Those of its rules that depend on the host, and of its amount."""
+        """The judges of its rules that depend on the host, then the one that measures its amount."""
         return (*(rule.judge for rule in self._conditional), MEASURES.get(self.capability, _nothing))
 
     def found(self, outcomes: Sequence[Outcome]) -> tuple[Finding, ...]:
-        """What holds on the variant for every host, and what these judges saw."""
+        """The findings that hold on the variant for every host, and those of the judges' outcomes."""
         place = {"variant": self.variant, "path": path_of(self.variant)}
         constant = filter(_is_always_so, self._rules)
         always = [finding(rule.code, rule.row.observed.format_map(place)) for rule in constant]
@@ -127,8 +127,8 @@ def _judges(variant: str) -> tuple[tuple[Judge, ...], tuple[tuple[CapabilityRule
 
 @lru_cache(maxsize=64)
 def _verdicts(versions: Versions) -> Callable[[CapabilityRules, tuple[Outcome, ...]], CapabilityVerdict]:
-    """What makes the verdicts of a host with these versions. Kept: most are the same on most hosts, and comparing
-    versions takes longer than all else.
+    """Return a function that makes verdicts for these versions. It caches them: most are the same on most hosts, and
+    comparing versions is the slowest part.
     """
 
     def verdict(rules: CapabilityRules, outcomes: tuple[Outcome, ...]) -> CapabilityVerdict:

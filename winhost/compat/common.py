@@ -1,4 +1,4 @@
-"""What rows and judges ask of a host, a GPU or a VM, besides properties of resources. docs/conditions.md lists it."""
+"""Questions that rows and judges ask of a host, a GPU or a VM, besides properties of resources (docs/conditions.md)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -114,7 +114,7 @@ def no_gpu(facts: HostFacts) -> str | None:
 
 
 def no_cuda(facts: HostFacts) -> str | None:
-    """None of the host's GPUs is NVIDIA's, and winhost serves with CUDA."""
+    """Name the host's GPUs if none of them runs CUDA, with which winhost serves."""
     found = gpus(facts)
     return ", ".join(gpu.pci.state.name for gpu in found) if found and not any(map(runs_cuda, found)) else None
 

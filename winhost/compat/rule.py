@@ -69,7 +69,7 @@ def finding(
     remedy: str | None = None,
     lacks: str | None = None,
 ) -> Finding:
-    """What was observed, with all that the catalogue says of the code. severity, remedy: in the place of its own; the
+    """Make a finding from an observation and the catalogue's entry. severity, remedy: instead of the entry's own; the
     runner names the subject of what a rule found. Kept: hosts have most findings in common, and what is the same object
     is compared at once. Raises UsageError: UnknownCode.
     """
@@ -278,7 +278,7 @@ def asks(variant: str, each: Each) -> bool:
 
 
 def gap(topic: str, severity: Severity, missing: MissingFact, subject: str = "") -> Finding:
-    """What a missing fact causes for a path or capability."""
+    """The finding of a missing fact for a path or capability."""
     if isinstance(missing.missing, Unavailable):
         observed = f"{titled(missing.missing.unavailable)} has to be set up first"
         return finding(f"{topic}.later", observed, Severity.NOTE, subject)

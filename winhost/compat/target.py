@@ -169,7 +169,7 @@ class Target:
 
     @property
     def versions(self) -> Versions:
-        """Those that evidence may not hold for, as far as they are told."""
+        """The known versions against which evidence is checked."""
         found: Any = self.facts.outcomes_at(self.places, (Target._versions,), self)[0]
         told: Versions = found
         return told
@@ -238,7 +238,7 @@ def _parsed(version: str) -> Version:
 
 
 def wsl_version(facts: HostFacts) -> Version | None:
-    """None where WSL records no version. A version stated in the workload counts as installed."""
+    """The installed WSL; None where it records no version. A version stated in the workload counts as installed."""
     version = facts.the(Wsl).version
     return _parsed(version) if version else None
 
@@ -290,7 +290,7 @@ def _reading_gpu(question: str) -> Reader:
 
 
 def _all_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
-    """Those of a Linux of its own in the order of their addresses; what only Windows tells of a GPU is missing."""
+    """The host's GPUs. Those of a Linux are in the order of their addresses and lack what only Windows tells."""
     return tuple(map(_gpu, facts.all(LinuxGpu))) if facts.is_linux else tuple(filter(serves, facts.gpus))
 
 
@@ -345,7 +345,7 @@ def listed(gpu: Gpu) -> GpuModel | None:
 
 
 def peers(gpu: Gpu) -> tuple[str, ...]:
-    """What is known of peer-to-peer with a GPU, in the words of GpuModel.peers."""
+    """The known peer-to-peer support of a GPU, in the words of GpuModel.peers."""
     model = listed(gpu)
     return model.peers if model else ("untold",)
 
@@ -355,7 +355,7 @@ def having_peers(gpus: Iterable[Gpu], *words: str) -> list[Gpu]:
 
 
 def linked(gpus: Iterable[Gpu], by: NvLink) -> list[Gpu]:
-    """Those with this kind of NVLink."""
+    """The GPUs with this kind of NVLink."""
     return [gpu for gpu in gpus if (model := listed(gpu)) and model.nvlink is by]
 
 

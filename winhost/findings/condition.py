@@ -247,7 +247,7 @@ _SENTENCES = _Sentences()
 
 
 def format_when(when: When) -> str:
-    """For people: `vllm >=0.24, <0.30; gpus >1; not lmcache`."""
+    """Format a condition for people: `vllm >=0.24, <0.30; gpus >1; not lmcache`."""
     words = (
         "not " * (not wanted) + asked if isinstance(wanted, bool) else f"{asked} {_format(wanted)}"
         for asked, wanted in when.items()

@@ -25,7 +25,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, order=True)
 class TextEdit:
-    """What is written instead of the characters from start to end."""
+    """Text that replaces the characters from start to end."""
 
     start: int
     end: int
@@ -34,9 +34,9 @@ class TextEdit:
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule observed, before it is told. place: an offset in the text, or a position; words: what its sentence
-    names; edits: what --fix writes; doubt: what is not known and could make it untrue here; where: the engine, or the
-    path of the key.
+    """A rule's observation, before it becomes a finding. place: an offset in the text, or a position; words: the names
+    in its sentence; edits: what --fix writes; doubt: what is not known and could make it untrue here; where: the
+    engine, or the path of the key.
     """
 
     code: str
@@ -97,8 +97,9 @@ def tell(
     position: Callable[[int], Position] = lambda offset: (1, offset + 1),
     secrets: Sequence[str] = (),
 ) -> list[FileFinding]:
-    """For people and programs, by line and column: secrets are masked, and nothing in it moves a cursor. position: of
-    an offset in the text.
+    """Turn observations into findings in the order of the text, with secrets masked and control characters shown.
+
+    position: line and column of an offset.
     """
     told = [_told(rows[each.code], f"{prefix}.{each.code}", each, position, secrets) for each in found]
     return sorted(told, key=lambda each: (each.line, each.column))

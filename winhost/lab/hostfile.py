@@ -126,7 +126,7 @@ class RecordedFacts(BaseModel):
 
 
 def host_files() -> list[Path]:
-    """Those that are shipped, by name."""
+    """The shipped host files, by name."""
     return list(example_hosts().values())
 
 

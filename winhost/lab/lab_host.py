@@ -72,7 +72,7 @@ class LinuxesOfHost:
         self.guests = GuestsOfHost(machine)
 
     def listening(self) -> SshServer | None:
-        """None while there is nobody."""
+        """The SSH server of the Linux that runs; None while there is none."""
         return self.beside.listening() or self.distros.listening() or self.guests.listening()
 
 

@@ -20,7 +20,7 @@ _Order = Mapping[str, Any]
 
 
 def play_installer(machine: Machine) -> InstalledLinux | None:
-    """None where it stops, with Windows as the next system: without settings, or where the guard finds a difference."""
+    """Install Ubuntu; None where it stops and Windows starts again: without settings, or when the guard refuses."""
     settings = _settings(machine)
     if settings is None or not as_ordered(machine, settings["guard"]) or not writes_as_ordered(settings):
         return None

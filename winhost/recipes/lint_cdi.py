@@ -50,7 +50,7 @@ class CdiCase:
 
     @cached_property
     def version(self) -> Version | None:
-        """None for what is none."""
+        """The CDI version; None if the value is no version."""
         found = self.document.get("cdiVersion")
         return version_of(found.value) if found.value and found.tag not in ("float", "int") else None
 

@@ -36,7 +36,7 @@ _VARIABLE = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=", re.MULTILINE)
 
 
 def form_of(text: str) -> RecipeForm | None:
-    """None where it is nothing that could start an engine."""
+    """Recognize the form of a text; None where nothing in it could start an engine."""
     text = text.removeprefix("\ufeff")
     if text.startswith("#!"):
         return RecipeForm.COMMAND if STARTS.search(text) else None

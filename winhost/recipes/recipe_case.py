@@ -141,7 +141,7 @@ class RecipeCase:
 
     @property
     def port(self) -> str:
-        """That its engine listens on."""
+        """The port that the engine listens on."""
         found = self.engine.option("--port")
         for name in self.other.port_from if self.other else ():
             found = found or self.engine.variable(name)
@@ -213,7 +213,7 @@ class RecipeCase:
 
 
 def version_of(text: str) -> Version | None:
-    """None for what is none."""
+    """Parse a version; None if the text is no version."""
     try:
         return Version(text)
     except InvalidVersion:

@@ -171,7 +171,7 @@ def _is_quantity(setting: Setting) -> bool:
 
 
 def _requested(setting: Setting, case: RecipeCase) -> Iterator[Found]:
-    """What a pod requests, beside its limit."""
+    """Compare a pod's request of GPUs with its limit."""
     value, limit = setting.value or "", case.engine.boxed("--gpus")
     if limit is None:
         yield Found("limits-lack-gpu", setting.text.start)
@@ -204,7 +204,7 @@ def visible_gpus(case: RecipeCase) -> Iterator[Found]:
 
 
 def _named_gpus(case: RecipeCase) -> Iterator[tuple[Setting, set[str], str]]:
-    """What names GPUs one by one. In WSL and in pods NVIDIA's variable and devices choose nothing; --gpus precedes."""
+    """Find what names single GPUs. In WSL and in pods NVIDIA's variable and devices choose nothing; --gpus precedes."""
     engine, variables = case.engine, ["CUDA_VISIBLE_DEVICES"]
     if not (case.wsl or case.is_pod or engine.boxed("--gpus")):
         variables.append("NVIDIA_VISIBLE_DEVICES")

@@ -85,7 +85,7 @@ def _at(case: RecipeCase, name: str) -> int:
 
 
 def unit(case: RecipeCase) -> Iterator[Found]:
-    """What systemd or Podman's generator of services refuses, or takes otherwise than it was meant."""
+    """Find what systemd or Podman's generator of services refuses or takes otherwise than meant."""
     places = case.engine.places
     first = places.get("command") if case.engine.form is RecipeForm.SYSTEMD else None
     if first is not None and "/" not in first.value and not first.value.startswith("$"):

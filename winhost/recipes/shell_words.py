@@ -62,7 +62,7 @@ def shell_of(text: str) -> ShellKind:
 def commands(
     text: PlacedText, shell: ShellKind = ShellKind.SH, *, comments: bool = True, compose: bool = False
 ) -> tuple[list[Command], list[Found]]:
-    """What a text holds, command by command, and the slips in it. comments: whether # begins one, as in a shell;
+    """Split a text into commands, and find the slips in it. comments: whether # begins one, as in a shell;
     compose: split as Compose does, which takes a backslash away before any character within double quotes too.
     """
     lexer = _Lexer(text, shell, comments=comments and not compose and shell is not ShellKind.CMD, compose=compose)

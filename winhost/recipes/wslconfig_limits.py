@@ -24,7 +24,7 @@ _OWN = ("wsl2.bridge-removed", "wsl2.policy-no-bridge", "wsl2.policy-no-mirror")
 
 
 def wslconfig_limits(facts: HostFacts) -> HostLimits:
-    """Whatever could not be read is not known, and named."""
+    """The host's limits for .wslconfig; values that could not be read are unknown, and named."""
     unknown: list[str] = []
 
     def known(what: str, read: Callable[[], T]) -> T | None:
@@ -59,14 +59,14 @@ def _why_not(facts: HostFacts, mode: str) -> str | None:
 
 
 def _switches(facts: HostFacts) -> dict[str, str]:
-    """None without Hyper-V, which alone has some."""
+    """The kinds of the host's switches by their names; empty without Hyper-V."""
     if facts.role.role != INSTALLED:
         return {}
     return {each.state.name: each.state.kind for each in facts.all(VmSwitch)}
 
 
 def _vram(facts: HostFacts) -> Bytes | None:
-    """None where it is not known; no rule needs it, so that it is not asked for."""
+    """The memory of the GPUs that WSL can use; None where unknown, which no rule reports."""
     try:
         return sum(gpu.pci.state.vram or 0 for gpu in facts.gpus if runs_cuda(gpu) and gpu.pci.state.driver_model)
     except MissingFact:
@@ -74,7 +74,7 @@ def _vram(facts: HostFacts) -> Bytes | None:
 
 
 def _drives(facts: HostFacts) -> frozenset[str] | None:
-    """None where a disk may have drives that are no partitions of a GPT: of MBR, dynamic, of Storage Spaces."""
+    """The drive letters; None where a disk may have drives beside GPT partitions: MBR, dynamic, Storage Spaces."""
     partitions = [each.state for each in facts.all(Partition)]
     if any(each.state.style != "GPT" for each in facts.all(Disk)):
         return None

@@ -110,7 +110,7 @@ class Served:
 
     @property
     def served_name(self) -> str:
-        """What the engine calls its model."""
+        """The name that the engine reports for its model."""
         return self.stands_by or self.model
 
     @property

@@ -182,8 +182,8 @@ def _prune(request: ComposeRequest, mirror: KvMirror) -> dict[str, Any]:
 
 
 def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any]:
-    """In the network of the machine, where its firewall holds; ports that Docker publishes go past ufw. It owns no file
-    there; a file system that is read-only as a whole is one into which compose can put no configuration.
+    """The gateway's service, in the machine's network, where its firewall applies: ports that Docker publishes bypass
+    ufw. Its file system is not read-only as a whole, because Compose has to write its configuration into it.
     """
     address, port = request.listen
     asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared, not bound

@@ -50,7 +50,7 @@ def lmcache(name: str) -> str:
 
 
 def packed_folder(name: str) -> str:
-    """Where a model's weights are packed. No slug has two dashes in a row."""
+    """The folder of a model's packed weights. No slug has two dashes in a row."""
     return f"{model_folder(name)}--packed"
 
 

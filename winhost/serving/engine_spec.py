@@ -1,4 +1,4 @@
-"""What an engine is started with, in the words of no program that starts it.
+"""The specification of an engine, in neutral words.
 
 Docker, Podman and Compose (containers.py), units (engine_files.py) and pods (winhost.cluster) render it.
 """
@@ -22,7 +22,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    """What a container gets of its machine. The rows of a profile name these fields, and `mount` for one of mounts.
+    """The resources that a container gets. The rows of a profile name these fields, and `mount` for one of mounts.
 
     network_of: a container whose network it shares; gpus: all; cdi: the name of GPUs in a CDI specification; shm: the
     size of /dev/shm; stop: seconds until it is killed.

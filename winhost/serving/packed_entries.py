@@ -43,7 +43,7 @@ def loader_entries(nvcomp: PythonWheels) -> Iterator[Json]:
 
 
 def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
-    """By which an engine finds the loader; folders are the same in its container."""
+    """The lines by which an engine finds the loader; folders are the same in its container."""
     folders = (loader_folder(), nvcomp.site)
     for folder in folders:
         yield _line("container", "mount", Mount(folder, folder, read_only=True))

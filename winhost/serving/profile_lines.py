@@ -59,7 +59,7 @@ def container_of(lines: Iterable[ProfileLine]) -> Container:
 
 
 def lines_of(of: Profile, case: Case) -> tuple[tuple[ProfileLine, ...], tuple[ProfileLine, ...]]:
-    """Those that are set, and those that cannot be decided and would do harm, or that this version does not know."""
+    """The lines that are set, and those left out: undecided ones that would do harm, or unknown to this version."""
     kept: list[ProfileLine] = []
     left_out: list[ProfileLine] = []
     for row in of.rows:
@@ -73,7 +73,7 @@ def lines_of(of: Profile, case: Case) -> tuple[tuple[ProfileLine, ...], tuple[Pr
 
 
 def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
-    """None where the row is not for this case."""
+    """The line of a row; None where the row is not for this case."""
     found = holds(row.when, case)
     if found.holds is False:
         return None

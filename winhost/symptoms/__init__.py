@@ -1,3 +1,1 @@
-"""What people paste when something fails, and what is known of it: the table in known/, the search for it in a text,
-and what the facts of a host say of each cause.
-"""
+"""Explain error messages: the tables of symptoms, the search in a text, and causes judged by a host's facts."""

@@ -79,7 +79,7 @@ class FoundSymptom:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is known of a text. source: a file, `-`, `text`, or the name of a symptom; host: whose facts were used."""
+    """The explanation of a text. source: a file, `-`, `text`, or the name of a symptom; host: whose facts were used."""
 
     source: str
     host: str | None

@@ -53,7 +53,7 @@ def spellings(code: int) -> tuple[str, str, str]:
 
 @once
 def _names() -> Mapping[str, Mapping[int, str]]:
-    """By section of the file. Reading it takes some milliseconds, so only a text with a code does."""
+    """The names of codes by section of the file. Reading takes milliseconds, so only a text with a code does it."""
     found: dict[str, dict[int, str]] = {}
     names: dict[int, str] = {}
     high, prefix = 0, ""
@@ -130,7 +130,7 @@ def _plain_status(code: Code) -> int:
 
 
 def told(code: Code, count: int) -> UnknownCode:
-    """What the number alone says. Only Windows has the sentence, in its own language."""
+    """Explain a code by its number alone. Windows itself has the sentence, in its own language."""
     row = _family(code) or {"family": f"facility {code.number >> 16 & 0xFFF}", "says": "", "next": ""}
     low = str(code.number & 0xFFFF)
     return UnknownCode(

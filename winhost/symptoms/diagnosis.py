@@ -1,4 +1,4 @@
-"""What the same text and the facts of a host say of a cause: that they show it, that they contradict it, or nothing."""
+"""Judge causes by the rest of the text and the facts of a host, which show a cause, contradict it, or say nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -82,7 +82,7 @@ class TextRulings:
 
 
 def _places_of(facts: HostFacts) -> set[str]:
-    """Where a text about this host may come from: none where its facts do not say what it is."""
+    """The places that a text about this host may come from; empty if its facts do not tell what it is."""
     try:
         if facts.is_linux:
             in_wsl = facts.ask("LinuxSystem.wsl") == (True,)
@@ -117,7 +117,7 @@ class HostRulings:
         return Ruling(POSSIBLE, because) if cause.when and needed.holds else Ruling(POSSIBLE)
 
     def _seen(self, code: str) -> str | None:
-        """What a rule found on this host; None where it found nothing, or the reason is not one of a path."""
+        """A rule's observation on this host; None where it found nothing, or the reason is not one of a path."""
         path = path_of(code.partition(".")[0])
         if path not in self._reasons:
             of_path = [variant for variant in (*ALL_VARIANTS, *PATHS_OF_LINUX) if path_of(variant) == path]
@@ -133,7 +133,7 @@ def _listed(values: tuple[Any, ...]) -> str:
 
 
 def _as_in_facts(value: Any) -> str:
-    """As facts files have it."""
+    """Format a value as facts files do."""
     if value is None:
         return "not set"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -176,7 +176,7 @@ class SymptomFinding(FileFinding):
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """What is known of a text. source: a file, `-`, `text`, or the name of a symptom; host: whose facts were used."""
+    """The explanation of a text. source: a file, `-`, `text`, or the name of a symptom; host: whose facts were used."""
 
     source: str
     host: str | None
@@ -186,7 +186,7 @@ class Diagnosed:
 
 
 def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosed:
-    """Of a text that comes in pieces. What winhost itself said comes after what it may have passed on."""
+    """Explain a text that comes in pieces. Errors of winhost come after the symptoms that they may quote."""
     lines = own.OwnLines()
     seen = scan(lines.pieces(pieces))
     rulings = _Rulings(seen.marks, facts)
@@ -198,21 +198,21 @@ def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None
 
 
 def of_code(code: str) -> Diagnosed | None:
-    """What is known of an error of winhost by its code; None where it has none of that name."""
+    """Explain an error of winhost by its code; None for an unknown code."""
     known = own.of_code(code)
     return Diagnosed(code, None, 0, (_of_own(known, 0, ""),), ()) if known else None
 
 
 def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosed:
-    """What is known of one, without a text. Raises KeyError where there is none of that name."""
+    """Explain a symptom by its name. Raises KeyError for an unknown name."""
     hit = Hit(symptoms()[name], 0, "")
     rulings = _Rulings({}, facts)
     return Diagnosed(name, facts.host if facts else None, 0, (_found(hit, rulings),), ())
 
 
 def of_fault(fault: RemoteFault, facts: HostFacts | None = None) -> SymptomFinding | None:
-    """What is known of an error as a host reported it: by its codes first, and by its words only where it has none
-    that is known. Those are of a Windows in any language, in which nothing but codes and identifiers is looked for.
+    """Explain an error that a host reported: by its codes, and by its words if no code is known. Windows may speak any
+    language, so only codes and identifiers match there.
     """
     for text in (" ".join((fault.cmdlet, fault.code, *fault.hresults)), fault.message):
         found = diagnosis([text], fault.cmdlet, facts).found
@@ -263,7 +263,7 @@ def _sentence(text: str) -> str:
 
 
 class _Rulings:
-    """By text and facts of a host. What either contradicts is ruled out; what the text shows comes first."""
+    """Judge causes by the text and the facts of a host. Either can rule one out; what the text shows comes first."""
 
     def __init__(self, seen: Mapping[str, str], facts: HostFacts | None) -> None:
         self._text = TextRulings(seen, facts)

@@ -23,8 +23,8 @@ _PARTS = ("code", "what", "meaning", "hint")
 
 @dataclass(frozen=True)
 class OwnError:
-    """What the source says where the error is raised; `…` stands for what is filled in. words: the parts of `what`
-    that are always the same.
+    """An error of winhost as its source words it; `…` stands for what is filled in. words: the constant parts of
+    `what`.
     """
 
     code: str
@@ -34,7 +34,7 @@ class OwnError:
     words: tuple[str, ...]
 
     def fits(self, line: str) -> int:
-        """How many characters of the line are the error's own words in their order; 0 where one is missing."""
+        """Count the characters of the line that are the error's own words in their order; 0 if one is missing."""
         at = 0
         for words in self.words:
             found = line.find(words, at)
@@ -63,7 +63,7 @@ class OwnLines:
 
 
 def _paragraph(text: str, at: int) -> str:
-    """To the next line that is indented or empty: terminals break long errors."""
+    """Join the lines of a paragraph, up to one that is indented or empty: terminals break long errors."""
     lines = text[at : at + 2000].split("\n")
     rest = next((number for number, line in enumerate(lines) if number and (not line or line[0] == " ")), len(lines))
     return " ".join(lines[:rest])
@@ -102,7 +102,7 @@ def _sources(folder: Traversable) -> Iterator[str]:
 
 
 def _raised(node: ast.AST) -> OwnError | None:
-    """Of a call with a code and what happened."""
+    """Read an error from a call that raises it; None for any other node."""
     if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith(_RAISES):
         return None
     given = dict(zip(_PARTS, node.args, strict=False)) | {each.arg: each.value for each in node.keywords if each.arg}

@@ -72,7 +72,7 @@ MOST_CODES = 20  # codes of which nothing is known
 
 @dataclass
 class Hit:
-    """Where a symptom was seen. line: the first, from 1; text: that line as it was; literal: what was found in it."""
+    """A symptom seen in a text. line: its first line, from 1; text: that line as it was; literal: the match in it."""
 
     symptom: Symptom
     line: int
@@ -92,7 +92,7 @@ class Hit:
 
 @dataclass
 class Scan:
-    """What was found in a text, and how long it was. marks: the line that shows each; codes: codes of Windows that no
+    """The hits in a text, and its length. marks: the line that shows each; codes: codes of Windows that no
     symptom has, in order; spoken: codes of other families and names of codes;
     named: symptoms of which the text has a code by its name, which say less than any other hit.
     """
@@ -136,7 +136,7 @@ class _Literal:
 
 @once
 def _literals() -> Mapping[str, Sequence[_Literal]]:
-    """By the longest word of each."""
+    """The literals of all signs, by the longest word of each."""
     signs: dict[str, list[tuple[Symptom | Mark, Sign]]] = {}
     every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
     for known in every:
@@ -211,7 +211,7 @@ def _count(counts: dict[Code, int], codes: Iterable[Code]) -> None:
 
 
 def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
-    """Where a literal stands, with its signs.
+    """Find literals, each with its offset and signs.
 
     Logs repeat their words: each is looked at once, however often it stands there and however many literals there are.
     """
@@ -223,7 +223,7 @@ def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence
 
 
 def _places(small: str, literal: str, start: int, end: int) -> Iterator[int]:
-    """Where it stands alone, beginning between two places."""
+    """Find the offsets between start and end at which a literal begins and stands alone."""
     at = small.find(literal, start)
     while 0 <= at < end:
         if _stands_alone(small, at, at + len(literal)):
@@ -236,7 +236,7 @@ _PLAIN = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '
 
 
 def _small(text: str) -> str:
-    """In small letters and plain quotes, each at its place: some letters of some languages become two."""
+    """Lower-case a text and make its quotes plain, keeping every offset: some letters would become two."""
     if not text.isascii():
         text = text.translate(_PLAIN)
     small = text.lower()
@@ -282,7 +282,7 @@ def _size(written: str) -> float:
 
 
 def _line_around(text: str, at: int) -> str:
-    """Of a line that is too long the words around. The first ones go: one may be a secret whose name is cut off."""
+    """The line around an offset, cut if too long. The first words of a cut go: one may be a secret without its name."""
     start = text.rfind("\n", 0, at) + 1
     if start < at - LONGEST_LINE:
         start = at - LONGEST_LINE

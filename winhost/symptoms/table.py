@@ -107,7 +107,7 @@ _HERE = files(__package__)
 
 @once
 def marks() -> Mapping[str, Mark]:
-    """By id."""
+    """The marks, by id."""
     return Catalogue(_HERE / "marks.yaml", _mark)
 
 
@@ -117,7 +117,7 @@ def _mark(name: str, row: Mapping[str, Any]) -> Mark:
 
 @once
 def symptoms() -> Mapping[str, Symptom]:
-    """By id, file by file."""
+    """The symptoms, by id, file by file."""
     known = Catalogue(_HERE / "known", _symptom)
     families = Catalogue(_HERE / "families", lambda _, family: [_symptom(*each) for each in _members(family)])
     members = [each for family in families.values() for each in family]
@@ -172,7 +172,7 @@ def _first(value: Any) -> str:
 
 
 def _either(value: Any) -> str:
-    """As an expression has it: one of several numbers."""
+    """Format numbers as alternatives of a regular expression."""
     return "|".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -198,7 +198,7 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
 
 
 def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
-    """With what its reason says, where it does not say it itself."""
+    """Read a cause; what it does not say comes from its reason's entry in the catalogue."""
     code = written.get("reason")
     said = catalogue.entry(code) if code else None
     filled = dict(written)
@@ -214,7 +214,7 @@ def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
 
 
 def said_of(reason: str) -> tuple[str, ...]:
-    """What programs print where this reason holds: the signs of the symptoms that it may cause."""
+    """The texts that programs print where a reason holds: the signs of the symptoms that it may cause."""
     return tuple(
         sign.text
         for symptom in symptoms().values()

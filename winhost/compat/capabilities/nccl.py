@@ -47,7 +47,7 @@ class NcclTransport:
 
 
 def transport(target: Target) -> NcclTransport | None:
-    """None with fewer than two GPUs, or where it is not known. NCCL's log shows the one it chose."""
+    """The transport that NCCL takes; None with fewer than two GPUs or if unknown. NCCL's log shows its choice."""
     gpus = several(target)
     if not gpus or target.path == "gpu-p":
         return None

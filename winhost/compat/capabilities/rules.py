@@ -44,7 +44,7 @@ def cuda_13_left_it(target: Target) -> Finding | None:
 
 
 def cuda_before_it(target: Target) -> Finding | None:
-    """Only a stated CUDA version can be too old: the one that winhost installs is new enough for all generations."""
+    """Find GPUs that the stated CUDA is too old for. The version that winhost installs suits all generations."""
     if "cuda" not in target.stated:
         return None
     firsts = ((gpu, _generation(gpu, "cuda")) for gpu in target.gpus)

@@ -223,7 +223,7 @@ class AgentAnswers:
         }
 
     def _instances(self, resource: str, key: Key | None) -> list[Record]:
-        """Those that match the key. Raises CmdletError and NotYet."""
+        """The instances that match the key. Raises CmdletError and NotYet."""
         self._check_known(resource)
         answer, known = self.machine.answer(resource), WINDOWS[resource]
         if isinstance(answer, Unavailable):

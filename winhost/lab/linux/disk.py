@@ -142,7 +142,7 @@ class Disk:
             return None
 
     def text(self, path: str) -> str | None:
-        """None where there is no such file."""
+        """The text of a file; None if there is no such file."""
         node = self.node(path, follow=True)
         return node.data.decode() if node is not None and node.kind == stat.S_IFREG else None
 
@@ -208,7 +208,7 @@ def days_of(text: str) -> str:
 
 
 def _options(words: Sequence[str]) -> tuple[dict[str, str], str]:
-    """Those with a value, or without, and the name after them."""
+    """Parse options with and without a value, and the name after them."""
     found: dict[str, str] = {}
     given = list(words)
     while (word := given.pop(0)) != "--":

@@ -362,7 +362,7 @@ class Linux:
             yield "0000:00:1f.7", "0x068000"
 
     def _write_keys(self) -> None:
-        """Those of Windows first, and then those that somebody else wrote."""
+        """Write the keys that Windows has, then those that others added inside."""
         before = (self._seen[_KEYS] or "").splitlines()
         there = (self.disk.text(_KEYS) or "").splitlines()
         lines = [*self.distro.keys, *(line for line in there if line not in (*before, *self.distro.keys))]

@@ -50,7 +50,7 @@ class OwnLinux:
         self._distro.keys = list(keys)
 
     def listening(self) -> Sshd | None:
-        """None while it restarts."""
+        """The SSH server; None while the Linux restarts."""
         machine = self.machine
         if not machine.accepting():
             return None
@@ -268,7 +268,7 @@ class LinuxBeside:
         self._known: tuple[InstalledLinux, AnswersBeside] | None = None
 
     def listening(self) -> Sshd | None:
-        """None while Windows runs."""
+        """The SSH server; None while Windows runs."""
         installed = self._host.linux.installed
         if not self._host.linux.runs or installed is None:
             return None

@@ -124,7 +124,7 @@ class SwitchRecords:
 
     @property
     def committed(self) -> bool:
-        """Whoever asked for the switch has come back."""
+        """True once the controller that asked for the switch has reconnected."""
         return self.files.read(COMMIT) is not None
 
     def commit(self, name: str) -> None:

@@ -77,7 +77,7 @@ class FeatureCmdlets(HostState):
 
     @property
     def optional_features(self) -> Mapping[str, str]:
-        """Those that Windows lists, in the words of resource HyperVRole; an edition that lacks one does not list it."""
+        """The features that Windows lists, in the words of resource HyperVRole; editions do not list what they lack."""
         whole = self._tools if self._role == "available" else self._role
         clients = {CLIENT_WHOLE: whole, CLIENT_ROLE: self._role, CLIENT_TOOLS: self._tools} if self.is_client else {}
         every = {"TelnetClient": "available", PLATFORM: self.software.platform, **clients}

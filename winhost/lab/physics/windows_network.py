@@ -103,7 +103,7 @@ class Network(Firewalls):
             )
 
     def visible_adapters(self) -> list[Adapter]:
-        """Those that are there. Without Hyper-V there are no ports of switches: adapters have their addresses back."""
+        """The adapters that exist. Without Hyper-V, switches have no ports, and adapters have their addresses back."""
         hidden = {self._hidden_port(guid): guid for guid in self.adapters}
         listed = [each for each in self.adapters.values() if each.shows_at <= self.now]
         return [self._whole(each) for each in listed if each.guid not in hidden]

@@ -80,7 +80,7 @@ class Distros(WslExe):
     # ---- looking
 
     def accounts(self) -> list[str]:
-        """Those that can run jobs."""
+        """The accounts that can run jobs."""
         return [task.account for task in self.host.accounts.jobs_tasks()]
 
     def _awaited(self) -> str | None:

@@ -76,7 +76,7 @@ _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, w
 
 @once
 def cmdlets() -> Mapping[str, Mapping[str, Any]]:
-    """Those that are stood in for, by name: module, parameters, sets and what else the table tells."""
+    """The cmdlets with a stand-in, by name: module, parameters, sets and the rest of the table."""
     every: Mapping[str, Mapping[str, Any]] = json.loads(_text("cmdlets.json"))["cmdlets"]
     return {n: c for n, c in every.items() if n in _ALSO or not _of_the_engine(c["module"])}
 

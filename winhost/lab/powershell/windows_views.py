@@ -67,7 +67,7 @@ def shown(type_name: str, *sources: Any, **given: Any) -> WindowsObject:
 
 
 def _known(name: str, sources: tuple[Any, ...]) -> Any:
-    """None where even the recorded host could not tell it."""
+    """The first known value of a property; None where even the recorded host could not tell it."""
     for source in sources:
         known: Mapping[str, Any] = {**source.key, **source.state} if isinstance(source, Record) else source
         value = known.get(name) if isinstance(known, Mapping) else getattr(known, name, None)

@@ -52,7 +52,7 @@ class SshServer(Protocol):
 
 class SshHost(Protocol):
     def listening(self) -> SshServer | None:
-        """None while there is nobody."""
+        """The SSH server; None while there is none."""
 
 
 class SshEndpoint(socketserver.ThreadingTCPServer):

@@ -35,8 +35,8 @@ def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
 
 
 def calls(rows: Mapping[str, Callable[[Machine, BoundParameters], Any]]) -> None:
-    """Those that are one call of the host, by the name and the parameters. One of them gives nothing by None, and
-    several objects by a list.
+    """Register cmdlets that are one call of the host, by name and parameters. A call returns None for no object, and
+    a list for several.
     """
     for line, call in rows.items():
         answers(*line.split())(partial(_one_call, call))

@@ -196,7 +196,7 @@ def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
-    """Those in the folder of winhost."""
+    """The scheduled tasks in winhost's folder."""
     for task in process.machine.accounts.tasks.values():
         action = of_type("MSFT_TaskExecAction", Execute=_execute(task), Arguments=task.arguments)
         yield of_type(
@@ -254,7 +254,7 @@ def _signature(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 
 
 def _nvidia_smi(machine: Machine, arguments: list[str]) -> tuple[int, str] | None:
-    """None where there is no such program."""
+    """Run nvidia-smi; None where the host does not have it."""
     found = driver_models(machine, machine.software.driver_models())
     if found is None or "-dm" not in arguments:
         return found

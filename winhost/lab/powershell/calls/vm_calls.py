@@ -27,7 +27,7 @@ def virtual_machine(vm: VirtualMachine) -> WindowsObject:
 def _each_vm(
     objects: Callable[[Machine, VirtualMachine], list[WindowsObject]],
 ) -> Callable[[Machine, BoundParameters], list[WindowsObject]]:
-    """Those that a cmdlet tells of each VM that it is given."""
+    """Return a call that lists the objects of each VM that the cmdlet is given."""
     return lambda machine, bound: [one for each in bound["VM"] for one in objects(machine, machine.vms[each["Id"]])]
 
 
