@@ -107,7 +107,7 @@ def _give_back(slot: Slot) -> None:
 
 
 def fit_in_memory(paths: Sequence[Path]) -> bool:
-    """Whether the files fit into half of the available memory; the engine needs the rest."""
+    """True if the files fit into half of the available memory; the engine needs the rest."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) << 10
     return sum(path.stat().st_size for path in paths) < available // 2

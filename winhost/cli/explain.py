@@ -245,7 +245,7 @@ def show_diagnosis(answer: Diagnosed) -> None:
 
 
 def _show_code(code: UnknownCode) -> None:
-    """What a number or a name says of itself, marked as what it is."""
+    """Explain a number or a name by itself, marked as what it is."""
     click.echo()
     said = f"{code.name}: this is the code's name; no cause is known here." if code.name else "no name is known here."
     say(f"{code.code}{' ' if code.name else ': '}{said}", hang=2)

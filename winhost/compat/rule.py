@@ -183,7 +183,7 @@ class InRow:
         return say(row.observed, self._asked(about, subject)) if self._holds(about, subject) else None
 
     def _of_chosen(self, about: Any, subject: Any) -> str | None:
-        """Of the condition and the choice either decides where it says no, even if the other is unknown."""
+        """Apply condition and choice: either one that fails decides, even if the other is unknown."""
         row, unknown = self._row, None
         try:
             if not self._holds(about, subject):

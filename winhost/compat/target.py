@@ -276,9 +276,7 @@ def reading_target(question: str) -> Reader:
 
 
 def _reading_gpu(question: str) -> Reader:
-    """Of a property of a GPU in the catalogue, None where it is not listed or nobody knows; `PciDevice.…` on this
-    host.
-    """
+    """A reader of a GPU's property in the catalogue, None where unknown; of `PciDevice.…` on this host."""
     if question == "shows":
         return lambda gpu: (shows(gpu),)
     if question == "peers":

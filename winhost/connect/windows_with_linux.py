@@ -85,7 +85,7 @@ class WindowsWithLinuxAgent(Agent):
         return answers
 
     def get(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """As `Agent` does. Raises NotAvailable for resources of a Linux that lets nobody in, and errors of SSH."""
+        """Call as `Agent` does. Raises NotAvailable for resources of a Linux that lets nobody in, and errors of SSH."""
         return self._asked(resource, f"get {resource}", lambda agent: agent.get(resource, key, settled=settled))
 
     def each(self, ids: Sequence[Id]) -> list[State]:
@@ -103,7 +103,7 @@ class WindowsWithLinuxAgent(Agent):
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
     ) -> SetAnswer:
-        """As `Agent` does. Raises NotAvailable for resources of a Linux that lets nobody in, and errors of SSH."""
+        """Call as `Agent` does. Raises NotAvailable for resources of a Linux that lets nobody in, and errors of SSH."""
         return self._asked(resource, f"set {resource}", lambda agent: agent.set(resource, key, desired, expect, how))
 
     def marks(self, system: str) -> tuple[str, ...]:

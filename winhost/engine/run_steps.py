@@ -89,7 +89,7 @@ class WorkingRun(OpenRun, Loop):
         check_switched(self, self._installation)
 
     def restarts(self, resource: str) -> bool:
-        """Whether a change of this resource restarts the host or its VM."""
+        """True if a change of this resource restarts the host or its VM."""
         return RESOURCE_TYPES[resource].restarts
 
     def forget(self, but: Iterable[Id]) -> None:

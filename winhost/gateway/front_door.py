@@ -50,7 +50,7 @@ _PIECE = 8  # characters of a key that no id may have
 
 @dataclass(slots=True)
 class Exchange:
-    """What is known of a request so far; all of it may be logged. given: the client's id for it; id: the one for the
+    """A request as known so far; all of it may be logged. given: the client's id for it; id: the one for the
     log and the engine, which takes no id twice; error: why there is no answer, or it broke off; holder: its key;
     revoked: the name of a key that is no longer valid.
     """

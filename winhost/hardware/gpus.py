@@ -100,7 +100,7 @@ class GpuModel:
 
     @cached_property
     def peers(self) -> tuple[str, ...]:
-        """What is known of peer-to-peer with it, in words of rows.
+        """Peer-to-peer with it, in the words of rows.
 
         refused: NVIDIA's driver refuses it; hung: the driver offers it, and it was reported to hang; bridge: it needs
         an NVLink bridge, which Windows does not report; board: it has NVLink on its board; untold: nobody has shown

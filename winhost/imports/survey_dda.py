@@ -76,7 +76,7 @@ def _has_result(block: list[str]) -> bool:
 
 
 def _is_gpu(block: list[str]) -> bool:
-    """Whether the block is a GPU's, also if it holds a sentence that winhost does not know."""
+    """True if the block is a GPU's, also if it holds a sentence that winhost does not know."""
     return len(block) > 1 and (_CONTROLLER in block or is_gpu(block[0], "\n".join(block[1:])))
 
 

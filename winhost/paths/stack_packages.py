@@ -85,7 +85,7 @@ def _kernel(facts: HostFacts) -> tuple[int, int]:
 
 
 def _is_offered(facts: HostFacts) -> bool:
-    """Whether the sources offer CRIU; True where the facts do not tell."""
+    """True if the sources offer CRIU, also where the facts do not tell."""
     with suppress(MissingFact):
         state = facts.of(AptPackages, {"packages": CRIU})
         try:

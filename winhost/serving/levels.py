@@ -184,7 +184,7 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
 
 
 def wait_of(model: Model) -> Rest | None:
-    """How a model that is its own standby comes back, and whether requests wait that long; None for other models."""
+    """The return of a model that is its own standby, and whether requests wait that long; None for other models."""
     if not model.starts_anew:
         return None
     rung, size = ON_DISK if model.image and model.level == 1 else STOPPED, _whole(model)

@@ -19,7 +19,7 @@ from winhost.core.dataclass import dataclass
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """What a talk is about, and with whose key."""
+    """The model, key and limits of a talk."""
 
     model: str | None = option(
         "--model", metavar="NAME", help="The model, by the name that clients use. Default: the first one."

@@ -48,7 +48,7 @@ def models() -> None:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Which models are shown, and which hub is asked for what the catalogue does not have."""
+    """The models to show, and the hub to ask for those that the catalogue does not have."""
 
     path: str | None = option("--path", help="For this path only.", **completion.PATHS)
     everything: bool = option(

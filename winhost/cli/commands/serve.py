@@ -79,7 +79,7 @@ def files() -> None:
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """What a gateway that somebody runs by hand is told."""
+    """The settings of a gateway that a user runs by hand."""
 
     models: tuple[str, ...] = option(
         "--model",

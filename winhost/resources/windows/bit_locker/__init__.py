@@ -54,5 +54,5 @@ class BitLocker(State):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Those of its protectors."""
+        """The kinds of its protectors."""
         return tuple(protector.kind for protector in self.protectors)

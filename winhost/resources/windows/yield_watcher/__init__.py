@@ -16,7 +16,7 @@ _KEY_NOT_KEPT = "the key that was there is not kept"
 
 
 def _settings(value: Json) -> bool:
-    """Whether the text is as `watcher_settings` writes it."""
+    """True if the text is as `watcher_settings` writes it."""
     try:
         return isinstance(value, str) and value.isascii() and watcher_settings(**json.loads(value)) == value
     except (ValueError, TypeError):
