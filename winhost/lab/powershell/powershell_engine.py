@@ -81,10 +81,12 @@ class _Connection(socketserver.StreamRequestHandler):
 
 def _answer(process: CmdletProcess, request: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        found = process.run(request["name"], request["given"])
+        return {"objects": list(map(_on_wire, process.run(request["name"], request["given"]))), "fault": None}
     except CmdletError as error:
-        return {"objects": [], "fault": {**_on_wire(error.as_json()), "terminating": error.terminating}}
-    return {"objects": [_on_wire(each) for each in found], "fault": None}
+        fault = error
+    except (LookupError, StopIteration):  # what no script of ours asks for needs no error of its own
+        fault = process.machine.fail("not-stood-in", request["name"], what="one of these values")
+    return {"objects": [], "fault": {**_on_wire(fault.as_json()), "terminating": fault.terminating}}
 
 
 def _on_wire(value: Any) -> Any:
