@@ -5,7 +5,7 @@ And addresses that Start-VM names.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import pairwise
 
@@ -227,46 +227,43 @@ _PLAIN_FACILITIES = {
 
 # By the word that a text in small letters has there, which is looked for first: an expression over a log is slow.
 _NUMBER = r"[\s:=(\"']{1,8}"
-_SPOKEN: Mapping[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
-    word: tuple((family, re.compile(pattern)) for family, pattern in patterns)
-    for word, patterns in {
-        "system error": [("win32", r"system error[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
-        "win32": [("win32", r"win32 ?error(?: code)?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
-        "winerror": [("win32", r"winerror[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
-        "helpmsg": [("win32", r"helpmsg ([0-9]{1,5})\b")],
-        "getlasterror": [("win32", r"getlasterror(?:\(\))?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
-        "[sc]": [("win32", r"\[sc\] [^\n]{0,60}failed[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
-        "service-specific": [("win32", r"service-specific error(?: code)?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
-        "error": [
-            ("win32", r"error (1[0-9]{3}):"),
-            ("win32", r"error(?: code)?[\s:=]{1,3}([1-9][0-9]{3,4})(?![0-9.])(?=$|[\s).,:])"),
-        ],
-        "os error": [
-            ("win32", r"os error[\s:=]{1,3}([1-9][0-9]{3,4})(?=$|[\s).,:])"),
-            ("errno", r"os error ([0-9]{1,3})\)"),
-        ],
-        "errno": [("errno", r"errno[\s:=(]{1,3}([0-9]{1,3})\b")],
-        "signal": [("signal", r"signal[\s:=(]{1,2}([0-9]{1,2})\b")],
-        "code=": [
-            ("signal", r"code=(?:killed|dumped), status=([0-9]{1,2})/"),
-            ("exit", r"code=exited, status=([0-9]{3})(?:/n/a|[^/0-9]|$)"),
-        ],
-        "status=": [("systemd", r"status=(2[0-4][0-9])/[a-z]")],
-        "exit": [
-            ("exit", rf"exit_?code{_NUMBER}([0-9]{{3,5}})\b(?!\.)"),
-            (
-                "exit",
-                r"exit(?:ed|s|ing)?\b(?: with)?(?: exit)?(?: non-?zero)?(?: code| status)?"
-                rf"{_NUMBER}([0-9]{{3,5}})\b(?!\.)",
-            ),
-        ],
-        "bugcheckcode": [("bugcheck decimal", r"bugcheckcode\W{1,3}([0-9]{1,4})\b")],
-        "bugcheck": [("bugcheck", r"bugcheck(?: code)?(?: was)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
-        "bug check": [("bugcheck", r"bug check(?: code)?(?: was)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
-        "stop": [("bugcheck", r"stop(?: ?code| error)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
-        "http": [("http", r"http(?: error| status)?(?: code)?(?:/[12](?:\.[01])?)?[\s:=(]{1,3}([45][0-9]{2})\b")],
-        "status": [("http", r"status ?code[\s:=(]{1,3}([45][0-9]{2})\b")],
-    }.items()
+_SPOKEN: Mapping[str, Sequence[tuple[str, str]]] = {
+    "system error": [("win32", r"system error[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+    "win32": [("win32", r"win32 ?error(?: code)?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+    "winerror": [("win32", r"winerror[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+    "helpmsg": [("win32", r"helpmsg ([0-9]{1,5})\b")],
+    "getlasterror": [("win32", r"getlasterror(?:\(\))?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+    "[sc]": [("win32", r"\[sc\] [^\n]{0,60}failed[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+    "service-specific": [("win32", r"service-specific error(?: code)?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
+    "error": [
+        ("win32", r"error (1[0-9]{3}):"),
+        ("win32", r"error(?: code)?[\s:=]{1,3}([1-9][0-9]{3,4})(?![0-9.])(?=$|[\s).,:])"),
+    ],
+    "os error": [
+        ("win32", r"os error[\s:=]{1,3}([1-9][0-9]{3,4})(?=$|[\s).,:])"),
+        ("errno", r"os error ([0-9]{1,3})\)"),
+    ],
+    "errno": [("errno", r"errno[\s:=(]{1,3}([0-9]{1,3})\b")],
+    "signal": [("signal", r"signal[\s:=(]{1,2}([0-9]{1,2})\b")],
+    "code=": [
+        ("signal", r"code=(?:killed|dumped), status=([0-9]{1,2})/"),
+        ("exit", r"code=exited, status=([0-9]{3})(?:/n/a|[^/0-9]|$)"),
+    ],
+    "status=": [("systemd", r"status=(2[0-4][0-9])/[a-z]")],
+    "exit": [
+        ("exit", rf"exit_?code{_NUMBER}([0-9]{{3,5}})\b(?!\.)"),
+        (
+            "exit",
+            r"exit(?:ed|s|ing)?\b(?: with)?(?: exit)?(?: non-?zero)?(?: code| status)?"
+            rf"{_NUMBER}([0-9]{{3,5}})\b(?!\.)",
+        ),
+    ],
+    "bugcheckcode": [("bugcheck decimal", r"bugcheckcode\W{1,3}([0-9]{1,4})\b")],
+    "bugcheck": [("bugcheck", r"bugcheck(?: code)?(?: was)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
+    "bug check": [("bugcheck", r"bug check(?: code)?(?: was)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
+    "stop": [("bugcheck", r"stop(?: ?code| error)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
+    "http": [("http", r"http(?: error| status)?(?: code)?(?:/[12](?:\.[01])?)?[\s:=(]{1,3}([45][0-9]{2})\b")],
+    "status": [("http", r"status ?code[\s:=(]{1,3}([45][0-9]{2})\b")],
 }
 _BEFORE_SIGNAL = re.compile(r"(?:by|caught|received|fatal|got|unexpected|with|on|^|\n)\s?$")
 _NAMED = re.compile(
@@ -279,19 +276,23 @@ def spoken_in(text: str, small: str) -> Iterator[tuple[Code, str]]:
     """Codes of other families, where the words around say what the number is, and codes by name, each with the name.
     small: the text in small letters.
     """
-    for word, patterns in _SPOKEN.items():
+    for word in _SPOKEN:
         at = small.find(word)
         while at >= 0:
-            for family, expression in patterns:
+            for family, expression in _patterns(word):
                 found = expression.match(small, at)
                 if found and (family != "signal" or _is_signal(small, at)) and (code := _spoken(family, found)):
                     yield code, ""
             at = small.find(word, at + 1)
-    for name in _NAMED.findall(" ".join(set(text.split()))):
+    names = {*_NAMED.findall(" ".join(set(text.split()))), *((text.strip(),) if len(text) < _AROUND else ())}
+    for name in sorted(names):
         if code := _by_name().get(name):
             yield code, name
-    if len(text) < _AROUND and (code := _by_name().get(text.strip())):
-        yield code, text.strip()
+
+
+@once
+def _patterns(word: str) -> Sequence[tuple[str, re.Pattern[str]]]:
+    return [(family, re.compile(pattern)) for family, pattern in _SPOKEN[word]]
 
 
 def _is_signal(small: str, at: int) -> bool:
