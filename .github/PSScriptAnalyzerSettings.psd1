@@ -38,6 +38,7 @@
                 'Get-VMHardDiskDrive'
                 'Get-VMHost'
                 'Get-VMHostPartitionableGpu'
+                'Get-VMIntegrationService'
                 'Get-VMNetworkAdapter'
                 'Get-VMNetworkAdapterVlan'
                 'Get-VMPartitionableGpu'
