@@ -39,9 +39,7 @@ WORKSTATION = 1
 
 
 class OsFamily(StrEnum):
-    """The family that the six values add up to. ALTERED: a client whose product type was flipped to look like a
-    server.
-    """
+    """The family that the six values show. ALTERED: a client whose product type was changed to look like a server."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -75,7 +73,7 @@ class OperatingSystem(State):
 
     @cached_property
     def family(self) -> OsFamily:
-        """Edition first: product types lie on multi-session (3 on a client) and where a tool flipped them."""
+        """The edition decides first: the product type of a multi-session client is 3, and tools change it."""
         edition = self.edition_id.casefold()
         if self.sku == SKU_AZURE_LOCAL or edition.startswith("serverazurestackhci"):
             return OsFamily.AZURE_LOCAL
@@ -107,7 +105,7 @@ def _or_not_known(read: Callable[[], object]) -> str:
 
 @resource(ResourceType("Boot", title="the last start", order=30))
 class Boot(State):
-    """boot_id is opaque: compare for inequality only, because clocks are set and time zones change.
+    """boot_id is opaque: compare it for equality only, because clocks are set and time zones change.
 
     logon_ready: services for logon are up; servicing: Windows is still finishing updates or features.
     """
@@ -143,7 +141,7 @@ class Firmware(State):
 
 @resource(ResourceType("Processor", title="processors", order=50, key=("socket",)))
 class Processor(State):
-    """One socket."""
+    """A processor, by its socket."""
 
     name: str
     manufacturer: str
@@ -153,7 +151,7 @@ class Processor(State):
 
 @resource(ResourceType("Memory", title="the memory", order=60))
 class Memory(State):
-    """Physical memory, in bytes. `free` moves from read to read."""
+    """Physical memory, in bytes. `free` changes from read to read."""
 
     total: Bytes
     free: Bytes
@@ -223,7 +221,7 @@ class EfiVolume(State):
 
 @resource(ResourceType("PowerSource", title="the power source", order=80))
 class PowerSource(State):
-    """on_battery: it runs on a battery now. A desktop or a server has none, and a UPS may count as one."""
+    """on_battery: the host runs on a battery now. A UPS may count as a battery."""
 
     batteries: int
     on_battery: bool
@@ -231,7 +229,7 @@ class PowerSource(State):
 
 @resource(ResourceType("HardwareClock", title="the hardware clock", order=82))
 class HardwareClock(State):
-    """utc: Windows takes it for UTC, as Linux does by default; else for local time, as Windows does by default."""
+    """utc: Windows keeps the clock in UTC, which is Linux's default; otherwise in local time, which is its own."""
 
     utc: bool
 
@@ -259,7 +257,7 @@ class HyperVHost(State):
 
 @resource(ResourceType("VmSwitch", title="virtual switches", order=110, key=("switch",), requires="HyperVRole"))
 class VmSwitch(State):
-    """A virtual switch by its GUID. kind: external, internal or private; adapter: the card an external one sits on."""
+    """A virtual switch by its GUID. kind: external, internal or private; adapter: that of an external one."""
 
     name: str
     kind: str
@@ -316,7 +314,7 @@ _PARAVIRTUAL = "GPUPARAV"  # the end of their paths; a developer of it in Easy-G
 
 
 def is_paravirtual(gpu: str) -> bool:
-    """Tell by its interface path."""
+    """Tell from the interface path of a GPU whether Windows shares it by paravirtualization."""
     return gpu.upper().endswith(_PARAVIRTUAL)
 
 
@@ -328,8 +326,9 @@ def is_paravirtual(gpu: str) -> bool:
 class PartitionableGpu(State):
     """A GPU that can be split, or shared. `gpu` is its device interface path.
 
-    Of two kinds: split by SR-IOV with the vendor's driver, where `partitions` 1 means that it is whole; and shared by
-    Windows' own driver (paravirtualization), where there is one count, 32, which says nothing of its memory.
+    There are two kinds. The vendor's driver splits one by SR-IOV: with `partitions` 1 it is whole. Windows' own driver
+    shares one (paravirtualization): its only count is 32, which says nothing about memory. used: partitions that VMs
+    have; unknown where Windows does not name the GPU of one.
     """
 
     partitions: int
@@ -370,8 +369,8 @@ class PendingReboot(State):
 class WslPolicy(State):
     """Group Policy for WSL (microsoft/WSL, intune/WSL.admx): null where nothing is configured, and then all is allowed.
 
-    allow_wsl, allow_inbox: WSL at all, and the one that is part of Windows; the others: whether .wslconfig may set it.
-    default_networking: 0 none, 1 NAT, 3 mirrored, 4 VirtioProxy, for whoever sets no mode.
+    allow_wsl: WSL at all; allow_inbox: the WSL that is part of Windows; the others: whether .wslconfig may set this.
+    default_networking: 0 none, 1 NAT, 3 mirrored, 4 VirtioProxy, where .wslconfig sets no mode.
     """
 
     allow_wsl: bool | None

@@ -1,4 +1,4 @@
-"""Settings of a VM, each of which one cmdlet changes, and its power."""
+"""The power of a VM, and settings that one cmdlet changes."""
 
 from winhost.core.rules import Condition, ConsentRule, NeedRule, UndoRule
 from winhost.model.units import Bytes, MiB

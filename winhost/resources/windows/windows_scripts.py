@@ -9,7 +9,7 @@ from winhost import agent
 from winhost.model.once import once
 
 AGENT = "agent.ps1"
-HELPERS = "helpers"  # the folder of what reaches past cmdlets for every resource: files, registry, programs
+HELPERS = "helpers"  # the folder of scripts that all resources share: files, registry, programs
 
 
 def files() -> dict[str, Traversable]:
@@ -39,12 +39,12 @@ def texts() -> dict[str, str]:
 
 @once
 def agent_text() -> str:
-    """All of them as one: definitions only. The same for every host and every call; values travel as JSON."""
+    """All scripts as one text, with definitions only. It is the same for every host and call; values travel as JSON."""
     return "\n".join(texts().values())
 
 
 def inside_script() -> str:
-    """The text that the agent runs inside a distro, as it gets there: one constant text for `sh -s VERB`."""
+    """The constant text that the agent gives to `sh -s VERB` inside a distro."""
     _, _, rest = agent_text().partition("function Read-WinhostInsideScript {")
     return rest.partition("@'\n")[2].partition("\n'@")[0]
 
@@ -55,7 +55,7 @@ def job_script() -> str:
 
 
 def watcher_script() -> str:
-    """The script that asks for the GPUs in somebody's session, as `YieldWatcher` writes it."""
+    """The script that runs in a person's session and asks for the GPUs, as `YieldWatcher` writes it."""
     return _block("WinhostWatcherScript")
 
 
@@ -65,5 +65,5 @@ def _block(name: str) -> str:
 
 
 def agent_digest() -> str:
-    """SHA-256 of `agent_text`, in hexadecimal: by it people tell whether two places have the same agent."""
+    """SHA-256 of `agent_text`, in hexadecimal: it is equal where two places have the same agent."""
     return sha256(agent_text().encode("ascii")).hexdigest()

@@ -76,16 +76,8 @@ function Test-WinhostInNetwork {
     if (-not [System.Net.IPAddress]::TryParse($Address, [ref]$found) -or "$($found.AddressFamily)" -cne 'InterNetwork') {
         return $false
     }
-    (ConvertTo-WinhostBits $Address).Substring(0, [int]$length) -ceq (ConvertTo-WinhostBits $base).Substring(0, [int]$length)
-}
-
-function ConvertTo-WinhostBits {
-    param([string]$Address)
-    $bits = ''
-    foreach ($byte in [System.Net.IPAddress]::Parse($Address).GetAddressBytes()) {
-        $bits += [System.Convert]::ToString($byte, 2).PadLeft(8, '0')
-    }
-    $bits
+    $bits = ConvertTo-WinhostBits ([System.Net.IPAddress]::Parse($base)).GetAddressBytes()
+    $bits.Substring(0, [int]$length) -ceq (ConvertTo-WinhostBits $found.GetAddressBytes()).Substring(0, [int]$length)
 }
 
 function Find-WinhostSwitchAt {

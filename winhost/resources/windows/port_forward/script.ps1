@@ -93,14 +93,16 @@ function ConvertTo-WinhostNetwork {
     if (-not "$mask".Contains('.')) {
         return $Network
     }
-    $bits = ''
-    foreach ($byte in "$mask".Split('.')) {
-        $bits += [System.Convert]::ToString([int]$byte, 2).PadLeft(8, '0')
-    }
+    $bits = ConvertTo-WinhostBits "$mask".Split('.')
     if ($bits.Contains('01')) {
         return $Network
     }
     "$address/$($bits.Replace('0', '').Length)"
+}
+
+function ConvertTo-WinhostBits {
+    param([byte[]]$Bytes)
+    @(foreach ($byte in $Bytes) { [System.Convert]::ToString($byte, 2).PadLeft(8, '0') }) -join ''
 }
 
 function Test-WinhostIpAddress {
@@ -151,10 +153,7 @@ function Test-WinhostNetworks {
         if (-not [System.Net.IPAddress]::TryParse($text, [ref]$address) -or "$address" -cne $text) {
             return $false
         }
-        $bits = ''
-        foreach ($byte in $address.GetAddressBytes()) {
-            $bits += [System.Convert]::ToString($byte, 2).PadLeft(8, '0')
-        }
+        $bits = ConvertTo-WinhostBits $address.GetAddressBytes()
         if ($length -gt $bits.Length -or $bits.Substring($length).Contains('1')) {
             return $false
         }
@@ -208,7 +207,7 @@ function Read-WinhostProxy {
 function Invoke-WinhostNetsh {
     param([string[]]$Words)
     $ended = Invoke-WinhostNative 'netsh.exe' (@('interface', 'portproxy') + $Words) 60
-    if ($null -eq $ended -or $ended.code -ne 0) {
+    if ($ended.code -ne 0) {
         Stop-Winhost 'Winhost.NetshFailed' 'InvalidResult' "netsh: $($ended.code) $($ended.output)"
     }
 }

@@ -19,14 +19,14 @@ function Get-WinhostStagedFile {
 
 function Read-WinhostStagedFiles {
     param($Key)
-    foreach ($file in @(Find-WinhostStagedFiles "$(Read-WinhostField $Key 'sha256')")) {
+    $sha256 = Read-WinhostField $Key 'sha256'
+    foreach ($file in @(Find-WinhostStagedFiles $sha256)) {
         @{ key = @{ sha256 = $file.sha256; name = $file.name; source = $file.source }; state = @{ present = $true } }
     }
-    foreach ($file in @(Find-WinhostStagedRecords 'part' "$(Read-WinhostField $Key 'sha256')")) {
+    foreach ($file in @(Find-WinhostStagedRecords 'part' $sha256)) {
         @{ key = @{ sha256 = $file.sha256; name = $file.name; source = $file.source }; state = @{ present = $null } }
     }
     if ($null -ne $Key) {
-        $sha256 = Read-WinhostField $Key 'sha256'
         $name = Read-WinhostField $Key 'name'
         $source = Read-WinhostField $Key 'source'
         @{ key = @{ sha256 = $sha256; name = $name; source = $source }; state = @{ present = $false } }
