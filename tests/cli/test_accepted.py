@@ -97,9 +97,10 @@ def test_nothing_that_takes_the_machine_is_planned_unasked(line: Line, host: str
 
 def test_the_consent_data_is_never_asked_for_by_default(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Plan, "risks", property(lambda plan: ("data",)))
-    said = line("plan", line.facts(WINDOWS_11))
+    facts = line.facts(WINDOWS_11)
+    said = line("plan", facts)
     assert (said.code, "asks for the consent data" in said.err) == (3, True)
-    assert "winhost plan desk-01 --path wsl2\n" in said.err
+    assert f"winhost plan {facts} --path wsl2\n" in said.err
     assert line("plan", line.facts(WINDOWS_11), "--path", "wsl2").code == 0
 
 
