@@ -35,6 +35,10 @@ PASTED = [
     ("[SC] OpenService FAILED 1060:", "Win32 error 1060", "ERROR_SERVICE_DOES_NOT_EXIST"),
     ("the installer ended with exit code 1618", "Win32 error 1618", "ERROR_INSTALL_ALREADY_RUNNING"),
     ("STOP: 0x0000001A", "bugcheck 0x1A", "MEMORY_MANAGEMENT"),
+    ("STOP 0x0000001A", "bugcheck 0x1A", "MEMORY_MANAGEMENT"),
+    ("Stop code 0x1A", "bugcheck 0x1A", "MEMORY_MANAGEMENT"),
+    ("Windows could not start the service: error 1450", "Win32 error 1450", "ERROR_NO_SYSTEM_RESOURCES"),
+    ("The process was terminated with signal 9", "signal 9", "SIGKILL"),
     ("BugcheckCode 307", "bugcheck 0x133", "DPC_WATCHDOG_VIOLATION"),
     ("signal 11", "signal 11", "SIGSEGV"),
     ("code=killed, status=9/KILL", "signal 9", "SIGKILL"),
@@ -79,6 +83,25 @@ NUMBERS = [
     "ERROR_COUNT=3 STATUS_OK",
     "port 1603, error rate 1.1000",
     "stop at 0x7e00",
+    "range: start=0x00000000 stop=0x0000000a",
+    "nonstop 0x1e",
+    "ExecStop=0x1",
+    "Sweep start 0x10 stop 0x50",
+    "ERROR 2003 (HY000): Can't connect to MySQL server on '10.0.0.1' (111)",
+    "Error 1062: Duplicate entry '1' for key 'PRIMARY'",
+    "SQL Server Error: 1205, deadlock victim",
+    "VBA run-time error 1004: application-defined",
+    "error: 1450, epoch 5",
+    "ATA error count: 1603",
+    "modem: got signal 15 dBm, good",
+    "chart with signal 13 plotted",
+    "exit 143 on Interstate 80",
+    "PC is at 0xc0371234 LR is at 0xc0350018",
+    "ra: 0x80370102 Status: 1000a403",
+    "vendor id 0x80041003 revision 2",
+    "PCI BAR0 at 0xc035451f size 0x01000000",
+    "offset=0xc0041234",
+    "status register 0x8037026b read ok",
 ]
 
 
@@ -86,6 +109,15 @@ NUMBERS = [
 def test_a_number_that_is_no_code_is_left_alone(text: str) -> None:
     assert list(written_in(text.lower())) == []
     assert list(spoken_in(text, text.lower())) == []
+
+
+def test_a_stop_of_windows_alone_is_read_as_events_write_it() -> None:
+    assert [codes.alone(text) for text in ("0x00000116", "0x0000007e", "0x0", "278")] == [
+        "bugcheck 0x116",
+        "bugcheck 0x7E",
+        "0x0",
+        "278",
+    ]
 
 
 def test_a_name_is_no_cause_and_says_less_than_a_symptom() -> None:

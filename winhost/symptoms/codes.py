@@ -177,11 +177,18 @@ def alone(text: str) -> str:
     found = _ALONE.fullmatch(text)
     if found is None:
         return text
+    if found["stop"]:
+        return f"bugcheck 0x{int(found['stop'], 16):X}"
     number = int(found["hex"], 16) if found["hex"] else int(found["decimal"]) & _BITS
     return f"0x{number:08X}" if number >> 31 else text
 
 
-_ALONE = re.compile(r"\s*(?:0x)?(?P<hex>[89cde][0-9a-f]{7})l?\s*|\s*(?P<decimal>-?[0-9]{9,10})\s*", re.IGNORECASE)
+_ALONE = re.compile(
+    r"\s*0x0{3,5}(?P<stop>[0-9a-f]{3,5})\s*"
+    r"|\s*(?:0x)?(?P<hex>[89cde][0-9a-f]{7})l?\s*"
+    r"|\s*(?P<decimal>-?[0-9]{9,10})\s*",
+    re.IGNORECASE,
+)
 
 
 def written_in(text: str) -> Iterator[int]:
@@ -200,13 +207,25 @@ def written_in(text: str) -> Iterator[int]:
             at = text.find(start, at + 1)
 
 
+# What stands before a number that is the place of something: a register, an address, an id of a device.
+_BEFORE_PLACE = re.compile(
+    r"(?:\b(?:pc|lr|ra|sp|epc|eip|rip)\b(?: is)?(?: at)?|\b(?:vendor|device|chip) id|\bregister|\boffset|\baddress"
+    r"|\baddr|\bbase|\b(?:bar[0-9]?|mem(?:ory)?) at)[\s:=]{1,3}$"
+)
+
+
+def is_place(text: str, at: int) -> bool:
+    """True if the number at this offset of a text in small letters is named as a register or an address."""
+    return bool(_BEFORE_PLACE.search(text[max(0, at - 24) : at]))
+
+
 def _is_named(number: int) -> bool:
     return _name(Code(WINDOWS, number)) is not None
 
 
 def _is_code(number: int, text: str, found: re.Match[str]) -> bool:
     high, rest = number >> 16, number & 0xFFFF
-    if not rest or _family(Code(WINDOWS, number)) is None:
+    if not rest or is_place(text, found.start()) or _family(Code(WINDOWS, number)) is None:
         return False
     if high == 0x8000 and rest >= _OWN:
         return True
@@ -236,15 +255,14 @@ _SPOKEN: Mapping[str, Sequence[tuple[str, str]]] = {
     "[sc]": [("win32", r"\[sc\] [^\n]{0,60}failed[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
     "service-specific": [("win32", r"service-specific error(?: code)?[\s:=(]{1,4}([0-9]{1,5})(?![0-9.])")],
     "error": [
-        ("win32", r"error (1[0-9]{3}):"),
-        ("win32", r"error(?: code)?[\s:=]{1,3}([1-9][0-9]{3,4})(?![0-9.])(?=$|[\s).,:])"),
+        ("windows error", r"error(?: code)?[\s:=]{1,3}([1-9][0-9]{3,4})(?![0-9.])(?=$|[\s).,:])(?! \([0-9a-z]{5}\))")
     ],
     "os error": [
         ("win32", r"os error[\s:=]{1,3}([1-9][0-9]{3,4})(?=$|[\s).,:])"),
         ("errno", r"os error ([0-9]{1,3})\)"),
     ],
     "errno": [("errno", r"errno[\s:=(]{1,3}([0-9]{1,3})\b")],
-    "signal": [("signal", r"signal[\s:=(]{1,2}([0-9]{1,2})\b")],
+    "signal": [("signal", r"signal[\s:=(]{1,2}([0-9]{1,2})\b(?!\s*(?:dbm?\b|%|bars?\b))")],
     "code=": [
         ("signal", r"code=(?:killed|dumped), status=([0-9]{1,2})/"),
         ("exit", r"code=exited, status=([0-9]{3})(?:/n/a|[^/0-9]|$)"),
@@ -254,18 +272,29 @@ _SPOKEN: Mapping[str, Sequence[tuple[str, str]]] = {
         ("exit", rf"exit_?code{_NUMBER}([0-9]{{3,5}})\b(?!\.)"),
         (
             "exit",
-            r"exit(?:ed|s|ing)?\b(?: with)?(?: exit)?(?: non-?zero)?(?: code| status)?"
+            r"exit(?:(?:ed|s|ing)\b(?: with)?(?: exit)?(?: non-?zero)?(?: code| status)?|(?: with)?(?: code| status))"
             rf"{_NUMBER}([0-9]{{3,5}})\b(?!\.)",
         ),
     ],
     "bugcheckcode": [("bugcheck decimal", r"bugcheckcode\W{1,3}([0-9]{1,4})\b")],
     "bugcheck": [("bugcheck", r"bugcheck(?: code)?(?: was)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
     "bug check": [("bugcheck", r"bug check(?: code)?(?: was)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
-    "stop": [("bugcheck", r"stop(?: ?code| error)?[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b")],
+    "stop": [
+        ("bugcheck", r"stop(?: ?code| error)[\s:=(]{1,3}0x0*([0-9a-f]{1,4})\b"),
+        ("bugcheck", r"stop(?:: {0,2}| (?=0x[0-9a-f]{8}\b))0x0*([0-9a-f]{1,4})\b"),
+    ],
     "http": [("http", r"http(?: error| status)?(?: code)?(?:/[12](?:\.[01])?)?[\s:=(]{1,3}([45][0-9]{2})\b")],
     "status": [("http", r"status ?code[\s:=(]{1,3}([45][0-9]{2})\b")],
 }
-_BEFORE_SIGNAL = re.compile(r"(?:by|caught|received|fatal|got|unexpected|with|on|^|\n)\s?$")
+_BEFORE_SIGNAL = re.compile(
+    r"(?:by|caught|received|fatal|got|unexpected|on|^|\n"
+    r"|(?:terminat|kill|exit|die|crash|abort|end|fail)[a-z]* with)\s?$"
+)
+# An error of four digits is one of Windows where the text is about Windows: databases and others count as far.
+_OF_WINDOWS = re.compile(
+    r"windows|win32|\bwsl|\.(?:exe|dll|msi|ps1|sys)\b|\bservice\b|[a-z]:\\|powershell|hyper-v|\bnet\b"
+)
+_NO_WINDOWS = re.compile(r"\bsql\b|mysql|postgres|\bvba\b|run-time")
 _NAMED = re.compile(
     r"(?<![A-Za-z0-9_])((?:[A-Z][A-Z0-9]{1,9}_)?E_[A-Z0-9_]{3,}|(?:ERROR|STATUS|RPC_[SX]|SEC_I|DXGI_ERROR)_[A-Z0-9_]{3,}"
     r"|WSA[A-Z]{4,}|E(?!RROR\b|NABLED\b|NGINE\b|XIT\b)[A-Z]{2,14}|SIG[A-Z]{2,6})(?![A-Za-z0-9_])"
@@ -279,9 +308,9 @@ def spoken_in(text: str, small: str) -> Iterator[tuple[Code, str]]:
     for word in _SPOKEN:
         at = small.find(word)
         while at >= 0:
-            for family, expression in _patterns(word):
+            for family, expression in _patterns(word) if word == "exit" or not small[at - 1 : at].isalnum() else ():
                 found = expression.match(small, at)
-                if found and (family != "signal" or _is_signal(small, at)) and (code := _spoken(family, found)):
+                if found and _is_meant(family, small, at) and (code := _spoken(family, found)):
                     yield code, ""
             at = small.find(word, at + 1)
     names = {*_NAMED.findall(" ".join(set(text.split()))), *((text.strip(),) if len(text) < _AROUND else ())}
@@ -295,14 +324,19 @@ def _patterns(word: str) -> Sequence[tuple[str, re.Pattern[str]]]:
     return [(family, re.compile(pattern)) for family, pattern in _SPOKEN[word]]
 
 
-def _is_signal(small: str, at: int) -> bool:
-    """A signal that ended a process: traffic and radio have others."""
-    return small.startswith("code=", at) or bool(_BEFORE_SIGNAL.search(small[max(0, at - 12) : at] if at else "\n"))
+def _is_meant(family: str, small: str, at: int) -> bool:
+    """A signal ended a process: traffic and radio have others. A bare error is one of Windows beside its words."""
+    if family == "signal" and not small.startswith("code=", at):
+        return bool(_BEFORE_SIGNAL.search(small[max(0, at - 24) : at] if at else "\n"))
+    if family == "windows error":
+        around = small[max(0, at - 2 * _AROUND) : at + 2 * _AROUND]
+        return bool(_OF_WINDOWS.search(around)) and not _NO_WINDOWS.search(around)
+    return True
 
 
 def _spoken(family: str, found: re.Match[str]) -> Code | None:
     number = int(found[1], 16 if family == "bugcheck" else 10)
-    family = family.split(" ")[0]
+    family = "win32" if family == "windows error" else family.split(" ")[0]
     if family == "exit" and number > 0xFF:
         family = "win32"  # as installers end
     code = Code(family, number)

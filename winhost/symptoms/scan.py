@@ -11,7 +11,7 @@ from typing import BinaryIO
 from winhost.core.dataclass import dataclass
 from winhost.model.once import once
 from winhost.model.reason import Severity
-from winhost.symptoms.codes import WINDOWS, Code, spellings, spoken_in, written_in
+from winhost.symptoms.codes import WINDOWS, Code, is_place, spellings, spoken_in, written_in
 from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
 PIECE = 1 << 20  # bytes read at once, and about the memory that a log of any size takes
@@ -254,6 +254,8 @@ def _joins(letter: str) -> bool:
 
 
 def _fits(sign: Sign, small: str, at: int) -> bool:
+    if sign.code is not None and is_place(small, at):
+        return False
     if sign.like:
         matched = _expression(sign.like).search(_line_around(small, at))
         if matched is None or not _numbers_fit(sign, matched):
