@@ -104,6 +104,11 @@ def test_the_consent_data_is_never_asked_for_by_default(line: Line, monkeypatch:
     assert line("plan", line.facts(WINDOWS_11), "--path", "wsl2").code == 0
 
 
+def test_no_path_that_cannot_work_is_offered_instead(line: Line) -> None:
+    said = line("plan", line.facts("server2019-role-removed"))
+    assert (said.code, "which has to be named" in said.err, "--path" in said.err) == (3, True, False)
+
+
 # ---- several hosts, and folders
 
 

@@ -1,6 +1,6 @@
 """The path that a plan takes where nobody names one: the recommended one, so far as that may be taken unasked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from winhost.compat.assess import assess
 from winhost.compat.common import no_cuda, no_gpu
@@ -21,11 +21,13 @@ Command = Callable[..., str]
 """The command that is typed again, with these words more."""
 
 
-def _not_chosen(host: str, variant: str, verdict: Verdict, why: str, command: Command | None) -> RefusedError:
-    """The best option is not one that is taken unless somebody names it."""
+def _not_chosen(
+    host: str, variant: str, verdict: Verdict, why: str, command: Command | None, others: Sequence[str] = ()
+) -> RefusedError:
+    """The best option is not one that is taken unless somebody names it. others: paths that can be planned instead."""
     here = visible(host)
     what = f"the best option on {here} is {variant} ({verdict}), which has to be named"
-    return _refused(host, what, why, _how_to_name(here, path_of(variant), verdict, command))
+    return _refused(host, what, why, _how_to_name(here, path_of(variant), verdict, command, others))
 
 
 def _none_works(facts: HostFacts, judged: Assessment, closest: Fit) -> RefusedError:
@@ -57,16 +59,16 @@ def _first_reason(judged: Assessment, closest: Fit) -> str | None:
     return f"{closest.variant}: {why.sentence} [{why.code}]" if why else None
 
 
-def _how_to_name(host: str, path: str, verdict: Verdict, command: Command | None) -> str:
+def _how_to_name(host: str, path: str, verdict: Verdict, command: Command | None, others: Sequence[str]) -> str:
     if path in PLANNERS:
         if command:
             unverified = ("--allow-unverified",) if verdict is Verdict.UNVERIFIED else ()
             return f"Do it all the same: {command('--path', path, *unverified)}"
         more = " --allow-unverified" if verdict is Verdict.UNVERIFIED else ""
         return f"Plan it all the same: winhost plan {host} --path {path}{more}"
-    others = (command("--path", each) if command else f"winhost plan {host} --path {each}" for each in PLANNERS)
     head = f"winhost cannot plan it yet. What else there is here: winhost assess {host}"
-    return f"{head}\nTo {'take' if command else 'plan'} another one: {' or '.join(others)}"
+    named = [command("--path", each) if command else f"winhost plan {host} --path {each}" for each in others]
+    return f"{head}\nTo {'take' if command else 'plan'} another one: {' or '.join(named)}" if named else head
 
 
 def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
@@ -86,7 +88,10 @@ def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
     elif path not in PLANNERS:
         why = "winhost recommends it and cannot plan it yet."
     if why is not None:
-        raise _not_chosen(facts.host, best.variant, best.verdict, why, command)
+        others = [
+            each.path for each in judged.paths if each.path in PLANNERS and each.verdict is not Verdict.UNSUPPORTED
+        ]
+        raise _not_chosen(facts.host, best.variant, best.verdict, why, command, others)
     return best
 
 
