@@ -76,3 +76,8 @@ def test_a_secret_lies_in_the_home_folder_or_where_powershell_stands(engine: Scr
     assert engine.run(f"Set-Location -LiteralPath '{tmp_path}'; {SECRET.replace('PATH', 'key')}") == ["of here"]
     engine.run(f"(Get-PSProvider -PSProvider FileSystem).Home = '{tmp_path}'")
     assert engine.run(SECRET.replace("PATH", "~/key")) == ["of here"]
+
+
+def test_a_secret_on_a_drive_that_is_gone_cannot_be_read(engine: Scripts) -> None:
+    said = f'try {{ {SECRET.replace("PATH", chr(81) + ":/key")} }} catch {{ "$($_.FullyQualifiedErrorId)" }}'
+    assert engine.run(said) == ["Winhost.SecretUnreadable"]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,20 @@ def test_a_folder_with_brackets_in_its_name_is_one_like_any_other(
     stands.write_text(f"Push-Location -LiteralPath '{tmp_path}'\n{facts}\nPop-Location\n", "ascii")
     person.run(it.here.machine, stands)
     assert (tmp_path / "facts.json").is_file()
+
+
+def test_a_prompt_stays_where_it_was_if_the_shared_part_may_not_run(
+    case: Callable[..., Case], person: Person, tmp_path: Path
+) -> None:
+    it = case()
+    blocked = b"throw 'blocked'\n"
+    (it.made / SHARED).write_bytes(blocked)
+    (it.made / "SHA256SUMS").write_text(f"{sha256(blocked).hexdigest()}  {SHARED}\n", "ascii")
+    stands, stood = tmp_path / "stands.ps1", tmp_path / "stood"
+    started = f"try {{ & '{it.made}/Verify.ps1' }}\ncatch {{ [System.IO.File]::WriteAllText('{stood}', $PWD.Path) }}\n"
+    stands.write_text(f"Set-Location -LiteralPath '{tmp_path}'\n{started}", "ascii")
+    person.run(it.here.machine, stands)
+    assert stood.read_text() == str(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,15 @@ $winhostShared = [System.IO.Path]::Combine($PSScriptRoot, 'Winhost.ps1')
 $winhostSums = [System.IO.Path]::Combine($PSScriptRoot, 'SHA256SUMS')
 $winhostOpen = $null
 $winhostLoaded = $false
+$winhostPlace.PushCurrentLocation('winhost')
 try {
     if ([System.IO.File]::Exists($winhostShared) -and [System.IO.File]::Exists($winhostSums)) {
         $winhostOpen = [System.IO.File]::Open($winhostShared, 'Open', 'Read', 'Read')
         $winhostHash = [System.Security.Cryptography.SHA256]::Create().ComputeHash($winhostOpen)
         $winhostLine = "$([System.BitConverter]::ToString($winhostHash).Replace('-', '').ToLowerInvariant())  Winhost.ps1"
         if ([System.IO.File]::ReadAllLines($winhostSums) -ccontains $winhostLine) {
-            $winhostPlace.PushCurrentLocation('winhost')
             $null = $winhostPlace.SetLocation([System.Management.Automation.WildcardPattern]::Escape($PSScriptRoot))
             . '.\Winhost.ps1'
-            $null = $winhostPlace.PopLocation('winhost')
             $winhostLoaded = $true
         }
     }
@@ -24,6 +23,7 @@ catch {
     throw
 }
 finally {
+    $null = $winhostPlace.PopLocation('winhost')  # also where it may not run: a prompt stays where it was
     if ($null -ne $winhostOpen) {
         $winhostOpen.Dispose()
     }

@@ -255,8 +255,11 @@ function Read-WinhostStepSecret {
         $found = [System.Environment]::GetEnvironmentVariable($reference.Substring(4))
     }
     elseif ($reference -clike 'file:*') {
-        # It may begin with ~, and then .NET alone would not find it.
-        $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($reference.Substring(5))
+        $path = $reference.Substring(5)
+        if ($path -cnotmatch '^([A-Za-z]:|[\\/])') {
+            # From ~ or from here, which .NET alone does not know.
+            $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($path)
+        }
         if ([System.IO.File]::Exists($path)) {
             $found = [System.IO.File]::ReadAllText($path).TrimEnd([char[]]@([char]13, [char]10))
         }
