@@ -4,8 +4,7 @@
 $winhostPlace = $ExecutionContext.SessionState.Path
 $winhostShared = [System.IO.Path]::Combine($PSScriptRoot, 'Winhost.ps1')
 $winhostSums = [System.IO.Path]::Combine($PSScriptRoot, 'SHA256SUMS')
-$winhostOpen = $null
-$winhostLoaded = $false
+$winhostOpen, $winhostLoaded = $null, $false
 $winhostPlace.PushCurrentLocation('winhost')
 try {
     if ([System.IO.File]::Exists($winhostShared) -and [System.IO.File]::Exists($winhostSums)) {
@@ -20,14 +19,15 @@ try {
     }
 }
 catch {
+    $null = $winhostPlace.PopLocation('winhost')
     throw
 }
 finally {
-    $null = $winhostPlace.PopLocation('winhost')  # also where it may not run: a prompt stays where it was
     if ($null -ne $winhostOpen) {
         $winhostOpen.Dispose()
     }
 }
+$null = $winhostPlace.PopLocation('winhost')
 if (-not $winhostLoaded) {
     $winhostError = [ordered]@{ kind = 'Changed'; exit_code = 2; what = 'Winhost.ps1 is not as SHA256SUMS says, or one of them is missing'; meaning = 'It was changed, or lost, since the bundle was made. Nothing was done.'; hint = 'Copy the whole folder again, or make the bundle again.' }
     if ($script:Json) {
