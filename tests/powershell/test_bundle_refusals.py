@@ -194,7 +194,7 @@ def test_a_prompt_stays_where_it_was_if_the_shared_part_may_not_run(
     (it.made / "SHA256SUMS").write_text(f"{sha256(blocked).hexdigest()}  {SHARED}\n", "ascii")
     stands, stood = tmp_path / "stands.ps1", tmp_path / "stood"
     started = f"try {{ & '{it.made}/Verify.ps1' }}\ncatch {{ [System.IO.File]::WriteAllText('{stood}', $PWD.Path) }}\n"
-    stands.write_text(f"Set-Location -LiteralPath '{tmp_path}'\n{started}", "ascii")
+    stands.write_text(f"Push-Location -LiteralPath '{tmp_path}'\n{started}Pop-Location\n", "ascii")
     person.run(it.here.machine, stands)
     assert stood.read_text() == str(tmp_path)
 
