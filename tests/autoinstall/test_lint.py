@@ -26,7 +26,7 @@ WHOLE = """\
 version: 1
 # the line that a finding without a place is not at
 apt: {fallback: offline-install}
-identity: {username: ada, hostname: gpu, password: $6$salt$hash}
+identity: {username: ada, hostname: gpu, password: $y$j9T$salt$hash}
 ssh: {install-server: true, authorized-keys: [ssh-ed25519 AAAA ada]}
 #
 #

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.autoinstall.made_disk import missing_tools
 from tests.autoinstall.made_media import FILES, made_image, signed_program
 from tests.errors import raises
 from tests.processes import PATIENCE_S
+from winhost.autoinstall import medium_files
 from winhost.autoinstall.guard_order import beside_windows, order_beside
 from winhost.autoinstall.installer_guard import main as guard
 from winhost.autoinstall.installer_storage import PYTHON
@@ -74,6 +76,20 @@ def test_what_is_there_is_not_overwritten_and_what_is_no_image_is_refused(image:
     with pytest.raises(FileExistsError):
         remastered(image, ADDED, out)
     assert out.read_bytes() == b"somebody's"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the stand-in is a script of a shell")
+def test_an_image_that_takes_too_long_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "xorriso"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 300\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setattr(medium_files, "_LONGEST_S", 0.1)
+    monkeypatch.setattr(medium_files, "read_from_image", lambda image, path: b"")
+    with raises("NotRemastered", match="did not end within"):
+        remastered(tmp_path / "x.iso", ADDED, tmp_path / "out.iso")
+    assert not (tmp_path / "out.iso").exists()
 
 
 def test_without_xorriso_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

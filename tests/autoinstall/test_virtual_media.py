@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.autoinstall.layouts import MACHINE, guid_of
-from tests.autoinstall.stand_in_bmc import CD, PASSWORD, S1, S2, StandInBmc, served_bmc, system, things
+from tests.autoinstall.stand_in_bmc import CD, MEDIA, PASSWORD, S1, S2, StandInBmc, served_bmc, system, things
 from tests.errors import raises
 from winhost.autoinstall.manifest import MachineIdentity
 from winhost.autoinstall.virtual_media import Bmc, bmc_session
@@ -83,6 +83,38 @@ def test_a_drive_that_somebody_uses_is_left_alone(bmc: StandInBmc, change: dict[
     with bmc_session(of(bmc)) as session, raises("NoDrive"):
         session.system(MACHINE)
     assert bmc.asked == []
+
+
+@pytest.mark.parametrize(
+    ("place", "change"),
+    [
+        (f"{MEDIA}/USB1", {"MediaTypes": None}),
+        (f"{MEDIA}/USB1", {"MediaTypes": 5}),
+        (MEDIA, {"Members": [None, {"@odata.id": CD}]}),
+        (S2, {"Links": None}),
+    ],
+)
+def test_null_in_an_answer_is_as_if_nothing_was_there(bmc: StandInBmc, place: str, change: dict[str, Any]) -> None:
+    bmc.things[place] |= change
+    with bmc_session(of(bmc)) as session:
+        assert session.system(MACHINE).drive == CD
+
+
+@pytest.mark.parametrize("change", [{"Members": None}, {"Members": {}}])
+def test_a_bmc_that_lists_no_drives_has_none(bmc: StandInBmc, change: dict[str, Any]) -> None:
+    bmc.things[MEDIA] |= change
+    with bmc_session(of(bmc)) as session, raises("NoDrive"):
+        session.system(MACHINE)
+
+
+@pytest.mark.parametrize("change", [{"Boot": None}, {"Actions": None}, {"Actions": {"#ComputerSystem.Reset": None}}])
+def test_a_machine_that_offers_nothing_fails_by_name(bmc: StandInBmc, change: dict[str, Any]) -> None:
+    with bmc_session(of(bmc)) as session:
+        found = session.system(MACHINE)
+        bmc.forgets.add("boot")
+        bmc.things[S1] |= change
+        with raises("BmcFailed"):
+            session.start_once(found) if "Boot" in change else session.restart(found)
 
 
 @pytest.mark.parametrize("forgets", ["media", "boot"])

@@ -77,7 +77,7 @@ def test_without_a_path_the_recommended_one_is_planned_and_said(line: Line) -> N
     [
         ("only-display", "winhost plan gpu-03 --path wsl2 --allow-unverified"),
         ("win11-pro-2xl20-mcdm", "winhost plan desk-l20 --path wsl2 --allow-unverified"),
-        ("iommu-off", "winhost plan gpu-03 --path dda --allow-unverified"),
+        ("iommu-off", "winhost plan gpu-03 --path dda --vm llm-01 --allow-unverified"),
     ],
 )
 def test_what_nobody_verified_has_to_be_named(line: Line, host: str, command: str) -> None:
@@ -185,7 +185,7 @@ def test_facts_are_named_alike_everywhere(line: Line) -> None:
     Path(".wslconfig").write_text("[experimental]\nswiotlb=64MB\n")
     for command, option, lacks in (
         (("lint", "wslconfig", ".wslconfig"), "--facts", 0),
-        (("serve", "profile", "--workload", WORKLOAD), "--target", 2),
+        (("serve", "profile", "--workload", WORKLOAD), "--facts", 2),
     ):
         whole = line(*command, "facts/pc.json")
         assert whole.code == (1 if command[0] == "lint" else 0)

@@ -62,7 +62,7 @@ def every(line: Line, lab: Lab) -> dict[str, list[Said]]:
     ask("lint", "lint", "wslconf", "wsl.conf")
     ask("lint", "lint", "autoinstall", "wsl.conf")
     ask("recipe", "lint", "serve", "vllm serve m --swap-space 4", "--fix")
-    ask("profile", "serve", "profile", "--target", one, "--workload", EXAMPLES / "one-7b-on-24gb.yaml")
+    ask("profile", "serve", "profile", "--facts", one, "--workload", EXAMPLES / "one-7b-on-24gb.yaml")
     ask("lab", "lab", "list")
     ask("error", "explain", "no.such-code")
     return said
@@ -167,7 +167,7 @@ def test_what_speaks_against_a_workloads_wishes_is_shown_with_its_way(line: Line
         *("--workload", EXAMPLES / "one-7b-on-24gb.yaml", "--path", "wslc"),
     )
     head = said.out.index("What prevents what the workload asks for:")
-    assert "degraded [wslc.loopback] exposure lan" in said.out[head:]
+    assert "[wslc.loopback]\n      observed: exposure lan" in said.out[head:]
 
 
 def test_a_version_is_changed_by_a_remedy_as_facts_are(line: Line, tmp_path: Path) -> None:

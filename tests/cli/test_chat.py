@@ -161,6 +161,7 @@ def test_status_says_what_is_served_and_what_comes_next(there: Line, monkeypatch
     assert quick.out.splitlines()[-1] == "All commands: winhost --help"
     monkeypatch.setenv("WINHOST_STATE", str(there.folder / "none"))
     assert "winhost host add USER@ADDRESS" in there().out
+    assert "  winhost assess localhost\n" in there().out
     assert there("status").code == 0
     assert there("status", "--json").results == []
     monkeypatch.delenv("WINHOST_FLEET")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.conftest import Line
 from tests.rows import each_row
+from winhost.findings.show import standing
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
@@ -35,7 +36,7 @@ def test_a_reason_says_what_programs_print_by_it(line: Line, code: str, words: s
 def test_evidence_says_how_sure_it_makes(line: Line) -> None:
     said = line("explain", "wsl2.tcc-invisible")
     for evidence in explain("wsl2.tcc-invisible").evidence:
-        assert f"Evidence {evidence.id} ({evidence.kind}, confidence {evidence.confidence}," in said.out
+        assert f"Evidence {evidence.id} ({standing(evidence)})\n" in said.out
 
 
 def test_what_is_listed_can_be_explained(line: Line) -> None:
@@ -46,8 +47,8 @@ def test_what_is_listed_can_be_explained(line: Line) -> None:
 def test_an_error_that_is_pasted_is_answered(line: Line) -> None:
     said = line("explain", "Fehlercode:", "Wsl/Service/CreateInstance/CreateVm/HCS/0x80070569")
     assert said.code == 0
-    assert said.out.startswith("wsl.service-logon (Hyper-V and wsl.exe)\n")
-    for part in ("  1. A group policy", "     To tell: ", "     Remedy: ", "     Evidence: microsoft/WSL #5401"):
+    assert " [wsl.service-logon] (Hyper-V and wsl.exe)\n" in said.out
+    for part in ("  1. A group policy", "     To tell: ", "     → ", ": microsoft/WSL #5401"):
         assert part in said.out
 
 
@@ -61,9 +62,7 @@ def test_a_log_comes_from_a_file_or_from_stdin(line: Line, monkeypatch: pytest.M
     log = "all is well\r\nError: 0x80070569\r\nError: 0x80070569\r\n".encode("utf-16")
     Path("wsl.log").write_bytes(log)
     said = line("explain", "wsl.log")
-    assert said.out.startswith(
-        "wsl.log: 1 known problem in 3 lines\n\nwsl.service-logon (Hyper-V and wsl.exe) line 2, 2 "
-    )
+    assert said.out.startswith("wsl.log: 1 known problem in 3 lines\n\nline 2, 2 times: ")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(log)))
     assert line("explain", "-", "--json").result["found"] == line("explain", "wsl.log", "--json").result["found"]
 
@@ -134,7 +133,7 @@ def test_every_code_of_lint_has_its_story(line: Line) -> None:
         "autoinstall.no-storage",
     ):
         said = line("explain", code)
-        assert said.out.startswith(f"{code}\n  ")
+        assert f" [{code}]\n  " in said.out
         assert "`winhost lint` finds it" in said.out.replace("\n  ", " ")
     for code in lint_codes():
         told = explain_lint(code)

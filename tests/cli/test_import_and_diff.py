@@ -115,8 +115,17 @@ def test_a_wrong_file_is_one_sentence_and_exit_2(line: Line) -> None:
     said = line("facts", "import", "notes.txt")
     assert said.code == 2
     assert said.err.startswith("error: notes.txt is of no kind that can be imported\n")
-    assert line("facts", "import", "nowhere.xml").code == 2
+    assert "  Check the path and its permissions. What can be read:" in line("facts", "import", "nowhere.xml").err
     assert line("facts", "import").code == 2
+
+
+def test_a_file_that_is_too_large_is_no_matter_of_permissions(line: Line) -> None:
+    with Path("huge.txt").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    said = line("facts", "import", "huge.txt")
+    assert said.code == 2
+    assert "huge.txt is larger than 16 MiB" in said.err
+    assert "permissions" not in said.err
 
 
 def test_a_nameless_machine_is_asked_for(line: Line) -> None:
@@ -155,7 +164,7 @@ def test_a_difference_is_exit_4_with_what_it_costs(line: Line) -> None:
     assert said.code == 4
     assert "edition_id" in said.out
     assert "→ unsupported" in said.out
-    assert "+ unsupported [dda.multi-session]" in said.out
+    assert "[dda.multi-session] (host)\n    observed: " in said.out.partition("+ unsupported: ")[2]
 
 
 def test_diff_as_one_document(line: Line) -> None:

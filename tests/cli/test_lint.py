@@ -30,6 +30,16 @@ def test_typing_errors_are_found_at_their_places(line: Line) -> None:
     assert "did you mean 'wsl2'?" in said.out
 
 
+def test_who_names_a_file_first_is_told_the_kinds(line: Line) -> None:
+    Path("serve.sh").write_text("vllm serve org/model")
+    for word in ("serve.sh", "-"):
+        said = line("lint", word)
+        assert said.code == 2
+        kinds = "autoinstall, cdi, docker-daemon, serve, wslconf, wslconfig"
+        assert f"the kind of a file comes before '{word}': {kinds}" in said.err
+    assert "no command 'serv'; did you mean 'serve'?" in line("lint", "serv").err
+
+
 def test_notes_alone_are_no_failure(line: Line) -> None:
     Path(".wslconfig").write_text("[wsl2]\nvmIdleTimeout=-1\n")
     said = line("lint", "wslconfig", ".wslconfig")

@@ -17,7 +17,7 @@ devices:
 containerEdits: {{mounts: [{{hostPath: /usr/lib/libcuda.so.1, containerPath: /usr/lib/libcuda.so.1}}]}}
 """
 INSTALL = """version: 1
-identity: {{username: ada, hostname: gpu, password: $6$salt$hash}}
+identity: {{username: ada, hostname: gpu, password: $y$j9T$salt$hash}}
 ssh: {{install-server: true, authorized-keys: [ssh-ed25519 AAAA ada]}}
 interactive-sections: [storage]
 {more}

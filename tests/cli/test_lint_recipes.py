@@ -34,8 +34,8 @@ def test_findings_stand_at_their_places_and_secrets_nowhere(line: Line) -> None:
     Path("compose.yaml").write_text(COMPOSE)
     said = line("lint", "serve", "compose.yaml", "--explain")
     assert said.code == 1
-    assert "compose.yaml:10:29: ignored: vLLM 0.33.0 no longer knows --swap-space. [serve.option-renamed]" in said.out
-    assert "[--fix does this]" in said.out
+    assert "compose.yaml:10:29: wrong: vLLM 0.33.0 no longer knows --swap-space, and ends with" in said.out
+    assert "(--fix does this)" in said.out
     assert "unslothai" not in said.out  # it is not what the finding rests on
     assert "their own parsers" in said.out
     assert "hf_AbCdEfGh1234" not in said.out
@@ -121,7 +121,7 @@ def test_what_is_mended_by_itself_is_no_failure_any_more(line: Line) -> None:
 def test_a_command_may_stand_behind_dashes(line: Line) -> None:
     said = line("lint", "serve", "--vllm", "0.33.0", "--json", "--fix", "--", *GOOD.split(), "--swap-space", "4")
     assert said.result["text"] == f"{GOOD} --shutdown-timeout=20"
-    (renamed,) = (each for each in said.result["findings"] if each["severity"] == "degraded")
+    (renamed,) = (each for each in said.result["findings"] if each["severity"] == "unsupported")
     assert renamed["code"] == "serve.option-renamed"
     assert (renamed["line"], renamed["fixed"], renamed["unverified"]) == (1, True, None)
     assert {each["id"] for each in renamed["evidence"]} == {"vllm-parsers"}

@@ -46,7 +46,7 @@ def test_the_job_on_servers_is_played_in_full(line: Line) -> None:
         "gpu-01: as planned",
         "resource by resource",
         "no difference",
-        "Served: tiny at",
+        "Served:   tiny, each",
         "A stand-in of the simulator answered, not a model",
     ):
         assert claim in said.out

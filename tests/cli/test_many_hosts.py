@@ -1,15 +1,21 @@
 """Many hosts are taken one by one: one that cannot be used loses nothing of the others, and nothing is kept of any."""
 
+import signal
+import sys
+import threading
+import time
+import traceback
 import weakref
 from pathlib import Path
 
 from tests.cli.conftest import Line
+from tests.processes import PATIENCE_S
 from winhost.cli.assess import evaluate_each
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.snapshots import read_each
 from winhost.cli.watch import Watch
 from winhost.compat.evaluation import Requirements
-from winhost.engine.many import stream
+from winhost.engine.many import each, stream
 
 UNSEEN = Watch(lambda text: None)
 
@@ -60,3 +66,28 @@ def test_a_slow_host_lets_only_so_many_others_go_ahead() -> None:
     assert len(begun) <= 7
     results.close()  # type: ignore[attr-defined]
     assert len(begun) <= 7
+
+
+def main_thread_is_in() -> set[str]:
+    """The names of the functions that it has entered."""
+    main = threading.main_thread().ident
+    assert main is not None
+    return {frame.name for frame in traceback.extract_stack(sys._current_frames()[main])}
+
+
+def test_a_signal_is_heard_while_hosts_are_waited_for_even_if_it_ends_no_wait() -> None:
+    """As one does that arrives just before the main thread begins to wait: here another thread receives it."""
+    heard = threading.Event()
+
+    def interrupted(number: int) -> bool:
+        if number == 0:
+            while not {"_in_threads", "wait"} <= main_thread_is_in() or "submit" in main_thread_is_in():
+                time.sleep(0.01)
+            signal.raise_signal(signal.SIGINT)
+        return heard.wait(PATIENCE_S)
+
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.set())
+    try:
+        assert [done.value for done in each([0, 1], interrupted)] == [True, True]
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -63,6 +63,16 @@ def test_a_refused_plan_of_a_facts_file_leads_to_a_plan_of_that_file(line: Line)
     assert line(*words).code == 0
 
 
+def test_a_command_that_an_error_prints_names_the_file_that_was_read(line: Line) -> None:
+    for host, words, code in (
+        ("server2025-role-installed", ("--path", "linux"), 2),  # OtherSystem
+        ("win11-intel-arc-only", (), 3),  # NotChosen
+    ):
+        file = line.facts(host)
+        said = line("plan", file, *words)
+        assert (said.code, f"winhost assess {shlex.quote(str(file))}" in " ".join(said.err.split())) == (code, True)
+
+
 def test_a_hypothesis_leads_to_no_plan(line: Line) -> None:
     said = line("assess", line.facts("win11-pro-1gpu"), "--what-if", "install-server")
     assert "Next:" not in said.out

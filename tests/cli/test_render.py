@@ -35,6 +35,12 @@ def test_it_prints_a_project_and_says_what_to_know_of_it_beside(line: Line) -> N
     assert "note: chat: profile" in said.err
 
 
+def test_only_another_hub_is_named_in_it(line: Line) -> None:
+    for words, named in (((), False), (("--hub", "https://huggingface.co"), False), (("--hub", "https://h.lan"), True)):
+        said = line(*rendered(line, *MACHINE, "--digest", DIGEST, *words))
+        assert (said.code, "HF_ENDPOINT" in said.out) == (0, named), words
+
+
 def test_programs_get_it_in_the_published_envelope(line: Line) -> None:
     said = line(*rendered(line, *MACHINE, "--digest", DIGEST, "--json"))
     schema = line("schema", "rendered").json

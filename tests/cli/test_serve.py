@@ -17,7 +17,7 @@ BASH = shutil.which("bash")
 
 
 def served(line: Line, example: str, *words: str, host: str = TWO_GPUS) -> Said:
-    return line("serve", "profile", "--target", line.facts(host), "--workload", EXAMPLES / f"{example}.yaml", *words)
+    return line("serve", "profile", "--facts", line.facts(host), "--workload", EXAMPLES / f"{example}.yaml", *words)
 
 
 def edited(line: Line, example: str, old: str, new: str) -> Path:
@@ -56,14 +56,14 @@ def test_explain_tells_reason_versions_arithmetic_and_evidence(line: Line) -> No
         "why: GPUs cannot copy to each other directly in WSL; NCCL need not try.",
         "for: tensor >1; vllm >=0.29",
         "= 9.15 GiB; up to a multiple of 8.00 GiB: 16.00 GiB",
-        "wsl-no-peers (issue): microsoft/WSL #6587",
+        "Evidence wsl-no-peers: microsoft/WSL #6587 (issue, confidence medium, seen ",
     ):
         assert words in said.out
 
 
 def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
     old = edited(line, "three-share-a-gpu", '"0.33.0"', '"0.16.0"')
-    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", old, "--read-speed", "1000")
+    said = line("serve", "profile", "--facts", line.facts(TWO_GPUS), "--workload", old, "--read-speed", "1000")
     assert said.code == 0
     assert "# small: profile wsl2-no-sleep" in said.out
     assert "Sleep mode is unsafe: Before 0.17, a request to a sleeping engine kills it." in said.out
@@ -74,11 +74,11 @@ def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
 
 def test_a_stated_level_that_a_profile_does_not_keep_is_named(line: Line) -> None:
     old = edited(line, "three-share-a-gpu", '"0.33.0"', '"0.16.0"')
-    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", old)
+    said = line("serve", "profile", "--facts", line.facts(TWO_GPUS), "--workload", old)
     assert "sleep_level" not in said.out
     stated = edited(line, "three-share-a-gpu", '"0.33.0"', '"0.16.0"')
     stated.write_text(stated.read_text().replace("state: sleeping", "state: sleeping\n    sleep_level: 1"))
-    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", stated)
+    said = line("serve", "profile", "--facts", line.facts(TWO_GPUS), "--workload", stated)
     assert "The workload states sleep_level: 1, and this profile does not keep it." in said.out
 
 
@@ -116,7 +116,7 @@ def test_a_profile_that_is_not_there_is_wrong_usage(line: Line) -> None:
 def test_a_hostile_model_stays_in_a_comment(line: Line) -> None:
     hostile = "x; rm -rf ~ $(id) 'y"
     path = edited(line, "one-7b-on-24gb", "Qwen/Qwen2.5-7B-Instruct", json.dumps(hostile))
-    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", path, "--explain")
+    said = line("serve", "profile", "--facts", line.facts(TWO_GPUS), "--workload", path, "--explain")
     script = f"VLLM_IMAGE=any\ndocker() {{ printf '%s\\n' \"$@\"; }}\n{said.out}"
     done = subprocess.run(
         [str(BASH), "-c", script], capture_output=True, text=True, check=True, env={"PATH": ""}, timeout=PATIENCE_S
@@ -129,7 +129,7 @@ def test_a_hostile_model_stays_in_a_comment(line: Line) -> None:
 
 def test_what_a_terminal_would_obey_is_not_even_taken(line: Line) -> None:
     path = edited(line, "one-7b-on-24gb", "Qwen/Qwen2.5-7B-Instruct", json.dumps("x\u001b[2J"))
-    said = line("serve", "profile", "--target", line.facts(TWO_GPUS), "--workload", path)
+    said = line("serve", "profile", "--facts", line.facts(TWO_GPUS), "--workload", path)
     assert said.code == 2
     assert "\x1b" not in said.out + said.err
 

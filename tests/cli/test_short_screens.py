@@ -9,7 +9,7 @@ from tests.cli.conftest import Line
 from winhost.cli.errors import show_failure
 from winhost.cli.output import error_text
 from winhost.cli.show_facts import show_facts
-from winhost.cli.show_groups import GROUPS, grouped_titles, show_notes
+from winhost.cli.show_plan import GROUPS, grouped_titles, show_notes
 from winhost.cli.tables import format_two, format_value
 from winhost.connect.wire_errors import NotAvailable
 from winhost.core.answers import Unavailable
@@ -128,7 +128,7 @@ def test_detect_shows_what_a_gpu_is_before_where_it_is(line: Line) -> None:
 def test_assess_tells_a_note_once_and_names_what_has_to_be_set_up(line: Line) -> None:
     said = line("assess", line.facts("server2025-3gpu"))
     assert said.out.count("[dda.later]") == 1
-    assert "note [dda.later] the Hyper-V role has to be set up first" in said.out
+    assert "[dda.later]\n    observed: the Hyper-V role has to be set up first" in said.out
 
 
 def test_many_hashes_of_a_step_are_counted_and_shown_only_where_they_differ_or_are_asked_for(line: Line) -> None:

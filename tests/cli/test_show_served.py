@@ -10,20 +10,33 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 
 from tests.serving.test_deployed import DEPLOYED
+from winhost.cli import running
 from winhost.cli.first_completion import PLACE, completions
-from winhost.cli.served_hosts import next_of_served
+from winhost.cli.options import RunOptions
+from winhost.cli.served_hosts import lines_of_served, served_by
 from winhost.cli.shells import Shell, command_line, own_shell, post_with_key
 from winhost.connect.tunnel import SshWay
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource
+from winhost.engine.run_context import Outcome
+from winhost.engine.store import Store
 from winhost.model.secrets import SecretRef
 from winhost.serving.deployed import PATH
 
 WAY = SshWay("root", "192.0.2.7", 2222, "/home/me/.ssh/id of gpu", "me@192.0.2.1:22")
+
+
+def recorded(listen: str, *resources: tuple[str, dict[str, str], dict[str, Json]]) -> Any:
+    text = replace(DEPLOYED, gateway=replace(DEPLOYED.gateway, listen=listen)).text()
+    desired = [("LinuxFile", {"path": PATH}, {"text": text}), *resources]
+    stage = SimpleNamespace(desired=[DesiredResource(name, key, state, "", "") for name, key, state in desired])
+    plan = SimpleNamespace(request=SimpleNamespace(asks_with=None, path="dda"))
+    return SimpleNamespace(host="box", plan=plan, stages=[stage])
 
 
 def said(
@@ -33,44 +46,81 @@ def said(
     address: str = "192.0.2.3",
     shell: Shell = Shell.POSIX,
 ) -> list[str]:
-    """Of a run that made it, on a host with the nickname `box` that fleet.yaml has this address for."""
-    text = replace(DEPLOYED, gateway=replace(DEPLOYED.gateway, listen=listen)).text()
-    desired = [("LinuxFile", {"path": PATH}, {"text": text}), *resources]
-    stage = SimpleNamespace(desired=[DesiredResource(name, key, state, "", "") for name, key, state in desired])
-    plan = SimpleNamespace(request=SimpleNamespace(asks_with=None))
-    record: Any = SimpleNamespace(host="box", plan=plan, stages=[stage])
+    """The lines at the end of a run on the host `box`, which has this address in fleet.yaml."""
+    record = recorded(listen, *resources)
     session: Any = SimpleNamespace(way=lambda: way)
     checks = completions(lambda event: None, lambda: False, address)(record, session)
     assert [each.property for each in checks] == [PLACE]
-    file = Check("What is served", "LinuxFile", "text", text, text, holds=True)
-    return list(next_of_served("box", (file, *checks), shell))
+    served = served_by(record, None, checks)
+    assert served
+    return list(lines_of_served(served, shell))
 
 
 def test_on_the_lan_the_address_is_that_of_the_linux() -> None:
     lines = said("0.0.0.0:8443", way=replace(WAY, jump=None))
-    assert "at http://192.0.2.7:8443/v1" in lines[0]
+    assert lines[1] == "Base URL: http://192.0.2.7:8443/v1"
     assert "box:" not in "".join(lines)
 
 
 def test_through_windows_it_is_the_address_in_the_fleet_file() -> None:
     forward = ("PortForward", {"port": "8443"}, {"allowed": ["10.0.0.0/8"]})
-    assert "at http://192.0.2.3:8443/v1" in said("0.0.0.0:8443", forward)[0]
-    assert "at http://[2001:db8::3]:8443/v1" in said("0.0.0.0:8443", forward, address="2001:db8::3")[0]
+    assert "Base URL: http://192.0.2.3:8443/v1" in said("0.0.0.0:8443", forward)
+    assert "Base URL: http://[2001:db8::3]:8443/v1" in said("0.0.0.0:8443", forward, address="2001:db8::3")
     mirrored = ("HyperVFirewall", {"creator": "x"}, {"ports": [8443]})
-    assert "at http://192.0.2.3:8443/v1" in said("0.0.0.0:8443", mirrored)[0]
-    assert f"at http://{socket.gethostname()}:8443/v1" in said("0.0.0.0:8443", forward, address="localhost")[0]
+    assert "Base URL: http://192.0.2.3:8443/v1" in said("0.0.0.0:8443", mirrored)
+    assert f"Base URL: http://{socket.gethostname()}:8443/v1" in said("0.0.0.0:8443", forward, address="localhost")
 
 
-def test_an_address_that_nobody_knows_is_called_so() -> None:
-    assert "ADDRESS is that of the Linux of box" in said("0.0.0.0:8443")[1]
-    assert "at http://192.0.2.55:8443/v1" in said("192.0.2.55:8443")[0]
+def test_an_address_that_this_computer_does_not_know_or_reach_is_opened_by_a_tunnel() -> None:
+    for listen in ("0.0.0.0:8443", "127.0.0.1:8443"):
+        lines = said(listen)
+        assert f"The endpoint listens on {listen} of box. A tunnel with its base URL, until Ctrl-C:" in lines
+        assert "  winhost open box" in lines
+    assert "Base URL: http://192.0.2.55:8443/v1" in said("192.0.2.55:8443")
 
 
-def test_the_tunnel_has_its_values() -> None:
-    (tunnel,) = [each for each in said("127.0.0.1:8443") if "ssh -N" in each]
-    assert shlex.split(tunnel) == shlex.split(
-        "ssh -N -L 8443:127.0.0.1:8443 -i '/home/me/.ssh/id of gpu' -J me@192.0.2.1:22 -p 2222 root@192.0.2.7"
-    )
+def test_a_key_of_the_user_is_named_where_no_reference_is_known() -> None:
+    assert "API key:  the one that you named with --api-key" in said("127.0.0.1:8443")
+
+
+def test_apply_and_up_end_with_the_same_lines_which_keep_the_fleet_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record: Any = recorded("127.0.0.1:8443")
+    for name, given in (("read_journal", ()), ("replay", record)):
+        monkeypatch.setattr(running, name, lambda *_, given=given: given)
+    monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
+    monkeypatch.setattr(running, "known_fleet", lambda file: None)
+    ends = []
+    with click.Context(click.Command("apply")) as context:
+        context.params["fleet_file"] = Path("my fleet.yaml")
+        running.show_ends([("box", Outcome("box.1", "box", "applied", 1))], RunOptions())
+        ends.append(capsys.readouterr().out.partition("Served:")[2])
+        running.show_served("box.1", None)
+        ends.append(capsys.readouterr().out.partition("Served:")[2])
+    assert ends[0] == ends[1]
+    for command in ("open", "chat", "serve status"):
+        assert f"\n  winhost {command} --fleet 'my fleet.yaml' box" in ends[0], ends[0]
+
+
+def test_a_fleet_file_that_is_being_edited_hides_no_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record: Any = recorded("127.0.0.1:8443")
+    for name, given in (("read_journal", ()), ("replay", record)):
+        monkeypatch.setattr(running, name, lambda *_, given=given: given)
+    monkeypatch.setattr(Store, "existing", lambda store, run: Path(run))
+    (tmp_path / "fleet.yaml").write_text("hosts: {")
+    options = RunOptions(fleet_file=tmp_path / "fleet.yaml")
+    ends = [(host, Outcome(f"{host}.1", host, "applied", 1)) for host in ("box", "other")]
+    assert running.show_ends(ends, options) == 0
+    assert capsys.readouterr().out.count("Served:") == 2
+
+
+def test_only_a_run_that_holds_ends_with_them(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = Check("Engine", "EngineUnit", "active", desired=True, found=False, holds=False)
+    running.show_ends([("box", Outcome("box.1", "box", "differs", 1, (wrong,)))], RunOptions())
+    assert "Served:" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_a_lock_that_is_none_is_told(
 
 def test_a_program_and_an_image_contradict_each_other(tmp_path: Path) -> None:
     asked = StackOptions(
-        workload(tmp_path), engine_program="/opt/vllm/bin/vllm", engine_image="vllm/vllm-openai:v0.33.0"
+        workload=workload(tmp_path), engine_program="/opt/vllm/bin/vllm", engine_image="vllm/vllm-openai:v0.33.0"
     )
     with pytest.raises(click.UsageError, match="choose"):
         StackParts(asked).own_program  # noqa: B018 - it is asked for what it refuses
@@ -150,5 +150,5 @@ def test_the_version_of_vllm_is_that_of_its_lock(tmp_path: Path) -> None:
     file.write_text(file.read_text("utf-8").replace("versions:\n  vllm: 0.33.0\n", ""), "utf-8")
     assert "0.33" not in file.read_text("utf-8")
     (tmp_path / "vllm.txt").write_text("torch==2.9.0\nvllm==0.31.1 \\\n    --hash=sha256:00\n")
-    parts = StackParts(StackOptions(file, engine_lock=tmp_path / "vllm.txt"))
+    parts = StackParts(StackOptions(workload=file, engine_lock=tmp_path / "vllm.txt"))
     assert str(parts.workload.versions["vllm"]) == "0.31.1"

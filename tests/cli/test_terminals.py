@@ -31,7 +31,7 @@ SCREENS = {
     "codes": ("explain", "--list", "dda"),
     "lab hosts": ("lab", "list"),
     "runs": ("runs",),
-    "profile": ("serve", "profile", "--target", "desk.json", "--workload", "model.yaml"),
+    "profile": ("serve", "profile", "--facts", "desk.json", "--workload", "model.yaml"),
 }
 WHOLE = {
     "assess": ["winhost plan --facts desk.json --path wsl2/mirrored", "winhost explain CODE"],

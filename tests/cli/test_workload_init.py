@@ -275,8 +275,24 @@ def test_names_that_yaml_takes_for_something_else_stay_names(line: Line, name: s
         hub.files["model.safetensors"] = safetensors(EMBEDDED)
         said = line("workload", "init", name, "--hub", hub.url, "-o", str(line.folder / "w.yaml"))
         if name == "org/-":
-            assert said.code == 1
+            assert said.code == 2
             return
         (model,) = load_workload(line.folder / "w.yaml").models
         assert model.id == name
         assert yaml.safe_load((line.folder / "w.yaml").read_text("utf-8"))["models"].keys() == {model.name}
+
+
+def test_a_weight_file_without_a_byte_is_asked_for_no_range(line: Line, hub: StandInHub) -> None:
+    hub.files["model.safetensors"] = b""
+    del hub.sizes["model.safetensors"]
+    said = line("workload", "init", "org/model", "--hub", hub.url)
+    assert (said.code, UNREADABLE in said.err) == (1, True), said.err
+    assert {span for _, span in hub.spans} == {None}
+
+
+@pytest.mark.parametrize("words", [("Bad Name",), ("org/model", "--revision", "..")])
+def test_a_name_or_revision_that_can_be_none_is_wrong_usage(
+    line: Line, hub: StandInHub, words: tuple[str, ...]
+) -> None:
+    said = line("workload", "init", *words, "--hub", hub.url)
+    assert (said.code, hub.asked) == (2, []), said.err

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.cli import run
 from winhost.lab.running_lab import Lab
 
 FLEET = "schema: winhost.fleet/1\nhosts:\n  gpu-01:\n    address: 127.0.0.1\n    transport: {user: u, password: %s}\n"
@@ -28,17 +30,60 @@ def test_no_fleet_file_says_where_it_looked_and_what_to_write(line: Line) -> Non
     assert "schema: winhost.fleet/1" in said.err
 
 
+def test_a_folder_without_facts_is_not_taken_for_a_host(line: Line) -> None:
+    Path("snapshots").mkdir()
+    for words in (("assess", "snapshots"), ("plan", "snapshots"), ("models", "snapshots"), ("assess", "snapshots/")):
+        said = line(*words)
+        assert said.code == 2
+        assert "there are no facts in snapshots" in said.err
+        assert "winhost detect HOST -o snapshots" in said.err
+    assert "no fleet.yaml" in line("detect", "snapshots").err
+
+
+def test_a_folder_with_the_name_of_a_host_hides_no_fault_of_the_fleet_file(line: Line) -> None:
+    Path("gpu-01").mkdir()
+    Path("fleet.yaml").write_text("schema: winhost.fleet/1\nhosts:\n  gpu-01:\n    adress: gpu-01\n")
+    assert "fleet.yaml:4" in line("assess", "gpu-01").err
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("lab", "up", "x.yaml", "--speed", "fast"), "'fast' is not a valid number"),
         (("detect", "gpu-01", "--at-once", "many"), "'many' is not a valid whole number"),
-        (("detect", "gpu-01", "--at-once", "0"), "0 is not in the range 1<=x<=256"),
+        (("detect", "gpu-01", "--at-once", "0"), "0 is not in the range 1 to 256"),
     ],
 )
 def test_what_is_no_number_is_told_in_plain_words(line: Line, words: tuple[str, ...], says: str) -> None:
     said = line(*words)
     assert (said.code, says in said.err) == (2, True), said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "says", "hint"),
+    [
+        (("assess",), "", "is empty", "Mend it, or read the host into a file: winhost detect HOST -o facts"),
+        (("assess",), "{", "is not JSON", "Mend it, or read the host into a file: winhost detect HOST -o facts"),
+        (("apply",), "", "is empty", "Mend it, or plan: winhost plan HOST -o plan.json"),
+        (("render", "proxy", "haproxy", "--certificate", "/x"), "", "is empty", "winhost workload init ORG/NAME"),
+        (("apply",), '{"schema": "winhost.facts/2"}', "not 'winhost.plan/2'", "winhost plan FACTS -o plan.json"),
+        (("install", "media", "-o", "x/"), '{"schema": "winhost.facts/2"}', "not 'winhost.ins", "winhost install plan"),
+        (("install", "media", "-o", "x/"), '{"schema": "winhost.install-plan/9"}', "reads 'winhost.ins", "Plan again"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_leads_to_one_that_is(
+    line: Line, words: tuple[str, ...], file: str, says: str, hint: str
+) -> None:
+    Path("given.json").write_text(file)
+    said = line(*words, "given.json")
+    assert said.code == 2
+    assert (says in said.err, hint in " ".join(said.err.split())) == (True, True), said.err
+
+
+def test_a_folder_without_a_fleet_file_names_the_file_that_it_lacks(line: Line) -> None:
+    Path("lab").mkdir()
+    said = line("detect", "gpu-01", "--fleet", "lab")
+    assert (said.code, f"looked for {Path('lab/fleet.yaml')}" in said.err) == (2, True), said.err
 
 
 def test_an_unknown_host_is_corrected(line: Line, lab: Lab) -> None:
@@ -242,7 +287,7 @@ def test_errors_are_a_document_where_json_was_asked_for(line: Line, lab: Lab) ->
         ),
         (("explain", "DDA.CLIENT-SKU"), "did you mean 'dda.client-sku'?"),
         (("explain", "wsl2"), "winhost explain --list wsl2"),
-        (("detect",), "no host named\n  Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab').\n"),
+        (("detect",), "no host named\n  Name localhost (this machine), hosts of fleet.yaml, a pattern"),
         (("assess",), "no host named, and no --facts file"),
         (("plan",), "no host named, and no --facts file"),
         (("plan", "gpu-01", "--path", "gpu-p"), "which of them this host supports: winhost assess gpu-01"),
@@ -285,3 +330,30 @@ def test_what_nobody_verified_says_how_it_is_planned_all_the_same(line: Line) ->
     assert said.code == 3
     assert "--allow-unverified" in said.err
     assert line("plan", "--facts", facts, "--path", "wsl2", "--allow-unverified").code == 0
+
+
+@pytest.mark.parametrize(("answer", "told"), [(KeyboardInterrupt, "\nStopped.\n"), ("n", "Stopped.\n")])
+def test_a_question_that_is_interrupted_ends_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any, told: str
+) -> None:
+    def answered(*_: object, **__: object) -> str:
+        if answer is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return str(answer)
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", answered)
+    monkeypatch.setattr("winhost.cli.winhost.main", lambda *_, **__: click.confirm("Begin?", abort=True, err=True))
+    assert run([]) == 130
+    assert capsys.readouterr().err.rpartition("]: ")[2] == told
+
+
+def test_a_hidden_prompt_that_is_interrupted_leaves_no_empty_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.hidden_prompt_func", interrupted)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    assert run(["host", "add", "admin@127.0.0.1"]) == 130
+    assert capsys.readouterr().err.rpartition(":")[2].lstrip(" ") == "\nStopped.\n"

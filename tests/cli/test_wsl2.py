@@ -42,7 +42,7 @@ def test_the_demo_tells_the_whole_story(line: Line) -> None:
     assert said.code == 0, said.err
     for claim in (
         "simulated",
-        "Served: tiny at",
+        "Served:   tiny, each",
         "desk-01: as planned",
         "6 of 6 requests",
         "A stand-in of the simulator answered, not a model",
@@ -166,7 +166,8 @@ WRONG = {
     f"memory={'[' * 5000}": "settings.memory: should be auto, or a size with its unit",
     "memory=1": "settings.memory: should be auto, or a size with its unit",
     "swap=-1": "settings.swap: should be auto, 0 for none, or a size with its unit, as 48 GiB, of 1 MiB at least",
-    "processors=yes": "settings.processors: should be a whole number, not true",
+    "processors=yes": "settings.processors: should be a whole number, not 'yes'",
+    "processors=2026-01-01": "settings.processors: should be a whole number, not '2026-01-01'",
     "access.key=hello": "should be one line of a public key file",
     "access.key=ssh-rsa xx": "this is no whole ssh-rsa key",
     "access.key=": "access.key is given nothing; for none say access.key=null",

@@ -284,7 +284,7 @@ def test_the_gateway_reaches_engines_alone_and_nodes_of_a_group_each_other() -> 
     [("loopback", "ClusterIP", 0), ("cluster", "ClusterIP", 1), ("lan", "LoadBalancer", 1)],
 )
 def test_the_exposure_decides_who_reaches_the_gateway(exposure: str, kind: str, rules: int) -> None:
-    found = made(request(exposure=Exposure(exposure), plain_http=True, allow=("10.0.0.0/8",)))
+    found = made(request(exposure=Exposure(exposure), allow=("10.0.0.0/8",)))
     assert len(the(found, "NetworkPolicy", "gateway")["spec"]["ingress"]) == rules
     service = the(found, "Service", "gateway")["spec"]
     assert service["type"] == kind

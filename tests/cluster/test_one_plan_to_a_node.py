@@ -39,7 +39,7 @@ def join(here: Any, folder: Path, hub: StandInHub, models: Any = None, **words: 
     file.write_text(yaml.safe_dump({**document, "versions": {"vllm": "0.33.0"}}), encoding="utf-8")
     key.write_text(KEY, encoding="ascii")
     key.chmod(0o600)
-    said = StackOptions(file, api_key=(f"alice=file:{key}",), engine_image=IMAGE.pinned, hub=hub.url)
+    said = StackOptions(workload=file, api_key=(f"alice=file:{key}",), engine_image=IMAGE.pinned, hub=hub.url)
     planned = PlannedStack(said, ClusterOptions(no_device_plugin=False, device_plugin=IMAGE.pinned, **words))
     planned.check()
     asked = here.request if hasattr(here, "book") else here.request()

@@ -101,7 +101,7 @@ def test_what_fits_by_the_lower_ends_alone_is_unverified_and_names_what_decides(
     (reason,) = [each for offered in found.lacking for each in offered.reasons if each.code == "gpu-memory.may-fit"]
     assert found.verdict is Verdict.UNVERIFIED
     assert reason.observed == (
-        "gpu0: 18.53 to 25.11 GiB of 23.27 to 23.99 GiB; what decides is chat: KV cache, 3.50 to 7.00 GiB"
+        "gpu0: 18.50 to 25.11 GiB of 23.27 to 23.99 GiB; what decides is chat: KV cache, 3.50 to 7.00 GiB"
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,12 @@ from tests.imports.brought import DATA, imported
 from winhost.compat.evaluation import MOST, Evaluation, Requirements, commands, evaluate
 from winhost.core.answers import RemoteFault, Unknown
 from winhost.imports.observation import Observation
+from winhost.lab.hostfile import expand
 from winhost.model.facts import Facts
 from winhost.render import verdict_text
 
 UNREAD = Unknown(RemoteFault("AccessDenied", message="Access is denied."))
+UBUNTU = Path(__file__).parents[2] / "examples" / "linux" / "ubuntu-2xh100.json"
 H200 = DATA / "recorded" / "nvidia-smi-2xH200-linux.xml"
 
 
@@ -42,6 +45,15 @@ def test_an_import_is_told_at_most_three_commands_and_the_first_settles_most() -
     assert found.settle[0].reasons >= max(each.reasons for each in found.settle[:-1])
     assert found.settle[0].run.startswith("Get-ComputerInfo")
     assert {fact for each in found.settle for fact in each.settles} >= {"OperatingSystem", "PciDevice.rmrr", "Vm"}
+
+
+def test_what_was_imported_before_is_imported_with_it() -> None:
+    """A facts file holds what one command imported, and some files name no machine."""
+    assert all(
+        f"facts import {each.run.split()[-1]} FILE... --host HOST" in each.then
+        for each in commands()
+        if "facts import" in each.then
+    )
 
 
 def test_what_a_command_told_is_not_asked_for_again() -> None:
@@ -75,7 +87,7 @@ def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
     (command,) = (each for each in commands() if each.run.startswith(start))
     told = {"PciDevice"}
     for name in FILES[start]:
-        _, found = read(name, (DATA / "synthetic" / name).read_bytes())
+        ((_, found), *_) = read(name, (DATA / "synthetic" / name).read_bytes())
         states = [(resource, state) for resource, instances in found.resources.items() for state in instances.values()]
         states += [("PciDevice", function.state) for function in found.functions or ()]
         told |= {resource for resource, _ in states}
@@ -91,3 +103,10 @@ def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
 
 def test_the_last_command_provides_everything() -> None:
     assert [command.provides == ("*",) for command in commands()] == [False] * (len(commands()) - 1) + [True]
+
+
+def test_a_linux_is_told_no_command_of_windows() -> None:
+    linux = expand(UBUNTU)[0]
+    found = answer(replace(linux, resources={**linux.resources, "LinuxGpuDriver": UNREAD}))
+    assert any(reason.code == "linux.unknown" for reason in found.assessment.every_variant[0].every_reason)
+    assert found.settle == ()

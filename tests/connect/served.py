@@ -13,18 +13,19 @@ from winhost.connect.patience import Patience
 from winhost.connect.windows import WindowsConnector
 from winhost.engine.host_session import HostSession
 from winhost.engine.progress import ProgressEvent
-from winhost.engine.uploads import beside
+from winhost.engine.uploads import Sources, beside
 from winhost.lab.lab_host import LabHost, LabRunspace
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.lab.wire.wsman_endpoint import Endpoint
-from winhost.model.fleet import Host
+from winhost.model.fleet import Host, WireKind
 from winhost.resources.windows.parts import WindowsScripts, recognized
 
 SCRIPT = "the agent's text"
 LONG = 77.0  # lab seconds that no cmdlet takes
 QUICK = Patience(deadline=20, first=0.01, longest=0.05)
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
+OVER_NETWORKS = (WireKind.PSRP, WireKind.WINRS)
 
 Request = dict[str, Any]
 
@@ -157,7 +158,7 @@ class Served:
         folder: Path = Path(),
     ) -> HostSession:
         return HostSession(
-            connector or self.connector(), QUICK, tell or self.events.append, within=0, find=beside(folder)
+            connector or self.connector(), QUICK, tell or self.events.append, within=0, sources=Sources(beside(folder))
         )
 
     def boot_id(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 from pypsrp.serializer import Serializer
 
 from tests.connect.conftest import Serve
-from tests.connect.served import LONG, SCRIPT, VM, Served
+from tests.connect.served import LONG, OVER_NETWORKS, SCRIPT, VM, Served
 from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
@@ -21,7 +21,7 @@ from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import cmdlet_error
 from winhost.lab.wire.served_host import Moment, When, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
-from winhost.model.fleet import OVER_NETWORKS, WireKind
+from winhost.model.fleet import WireKind
 from winhost.resources.registry import WINDOWS
 
 NOBODY = "00000000-0000-0000-0000-000000000000"

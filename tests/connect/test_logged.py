@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.connect.served import VM, Served
+from tests.connect.served import OVER_NETWORKS, VM, Served
 from tests.connect.test_sending import CONTENT, NAME, STEP
 from tests.errors import raises
 from winhost.connect.wire_errors import Drifted, RemoteError
@@ -17,7 +17,7 @@ from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError
 from winhost.lab.wire.served_host import When, drop, refuse
 from winhost.lab.wire.wsman import Action
-from winhost.model.fleet import OVER_NETWORKS, WireKind
+from winhost.model.fleet import WireKind
 
 CANARY = "a c4nary in the c0al mine"
 

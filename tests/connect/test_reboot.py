@@ -18,6 +18,7 @@ from winhost.connect.agent import Agent
 from winhost.connect.patience import Patience
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
+    Distrust,
     RemoteError,
     SessionDropped,
     TimedOut,
@@ -274,7 +275,9 @@ def test_the_pauses_grow_to_the_longest_and_are_never_all_alike(passing: Time) -
 
 
 def test_a_wrong_certificate_is_not_waited_out(passing: Time) -> None:
-    connector = Scripted([certificate_refused("gpu-01", "self-signed"), boot()], passing)
+    connector = Scripted(
+        [certificate_refused("gpu-01", "self-signed", at="", distrust=Distrust.UNTRUSTED), boot()], passing
+    )
     with raises("CertificateRefused"):
         reboot.wait(connector, OLD, Patience())
     assert passing.slept == []

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cases import read_cases
 from tests.connect.conftest import Serve
-from tests.connect.served import Served
+from tests.connect.served import OVER_NETWORKS, Served
 from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.cli.output import error_text
@@ -23,7 +23,7 @@ from winhost.core.answers import RemoteFault
 from winhost.lab.wire.served_host import PipelineError, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action, WSManFault
 from winhost.model.errors import WinhostError
-from winhost.model.fleet import OVER_NETWORKS, Auth, WireKind
+from winhost.model.fleet import Auth, WireKind
 from winhost.model.secrets import SecretRef
 
 CASES = read_cases(Path(__file__).parent.parent / "data" / "connect" / "refusals.yaml")

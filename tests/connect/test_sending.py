@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.connect.conftest import Serve
-from tests.connect.served import Served
+from tests.connect.served import OVER_NETWORKS, Served
 from tests.errors import raises
-from winhost.connect.admin_share import _write_all
-from winhost.connect.file_copy import NotWritten, copied
+from winhost.connect.file_copy import NotWritten, _write_all, copied, sent_by_smb
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.progress import ProgressEvent
 from winhost.lab.wire.served_host import When, drop
 from winhost.lab.wire.wsman import Action
-from winhost.model.fleet import OVER_NETWORKS
+from winhost.model.fleet import Host, Transport
 from winhost.model.units import MiB
 
 CONTENT = os.urandom(MiB) * 3 + b"its end"
@@ -122,3 +121,18 @@ def test_a_share_that_takes_less_than_it_is_given_gets_all(folder: Path) -> None
 def test_a_share_that_takes_nothing_more_ends_it(folder: Path) -> None:
     with pytest.raises(NotWritten):
         list(copied(folder / NAME, 0, partial(_write_all, SmallTarget(MiB, 2 * MiB + 5))))
+
+
+def test_a_host_that_is_gone_before_the_goodbye_does_not_hide_why(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import smbclient
+    from smbprotocol.exceptions import SMBConnectionClosed
+
+    def gone(*_: object, **__: object) -> None:
+        raise SMBConnectionClosed("the connection is closed")
+
+    for name in ("register_session", "open_file", "delete_session"):
+        monkeypatch.setattr(smbclient, name, gone if name != "register_session" else lambda *_, **__: None)
+    with pytest.raises(NotWritten, match="the connection is closed"):
+        list(sent_by_smb(Host("gpu-01", "127.0.0.1", Transport(5985)), r"C:\x.part", folder / NAME, 0))

@@ -13,12 +13,11 @@ from tests.connect.served import QUICK, Served
 from tests.connect.sshd import Sshd, keypair
 from tests.connect.sshd import served as run_sshd
 from tests.rows import each_row
-from winhost.connect.file_copy import NotWritten
-from winhost.connect.sftp import sent_by_sftp
+from winhost.connect.file_copy import NotWritten, sent_by_sftp
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.steps import Step
 from winhost.engine.host_session import HostSession
-from winhost.engine.uploads import Share, beside
+from winhost.engine.uploads import Share, Sources, beside
 from winhost.model.errors import WinhostError
 from winhost.model.fleet import Host, Transport
 from winhost.model.secrets import SecretRef
@@ -81,6 +80,14 @@ def test_what_cannot_be_written_says_why(sshd: Sshd, disk: Path, tmp_path: Path)
     assert (tmp_path / "C:" / "x.part").read_bytes() == b""
 
 
+def test_a_disk_that_gets_full_with_the_last_bytes_is_told(sshd: Sshd, disk: Path, tmp_path: Path) -> None:
+    file = there(tmp_path, r"C:\x.part")
+    file.unlink()
+    file.symlink_to("/dev/full")
+    with pytest.raises(NotWritten, match="has 0 of 3,145,735 bytes; its disk may be full"):
+        list(sent_by_sftp(host(sshd), r"C:\x.part", disk, 0, str(tmp_path)))
+
+
 @each_row(
     "path",
     [r"C:\..\x", r"C:\x\..\y", "C:/x", r"\\host\share\x", r"C:\x:stream", r"C:\a b", "C:\\x\n", r"C:\x.", "", r"C:\*"],
@@ -122,7 +129,8 @@ def onto(served: Served, sshd: Sshd, root: Path) -> Share:
 
 def session(served: Served, folder: Path, share: Share) -> HostSession:
     found = beside(folder)
-    return HostSession(served.connector(), QUICK, served.events.append, within=0, find=found, share=lambda: share)
+    sources = Sources(found, share=lambda: share)
+    return HostSession(served.connector(), QUICK, served.events.append, within=0, sources=sources)
 
 
 def test_the_host_holds_what_came_against_the_hash_of_the_plan(

@@ -1,5 +1,6 @@
 """Whatever a host does to keep us, we leave at the deadline; nor is it listened to for ever."""
 
+import errno
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.connect.conftest import Serve
+from tests.connect.served import OVER_NETWORKS
 from tests.connect.slow import Relay, flooding, listening
 from tests.connect.sshd import NoSshd, Sshd
 from tests.errors import raises
@@ -19,7 +21,7 @@ from winhost.cli.output import error_text
 from winhost.connect import guard
 from winhost.connect.guard import Guard, connected
 from winhost.connect.wire_errors import Failure, SessionDropped, TimedOut, Unreachable, WireError
-from winhost.model.fleet import OVER_NETWORKS, WireKind
+from winhost.model.fleet import WireKind
 
 DEADLINE = 1
 
@@ -183,6 +185,25 @@ def test_an_address_that_swallows_everything_leaves_the_others_their_turn(monkey
     connected(limited(), "gpu-01", 5986, 9).close()
     assert [host for host, _ in tried] == ["silent", "refuses", "answers"]
     assert 0 < tried[0][1] <= 3
+
+
+class WithoutIpv6(socket.socket):
+    """A socket of a system that has no IPv6."""
+
+    def __init__(self, family: int, *others: int) -> None:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        super().__init__(family, *others)
+
+
+def test_a_system_without_ipv6_takes_the_other_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(flooding(b"", b"")) as port:
+        found = [
+            (socket.AF_INET6, socket.SOCK_STREAM, 0, "", ("::1", port, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)),
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        connected(limited(), "gpu-01", port, 9, WithoutIpv6).close()
 
 
 def limited() -> Guard:

@@ -142,3 +142,17 @@ def test_a_tunnel_is_a_plain_connection(wire: SshWire) -> None:
             assert through.recv(10) == b"x"
     with raises("NotTunnelled"):
         wire.tunnel("127.0.0.1", port)
+
+
+def test_words_that_come_while_others_are_read_are_kept() -> None:
+    class Growing(bytearray):
+        def __getitem__(self, key: Any) -> Any:
+            found = super().__getitem__(key)
+            self.extend(b", second")
+            return found
+
+    process = this_linux.LocalProcess("true")
+    process._words = Growing(b"first")
+    assert process.recv_stderr(4096) == b"first"
+    assert process.recv_stderr(4096) == b", second"
+    process.close()

@@ -13,12 +13,13 @@ import pytest
 from cryptography import x509
 
 from tests.connect.conftest import Serve
+from tests.connect.served import OVER_NETWORKS
 from tests.connect.slow import answering, listening
 from tests.connect.test_refusals import session
 from tests.errors import raises
 from winhost.cli.output import error_text
 from winhost.lab.wire import wsman_endpoint
-from winhost.model.fleet import OVER_NETWORKS, Auth, WireKind
+from winhost.model.fleet import Auth, WireKind
 
 both = pytest.mark.parametrize("kind", OVER_NETWORKS)
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")

@@ -13,7 +13,7 @@ from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.errors import NotOnHost, RefusedError
 from winhost.model.path import path_of
 from winhost.model.plan import Plan, PlanRequest
-from winhost.model.reason import PathVerdict, Verdict
+from winhost.model.reason import PathVerdict, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
 from winhost.paths.dda_selection import VmNotNamed
 from winhost.paths.playbook import parse_request, read_playbook
@@ -145,3 +145,19 @@ def test_a_plan_takes_as_many_gpus_as_assess_says_go_together() -> None:
     every = tuple(gpu.location for gpu in facts.gpus if gpu.pci.state.displays in (None, 0))
     with pytest.raises(PlanRefused):
         plan(facts, "dda", "llm-01", every)
+
+
+def test_the_command_for_a_path_with_several_vms_names_one() -> None:
+    with pytest.raises(RefusedError) as refused:
+        recommended(host("azure-local"))
+    assert "winhost plan hci-01 --path dda --vm llm-01 --allow-unverified" in str(refused.value.hint)
+    with pytest.raises(PlanRefused) as other:
+        plan(host("thunderbolt"), "wsl2")
+    assert "This host can do: dda (supported): winhost plan gpu-03 --path dda --vm llm-01" in str(other.value.hint)
+
+
+def test_a_vm_whose_name_a_shell_would_split_is_named_by_its_id() -> None:
+    verdict = Verdict.SUPPORTED
+    for name, named in (("llm-01", "llm-01"), ("Zebra 1", "guid-1"), ("it's", "guid-1"), ("-x", "guid-1")):
+        vms = (SubjectVerdict("vm", "guid-1", name, verdict, ()), SubjectVerdict("vm", "guid-2", "other", verdict, ()))
+        assert PathVerdict("dda", verdict, (), (), (), vms).path_and_options == ("dda", "--vm", named)

@@ -47,7 +47,7 @@ def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 def planned(facts: Facts, workload: Path, path: str) -> Plan | WinhostError:
     """As `winhost plan FACTS --path PATH --workload FILE --allow-unverified`; or the error."""
     said = {"api_key": ("alice=env:ALICE",), "digest": IMAGE.pinned.partition("@")[2], "plain_http": True}
-    joining = PlannedStack(StackOptions(workload, allow=("10.20.0.0/16",), **said))
+    joining = PlannedStack(StackOptions(workload=workload, allow=("10.20.0.0/16",), **said))
     joining.check()
     asked = AskedPlan(path, settings=SETTINGS[path], allow_unverified=True).request(path)
     try:

@@ -150,3 +150,9 @@ def test_a_place_of_ones_own_is_made_by_the_command_as_well(tmp_path: Path) -> N
     environment.pop("WINHOST_STATE", None)
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=PATIENCE_S)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "of").rglob("*")} == {0o700}
+
+
+def test_a_file_in_the_place_of_the_store_is_named_instead_of_no_runs(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("mine")
+    with raises("NoStore", match="a file is there"):
+        Store(tmp_path / "state").runs()

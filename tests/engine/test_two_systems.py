@@ -14,9 +14,8 @@ from winhost.connect.ssh import SshTarget
 from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable
 from winhost.core.answers import Json, Record, RemoteFault, Unavailable, Unknown
 from winhost.engine.boot import LinuxFirmware
-from winhost.engine.remembered import RememberedWindows
 from winhost.engine.store import Store
-from winhost.engine.two_systems import TwoSystems, runs_linux
+from winhost.engine.two_systems import RememberedWindows, TwoSystems, runs_linux
 from winhost.model.facts import Answer, Facts
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.secrets import SecretRef

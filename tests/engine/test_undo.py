@@ -190,3 +190,17 @@ def test_settings_of_a_vm_that_came_since_keep_the_role(tmp_path: Path) -> None:
     here.machine.set_vm(other, high=found)
     assert here.rollback().kept == ()
     assert here.machine.role == "available"
+
+
+def test_nothing_goes_back_for_whoever_may_not_see_what_other_runs_changed(installed: World) -> None:
+    """Without their marks, what a later run changed would look like nobody's."""
+    found = installed.state()
+    installed.apply(installed.plan())
+    made, lab = installed.state(), installed.machine.lab
+    installed.machine.lab = lab.model_copy(update={"administrator": False})
+    with pytest.raises(EndOfRun, match="Only an administrator can see or change this"):
+        installed.rollback()
+    installed.machine.lab = lab
+    assert installed.state() == made
+    assert installed.rollback().outcome == "rolled back"
+    assert installed.state() == found

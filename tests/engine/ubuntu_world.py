@@ -21,10 +21,9 @@ from winhost.core.answers import Json
 from winhost.engine.boot import LinuxFirmware
 from winhost.engine.detect import read_facts
 from winhost.engine.planning import make_plan
-from winhost.engine.remembered import RememberedWindows
 from winhost.engine.run_context import RunContext
 from winhost.engine.store import Store
-from winhost.engine.two_systems import TwoSystems
+from winhost.engine.two_systems import RememberedWindows, TwoSystems
 from winhost.lab.hostfile import expand, find
 from winhost.lab.linux.linux_answers import Sshd
 from winhost.lab.linux.linuxes import LinuxBeside

@@ -13,7 +13,7 @@ import yaml
 from tests.cases import FASTEST
 from tests.rows import each_row
 from winhost.hardware import gpus
-from winhost.hardware.gpus import GpuModel, NvLink, OpenModules, P2p, known
+from winhost.hardware.gpus import GpuModel, NvLink, OpenModules, P2p, known, named
 from winhost.model.reason import Kind
 from winhost.model.units import GiB, MiB
 
@@ -37,8 +37,8 @@ OPEN_MODULES = {
     "Blackwell": {OpenModules.NEEDED},
 }
 WITHOUT_NVENC = {"GA100", "GH100", "GB100"}
-NVENC_UNTOLD = {"GB110", "GK110", "GK210", "GM200"}
-SMALL_BARS = {"GK110", "TU104"}  # before Ampere no BAR grows, and these stay at 256 MiB
+NVENC_UNTOLD = {"GB110", "GK110", "GK210", "GM200", "GM204"}
+SMALL_BARS = {"GP104", "GK110", "TU104"}  # before Ampere no BAR grows, and these stay at 256 MiB
 
 
 def the(ids: str, form: str | None = None) -> GpuModel:
@@ -107,13 +107,26 @@ def test_every_fact_of_a_gpu_has_a_source(ids: str, form: str | None) -> None:
 
 
 @every_form
+def test_a_size_in_a_name_is_the_memory(ids: str, form: str | None) -> None:
+    gpu = the(ids, form)
+    size = None if "GH200" in gpu.name else re.search(r"\b(\d+)GB\b", gpu.name)  # it counts the memory of Grace
+    assert size is None or gpu.memory == int(size[1]) * GiB
+
+
+def test_laptop_gpus_of_one_name_and_several_sizes_are_told_apart() -> None:
+    sizes = {ids: the(ids).memory for ids in ("10de:25ab", "10de:25ac", "10de:25e5", "10de:25ec")}
+    assert list(sizes.values()) == [4 * GiB, 6 * GiB, 4 * GiB, 6 * GiB]
+
+
+@every_form
 def test_the_frame_buffer_fits_the_memory(ids: str, form: str | None) -> None:
     gpu = the(ids, form)
     assert gpu.memory is None or GiB <= gpu.memory <= 512 * GiB
     assert gpu.memory is None or gpu.memory % MiB == 0
     if gpu.memory and gpu.bars:
         least = 256 * MiB if gpu.chip in SMALL_BARS else gpu.memory
-        assert least <= max(gpu.bars.wide) < 4 * gpu.memory
+        most = 1 << (gpu.memory - 1).bit_length()  # the rule by which BARs without a listing are derived
+        assert least <= max(gpu.bars.wide) <= most
 
 
 @every_nvidia_form
@@ -226,3 +239,35 @@ def test_other_makers_gpus_are_named_and_run_no_cuda(device: str, vendor: str) -
 def test_a_gpu_can_be_known_without_its_bars() -> None:
     assert the("10de:1f07").bars is None
     assert the("10de:26b9").bars is not None
+
+
+NAMES = {
+    "NVIDIA GeForce RTX 3090": "GA102",
+    "GeForce RTX 2080 Ti": "TU102",
+    "Tesla V100-PCIE-16GB": "GV100",
+    "NVIDIA A100-SXM4-80GB": "GA100",
+    "NVIDIA A100 80GB PCIe": "GA100",
+    "Tesla P100-PCIE-16GB": "GP100",
+    "NVIDIA Corporation GA102 [GeForce RTX 3090]": "GA102",
+    "NVIDIA GeForce RTX 4090 Laptop GPU": "AD103",
+    "Quadro RTX 5000": "TU104",
+    "NVIDIA L40S": "AD102",
+    "NVIDIA GeForce RTX 3060 ...": None,
+    "NVIDIA RTXA6000-48A": None,
+    "NVIDIA GPU": None,
+    "": None,
+}
+
+
+@each_row(("name", "chip"), NAMES.items(), ids=NAMES)
+def test_a_gpu_is_known_by_the_name_that_tools_give_it(name: str, chip: str | None) -> None:
+    found = named(name)
+    assert (found.chip if found else None) == chip
+    assert found is None or (found.device, found.memory, found.bars) == ("", None, None)
+
+
+def test_gpus_of_one_name_share_what_is_known_of_them_by_it() -> None:
+    assert {known("10de:2788").chip, known("10de:2803").chip} == {"AD104", "AD106"}  # type: ignore[union-attr]
+    by_name = named("NVIDIA GeForce RTX 4060 Ti")
+    assert by_name is not None
+    assert by_name.compute_capability == (8, 9)

@@ -9,7 +9,7 @@ from functools import cache
 import click
 
 from tests.house.test_commands import every_command
-from tests.house.test_errors import error_classes, is_of_super, last_name
+from tests.house.test_errors import MAKERS, error_classes, is_of_super, last_name
 from tests.house.tree import HOUSE, sources
 
 TOLD_BY = {"BadParameter", "Refusal", "MmioRefused", "Caution"}
@@ -112,7 +112,7 @@ def sites() -> Iterator[Site]:
         seen |= {id(part) for joined in file.every(ast.JoinedStr) for part in joined.values}
         for call in file.every(ast.Call):
             name = last_name(call.func)
-            if name in {*errors, *TOLD_BY} or is_of_super(call.func):
+            if name in {*errors, *MAKERS, *TOLD_BY} or is_of_super(call.func):
                 yield _raised(call, place)
             elif name not in DECLARED:
                 continue

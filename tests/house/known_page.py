@@ -6,6 +6,7 @@ from pathlib import Path
 
 from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
 from winhost.findings.finding import Rows
+from winhost.findings.show import cited
 from winhost.hardware.gpus import GpuModel, catalogued
 from winhost.hardware.processors import generations
 from winhost.knowledge import catalogue
@@ -49,8 +50,7 @@ def _row(cells: Iterable[object]) -> str:
 
 
 def _said(evidence: str) -> str:
-    known = catalogue.evidence()[evidence]
-    return f"{known.kind}: {known.source}"
+    return cited(catalogue.evidence()[evidence])
 
 
 def _windows() -> str:

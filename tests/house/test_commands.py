@@ -63,6 +63,64 @@ def test_every_option_has_its_help(name: str) -> None:
     assert silent == []
 
 
+MEANS_SEVERAL = {
+    *("--address", "--all", "--details", "--explain", "--full", "--gateway", "--image", "--installer", "--memory"),
+    *("--output", "--path", "--port", "--python", "--ssh-key", "--tls", "--user", "--vllm", "--within"),
+    *("--certificate", "--certificate-key", "--plain-http"),  # of the gateway, and of a proxy before it
+    *("--allow", "--api-key", "--facts", "--listen", "--model", "--workload"),
+    *("--gpu", "--set", "--vm"),  # of a plan, and in place of those while a run is under way
+}
+"""Options that several commands have, and that mean something else there."""
+WORDS_OF_CLICK = {"text", "path", "file", "directory", "integer", "float", "integer range", "number", "whole number"}
+
+
+def test_an_option_is_declared_once() -> None:
+    said: dict[tuple[str, str], set[str | None]] = {}
+    for _, command in every_command():
+        for each in command.params:
+            if isinstance(each, click.Option) and each.opts[-1] not in MEANS_SEVERAL:
+                key = (each.opts[-1], each.make_metavar(click.Context(command)))
+                said.setdefault(key, set()).add(each.help)
+    assert {key: helps for key, helps in said.items() if len(helps) > 1} == {}
+
+
+def test_help_names_the_value_of_an_option_and_says_alike_that_it_may_be_repeated() -> None:
+    for words, command in every_command():
+        for each in command.params:
+            if not isinstance(each, click.Option) or each.name == "outputs":
+                continue
+            named = each.is_flag or each.count or each.metavar is not None or each.type.name not in WORDS_OF_CLICK
+            assert named, (words, each.opts)
+            end = len(re.findall(r"May be|may be repeated|Repeat it|more than once", each.help or ""))
+            assert (end, str(each.help).endswith("May be repeated.")) == (int(each.multiple), each.multiple), each.help
+
+
+def test_winhost_itself_says_that_a_file_cannot_be_read() -> None:
+    """click would say so before, without how such a file is made."""
+    for words, command in every_command():
+        for each in command.params:
+            if isinstance(each.type, click.Path) and each.type.file_okay and not each.type.exists:
+                assert not each.type.readable, (words, each.name)
+
+
+def test_options_that_only_count_together_have_a_heading() -> None:
+    said = CliRunner().invoke(winhost, ["plan", "--help"], terminal_width=200).output
+    _, *sections = re.split(r"^(\S.*):$", said, flags=re.MULTILINE)
+    options = {
+        head: re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
+        for head, text in zip(sections[::2], sections[1::2], strict=True)
+    }
+    assert "--workload" in options["Options"]
+    for head, option in (
+        ("Path dda", "--gpu"),
+        ("Path dda with a VM that winhost makes", "--new-vm"),
+        ("With --workload", "--hub"),
+        ("With --workload", "--api-key"),
+        ("A workload with deploy: kubernetes", "--join"),
+    ):
+        assert option in options[head]
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [("asess", "assess"), ("facts imprt", "import"), ("lint wslconfg", "wslconfig"), ("lab lst", "list")],

@@ -55,6 +55,10 @@ NoModelFolder NoStandardInput NotAModel NotPacked NoWeights NotStarted NoPacker 
 FAMILIES = {"WinhostError", "UsageError", "RefusedError", "DriftError"}  # one for each exit code
 
 
+MAKERS = {"end_of_run"}
+"""Methods that make an error from the same arguments as its class."""
+
+
 def every(kind: type[Node]) -> Iterator[Node]:
     for file in sources(HOUSE):
         yield from file.every(kind)
@@ -93,7 +97,7 @@ def codes() -> Iterator[str]:
     errors = error_classes()
     given: list[ast.expr | None] = []
     for node in every(ast.Call):
-        if last_name(node.func) in errors or is_of_super(node.func):
+        if last_name(node.func) in {*errors, *MAKERS} or is_of_super(node.func):
             given += node.args[:1]
             given += [each.value for each in node.keywords if each.arg == "code"]
     for error in every(ast.ClassDef):

@@ -88,7 +88,17 @@ MAY_IMPORT = {
         "lab/powershell",
     },
     "bundle": {"model", "resources", "resources/linux"},
-    "render": {"model", "knowledge", "resources", "resources/linux", "hardware", "sizing", "paths", "compat"},
+    "render": {
+        "model",
+        "findings",
+        "knowledge",
+        "resources",
+        "resources/linux",
+        "hardware",
+        "sizing",
+        "paths",
+        "compat",
+    },
     "cli": {
         *(
             "model",
@@ -181,7 +191,7 @@ OF_THE_LAB = {
         "winhost.engine.keys",
     },
     "psrpcore": {"winhost.connect.psrp"},
-    "spnego": {f"winhost.connect.{name}" for name in ("admin_share", "libraries", "psrp", "winrs")},
+    "spnego": {f"winhost.connect.{name}" for name in ("file_copy", "libraries", "psrp", "winrs")},
 }
 DECLARED = {"cryptography": "cryptography", "psrpcore": "psrpcore", "spnego": "pyspnego"}
 

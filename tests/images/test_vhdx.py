@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -76,13 +75,6 @@ def test_the_same_image_is_the_same_file_and_another_is_another_disk(tmp_path: P
     assert one.read_bytes() == same.read_bytes()
     ids = {ReadVhdx(path.read_bytes(), check_sums=False).disk_id for path in (one, other)}
     assert len(ids) == 2
-
-
-def test_whoever_calls_may_name_the_disk(tmp_path: Path) -> None:
-    path = tmp_path / "disk.vhdx"
-    ours = UUID("01234567-89ab-4cde-8f01-23456789abcd")
-    write_vhdx(Disk(3 * MiB, {}), path, disk_id=ours)
-    assert ReadVhdx(path.read_bytes(), check_sums=False).disk_id == ours
 
 
 def test_a_disk_may_end_in_zeros(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts
 
 CASES: Mapping[str, Any] = read_cases(DATA / "cases.yaml")
-KEYS = {"files", "host", "facts", "gpus", "silent", "paths", "refused", "each"}
+KEYS = {"files", "host", "facts", "gpus", "silent", "paths", "refused", "each", "says", "never"}
 
 
 @each_row("case", CASES.values(), ids=CASES)
@@ -33,6 +33,10 @@ def test_files_become_facts(case: Mapping[str, Any]) -> None:
     check_gpus(facts, case.get("gpus"), case.get("silent", {}))
     judged = assess(HostFacts(facts))
     assert {path: str(judged.path(path).verdict) for path in case.get("paths", {})} == case.get("paths", {})
+    said = {reason.code for path in judged.paths for reason in path.every_reason}
+    said |= {reason.code for path in judged.paths for offered in path.capabilities for reason in offered.reasons}
+    assert said >= set(case.get("says", ()))
+    assert not said & set(case.get("never", ()))
 
 
 def check_facts(facts: Facts, desired: Mapping[str, Any], *, of_each: bool = False) -> None:

@@ -40,7 +40,7 @@ PIECES = (
 def holds(file: str, data: bytes, kind: str | None) -> None:
     """Read it, and if it can be read, make facts of it that every resource understands."""
     try:
-        told = [(file, *read(file, data, kind))]
+        told = [(file, *each) for each in read(file, data, kind)]
         facts = merged(told, "host", read_at="2026-11-21T10:00:00+00:00")
     except UsageError:
         return
@@ -91,7 +91,7 @@ def test_json_with_any_value_anywhere(data: st.DataObject) -> None:
 def test_what_a_gpu_calls_itself_is_data(tmp_path: Path) -> None:
     name = "NVIDIA L20 \x9b31m\u202e"
     text = FILES["survey-dda-server2025.txt"].decode().replace("NVIDIA L20", name)
-    (_, told) = read("survey.txt", text.encode())
+    ((_, told),) = read("survey.txt", text.encode())
     assert {function.name for function in told.functions or ()} == {name}
     written = write_document(merged([("survey.txt", "survey-dda", told)], "h", read_at=""))
     assert "\x9b" not in written

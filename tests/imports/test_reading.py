@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.errors import raises
-from tests.imports.brought import DATA, imported
+from tests.imports.brought import DATA, first, imported
 from tests.imports.test_cases import records
 from tests.rows import each_row
+from winhost.core.answers import MissingFact
+from winhost.hardware.host_gpus import runs_cuda
 from winhost.imports.observation import Observation, Unreported
 from winhost.imports.sources import SOURCES, read
 from winhost.model.errors import UsageError
@@ -34,21 +36,27 @@ def test_the_encoding_of_a_console_changes_nothing(path: Path, coding: str, tmp_
 def test_the_words_of_another_code_page_do_not_disturb() -> None:
     text = (SYNTHETIC / "survey-dda-server2025.txt").read_text(encoding="utf-8")
     data = text.replace("Intel(R) USB", "Contrôleur Intel(R) USB").encode("cp850")
-    assert len(read("survey.txt", data)[1].functions or ()) == 2
+    assert len(first("survey.txt", data)[1].functions or ()) == 2
 
 
 NEAR = {
-    "==============NVSMI LOG==============\nTimestamp : Fri\n": "nvidia-smi -q -x",
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n": "nvidia-smi -q -x",
     "+----+\n| NVIDIA-SMI 580.159.04   Driver Version: 580.159.04 |\n": "nvidia-smi -q -x",
     "------------------\nSystem Information\n------------------\n DxDiag Version: 10.00\n": "dxdiag /x",
-    "\nWindowsEditionId      : Professional\nOsName : Microsoft Windows 11 Pro\n": "ConvertTo-Json",
-    "01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)\n": "lspci -vv -nn",
+    "\nOsName          : Microsoft Windows 11 Pro\nOsVersion : 10.0.26100\n": "ConvertTo-Json",
+    "DISKPART> list disk\n\n  Disk ###  Status         Size     Free     Dyn  Gpt\n": "Get-Disk | ConvertTo-Json",
+    "NVIDIA L40S  OK  PCI\\VEN_10DE&DEV_26B9&SUBSYS_185110DE&REV_A1\\4&1F2A3B4C&0&0008\n": "dxdiag /x",
+    "| OS | Microsoft Windows 11 Home (10.0.26200) |\n": "Get-ComputerInfo | ConvertTo-Json",
+    "My PC has two NVIDIA RTX A6000.\n": "nvidia-smi -q -x",
+    '{"name": "Intel(R) UHD Graphics 630"}\n': "dxdiag /x",
+    "01:00.0 Nonsense\n": "lspci -vv -nn",
     "\nNumber Friendly Name Serial Number HealthStatus OperationalStatus\n": "Get-Disk | ConvertTo-Json",
     "\nPartitionNumber  DriveLetter Offset   Size Type\n": "Get-Partition | ConvertTo-Json",
     "\nMountPoint : C:\nVolumeStatus : FullyEncrypted\nProtectionStatus : On\n": "manage-bde -protectors",
     "identifier              {fwbootmgr}\ndisplayorder            {bootmgr}\n": "bcdedit /enum all",
     "System Information report\n[System Summary]\n": "msinfo32",
     '{\n  "host": "gpu-01",\n  "schema": "winhost.facts/2"\n}\n': "winhost assess --facts",
+    "schema: winhost.host/2\norigin: synthetic\nabout: NVIDIA's RTX 4090 at PCIROOT(0)\n": "winhost lab up",
 }
 
 
@@ -57,6 +65,76 @@ def test_a_near_form_is_told_how_to_make_it(text: str, told: str) -> None:
     with raises("NotReadable") as refused:
         read("near.txt", text.encode())
     assert told in (refused.value.hint or "")
+
+
+@each_row("data", [b"", b" \r\n\n", "\ufeff".encode("utf-16-le"), b"\xef\xbb\xbf"], ids=repr)
+def test_an_empty_file_is_called_empty(data: bytes) -> None:
+    with raises("NotReadable") as refused:
+        read("none.txt", data)
+    assert refused.value.what == "none.txt is empty"
+    assert refused.value.hint == "What can be read: winhost facts import --help"
+
+
+MAKERS = {
+    "nvidia-smi-list-mig.txt": [True, True],
+    "survey-dda-no-sriov.txt": [True, False],
+    "nvidia-smi-table-indented.txt": [True, True],
+}
+
+
+@each_row(("name", "cuda"), MAKERS.items(), ids=MAKERS)
+def test_a_gpu_without_ids_is_known_by_the_maker_in_its_name(name: str, cuda: list[bool]) -> None:
+    assert list(map(runs_cuda, HostFacts(imported([SYNTHETIC / name])).gpus)) == cuda
+
+
+def test_a_name_without_a_maker_decides_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "survey.txt"
+    path.write_text("3D-Videocontroller\nExpress Endpoint -- more secure.\nPCIROOT(0)#PCI(0300)#PCI(0000)\n")
+    (gpu,) = HostFacts(imported([path])).gpus
+    with pytest.raises(MissingFact):
+        runs_cuda(gpu)
+
+
+def test_gpus_of_another_kind_in_the_same_paste_are_named() -> None:
+    (kind, told), *others = read("paste.txt", (SYNTHETIC / "nvidia-smi-and-lspci.txt").read_bytes())
+    assert kind == "nvidia-smi"
+    assert "bring lspci -vv -nn" in (told.advice or "")
+    assert not any(each.functions for _, each in others)
+
+
+def test_the_output_that_gpus_were_taken_of_is_named() -> None:
+    names = ("systeminfo-win11-pro.txt", "lspci-n.txt", "pnp-device-list.txt")
+    (kind, told), *_ = read("paste.txt", "\n\n".join((SYNTHETIC / name).read_text("utf-8") for name in names).encode())
+    assert kind == "systeminfo"
+    assert "GPUs were read from what lspci -vv -nn" in (told.advice or "")
+    assert "bring Get-PnpDevice" in (told.advice or "")
+
+
+def test_an_output_beside_others_that_cannot_be_read_is_named() -> None:
+    text = (SYNTHETIC / "systeminfo-win11-pro.txt").read_text("utf-8") + "\n\nInstanceId : PCI\\VEN_8086&DEV_1234\n"
+    (kind, told), *others = read("paste.txt", text.encode())
+    assert (kind, others) == ("systeminfo", [])
+    assert "pnputil /enum-devices /class Display printed was not read" in (told.advice or "")
+    assert "GPUs were read" not in (told.advice or "")
+
+
+def test_an_output_that_cannot_be_read_takes_nothing_from_those_beside_it() -> None:
+    text = (SYNTHETIC / "systeminfo-win11-pro.txt").read_text("utf-8") + "\n\nGPU models and configuration: none\n"
+    ((kind, told),) = read("paste.txt", text.encode())
+    assert kind == "systeminfo"
+    assert "nvidia-smi -q -x printed was not read" in (told.advice or "")
+
+
+@each_row("path", [path for path in FILES if path.name != "nvidia-smi-and-lspci.txt"], ids=lambda path: path.name)
+def test_no_other_kind_is_named_of_one_output(path: Path) -> None:
+    assert "in a file of its own" not in (first(path.name, path.read_bytes())[1].advice or "")
+
+
+def test_the_file_that_wsl_writes_has_no_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "wsl.txt"
+    path.write_bytes((SYNTHETIC / "wsl-version.txt").read_text(encoding="utf-8").encode("utf-16-le"))
+    (wsl,) = records(imported([path]), "Wsl")
+    assert wsl.state["version"] == "2.1.5.0"
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\3\4\0\0", b"hello", b"\xff\xfe\x00\xd8", b"[1, 2]"])
@@ -137,10 +215,10 @@ def test_a_better_value_settles_what_two_others_differ_in(tmp_path: Path) -> Non
 def test_half_a_file_is_read_or_refused(broken: str) -> None:
     """Cut anywhere: it tells less, or nothing, and never something else."""
     text = (SYNTHETIC / broken).read_text(encoding="utf-8")
-    kind, whole = read(broken, text.encode())
+    kind, whole = first(broken, text.encode())
     for end in range(0, len(text), 97):
         try:
-            _, told = read(broken, text[:end].encode(), kind)
+            _, told = first(broken, text[:end].encode(), kind)
         except UsageError:
             continue
         for state in (state for instances in told.resources.values() for state in instances.values()):
@@ -213,7 +291,7 @@ LSPCI: dict[str, tuple[Callable[[str], str], str]] = {
 @pytest.mark.parametrize(("change", "silent"), LSPCI.values(), ids=LSPCI)
 def test_listings_of_the_bus_differ(change: Callable[[str], str], silent: str) -> None:
     text = (SYNTHETIC / "lspci-desk.txt").read_text(encoding="utf-8")
-    whole, told = (read("lspci.txt", each.encode())[1].functions for each in (text, change(text)))
+    whole, told = (first("lspci.txt", each.encode())[1].functions for each in (text, change(text)))
     assert whole is not None
     assert told is not None
     assert [f.place for f in told] == [f.place for f in whole]
@@ -228,7 +306,7 @@ def test_enumerations_may_be_words() -> None:
         "OsProductType": "WorkStation",
         "DeviceGuardAvailableSecurityProperties": ["BaseVirtualizationSupport", "DMAProtection"],
     }
-    told = read("info.json", json.dumps([info | words]).encode())[1].resources
+    told = first("info.json", json.dumps([info | words]).encode())[1].resources
     assert told["OperatingSystem"][""]["product_type"].value == 1  # type: ignore[union-attr]
     assert told["Firmware"][""]["security_properties"].value == [1, 3]  # type: ignore[union-attr]
 
@@ -265,7 +343,7 @@ AMD Radeon PRO W6600
 Express Endpoint -- more secure.
 All of the interrupts are line-based, no assignment can work.
 """
-    functions = read("survey.txt", survey.encode())[1].functions
+    functions = first("survey.txt", survey.encode())[1].functions
     assert functions is not None
     found = {f.name: {name: getattr(value, "value", None) for name, value in f.state.items()} for f in functions}
     assert list(found) == [
@@ -285,7 +363,7 @@ All of the interrupts are line-based, no assignment can work.
 
 
 def test_what_a_survey_does_not_judge_is_unknown_and_says_why() -> None:
-    functions = read("s.txt", (SYNTHETIC / "survey-dda-older.txt").read_bytes())[1].functions or ()
+    functions = first("s.txt", (SYNTHETIC / "survey-dda-older.txt").read_bytes())[1].functions or ()
     why = {each.name: getattr(each.state.get("device_type"), "why", "") for each in functions}
     assert "run its current version" in why["NVIDIA GeForce RTX 3090"]
     assert "A sentence that no version" in why["NVIDIA T4"]
@@ -297,7 +375,7 @@ def test_an_nvidia_smi_of_wsl_knows_the_driver_of_windows() -> None:
     driver = xml.partition("<driver_version>")[2].partition("<")[0]
     found = {}
     for version in ("581.57", "553.62", "550.78", "580.102.01"):
-        (gpu, *_) = read("q.xml", xml.replace(driver, version).encode())[1].functions or ()
+        (gpu, *_) = first("q.xml", xml.replace(driver, version).encode())[1].functions or ()
         found[version] = getattr(gpu.state["driver_version"], "value", None)
     assert found == {"581.57": "15.8157", "553.62": "15.5362", "550.78": None, "580.102.01": None}
 
@@ -319,3 +397,8 @@ def test_what_opens_a_volume_is_nowhere_in_what_was_imported(caplog: pytest.LogC
     assert not {PASSWORD, *PASSWORD.split("-"), ".BEK"} & set(told.split()) | {
         p for p in PASSWORD.split("-") if p in told
     }
+
+
+def test_systeminfo_that_ends_within_its_last_line_says_nothing_of_hypervisors() -> None:
+    _, told = first("cut.txt", (SYNTHETIC / "systeminfo-cut.txt").read_bytes())
+    assert "hypervisor_present" not in told.resources["Firmware"][""]

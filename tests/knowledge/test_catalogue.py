@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date
 from functools import cache
@@ -21,23 +22,26 @@ from tests.errors import raises
 from tests.rows import each_row
 from tests.symptoms.test_symptoms import is_fact
 from winhost.autoinstall.autoinstall_file import ROWS as INSTALLER
-from winhost.compat.common import OF_GPU, OF_HOST, OF_VM
+from winhost.compat.common import OF_GPU, OF_HOST, OF_ONE, OF_VM
 from winhost.compat.rule import TARGET, rules
 from winhost.compat.target import QUESTIONS
+from winhost.compat.workload_rules import OF_MODEL, WorkloadOnVariant
+from winhost.findings import catalogue as evidence
 from winhost.findings.condition import fault_of
 from winhost.hardware.gpus import GpuModel
 from winhost.knowledge import catalogue, versions
 from winhost.knowledge.catalogue import MOST_RELATED, CatalogueEntry, bond, explain, related
+from winhost.knowledge.versions import windows_builds
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.path import ALL_VARIANTS, EVERY_PATH, PATHS
 from winhost.model.plan import RISKS
-from winhost.model.reason import Confidence, Kind, Mender
-from winhost.model.workload import Model
+from winhost.model.reason import Confidence, Evidence, Kind, Mender
+from winhost.model.workload import Model, Parallel
 from winhost.recipes.recipe_rows import ROWS as RECIPES
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.pci_device import PciDevice
-from winhost.resources.windows.read_only import PartitionableGpu, Vm
-from winhost.resources.windows.vm_settings import VmMemory
+from winhost.resources.windows.read_only import CLIENT_BUILDS, PartitionableGpu, Vm
+from winhost.resources.windows.vm_settings import VmMemory, VmMmio
 from winhost.serving import choice
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms
@@ -117,6 +121,13 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
     assert [code for code, row, each in chosen if fault_of(each, lambda asked, row=row: is_chosen(asked, row))] == []
 
 
+def test_a_row_that_repeats_another_differs_from_it_in_what_it_writes_alone(tmp_path: Path) -> None:
+    rows = {"one": {"sentence": "This.", "means": "That."}, "other": {"repeats": "one", "means": "More."}}
+    (tmp_path / "rows.yaml").write_text(json.dumps(rows), encoding="utf-8")  # JSON is YAML
+    read = evidence.Catalogue(tmp_path / "rows.yaml", lambda _, row: row)
+    assert read["other"] == {"sentence": "This.", "means": "More."}
+
+
 def test_each_list_in_a_sentence_has_words_for_an_empty_one() -> None:
     kinds = {**{name: kind.state for name, kind in RESOURCE_TYPES.items()}, **PROPERTIES}
     bare = []
@@ -131,7 +142,7 @@ def test_each_list_in_a_sentence_has_words_for_an_empty_one() -> None:
 def answers(question: str, row: CatalogueEntry) -> bool:
     """Whether it can be asked of facts, and of the subject, target or workload that the row is about."""
     if row.each == "workload":
-        return question in ("exposed", "exposure")
+        return hasattr(WorkloadOnVariant, question)
     return is_fact(question) or (question in QUESTIONS if is_of_target(row) else is_asked(question, row.each))
 
 
@@ -160,6 +171,7 @@ PROPERTIES: dict[str, Any] = {
     "parts": PartitionableGpu,
     "paravirtual": PartitionableGpu,
     "vm": Vm,
+    "windows": VmMmio,
 }
 
 
@@ -167,12 +179,13 @@ def is_chosen(question: str, row: CatalogueEntry) -> bool:
     """Whether it can be asked of those among which a row chooses."""
     if row.among == "gpus":
         return is_fact(question) or is_asked(question, "gpu")
+    name, _, attribute = question.partition(".")
     if row.each == "workload":
-        return is_of(Model, question)
+        return name in OF_MODEL or (is_of(Model, name) and (not attribute or is_of(Parallel, attribute)))
     if row.among:
         kind = RESOURCE_TYPES[row.among]
-        return is_of(kind.state, question) or question in kind.key
-    return question in ("shows", "peers") or is_fact(question) or is_of(GpuModel, question)
+        return is_of(kind.state, question) or question in kind.key or name in OF_ONE[row.among]
+    return question in ("shows", "peers", "capability") or is_fact(question) or is_of(GpuModel, question)
 
 
 def refusals() -> set[str]:
@@ -230,7 +243,19 @@ def test_every_consent_is_one_that_apply_knows() -> None:
     assert {risk for entry in catalogue.entries().values() for risk in entry.risks} <= RISKS.keys()
 
 
-@each_row("key", catalogue.evidence())
+def every_piece() -> Mapping[str, Evidence]:
+    """Evidence that is written within rows counts once these are read."""
+    for rows in (catalogue.own_entries(), symptoms(), RECIPES, WSL, INSTALLER):
+        list(rows)
+    return catalogue.evidence()
+
+
+def test_evidence_that_several_rows_share_is_written_once_and_named() -> None:
+    written = Counter((each.source, each.claim, each.holds, each.kind) for each in every_piece().values())
+    assert [source for (source, *_), times in written.items() if times > 1] == []
+
+
+@each_row("key", every_piece)
 def test_a_stranger_can_check_the_evidence(key: str) -> None:
     evidence = catalogue.evidence()[key]
     assert evidence.kind in get_args(Kind)
@@ -317,3 +342,17 @@ def test_reports_of_many_hosts_look_for_related_reasons_once(monkeypatch: pytest
     explain.cache_clear()  # type: ignore[attr-defined]  # see `once`
     assert explain("dda.client-sku") == explain("dda.client-sku")
     assert looked == {"dda.client-sku": 1}
+
+
+def test_one_id_never_names_two_pieces_of_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "CITED", {})
+    piece = {"claim": "c", "kind": "source", "source": "s", "seen": date(2026, 11, 29), "holds": "vLLM 0.33.0"}
+    assert evidence.cite("a", [{"id": "twice-named", **piece}]) == evidence.cite("b", [{"id": "twice-named", **piece}])
+    with pytest.raises(ValueError, match="twice-named"):
+        evidence.cite("c", [{"id": "twice-named", **piece, "claim": "another"}])
+
+
+def test_builds_that_tell_a_client_are_of_no_server() -> None:
+    known = {row.build: row for row in windows_builds()}
+    assert [build for build in CLIENT_BUILDS if known[build].server or known[build].azure_local] == []
+    assert all(known[build].client for build in CLIENT_BUILDS)

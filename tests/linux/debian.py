@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
+from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -19,9 +20,10 @@ from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import START, SshConnector, SshTarget
 from winhost.connect.wire_errors import Unreachable
+from winhost.images.seed import GuestAddress
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.wsl2_config_files import StaticAddress, network_file
+from winhost.paths.wsl2_config_files import network_file
 from winhost.resources.linux.linux_scripts import session_text
 
 ADAPTERS = "ve-wh-"
@@ -155,10 +157,10 @@ class Debian:
 
     def _furnish(self) -> None:
         """What the way in puts there, by the text that winhost writes."""
-        static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
+        static = GuestAddress(ip_interface(f"{INSIDE}/{PREFIX}"), ip_address(OUTSIDE), (ip_address(OUTSIDE),))
         texts = {
             "/etc/systemd/network/10-winhost.network": network_file(static),
-            SSHD_FILE: sshd_file(static.address.ip),
+            SSHD_FILE: sshd_file(static.interface.ip),
             SSH_UNIT_FILE: SSH_UNIT,
             "/root/.ssh/authorized_keys": self.key.with_suffix(".pub").read_text(),
         }

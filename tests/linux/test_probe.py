@@ -48,17 +48,27 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tried(
-    request: Mapping[str, Any], libraries: Path | None, programs: Path | None = None, tmpdir: str = "/tmp", **does: str
+    request: Mapping[str, Any],
+    libraries: Path | None,
+    programs: Path | None = None,
+    tmpdir: str = "/tmp",
+    available: str = "16384",
+    **does: str,
 ) -> ProbeAnswer:
+    """`available`: the MiB of memory that the host seems to have; how much is free here depends on what else runs."""
     command = START.replace("exec python3", f"exec {sys.executable}")
     environment = {
         "PATH": os.environ["PATH"],
         "TMPDIR": tmpdir,
         **{f"STANDIN_{name.upper()}": value for name, value in does.items()},
     }
+    text = probe_text() if programs is None else probe_text().replace('"/usr/local/bin"', f'"{programs}"')
     if libraries is not None:
         environment["LD_LIBRARY_PATH"] = str(libraries)
-    text = probe_text() if programs is None else probe_text().replace('"/usr/local/bin"', f'"{programs}"')
+        memory = libraries / f"{available}.meminfo"
+        memory.write_text(f"MemAvailable: {int(available) << 10} kB\n", encoding="ascii")
+        assert "/proc/meminfo" in text
+        text = text.replace("/proc/meminfo", str(memory))
     given = json.dumps(text) + "\n" + json.dumps(request) + "\n"
     ran = subprocess.run(
         ["sh", "-c", command], input=given.encode(), env=environment, capture_output=True, timeout=PATIENCE_S
@@ -178,6 +188,14 @@ def test_nothing_is_tried_where_a_running_engine_may_need_the_memory(probe: Prob
     found = probe("driver", *parts, free="1500")
     assert outcomes(found) == {"driver": "done", **dict.fromkeys(parts, "skipped")}
     assert some(found.of("copies")).why == "GPU 0 has 1500 MiB free, and 2048 MiB are needed"
+
+
+@STANDIN
+def test_nothing_is_tried_where_the_host_may_need_the_memory(probe: Probe) -> None:
+    found = probe("driver", "copies", "pin-limit", available="2100")
+    assert outcomes(found) == {"driver": "done", "copies": "skipped", "pin-limit": "done"}
+    assert some(found.of("copies")).why == "this machine has 2100 MiB free, and 2560 MiB are needed"
+    assert (some(found.pinned).bytes, some(found.pinned).ended) == (0, "memory")
 
 
 @STANDIN

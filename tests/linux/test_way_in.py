@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 from contextlib import closing
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_interface
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,10 @@ from tests.linux.wsl import Wsl
 from tests.processes import PATIENCE_S
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import AuthenticationFailed
+from winhost.images.seed import GuestAddress
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.wsl2_config_files import StaticAddress, network_file
+from winhost.paths.wsl2_config_files import network_file
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.windows.windows_scripts import inside_script
 
@@ -89,7 +90,7 @@ def distro(wsl: Wsl) -> WayIn:
 @pytest.fixture(scope="module")
 def addressed(distro: WayIn) -> WayIn:
     """With the address that it has where bridged WSL leaves its adapter unconfigured."""
-    static = StaticAddress.parse(f"{INSIDE}/{PREFIX}", OUTSIDE, (OUTSIDE,))
+    static = GuestAddress(ip_interface(f"{INSIDE}/{PREFIX}"), ip_address(OUTSIDE), (ip_address(OUTSIDE),))
     distro.script("conf", line("network", network_file(static)))
     distro.run("systemctl", "start", "systemd-networkd.service")
     wait_for(lambda: INSIDE in distro.run("ip", "address"))

@@ -58,6 +58,15 @@ def test_a_cache_that_cannot_be_written_costs_time_alone(file: Path, kept: Path)
     assert load_catalogue(file) == load_catalogue(file) == DATA
 
 
+def test_what_could_not_be_kept_leaves_nothing(file: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert load_catalogue(file) == DATA
+    assert [*kept.iterdir()] == []
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")
 def test_the_cache_is_its_owners_alone(file: Path, kept: Path) -> None:
     load_catalogue(file)

@@ -172,17 +172,17 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_file_is_looked_for_from_the_named_to_the_users_own(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = written(nowhere / "config", HOSTS)
-    assert find_fleet() == own
+    assert find_fleet(None) == own
     written(nowhere, HOSTS)
-    assert find_fleet() == Path("fleet.yaml")
+    assert find_fleet(None) == Path("fleet.yaml")
     monkeypatch.setenv("WINHOST_FLEET", str(own))
-    assert find_fleet() == own
+    assert find_fleet(None) == own
     assert find_fleet(Path("fleet.yaml")) == Path("fleet.yaml")
 
 
 def test_without_a_file_it_is_said_where_was_looked_and_the_mend_is_valid(nowhere: Path) -> None:
     with raises("NoFleet") as caught:
-        find_fleet()
+        find_fleet(None)
     assert str(caught.value) == f"no fleet.yaml: looked for fleet.yaml, then {nowhere / 'config' / 'fleet.yaml'}"
     proposed = "\n".join(caught.value.hint.splitlines()[2:])
     assert load_fleet(written(nowhere, proposed)).hosts[0].name == "gpu-01"
@@ -194,7 +194,7 @@ def test_a_named_file_that_is_missing_is_not_replaced_by_another(
     written(nowhere, HOSTS)
     monkeypatch.setenv("WINHOST_FLEET", "other.yaml")
     with raises("NoFleet", match=r"^no fleet\.yaml: looked for other\.yaml$"):
-        find_fleet()
+        find_fleet(None)
 
 
 # ---- durations

@@ -73,3 +73,16 @@ def test_a_host_that_does_not_fit_leaves_the_file(tmp_path: Path) -> None:
     with raises("UnfitEntry"):
         write_added(file, "new", {"address": "not an address"})
     assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_file_in_utf_16_is_read_and_not_changed(tmp_path: Path) -> None:
+    """Windows PowerShell 5.1 writes such a one with `>`."""
+    file = tmp_path / "fleet.yaml"
+    data = "schema: winhost.fleet/1\nhosts: {}\n".encode("utf-16")
+    file.write_bytes(data)
+    assert load_fleet(file).hosts == ()
+    with raises("FleetNotEdited") as caught:
+        write_added(file, "new", ENTRY)
+    assert "it is UTF-16" in caught.value.what
+    assert "\n".join(BLOCK) in (caught.value.hint or "")
+    assert file.read_bytes() == data

@@ -1,5 +1,6 @@
 import pytest
 
+from winhost.model.durations import parse_age
 from winhost.model.units import GiB, KiB, MiB, mib, size
 
 
@@ -34,3 +35,10 @@ def test_windows_are_written_in_mib(n: int, text: str) -> None:
 )
 def test_a_size_is_written_exactly_in_the_largest_unit_that_can(n: int, text: str) -> None:
     assert size(n) == text
+
+
+def test_an_age_says_how_long() -> None:
+    assert [parse_age(text) for text in ("7d", "1d12h", "90", "0d")] == [604_800, 129_600, 90, 0]
+    for text in ("", "d", "d5h", "1w", "-1", "x"):
+        with pytest.raises(ValueError, match="should be an age"):
+            parse_age(text)

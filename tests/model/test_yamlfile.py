@@ -17,7 +17,7 @@ from winhost.model import yamlfile
 from winhost.model.errors import MOST_FAULTS, Exit, Fault, WinhostError, did_you_mean, visible
 from winhost.model.path import EVERY_PATH
 from winhost.model.secrets import SecretRef
-from winhost.model.yamlfile import dotted, load, load_json
+from winhost.model.yamlfile import dotted, load, load_json, value_of
 
 
 class Inner(BaseModel):
@@ -228,7 +228,7 @@ def test_a_missing_file_is_a_fault(file: Path) -> None:
         ('{"many": [{}, {"size": null}]}', [": many[1].size: should be a whole number, not null"]),
         ('{"first": {}, "first": {}}', [": key 'first' is there twice"]),
         ('{"first":\n  {,}}', [":2:4: is not JSON: "]),
-        ("", [":1:1: is not JSON: "]),
+        ("", [": is empty"]),
         ("# x\nschema: winhost.host/2\n", [":1:1: is not JSON: Expecting value; it is a host of the simulator"]),
         ("[" * 100_000, [": is nested too deeply"]),
         (b'{"first": "\xff"}', [": is not UTF-8 text"]),
@@ -356,3 +356,10 @@ def test_a_value_of_several_kinds_is_one_fault_with_the_word_that_was_meant(tmp_
         "suspend: should be 'disk', true or false, not 'dsk'; did you mean 'disk'?",
         "state: should be 'resident' or 'sleeping', not 'sleping'; did you mean 'sleeping'?",
     ]
+
+
+def test_a_value_of_the_command_line_is_read_as_in_a_file() -> None:
+    kept = ("2026-01-01", "12:30", "0755", "yes", "{a: 1, a: 2}", "*x", "# nothing", "", "\x00", "[" * 200)
+    assert [value_of(text) for text in kept] == [*kept]
+    read = {"true": True, "~": None, "5": 5, "2.5": 2.5, "[a, 1]": ["a", 1], "{a: 1}": {"a": 1}, "'5'": "5"}
+    assert {text: value_of(text) for text in read} == read

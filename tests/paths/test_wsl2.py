@@ -51,7 +51,11 @@ def test_all_but_what_only_the_user_knows_has_a_default() -> None:
     [
         ({"network": "bridged"}, "network=bridged also needs bridge.switch=NAME"),
         ({"network": "nat", "bridge": BRIDGE}, r"bridge.\* is for network=bridged"),
-        ({"bridge": {**BRIDGE, "gateway": "198.51.100.1"}}, "needs a gateway in its network"),
+        ({"bridge": {**BRIDGE, "gateway": "198.51.100.1"}}, "is not in the network of"),
+        ({"bridge": {**BRIDGE, "gateway": "2001:db8::1"}}, "IPv4"),
+        ({"bridge": {**BRIDGE, "gateway": "192.0.2.10"}}, "is the own address of this Linux"),
+        ({"bridge": {**BRIDGE, "address": "192.0.2.777/24"}}, "192.0.2.777"),
+        ({"bridge": {**BRIDGE, "address": "192.0.2.10/24\n[Match]"}}, "Match"),
         ({"bridge": {"address": "192.0.2.10/24"}}, "needs a gateway in its network"),
         ({"bridge": {"address": "192.0.2.0/24", "gateway": "192.0.2.1"}}, "an address of a host"),
         ({"bridge": {"address": "192.0.2.10", "gateway": "192.0.2.1"}}, "an address of a host"),

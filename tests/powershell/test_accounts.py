@@ -15,6 +15,7 @@ import pytest
 
 from tests.powershell.conftest import BUSY_S
 from tests.powershell.twins import Scripts, machine, scripts, verdict
+from winhost.lab.physics.local_accounts import Account
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.wsl_distros import Distros
@@ -140,9 +141,21 @@ def test_a_job_that_came_just_too_late_is_begun_again(
     assert len(seen) == 2
 
 
-def test_no_secret_comes_back_from_the_scripts(engine: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+def passwords(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Those that accounts get from now on, in their order."""
     given: list[str] = []
-    monkeypatch.setattr(Accounts, "_check_password", lambda self, secret, cmdlet: given.append(secret))
+
+    def keep(account: Account, secret: str | None) -> None:
+        vars(account)["kept"] = secret
+        if secret is not None:
+            given.append(secret)
+
+    monkeypatch.setattr(Account, "secret", property(lambda account: vars(account)["kept"], keep))
+    return given
+
+
+def test_no_secret_comes_back_from_the_scripts(engine: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = passwords(monkeypatch)
     on = machine("win11-pro-1gpu")
     goals: list[tuple[str, dict[str, Any], str]] = [
         ("LocalAccount", {"there": True}, "ok"),
@@ -184,8 +197,8 @@ $null = Stop-Transcript
 
 
 def test_no_secret_stands_in_a_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on, given = machine("win11-pro-1gpu"), list[str]()
-    monkeypatch.setattr(Accounts, "_check_password", lambda self, secret, cmdlet: given.append(secret))
+    given = passwords(monkeypatch)
+    on = machine("win11-pro-1gpu")
     goals = (("LocalAccount", {"there": True, "administrator": True}), ("AccountTasks", {"jobs": "ready"}))
     calls = [{"resource": resource, "verb": "set", "key": OWNER, "desired": desired} for resource, desired in goals]
     requests, transcript, script = (tmp_path / name for name in ("requests", "transcript.txt", "session.ps1"))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,23 @@ catch {
 SECRET = "(Read-WinhostStepSecret @{ resource = 'KeyEscrow'; desired = @{ last_group = 'file:PATH' } })"
 
 
+SWITCH = """
+function Show-WinhostLine {
+    param([string]$Text)
+    $Text.Trim()
+}
+function Test-WinhostSwitchWaits {
+    $false
+}
+function Invoke-WinhostRequest {
+    ConvertFrom-Json -InputObject 'ANSWER'
+}
+$step = @{ desired = @{ adapter = 'a' }; before = @{ adapter = $null }; key = [pscustomobject]@{ name = 'lan' } }
+Show-WinhostSwitchStep @{} $step @{}
+"""
+DENIED = {"message": "no", "code": "Denied"}
+
+
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Scripts]:
     with scripts() as running:
@@ -69,6 +87,27 @@ def test_what_is_gone_after_a_restart_has_no_state_in_the_journal(engine: Script
 
 def test_an_answer_without_warnings_warns_of_nothing(engine: Scripts) -> None:
     assert engine.run(f"& {{ {STEP} }}") == ["Winhost.StepFailed"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"ok": False, "error": DENIED}, "Which addresses go over to another interface cannot be read: no [Denied]"),
+        ({"ok": True, "addresses": {"unknown": DENIED}}, "LAN: its addresses cannot be read: no [Denied]"),
+        ({"ok": True, "addresses": []}, None),
+        (
+            {"ok": True, "addresses": [{"address": "10.0.0.7", "prefix": 24}]},
+            "LAN (10.0.0.7/24): what it has goes over to another interface.",
+        ),
+    ],
+)
+def test_a_switch_is_made_also_where_addresses_cannot_be_read(engine: Scripts, answer: Any, said: str | None) -> None:
+    if answer["ok"]:
+        state = {"name": "LAN", "addresses": answer.pop("addresses")}
+        answer["instances"] = [{"key": {"adapter": "a"}, "state": state}]
+    script = SWITCH.replace("ANSWER", json.dumps(answer))
+    told = engine.run(f"& {{ {script} }}")
+    assert told == [*([said] if said else []), "This host may be out of reach for a minute."]
 
 
 def test_a_secret_lies_in_the_home_folder_or_where_powershell_stands(engine: Scripts, tmp_path: Path) -> None:

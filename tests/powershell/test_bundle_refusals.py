@@ -1,6 +1,7 @@
 """What a bundle refuses: nothing is changed, nothing is begun."""
 
 import json
+import os
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -197,6 +198,19 @@ def test_a_prompt_stays_where_it_was_if_the_shared_part_may_not_run(
     stands.write_text(f"Push-Location -LiteralPath '{tmp_path}'\n{started}Pop-Location\n", "ascii")
     person.run(it.here.machine, stands)
     assert stood.read_text() == str(tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there a folder stays while a process is in it")
+def test_a_prompt_whose_folder_is_gone_is_told_so(case: Callable[..., Case], person: Person, tmp_path: Path) -> None:
+    it = case()
+    gone, stands = tmp_path / "gone", tmp_path / "stands.ps1"
+    gone.mkdir()
+    removed = f"[System.IO.Directory]::Delete('{gone}')"
+    stands.write_text(
+        f"Push-Location -LiteralPath '{gone}'\n{removed}\n& '{it.made}/Verify.ps1' -Json\nSet-Location -LiteralPath /\n"
+    )
+    done = person.run(it.here.machine, stands)
+    assert (done.code, done.refused) == (2, "NoFolder")
 
 
 @pytest.mark.parametrize(

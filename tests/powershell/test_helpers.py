@@ -5,6 +5,7 @@ import os
 import subprocess
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -230,9 +231,28 @@ def test_what_stands_in_a_folder_of_ours_alone_is_believed(
     assert said == [str(believed)]
 
 
-def test_a_folder_that_may_not_be_asked_after_is_not_believed(made: Scripts, tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_asked_after_is_an_error_and_not_empty(made: Scripts, tmp_path: Path) -> None:
     made.run("function Read-WinhostOwner { throw [System.UnauthorizedAccessException]::new() }")
-    assert made.run(f"Test-WinhostOwnFolder '{tmp_path}'") == ["False"]
+    with pytest.raises(PipelineError):
+        made.run(f"Test-WinhostOwnFolder '{tmp_path}'")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there no path leads in a circle")
+def test_what_may_not_be_seen_is_an_error_and_not_absent(engine: Scripts, tmp_path: Path) -> None:
+    """Also for root, whom no permission stops: the system follows a link to itself only so far."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    asks = ["Bytes", "FileTime", "Hash", "Length"]
+    calls = [f"Read-Winhost{ask}" for ask in asks] + [
+        f"Test-Winhost{ask}" for ask in ("Empty", "File", "Folder", "Link")
+    ]
+    calls += ["Remove-WinhostFile", "Remove-WinhostFolder", "Remove-WinhostEmptyFolder"]
+    told = []
+    for call in calls:
+        with suppress(PipelineError):
+            told.append((call, engine.run(f"{call} '{tmp_path / 'loop' / 'there'}'")))
+    assert told == []
+    with pytest.raises(PipelineError):
+        engine.run(f"Measure-WinhostFiles '{tmp_path / 'loop' / 'there'}' 'ext4.vhdx'")
 
 
 @pytest.mark.parametrize("second", [0, 1_700_000_000, 1_700_000_000.9, 4_102_444_800])
@@ -245,6 +265,75 @@ def test_a_file_tells_when_it_was_written(engine: Scripts, tmp_path: Path, secon
 
 def test_a_file_that_is_not_there_has_no_sum(engine: Scripts, tmp_path: Path) -> None:
     assert engine.run(f"Read-WinhostHash '{tmp_path / 'nothing'}'") == [""]
+
+
+def test_what_cannot_be_written_leaves_nothing_beside_it(engine: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "key").mkdir()  # in the place of the file
+    with pytest.raises(PipelineError):
+        engine.run(f"Write-WinhostFile '{tmp_path / 'key'}' @(99)")
+    assert list(tmp_path.iterdir()) == [tmp_path / "key"]
+
+
+def test_where_windows_took_the_old_file_away_the_new_one_is_not_removed_too(made: Scripts, tmp_path: Path) -> None:
+    """ReplaceFile may fail after that: its documentation names ERROR_UNABLE_TO_MOVE_REPLACEMENT."""
+    record = tmp_path / "record"
+    record.write_text("old")
+    made.run("function Move-WinhostOver { [System.IO.File]::Delete($args[1]); throw [System.IO.IOException]::new() }")
+    with pytest.raises(PipelineError):
+        made.run(f"Write-WinhostFile '{record}' @(99)")
+    (left,) = tmp_path.iterdir()
+    assert left.name.endswith(".new")
+    assert left.read_bytes() == b"c"
+
+
+# ---- what a change says
+
+
+def test_what_a_cmdlet_writes_by_the_way_does_not_make_a_change_fail(engine: Scripts) -> None:
+    request = json.dumps({"calls": [{"resource": "Talker", "verb": "set", "key": {}, "desired": {"it": 2}}]})
+    (answer,) = engine.run(f"""
+        $script:LabIt = 1
+        function Get-WinhostTalker {{ param($Key) @{{ key = @{{}}; state = @{{ it = $script:LabIt }} }} }}
+        function Set-WinhostTalker {{
+            param($Key, $Desired, $How)
+            'an object of some cmdlet'
+            $script:LabIt = $Desired.it
+            @{{ restart = @(@{{ system = 'host' }}) }}
+        }}
+        Invoke-Winhost -Json '{request}'
+        Remove-Item -Path function:Get-WinhostTalker, function:Set-WinhostTalker
+    """)
+    (told,) = json.loads(answer)["answers"]
+    assert (told["ok"], told.get("after"), told.get("restart")) == (True, {"it": 2}, [{"system": "host"}])
+
+
+# ---- on hosts of every language
+
+
+def test_names_are_compared_the_same_in_every_language(engine: Scripts) -> None:
+    """In Turkish I is no i, and -match goes by that: whoever writes SHIMX64.EFI means shimx64.efi all the same."""
+    request = json.dumps({"calls": [{"resource": "Spelling", "verb": "get"}]})
+    answer, facts, after = engine.run(rf"""
+        function Get-WinhostSpelling {{
+            $same = 'SHIMX64.EFI' -match 'shimx64\.efi' -and 'MS_IMPLAT' -like 'ms_implat*'
+            @{{ key = @{{}}; state = @{{ same = $same }} }}
+        }}
+        $thread = [System.Threading.Thread]::CurrentThread
+        $before = $thread.CurrentCulture
+        try {{
+            $thread.CurrentCulture = 'tr-TR'
+            Invoke-Winhost -Json '{request}'
+            # As Facts.ps1 asks.
+            (Invoke-WinhostBatch @([pscustomobject]@{{ resource = 'Spelling'; verb = 'get' }})).instances[0].state.same
+            $thread.CurrentCulture.Name
+        }}
+        finally {{
+            $thread.CurrentCulture = $before
+            Remove-Item -Path function:Get-WinhostSpelling
+        }}
+    """)
+    assert json.loads(answer)["answers"][0]["instances"][0]["state"] == {"same": True}
+    assert (facts, after) == ("True", "tr-TR")
 
 
 # ---- in a folder that others write in

@@ -70,6 +70,17 @@ def test_the_oldest_marks_go_when_there_are_too_many(engine: Scripts) -> None:
     assert LONGEST - 60_010 < len("\n".join(kept)) <= LONGEST
 
 
+def test_marks_are_unknown_to_whoever_may_not_read_them(engine: Scripts) -> None:
+    one, other = (machine(HOST, administrator=False) for _ in range(2))
+    call = {"resource": MARKS, "verb": "get", "key": {}}
+    for (answer,) in (contract(one, call), engine.answers(other, call)):
+        assert answer["state"] == {"marks": []}
+    for host in (one, other):
+        host.files.write(MARKS_FILE, b'{"run":"another.run"}\n')
+    for (answer,) in (contract(one, call), engine.answers(other, call)):
+        assert verdict(answer) == "Winhost.NotAdministrator"
+
+
 def test_a_folder_that_somebody_else_made_is_neither_read_nor_written(engine: Scripts) -> None:
     host = machine(HOST)
     host.files.write(MARKS_FILE, b'{"run":"made.up"}\n')

@@ -178,6 +178,21 @@ def test_a_program_that_does_not_end_is_ended(engine: Scripts, here: Path) -> No
     assert caught.value.error_id == "Winhost.ProgramTimedOut"
 
 
+def test_a_program_that_is_not_there_or_ends_badly_is_an_error_of_its_caller(engine: Scripts, here: Path) -> None:
+    engine.run(agent_text())
+    engine.run(f"function Read-WinhostSystemFolder {{ '{here}' }}")
+    run = "Invoke-WinhostProgram 'netsh.exe' @() 'Winhost.NetshFailed'"
+    with pytest.raises(PipelineError, match=r"This Windows has no netsh\.exe") as caught:
+        engine.run(run)
+    assert caught.value.error_id == "Winhost.NetshFailed"
+    program = here / "netsh.exe"
+    program.write_text("#!/bin/sh\necho 'not  so'\nexit 3\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(PipelineError, match=r"netsh\.exe: 3 not so") as caught:
+        engine.run(run)
+    assert caught.value.error_id == "Winhost.NetshFailed"
+
+
 @each_row("name", NEVER)
 def test_what_never_ran_for_real_is_told(name: str) -> None:
     assert f"| `{name}` | {NEVER[name]} |" in PAGE

@@ -10,6 +10,11 @@ from tests.powershell.twins import Scripts, machine, scripts
 from tests.rows import each_row
 
 NOT_EXPOSED = "Winhost.NotExposed"
+# Of the cmdlets that change rules of the firewall of VMs.
+PARAMETERS = (
+    "$InputObject, [switch]$Confirm, $ErrorAction, $Name, $DisplayName, $Direction, $VMCreatorId, $Protocol, "
+    "$LocalPorts, $RemoteAddresses, $Action"
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,13 @@ def test_a_property_without_a_value_is_unknown(
     with instead(engine, {"Get-CimInstance": CIM.format(name=name, properties=properties)}):
         (state,) = read(engine, "win11-pro-1gpu", "Firmware")
     assert {each: told(state, each) for each in unknown} == dict.fromkeys(unknown, NOT_EXPOSED)
+
+
+def test_a_battery_that_does_not_say_whether_it_is_used_is_unknown(engine: Scripts) -> None:
+    call = {"resource": "PowerSource", "verb": "get"}
+    with instead(engine, {"Get-CimInstance": CIM.format(name="Win32_Battery", properties="BatteryStatus = $null")}):
+        (answer,) = engine.answers(machine("win11-pro-1gpu"), call)
+    assert answer["error"]["code"] == NOT_EXPOSED
 
 
 # ---- BitLocker
@@ -149,6 +161,86 @@ def test_hibernation_is_as_it_was_set_and_else_as_windows_came(engine: Scripts, 
         (state,) = read(engine, "win11-pro-1gpu", "FastStartup")
     assert told(state, "hibernation") == expected
     assert state["fast_startup"] is True
+
+
+@each_row(("values", "holds"), [("HibernateEnabledDefault = 1", True), ("HibernateEnabled = 0", False)])
+def test_the_hibernation_file_holds_a_volume_also_where_nobody_set_it(
+    engine: Scripts, values: str, holds: bool
+) -> None:
+    with instead(engine, {"Read-WinhostRegistry": f"param($Path, $Name) @{{ {values} }}[$Name]"}):
+        limits = read(engine, "win11-pro-1gpu", "ResizeLimit")
+    assert limits
+    assert all(("hibernation-file" in state["holders"]) is holds for state in limits)
+
+
+# ---- files of VMs
+
+RECORD = """
+    @{ name = 'new'; record = [pscustomobject]@{
+        complete = $true; retired = $true; path = 'D:\\VMs\\winhost\\new\\file'; image = 'none'; id = ''
+        user = 'admin'; address = $null; template = 'AAAA'; host_keys = @()
+    } }
+"""
+
+
+@each_row(("resource", "name"), [("VmDisk", "made"), ("VmSeed", "stage")])
+def test_a_file_that_may_not_be_seen_is_not_taken_for_one_that_is_gone(
+    engine: Scripts, resource: str, name: str
+) -> None:
+    """Hyper-V administrators see VMs, and not into the folders of their files."""
+    denied = "throw [System.UnauthorizedAccessException]::new('Access is denied.')"
+    noted = {"Test-WinhostNoted": "$true", "Find-WinhostMadeRecords": RECORD}
+    with instead(engine, {**noted, "Test-WinhostFile": denied}):
+        (state,) = read(engine, "server2025-role-installed", resource)
+    assert "unknown" in state[name]
+
+
+# ---- firewall
+
+
+def test_a_rule_that_somebody_disabled_opens_nothing(engine: Scripts) -> None:
+    """Those who may come to the others are told without it, too."""
+    rules = "".join(
+        f"[pscustomobject]@{{ Name = 'winhost-vm-port-{port}'; {said}RemoteAddresses = @('10.0.{port}.0/24') }}; "
+        for port, said in {80: "Enabled = 'True'; ", 81: "Enabled = 'False'; ", 82: "", 83: "Enabled = 2; "}.items()
+    )
+    with instead(engine, {"Get-NetFirewallHyperVRule": rules}):
+        (state,) = read(engine, "win11-pro-1gpu", "HyperVFirewall")
+    assert (state["ports"], state["allowed"]) == ([80, 82], ["10.0.80.0/24", "10.0.82.0/24"])
+
+
+def test_whom_the_others_let_in_is_no_matter_of_a_rule_that_somebody_disabled(engine: Scripts) -> None:
+    """Neither does it go, nor does it open again, unless its port is asked for."""
+    rules = "".join(
+        f"[pscustomobject]@{{ Name = 'winhost-vm-port-{port}'; Enabled = '{enabled}'; RemoteAddresses = @('Any') }}; "
+        for port, enabled in {80: True, 81: False}.items()
+    )
+    answers = {
+        "Get-NetFirewallHyperVRule": rules,
+        "Remove-NetFirewallHyperVRule": f'param({PARAMETERS}) $script:LabChanged += "-$($InputObject.Name)"',
+        "New-NetFirewallHyperVRule": f'param({PARAMETERS}) $script:LabChanged += "+$Name"',
+    }
+    wanted = {"allowed = @('10.0.0.0/8')": [80], "ports = @(80)": [80, 81], "ports = @(81)": [80, 81]}
+    for desired, gone in wanted.items():
+        made = 81 if "81" in desired else 80
+        with instead(engine, answers):
+            engine.run(
+                f"$script:LabChanged = @(); Set-WinhostHyperVFirewall $null ([pscustomobject]@{{ {desired} }}) $null"
+            )
+            told = engine.run("$script:LabChanged")
+        assert told == [*(f"-winhost-vm-port-{port}" for port in gone), f"+winhost-vm-port-{made}"]
+
+
+@each_row(("enabled", "allowed"), [("'True'", ["10.0.0.0/8"]), ("'False'", []), ("2", [])])
+def test_a_forward_whose_rule_somebody_disabled_is_shut(engine: Scripts, enabled: str, allowed: list[str]) -> None:
+    rule = f"[pscustomobject]@{{ Name = 'winhost-port-80'; Enabled = {enabled} }}"
+    found = {
+        "Get-NetFirewallRule": rule,
+        "Get-NetFirewallAddressFilter": "@{ RemoteAddress = @('10.0.0.0/255.0.0.0') }",
+    }
+    with instead(engine, found):
+        (state,) = read(engine, "win11-pro-1gpu", "PortForward")
+    assert state["allowed"] == allowed
 
 
 # ---- features of a client

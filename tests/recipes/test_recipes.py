@@ -113,3 +113,22 @@ def test_what_is_mended_stays_mended(name: str) -> None:
     assert second.mended == first.mended
     assert not [each for each in second.findings if each.fixed]
     assert {each.code for each in second.findings} <= {each.code for each in first.findings}
+
+
+@each_row(
+    ("items", "found"),
+    [
+        ('- A="/models/x"', 1),
+        ('- A="http://h:80/x"', 1),
+        ('- A="value:"', 0),
+        ('- A=" x "', 0),
+        ('- A="a" and "b"', 0),
+        ("A: '\"1.10\"'", 0),
+    ],
+)
+def test_quotes_are_taken_away_only_where_yaml_reads_the_same_without_them(items: str, found: int) -> None:
+    text = f"services:\n  llm:\n    image: vllm/vllm-openai:v0.33.0\n    environment:\n      {items}\n"
+    assert (
+        sum(each.code == "serve.quotes-in-value" for each in lint_recipe(text.encode(), target_of({})).findings)
+        == found
+    )

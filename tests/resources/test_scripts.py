@@ -54,6 +54,7 @@ COMPILED = {  # constant, and only there
     ("yield_watcher/watcher.ps1", "$source"),
     ("watch.ps1", "$source"),
 }
+RUN_PROGRAMS = {"Invoke-WinhostNative", "Invoke-WinhostProgram"}
 CALLS_BY_VALUE = {"& $Expression", "& $Function"}  # a block that a resource hands over, a function that was looked up
 
 
@@ -217,8 +218,8 @@ def calls_by_value(script: Script) -> Iterator[str]:
 def calls_what_exists(script: Script) -> Iterator[str]:
     own = defined(script)
     for call in calls(script):
-        if call.name == "Invoke-WinhostNative":
-            if call.unnamed[0].strip("'") not in programs():
+        if call.name in RUN_PROGRAMS:
+            if call.unnamed[0].strip("'") not in programs() and script.name != "helpers/programs.ps1":
                 yield f"{call.name} {call.unnamed[0]} is not allowed"
         elif call.name in CMDLETS:
             yield from _cmdlet(call)
@@ -262,7 +263,7 @@ def is_careful(script: Script) -> Iterator[str]:
 # Of what is caught and not told there: why it need not be. By the function that catches it.
 QUIET = {
     "Read-WinhostAgain": "the fault before it is told, and `after` is null",
-    "Test-WinhostOwnFolder": "who may not ask after a folder is told that it is not ours",
+    "Read-WinhostEntry": "what is not there has no attributes",
     "Remove-WinhostEmptyFolder": "its caller has what is in it taken away, and says where that comes to nothing",
     "Find-WinhostJobProgram": "only where there is no registry at all, which is no Windows",
     "Send-WinhostJobInput": "the code of the program that did not read on says why",
@@ -275,22 +276,48 @@ QUIET = {
     "Read-WinhostVolumeFiles": "what is told of the file has neither size nor hash",
     "Enter-WinhostMutex": "an abandoned mutex is ours: no failure",
 }
-TELLS = re.compile(r"\bthrow\b|Stop-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure)|\.Message|= \$_\s")
+TELLS = re.compile(r"\bthrow\b|(Stop|Deny)-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure)|\.Message|= \$_\s")
 
 
 def tells_what_it_catches(script: Script) -> Iterator[str]:
     for clause in script.nodes("catch_clause"):
-        function = clause
-        while function.parent is not None and function.type != "function_statement":
-            function = function.parent
-        name = said(first(function, "function_name"))
+        name = _function_around(clause)
         if not TELLS.search(said(clause)) and name not in QUIET:
             yield f"{name}: what is caught is told to nobody"
+
+
+def _function_around(node: Node) -> str:
+    """The name of the innermost function; nothing outside of all."""
+    while node.parent is not None:
+        node = node.parent
+        if node.type == "function_statement":
+            return said(first(node, "function_name"))
+    return ""
+
+
+# .NET's Exists also says no where access is denied. By the function that may ask them all the same: why.
+MAY_TAKE_DENIED_FOR_ABSENT = {
+    "": "a bundle whose shared part cannot be read is refused like one without it",
+    "Assert-WinhostSums": "a file that cannot be read is refused like one that is missing",
+    "Read-WinhostSums": "the same",
+    "Read-WinhostStepSecret": "a secret that cannot be read is refused like one that is missing",
+    "Register-WinhostTask": "the copy is checked against its sums",
+    "New-WinhostVerdict": "it only says where more can be asked",
+    "Write-WinhostJobBytes": "a move never writes over a file",
+    "Test-WinhostJobWaits": "the job is not begun, and whoever waits for it is told",
+}
+
+
+def knows_denied_from_absent(script: Script) -> Iterator[str]:
+    for node in script.nodes("member_name"):
+        if said(node) == "Exists" and _function_around(node) not in MAY_TAKE_DENIED_FOR_ABSENT:
+            yield f"{said(node)}: takes what may not be seen for absent; ask Read-WinhostEntry"
 
 
 # An error in a cleanup takes the place of the one that it cleans up after. The first two make a warning of it.
 KEEPS_THE_FIRST = {"Invoke-WinhostAside", "Invoke-WinhostCleanup", "Close-WinhostRun"}
 CANNOT_FAIL = {"Dispose", "ReleaseMutex", "ZeroFreeBSTR"}  # of what this very function opened
+CANNOT_FAIL |= {"CurrentCulture"}  # that of before
 CLEANS_UP = re.compile(r"(Remove|Dismount|Unregister|Clear|Initialize|Restore|Stop)-(?!Winhost(Script)?$)")
 
 
@@ -312,6 +339,12 @@ def _reached(node: Node, *types: str) -> Iterator[str]:
             yield said(child)
         elif child.type not in ("try_statement", "script_block_expression"):
             yield from _reached(child, *types)
+
+
+def hashes_where_fips_is_enforced(script: Script) -> Iterator[str]:
+    """There .NET refuses its own implementations, which Create gives in Windows PowerShell."""
+    for found in re.findall(r"\b(?:MD5|SHA\d+)\]?(?:::|\.)Create\(|\bSHA\d+Managed\b", script.text):
+        yield f"{found}: refused by the FIPS policy; SHA256CryptoServiceProvider is not"
 
 
 def gives_numbers_and_words_their_types(script: Script) -> Iterator[str]:
@@ -361,7 +394,9 @@ CHECKS: tuple[Callable[[Script], Iterator[str]], ...] = (
     stops_on_errors,
     is_careful,
     tells_what_it_catches,
+    knows_denied_from_absent,
     keeps_the_first_error,
+    hashes_where_fips_is_enforced,
     gives_numbers_and_words_their_types,
     keeps_its_own_names,
     is_plain_text,
@@ -416,6 +451,7 @@ def test_each_check_has_a_case_that_proves_it() -> None:
 def test_what_is_caught_in_silence_is_caught_there() -> None:
     every = {name for script in (*scripts(), *bundle_scripts()) for name in defined(script)}
     assert set(QUIET) - every == set()
+    assert set(MAY_TAKE_DENIED_FOR_ABSENT) - every == {""}
 
 
 def test_the_cmdlet_table_holds_what_is_called_and_nothing_else() -> None:
@@ -424,8 +460,8 @@ def test_the_cmdlet_table_holds_what_is_called_and_nothing_else() -> None:
 
 
 def test_a_program_is_allowed_only_if_a_resource_runs_it() -> None:
-    run = {call.unnamed[0].strip("'") for s in scripts() for call in calls(s) if call.name == "Invoke-WinhostNative"}
-    assert run == programs()
+    run = {call.unnamed[0].strip("'") for s in scripts() for call in calls(s) if call.name in RUN_PROGRAMS}
+    assert run - {"$Program"} == programs()
 
 
 def test_every_function_is_defined_once_and_used() -> None:

@@ -13,7 +13,12 @@ from tests.hub.stand_in_hub import COMMIT, StandInHub
 from tests.hub.stand_in_hub import serving as serving_hub
 from tests.serving.stacks import IMAGE
 from winhost.cli.planned_stack import PlannedStack
+from winhost.cli.served_hosts import lines_of_served, served_by
+from winhost.cli.shells import Shell
 from winhost.cli.stack_options import StackOptions
+from winhost.engine.journal import read_journal
+from winhost.engine.run_context import Outcome
+from winhost.engine.run_state import replay
 from winhost.lab.linux.linux_machine import Linux
 from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
@@ -54,7 +59,7 @@ def joining(folder: Path, hub: StandInHub, **words: Any) -> PlannedStack:
     key.chmod(0o600)
     file = workload(folder, words.pop("exposure", "loopback"), words.pop("more", None))
     said = {"api_key": (f"alice=file:{key}",), "engine_image": IMAGE.pinned, "hub": hub.url, **words}
-    return PlannedStack(StackOptions(file, **said))
+    return PlannedStack(StackOptions(workload=file, **said))
 
 
 def join(here: Wsl2World | GuestWorld, folder: Path, hub: StandInHub, **words: Any) -> Stack:
@@ -85,3 +90,10 @@ def windows(folder: Path, path: str, host: str | None = None) -> Wsl2World | Gue
 def inside(here: Wsl2World | GuestWorld) -> Linux:
     """The Linux that its plan ends with."""
     return here.inside.linux if isinstance(here, Wsl2World) else here.guest.answers.linux
+
+
+def lines_at_the_end(here: Any, outcome: Outcome) -> list[str]:
+    """What a run tells of the endpoint that it made."""
+    record = replay(outcome.run, read_journal(here.store.existing(outcome.run)))
+    served = served_by(record, None, outcome.checks)
+    return list(lines_of_served(served, Shell.POSIX)) if served else []

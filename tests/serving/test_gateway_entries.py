@@ -1,6 +1,7 @@
 """The gateway as entries of a playbook."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from winhost.resources.registry import RESOURCE_TYPES, RULES
 
 KEY = "canary-of-a-key-that-is-long-enough"
 MODEL = ("--model", "org/tiny=/run/engine/engine.sock")
+TURNS = ("--shares", "org/tiny=0,1")
 ALICE = ("--api-key", "alice=env:ALICE_KEY")
 Asked = Callable[..., Result]
 
@@ -68,6 +70,17 @@ def test_no_key_is_in_them(asked: Asked) -> None:
     assert ApiKeys(keys).name_of(f"Bearer {KEY}") == "alice"
 
 
+def test_a_key_in_the_place_of_its_reference_is_not_repeated(asked: Asked) -> None:
+    for option in ("--api-key", "--metrics-key", "--yield-key"):
+        refused = asked(*MODEL, *ALICE, *TURNS, "--no-sleep", option, KEY)
+        assert (refused.exit_code, "NAME=REF" in refused.output, KEY in refused.output) == (2, True, False)
+
+
+def test_an_api_key_is_required(asked: Asked) -> None:
+    refused = asked(*MODEL)
+    assert (refused.exit_code, "--api-key alice=env:ALICE_KEY" in refused.output) == (2, True)
+
+
 def test_metrics_have_keys_of_their_own(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRICS", f"{KEY}-for-metrics")
     monkeypatch.setenv("TENANT", f"{KEY}-of-a-tenant")
@@ -87,8 +100,8 @@ def test_metrics_have_keys_of_their_own(asked: Asked, monkeypatch: pytest.Monkey
     ("key", "says"),
     [
         ("tenant:org/other=env:ALICE_KEY", "a key for metrics names org/other, which is no model here"),
-        ("tenant:=env:ALICE_KEY", "line 2"),
-        ("alice=env:ALICE_KEY", "line 2 has a name that is there already"),
+        ("tenant:=env:ALICE_KEY", "--metrics-key: the name of a key"),
+        ("alice=env:ALICE_KEY", "--metrics-key alice: another key has this name"),
     ],
 )
 def test_keys_for_metrics_are_checked(asked: Asked, key: str, says: str) -> None:
@@ -115,13 +128,13 @@ def test_proxies_are_named_with_how_they_say_for_whom_they_ask(asked: Asked) -> 
         assert [*map(str, settings.trusted_proxies)] == ["10.0.0.5/32", "fd00::/64"]
         assert settings.proxy_protocol is protocol
     refused = asked(*MODEL, *ALICE, "--proxy-protocol")
-    assert (refused.exit_code, "name in trusted_proxies who may use it" in refused.output) == (2, True)
+    assert (refused.exit_code, "--trusted-proxy 10.20.0.5/32" in refused.output) == (2, True)
 
 
 def test_plain_http_beyond_the_machine_takes_a_word_and_an_approval(asked: Asked) -> None:
     beyond = (*MODEL, *ALICE, "--listen", "10.0.0.5:8000")
     refused = asked(*beyond)
-    assert (refused.exit_code, "can be reached from other machines without TLS" in refused.output) == (2, True)
+    assert (refused.exit_code, "name a certificate on the Linux that serves" in refused.output) == (2, True)
     assert consents(asked(*beyond, "--plain-http")) == {"network"}
     secured = asked(*beyond, "--certificate", "/etc/ssl/gateway.pem", "--certificate-key", "/etc/ssl/gateway.key")
     assert consents(secured) == set()
@@ -132,21 +145,34 @@ def test_plain_http_beyond_the_machine_takes_a_word_and_an_approval(asked: Asked
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((*MODEL, "--api-key", "alice"), "is not NAME=VALUE"),
+        ((*MODEL, "--api-key", "alice"), "named as NAME=REF"),
         ((*MODEL, "--api-key", "alice=plain"), "env:NAME"),
-        ((*MODEL, "--api-key", "a b=env:ALICE_KEY"), "line 1"),
-        ((*MODEL, *ALICE, *ALICE), "there already"),
-        (("--model", "m=8.8.8.8:80", *ALICE), "no internal address"),
-        (("--model", "m=localhost:80", *ALICE), "an IP address is expected"),
-        ((*MODEL, *ALICE, "--listen", "127.0.0.1"), "an IP address is expected"),
+        ((*MODEL, "--api-key", "a b=env:ALICE_KEY"), "--api-key: the name of a key"),
+        ((*MODEL, *ALICE, *ALICE), "--api-key alice: another key has this name"),
+        ((*MODEL, "--model", "m=8.8.8.8:80", *ALICE), "--model m=8.8.8.8:80: 8.8.8.8:80 is no internal address"),
+        (("--model", "m=localhost:80", *ALICE), "--model m=localhost:80: an IP address is expected"),
+        (("--model", "a b=/x", *ALICE), "--model a b=/x: 'a b' is not valid here"),
+        ((*MODEL, *MODEL, *ALICE), "--model org/tiny=/run/engine/engine.sock: org/tiny is there already"),
+        ((*MODEL, *ALICE, "--listen", "127.0.0.1"), "'--listen': '127.0.0.1' is not ADDRESS:PORT"),
+        ((*MODEL, *ALICE, "--trusted-proxy", "10.0.0.0/8", "--trusted-proxy", "x"), "--trusted-proxy x: a network"),
+        ((*MODEL, *ALICE, "--yield-key", "b=env:ALICE_KEY"), "--yield-key: org/tiny takes no turns"),
+        ((*MODEL, *ALICE, "--shares", "org/tiny=0"), "need the version of vLLM: --vllm 0."),
+        ((*MODEL, *ALICE, *TURNS, "--vllm", "0.5.0"), "--vllm: before vLLM 0.17"),
+        ((*MODEL, *ALICE, *TURNS, "--vllm", "0.33.0", "--suspend"), "--suspend: over several GPUs"),
+        ((*MODEL, *ALICE, "--shares", "org/tiny=99", "--no-sleep"), "--shares: a list of numbers"),
+        ((*MODEL, *ALICE, "--suspend"), "--suspend is for models that take turns"),
+        ((*MODEL, *ALICE, "--idle", "10m"), "--idle is for models that take turns"),
         ((*MODEL, *ALICE, "--certificate", "/a"), "go together"),
+        ((*MODEL, *ALICE, "--certificate", "", "--certificate-key", "/a"), "go together"),
         ((*MODEL, *ALICE, "--certificate", "/a b", "--certificate-key", "/b"), "a path of a certificate"),
     ],
 )
 def test_what_the_gateway_would_refuse_is_refused_here(asked: Asked, words: tuple[str, ...], says: str) -> None:
+    """It is said of the options that were typed, not of keys of a file that nobody sees."""
     result = asked(*words)
     assert result.exit_code == 2
     assert says in result.output.replace("\n", " ")
+    assert not re.search(r"\w\[\d\]|trusted_proxies|between:|line \d", result.output)
 
 
 def test_a_guessable_key_is_refused(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +190,16 @@ def test_settings_say_what_was_asked(asked: Asked) -> None:
         "models": [{"name": "org/tiny", "engine": {"socket": "/run/engine/engine.sock"}}],
         "key_changes": "/etc/winhost/gateway-keys",
     }
+
+
+def test_it_listens_on_a_socket_that_is_named(asked: Asked) -> None:
+    for listen, found in (
+        ("/run/llm/gateway.sock", {"socket": "/run/llm/gateway.sock"}),
+        ("[::1]:9000", {"address": "::1", "port": 9000}),
+    ):
+        written = files(asked(*MODEL, *ALICE, "--listen", listen))
+        (text,) = (text for path, text in written.items() if path.endswith("/settings.json"))
+        assert json.loads(text)["listen"] == found
 
 
 def test_a_plan_that_wants_them_is_applied_and_taken_back(asked: Asked, tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, windows
-from winhost.cli.served_hosts import next_of_served
+from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, lines_at_the_end, windows
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.linux.serving import ServedEngines
@@ -36,9 +35,9 @@ def test_it_is_one_run_from_windows_to_a_completion_and_back(tmp_path: Path, pat
     assert inside(here).part(ServedEngines).serves()
     done = [event.step.resource for event in here.events if event.kind == "done" and event.step]
     assert done[-2:] == ["EngineUnit", "ServingReady"]
-    said = "\n".join(next_of_served(here.host, outcome.checks))
-    assert "Served: chat at" in said
-    assert f"within {here.host}" in said
+    said = "\n".join(lines_at_the_end(here, outcome))
+    assert "Served:   chat, each" in said
+    assert f"winhost open {here.host}" in said
     facts = HostFacts(here.facts(check_plan(plan).named))
     assert all(check.holds for check in verify_plan(check_plan(plan), facts))
     back = here.rollback(CONSENTS)

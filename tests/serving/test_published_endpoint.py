@@ -10,8 +10,7 @@ from tests.engine.guest_world import guest_world
 from tests.engine.wsl2_world import Wsl2World, playbook, wsl2_world
 from tests.errors import raises
 from tests.hub.stand_in_hub import StandInHub
-from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, joining
-from winhost.cli.served_hosts import next_of_served
+from tests.serving.one_plan import CONSENTS, hub_of_model, inside, join, joining, lines_at_the_end
 from winhost.core.answers import Record
 from winhost.lab.linux.serving import ServedEngines
 from winhost.model.plan import Plan
@@ -49,7 +48,7 @@ def test_mirrored_the_hyper_v_firewall_opens_both_ports_and_the_distro_limits_ea
     plan = here.plan()
     outcome = here.apply(plan, CONSENTS)
     assert outcome.holds
-    assert "at http://ADDRESS:8443/v1" in "\n".join(next_of_served(here.host, outcome.checks))
+    assert f"  winhost open {here.host}" in lines_at_the_end(here, outcome)  # nobody told its address
     (opened,) = [each for each in found_in(here, "HyperVFirewall").values() if each["ports"]]
     assert (opened["ports"], opened["allowed"]) == ([2222, 8443], ["192.168.1.0/24", "10.20.0.0/16"])
     assert found_in(here, "WslAccess")["winhost"]["allowed"] == ["192.168.1.0/24"]
@@ -100,7 +99,7 @@ def test_on_an_external_switch_nothing_of_windows_is_touched(tmp_path: Path, hub
     assert limited(plan) == [("8443", ["10.20.0.0/16"])]
     outcome = here.apply(plan, CONSENTS)
     assert outcome.holds
-    assert "ADDRESS is that of the Linux of gpu-03" in "\n".join(next_of_served(here.host, outcome.checks))
+    assert "  winhost open gpu-03" in lines_at_the_end(here, outcome)
     assert found_in(here, "PortForward") == {}
 
 

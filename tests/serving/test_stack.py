@@ -11,9 +11,9 @@ import yaml
 from tests.cases import FASTEST
 from tests.engine.linux_world import linux_world
 from tests.errors import raises
+from tests.serving.one_plan import lines_at_the_end
 from tests.serving.situations import linux, model, shipped
 from tests.serving.stacks import FILES, IMAGE, KEY, request, served_world, stack_on
-from winhost.cli.served_hosts import next_of_served
 from winhost.core.answers import Record
 from winhost.engine.failures import EndOfRun
 from winhost.gateway.gateway_settings import parse_settings
@@ -168,6 +168,11 @@ def test_limits_of_a_key_that_is_not_there_are_refused() -> None:
 def test_sizes_are_told() -> None:
     notes = "\n".join(made().notes)
     assert "to download there: 22.35 GiB (13.97 GiB of models)" in notes
+
+
+@pytest.mark.parametrize(("by", "program"), [("docker", "docker"), ("compose", "docker"), ("podman", "podman")])
+def test_what_rollback_leaves_is_removed_by_the_engine_that_made_it(by: str, program: str) -> None:
+    assert made(request(by=by)).notes[-1].endswith(f": {program} volume rm winhost-vllm")
 
 
 # --- Models that take turns ------------------------------------------------------------------------------------------
@@ -571,10 +576,6 @@ def test_a_model_without_its_files_starts_nothing(tmp_path: Path) -> None:
 
 def test_what_to_do_next_is_told_where_it_serves(tmp_path: Path) -> None:
     here = served_world(tmp_path)
-    outcome = here.apply(here.plan())
-    said = "\n".join(next_of_served(here.host, outcome.checks))
-    assert "Served: chat at http://127.0.0.1:8443/v1" in said
-    assert "ssh " not in said  # nobody told how it is entered
-    assert 'curl -H "Authorization: Bearer $API_KEY"' in said
-    assert "winhost serve status llm-01" in said
-    assert not list(next_of_served(here.host, [each for each in outcome.checks if each.title != "What is served"]))
+    said = lines_at_the_end(here, here.apply(here.plan()))
+    assert said[0] == "Served:   chat, each after a completion of its own"
+    assert said[-2:] == ["  winhost chat llm-01 'Say hello'", "  winhost serve status llm-01"]

@@ -17,7 +17,8 @@ KEY = f"alice sha256:{'0' * 64}"
 
 def taking_turns() -> dict[str, Any]:
     """Settings of the gateway, of two models on one GPU."""
-    of_models, turns = turn_settings([SharingModel(name, (0,), "0.24.0", awake=70_000) for name in "ab"], {0: 81_559})
+    of_models, turns = turn_settings([SharingModel(name, (0,), "0.24.0", awake=70_000) for name in "ab"])
+    turns["memory"] = {"0": 81_559}
     models = [{"name": name, "engine": {"socket": f"/run/{name}.sock"}, "turns": of_models[name]} for name in "ab"]
     return {"listen": {"address": "127.0.0.1", "port": 8443}, "models": models, "turns": turns}
 

@@ -32,8 +32,7 @@ from winhost.model.workloadfile import load_workload
 from winhost.sizing import placement
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.fit import what_would_fit
-from winhost.sizing.fit_changes import STEP, applied
-from winhost.sizing.fit_fixes import Fix
+from winhost.sizing.fit_changes import STEP, Fix, applied
 from winhost.sizing.host_memory import PACKED_LOADER, wsl_default_ram
 from winhost.sizing.memory_places import PINNED, SHARED_WITH_WINDOWS
 from winhost.sizing.placement import Claim, place_on_gpus

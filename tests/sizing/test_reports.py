@@ -67,8 +67,9 @@ def test_no_report_is_confidently_judged_wrong() -> None:
 
 def seen() -> Iterator[tuple[str, MemoryPart, float]]:
     """Each line that somebody saw, in GiB, with the line that is computed for it."""
-    for row in (*REPORTS["reports"].values(), *REPORTS["lines"].values()):
-        parts = by_name(modelled(row, REPORTS["models"]))
+    said = [(row, REPORTS["models"]) for row in (*REPORTS["reports"].values(), *REPORTS["lines"].values())]
+    for row, models in (*said, *((row, MEASURED["models"]) for row in MEASURED["lines"].values())):
+        parts = by_name(modelled(row, models))
         yield from ((LINES[key], parts[LINES[key]], size) for key, size in row.get("seen", {}).items())
     for row in MEASURED["starts"].values():
         whole = row["weights"] * row.get("tensor", 1)

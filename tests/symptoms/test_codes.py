@@ -157,3 +157,10 @@ def test_a_name_leads_to_its_number_and_back() -> None:
         number = _by_name()[name].number
         assert list(written_in(f"error {spellings(number)[0]}")) == [number]
         assert told(_by_name()[name], 1).name == name
+
+
+def test_a_code_in_a_line_that_is_explained_needs_no_answer_of_its_own() -> None:
+    line = "model requires more system memory (12.0 GiB) than is available (3.1 GiB), error 0x8007000E"
+    assert diagnosis([line], "log").unknown_codes == ()
+    beside = diagnosis([f"{line}\nanother step: 0x80070002"], "log").unknown_codes
+    assert [code.name for code in beside] == ["ERROR_FILE_NOT_FOUND"]

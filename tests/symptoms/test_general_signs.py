@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from tests.symptoms.engine_sentences import SENTENCES, is_general, is_shared
 from winhost.symptoms.diagnosis import diagnosis
 from winhost.symptoms.table import Symptom, symptoms
 
@@ -166,3 +169,18 @@ def test_no_symptom_with_one_sure_cause_has_a_general_word_as_its_sign() -> None
         if sign.text.casefold().strip("(). ") in BARE and not sign.like and not sign.near
     }
     assert general == set()
+
+
+def test_no_sentence_of_an_engine_has_only_common_words() -> None:
+    rows = json.loads(SENTENCES.read_bytes())
+    assert {name: [sign for sign in row["signs"] if is_general(sign)] for name, row in rows.items()} == {
+        name: [] for name in rows
+    }
+
+
+def test_a_sentence_that_other_programs_say_counts_beside_the_name_of_the_engine() -> None:
+    rows = json.loads(SENTENCES.read_bytes())
+    assert [sign for name, row in rows.items() for sign in row["signs"] if is_shared(sign, name)] == []
+    sentence = "ValueError: Failed to parse JSON content from file"
+    assert diagnosis([f'File "/srv/train.py", line 8\n{sentence}'], "log").found == ()
+    assert diagnosis([f'File "/venv/lib/vllm/x.py", line 8\n{sentence}'], "log").found[0].subject == "vLLM and SGLang"

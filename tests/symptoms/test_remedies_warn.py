@@ -27,6 +27,16 @@ def test_a_remedy_that_destroys_something_warns() -> None:
     assert [text for text in sorted(told) if DESTROYS.search(text) and not WARNS.search(text)] == []
 
 
+# cmd expands %NAME%, PowerShell does not; DISM takes an image in a .wim only with this prefix.
+NOT_AS_PRINTED = re.compile(r"\b(type|dir|ren|findstr|Get-\w+) %\w+%|/source:[A-Z]:\\\S+\.wim", re.IGNORECASE)
+
+
+def test_commands_work_in_powershell_as_printed() -> None:
+    told = {f"{each.id}: {cause.tell} {cause.do}" for each in symptoms().values() for cause in each.causes}
+    told |= {f"{name}: {each.do}" for name, each in remedies().items()}
+    assert [text for text in sorted(told) if NOT_AS_PRINTED.search(text)] == []
+
+
 # A sign that stood with others whose first cause it contradicts, and what it leads to now.
 LEADS_TO = {
     "curl: (60) SSL certificate problem: certificate has expired": "has really expired",
@@ -45,6 +55,19 @@ LEADS_TO = {
     "gguf_init_from_file: invalid magic characters 'vers'": "page of an error",
     "Invalid user token.": "token is wrong",
     "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/system.slice": "own limit was reached",
+    "llama runner process has terminated: unable to allocate backend buffer": "GPU memory does not hold",
+    "llama_model_load: error loading model: unable to allocate Vulkan0 buffer": "Layers on the GPU",
+    "Hyper-V failed to authenticate the primary server using Kerberos authentication. (0x8009030E)": "The other host",
+    "WinRM: errorcode 0x8009030e occurred while using Kerberos, on the Hyper-V host": "service principal",
+    "'SRV01-AutoRecovery.avhdx' because it is being used by another process. (0x80070020)": "still uses it",
+    "Cannot load a virtual machine configuration because it is corrupt.": "file is damaged",
+    "Cannot load a virtual machine configuration: General access denied error (0x80070005).": "may not read it",
+    "Cannot load a virtual machine configuration: used by another process. (0x80070020)": "has the file open",
+    "There is no module or parameter named 'lm_head.weight_scale' in LlamaForCausalLM": "quantization of the model",
+    "Error: Failed to install boot files (bcdboot exit code 193)": "It ended with 193",
+    "Wsl/Service/CreateInstance/CreateVm/ConfigureNetworking/HNS/0x80070424": "a service is missing",
+    "Wsl/Service/CreateVm/ConfigureNetworking/HNS/0x80070422": "cannot start Internet Connection Sharing",
+    "Max retries exceeded with url: /v1 ([WinError 10061] the target machine actively refused it)": "has not started",
     "could not open moddep file '/lib/modules/6.8.0-51-generic/modules.dep.bin'": "It is a container",
 }
 # Texts of other programs with the same words, of which nothing is known.
@@ -57,6 +80,9 @@ OF_OTHERS = (
     "ImageMagick: error: cannot load image logo.png",
     "ModuleNotFoundError: No module named 'uvloop'",
     "Grafana API error: Insufficient Permissions",
+    "make: Unrecognized command: 'serve'",
+    "argparse: Required argument not provided",
+    "gettext: Failed to translate string 'Abort' in X: locale",
     "How to Turn off BitLocker",
     '{"error":"Unauthorized"}',
 )

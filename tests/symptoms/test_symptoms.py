@@ -1,7 +1,9 @@
 """Each symptom is found in what people paste, its likeliest cause first; and nothing is found where all is well."""
 
+import re
 from collections import Counter
 from io import BytesIO
+from itertools import permutations
 
 import pytest
 
@@ -16,8 +18,8 @@ from winhost.model.masking import MASK, masked
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.symptoms.codes import alone, spellings
 from winhost.symptoms.diagnosis import Diagnosed, diagnosis, of_fault, of_symptom
-from winhost.symptoms.scan import _expression, pieces
-from winhost.symptoms.table import Symptom, symptoms
+from winhost.symptoms.scan import Hit, _add, _expression, pieces
+from winhost.symptoms.table import Symptom, marks, symptoms
 
 PASTES = pastes()
 SYMPTOMS = symptoms()
@@ -79,6 +81,18 @@ def is_fact(question: str) -> bool:
     return state is not None and (name in state.__dataclass_fields__ or hasattr(state, name))
 
 
+def test_no_sign_is_the_beginning_of_a_word() -> None:
+    """A sign is looked for as whole words, so that one which a name goes on from is never found."""
+    every = [*SYMPTOMS.values(), *marks().values()]
+    signs = [(each.id, sign) for each in every for sign in each.signs if sign.text]
+    open_ended = [
+        (name, sign.text)
+        for name, sign in signs
+        if re.search(r"(?<!_)_$", sign.text) or re.search(re.escape(sign.text) + r"_?\\w[*+]", sign.like or "")
+    ]
+    assert open_ended == []
+
+
 def test_no_two_symptoms_have_the_same_sign() -> None:
     signs = Counter(sign for symptom in SYMPTOMS.values() for sign in symptom.signs)
     assert {sign: times for sign, times in signs.items() if times > 1} == {}
@@ -100,10 +114,22 @@ def test_a_code_is_known_however_it_is_written(symptom: str, code: int) -> None:
     assert of(f"Ошибка: ({hexadecimal})。".encode()).found[0].code == symptom
 
 
+def test_a_line_is_known_by_its_longest_literal_in_whatever_order_they_are_found() -> None:
+    symptom, literals = symptoms()["hyperv.not-found"], ["0x80070490", "element not found", "not found"]
+    for order in permutations(literals):
+        hits: dict[str, Hit] = {}
+        for literal in order:
+            _add(hits, symptom, 2, "a line", literal)
+        (hit,) = hits.values()
+        assert (hit.literal, hit.literals, hit.count) == ("element not found", {*literals}, 1)
+
+
 def test_a_line_of_a_cause_makes_its_consequence_superfluous() -> None:
     every = of("\n".join(paste.text for paste in PASTES).encode()).found
-    ranks = [found.severity.rank for found in every]
+    open_to = [found for found in every if any(cause.standing != "ruled-out" for cause in found.causes)]
+    ranks = [found.severity.rank for found in open_to]
     assert ranks == sorted(ranks, reverse=True)
+    assert every[: len(open_to)] == tuple(open_to)  # what the text contradicts comes last
 
 
 def test_no_line_of_a_case_is_masked_but_for_its_secrets() -> None:
@@ -142,6 +168,13 @@ def test_a_sign_that_asks_for_nothing_else_is_enough(symptom: Symptom) -> None:
         if not sign.like and not sign.near:
             text = sign.text or f"0x{sign.code:08X}"
             assert [found.code for found in of(f"2026-11-20 {text}: x".encode()).found] == [symptom.id]
+
+
+def test_uvloop_is_missing_because_of_windows_only_where_a_drive_is_named() -> None:
+    missing = b"ModuleNotFoundError: No module named 'uvloop'\n"
+    there = of(b'File "C:\\venv\\Lib\\site-packages\\vllm\\main.py", line 4, in <module>\n' + missing)
+    assert [each.code for each in there.found] == ["python.windows-only"]
+    assert not of(b'File "/venv/site-packages/vllm/main.py", line 4, in <module>\n' + missing).found
 
 
 def test_logs_of_other_programs_are_not_claimed() -> None:

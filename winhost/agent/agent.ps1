@@ -344,7 +344,8 @@ function Invoke-WinhostSet {
         $script:WinhostOnce = @{}
         $arguments = @{ Key = $key; Desired = $desired; How = $how }
         $said = @(Invoke-WinhostFunction $function $arguments $Warnings)
-        $restart = @(foreach ($word in $said) { $word.restart })
+        # Whatever else a cmdlet wrote on the way is no word of ours, and no reason to call the change failed.
+        $restart = @(foreach ($word in $said) { if ($word -is [hashtable]) { $word.restart } })
         $script:WinhostOnce = @{}
         $after = Read-WinhostState $resource $key $Warnings
     }
@@ -456,18 +457,30 @@ function New-WinhostMutex {
 function Invoke-WinhostBatch {
     param($Calls)
     $failed = $false
-    foreach ($call in $Calls) {
-        $changes = "$(Read-WinhostField $call 'verb')" -ne 'get'
-        if ($changes -and $failed) {
-            $skipped = @{ category = 'OperationStopped'; code = 'Winhost.Skipped'; hresults = @(); cmdlet = ''; message = 'A call before it failed.' }
-            @{ ok = $false; error = $skipped; warnings = @() }
-            continue
+    $culture = $null
+    try {
+        if ("$($ExecutionContext.SessionState.LanguageMode)" -eq 'FullLanguage') {
+            # -match and -like go by it, and in Turkish I is no i.
+            $thread = [System.Threading.Thread]::CurrentThread
+            $culture = $thread.CurrentCulture
+            $thread.CurrentCulture = [cultureinfo]::InvariantCulture
         }
-        $answer = Invoke-WinhostCall $call
-        if ($changes -and -not $answer.ok) {
-            $failed = $true
+        foreach ($call in $Calls) {
+            $changes = "$(Read-WinhostField $call 'verb')" -ne 'get'
+            if ($changes -and $failed) {
+                $skipped = @{ category = 'OperationStopped'; code = 'Winhost.Skipped'; hresults = @(); cmdlet = ''; message = 'A call before it failed.' }
+                @{ ok = $false; error = $skipped; warnings = @() }
+                continue
+            }
+            $answer = Invoke-WinhostCall $call
+            $failed = $failed -or ($changes -and -not $answer.ok)
+            $answer
         }
-        $answer
+    }
+    finally {
+        if ($null -ne $culture) {
+            $thread.CurrentCulture = $culture
+        }
     }
 }
 
@@ -494,7 +507,7 @@ function Invoke-Winhost {
     $calls = @(Read-WinhostField $request 'calls')
     $script:WinhostOnce = @{}
     $mutex = $null
-    $denied = $null
+    $answers = $null
     try {
         try {
             if (Test-WinhostExclusive $request $calls) {
@@ -503,12 +516,9 @@ function Invoke-Winhost {
             }
         }
         catch {
-            $denied = $_
+            $answers = @(Deny-WinhostBatch $calls $_)
         }
-        if ($null -ne $denied) {
-            $answers = @(Deny-WinhostBatch $calls $denied)
-        }
-        else {
+        if ($null -eq $answers) {
             $answers = @(Invoke-WinhostBatch $calls)
         }
         ConvertTo-WinhostAscii (ConvertTo-Json -InputObject @{ answers = $answers } -Depth 10 -Compress -ErrorAction Stop)

@@ -7,7 +7,6 @@ from dataclasses import field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from winhost.autoinstall.manifest import SCHEMA, DiskManifest, read_manifest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Found, rows_of
-from winhost.model.catalogue_file import load_catalogue
-from winhost.model.errors import UsageError, did_you_mean, visible
+from winhost.model.catalogue_file import load_beside
+from winhost.model.errors import UsageError, near_or_end, visible
 from winhost.model.once import once
 from winhost.model.units import Bytes
 from winhost.model.yamlfile import dotted, load_json
@@ -132,8 +131,7 @@ ROWS, PREFIX = rows_of(__package__), "autoinstall"
 @once
 def schema() -> Mapping[str, Any]:
     """See installer_schema.yaml."""
-    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("installer_schema.yaml"))
-    return read
+    return load_beside(__package__, "installer_schema.yaml")
 
 
 def bare(shape: Mapping[str, Any]) -> list[str]:
@@ -188,6 +186,7 @@ class StorageAction:
         return found if found is not None and found >= 0 else None
 
 
+PLACEHOLDER = re.compile(r"<.*>|\{\{.*\}\}|\$\{.*\}|@\w+@|__\w+__")  # what a template or a person fills in
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+) *([BKMGTP]?)", re.ASCII | re.IGNORECASE)
 
 
@@ -261,7 +260,7 @@ class AutoinstallContext:
         known = bare(shape)
         for key in value if "*" not in shape else ():
             if key not in known:
-                yield (*loc, str(key)), str(key), did_you_mean(str(key), known) or "."
+                yield (*loc, str(key)), str(key), near_or_end(str(key), known)
 
 
 def read_known_disks(path: Path) -> Sequence[KnownDisk]:

@@ -94,7 +94,7 @@ def windows_esp_of(facts: HostFacts) -> str:
 
 
 def keeps_local_time(facts: HostFacts, replaced: Sequence[str] = ()) -> bool:
-    """Windows stays and keeps local time in the hardware clock. replaced: disks that Ubuntu gets whole."""
+    """Tell whether Windows stays and keeps local time in the hardware clock. replaced: disks that Ubuntu gets whole."""
     gone = {_disk(facts, name).key["disk"] for name in replaced}
     if any(each.state.boot and each.key["disk"] in gone for each in facts.all(Disk)):
         return False
@@ -105,7 +105,7 @@ def keeps_local_time(facts: HostFacts, replaced: Sequence[str] = ()) -> bool:
 
 
 def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
-    """Disks by the GUIDs of their tables, or without one by their unique ids; no wipe is consented to. Raises
+    """Disks by the GUIDs of their tables, or without one by their unique ids, without consent to a wipe. Raises
     RefusedError (NotPrepared, DiskUnfit), MissingFact.
     """
     found = []

@@ -8,7 +8,6 @@ the standard library alone.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from winhost.images.installer_media import InstallerRelease
 from winhost.images.seed import GuestAddress, GuestSeed, network_config, user_data
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError
-from winhost.model.versions import refuse_other_version
+from winhost.model.versions import refuse_other_kind, refuse_other_version
 from winhost.model.yamlfile import load_json
 
 # The medium is mounted there; a file that is fetched comes to the other place.
@@ -132,10 +131,10 @@ def _user_data(seed: GuestSeed, key: HostKey) -> Mapping[str, Any]:
 
 
 def _network(seed: GuestSeed) -> Mapping[str, Any]:
-    """A card of metal keeps its name: the installer is running on it already."""
+    """The adapter of a machine keeps its name, because the installer uses it already."""
     network = network_config(seed)
-    for card in network["ethernets"].values():
-        del card["set-name"]
+    for adapter in network["ethernets"].values():
+        del adapter["set-name"]
     return network
 
 
@@ -150,8 +149,8 @@ EXTRAS = ("criu", "cuda-checkpoint")
 
 @dataclass(frozen=True)
 class NewSystem:
-    """hostname, user and keys; mac: of the network card; address: as 192.0.2.10/24, with gateway and name servers, or
-    None for DHCP.
+    """hostname, user and keys; mac: of the network adapter; address: as 192.0.2.10/24, with gateway and name servers,
+    or None for DHCP.
     """
 
     hostname: str
@@ -245,8 +244,13 @@ def settings_to_fetch(plan: InstallPlan, key: HostKey, wiped: Sequence[str] = ()
 
 
 def read_install_plan(path: Path) -> InstallPlan:
-    """Raises UsageError (FileFaults, OtherVersion, SeedUnusable)."""
-    return load_json(path, InstallPlan, partial(refuse_other_version, str(path)))
+    """Raises UsageError (FileFaults, WrongDocument, OtherVersion, SeedUnusable)."""
+
+    def check(data: object) -> None:
+        refuse_other_kind(str(path), data, SCHEMA, "Plan the installation: winhost install plan FACTS -o FILE")
+        refuse_other_version(str(path), data)
+
+    return load_json(path, InstallPlan, check)
 
 
 def written_install_plan(plan: InstallPlan) -> str:

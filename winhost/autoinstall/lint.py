@@ -9,7 +9,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from winhost.autoinstall import lint_secrets, lint_shape
+from winhost.autoinstall import lint_commands, lint_secrets, lint_shape
 from winhost.autoinstall.autoinstall_file import (
     PREFIX,
     ROWS,
@@ -51,7 +51,33 @@ def top_keys(context: AutoinstallContext) -> Findings:
     sections = schema()["sections"]
     for keys, shape in (((), sections), (("storage",), sections["storage"]), (("ssh",), sections["ssh?"])):
         for loc, key, near in context.unknown(keys, context.mapping(*keys), shape):
-            yield context.found(loc, "unknown-key", key=key, near=near)
+            if not keys and key in schema()["cloud_init"].split():
+                yield context.found(loc, "cloud-init-key", key=key)
+            else:
+                yield context.found(loc, "unknown-key", key=key, near=(not keys and _home(key)) or near)
+
+
+def below_user_data(context: AutoinstallContext) -> Findings:
+    """Sections of the installer that slipped below user-data, of which cloud-init knows nothing."""
+    for key in context.mapping("user-data"):
+        if key in _NOT_CLOUD_INIT:
+            yield context.found(("user-data", key), "below-user-data", key=key)
+
+
+_NOT_CLOUD_INIT = (
+    *("late-commands", "early-commands", "error-commands", "interactive-sections", "refresh-installer", "identity"),
+    *("storage", "shutdown", "updates", "codecs", "oem"),
+)
+
+
+def _home(key: str) -> str:
+    """The one section that has a key of this name, which stands beside it where the indentation slipped."""
+    homes = [name.rstrip("!?") for name, shape in schema()["sections"].items() if key in _keys(shape)]
+    return f": it belongs below `{homes[0]}:`." if len(homes) == 1 else ""
+
+
+def _keys(shape: Any) -> list[str]:
+    return bare(shape) if isinstance(shape, dict) and not {"[]", "|", "~"} & shape.keys() else []
 
 
 def interactive(context: AutoinstallContext) -> Findings:
@@ -383,10 +409,10 @@ def _new_ones(context: AutoinstallContext, new: list[StorageAction], known: Know
 
 
 RULES = (
-    *(lint_shape.shapes, lint_shape.ids, sections, top_keys, interactive, account, network),
+    *(lint_shape.shapes, lint_shape.ids, sections, top_keys, below_user_data, interactive, account, network),
     *(storage, layout, disk_matches),
     *(action_keys, disks, partitions, formats, mounts, loaders),
-    *(against_facts, lint_secrets.secrets),
+    *(against_facts, lint_commands.late_commands, lint_secrets.secrets),
 )
 
 

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterator
 
-from winhost.autoinstall.autoinstall_file import AutoinstallContext, Loc, last_key
+from winhost.autoinstall.autoinstall_file import PLACEHOLDER, AutoinstallContext, Loc, last_key
 from winhost.findings.finding import Found
 
 _HASH = re.compile(r"(?:\$(?:1|2[abxy]|5|6|7|y|gy)\$.+|[!*x]*)")
-_PLACEHOLDER = re.compile(r"<.*>|\{\{.*\}\}|\$\{.*\}|@\w+@")
+_LENGTHS = {"1": 22, "5": 43, "6": 86}  # characters of a hash behind its salt, as crypt(5) has them
+_CRYPT = re.compile(r"\$([156])\$(?:rounds=\d+\$)?[^$:\n]{0,16}\$([./0-9A-Za-z]*)")
+_UNFILLED = re.compile(r"<[^<>]*>|_?[A-Z][A-Z0-9]*_[A-Z0-9_]*")  # what somebody is to write a hash over
 _TAKE_OUT = "Leave it out, and set it over SSH after the first start."
 _HASHED = "Write a hash, as `openssl passwd -6` makes it, or better: keys alone."
 # By the last words of the path, what it holds and what to do.
@@ -17,6 +19,8 @@ _KEYS = {
     ("passwd",): ("a password", _HASHED),
     ("hashed_passwd",): ("a password", _HASHED),
     ("plain_text_passwd",): ("a password", _HASHED),
+    ("chpasswd", "users", "password"): ("a password", _HASHED),
+    ("chpasswd", "list"): ("a password", _HASHED),
     ("layout", "password"): ("the passphrase of the disk", _TAKE_OUT),
     ("key",): ("the passphrase of a disk", _TAKE_OUT),
     ("ubuntu-pro", "token"): ("a token of Ubuntu Pro", _TAKE_OUT),
@@ -40,7 +44,9 @@ def secrets(context: AutoinstallContext) -> Iterator[Found]:
     """Values that only their owner should have; nothing of them is printed."""
     for loc, text in _texts(context.file.section, ()):
         found = _by_key(loc, text) or _by_text(text)
-        if found:
+        if _is_password(loc) and _is_broken(text):
+            yield context.found(loc, "not-a-hash", key=last_key(loc))
+        elif found:
             what, mend = found
             code = "secret-of-install" if _by_key(loc, text) and mend == _TAKE_OUT else "secret"
             yield context.found(loc, code, key=last_key(loc), what=what, mend=mend)
@@ -57,16 +63,40 @@ def _texts(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
         yield loc, str(value)
 
 
+def _is_password(loc: Loc) -> bool:
+    """Tell whether a hash stands there."""
+    names = tuple(part for part in loc if isinstance(part, str))
+    return names[-2:] in (("identity", "password"), ("user-data", "password")) or names[-1:] in (
+        ("passwd",),
+        ("hashed_passwd",),
+    )
+
+
+def _is_broken(text: str) -> bool:
+    """A hash that is cut off or made up, and the word that stands for one."""
+    found = _CRYPT.fullmatch(text)
+    made = text.startswith(("$1$", "$5$", "$6$")) and not re.search(r"\{\{|\$\{", text)
+    return _UNFILLED.fullmatch(text) is not None or (made and (found is None or len(found[2]) != _LENGTHS[found[1]]))
+
+
 def _by_key(loc: Loc, text: str) -> tuple[str, str] | None:
-    if _PLACEHOLDER.fullmatch(text):
+    if PLACEHOLDER.fullmatch(text):
         return None
     names = [part for part in loc if isinstance(part, str)]
     for ending, (what, mend) in _KEYS.items():
         tail = names[-len(ending) :]
         if len(tail) == len(ending) and all(want in ("*", have) for want, have in zip(ending, tail, strict=True)):
-            hashed = what == "a password" and ending != ("plain_text_passwd",) and _HASH.fullmatch(text)
+            hashed = what == "a password" and ending != ("plain_text_passwd",) and _is_hashed(text, ending)
             return None if hashed or (ending == ("key",) and "storage" not in names) else (what, mend)
     return None
+
+
+def _is_hashed(text: str, ending: tuple[str, ...]) -> bool:
+    """Each line of chpasswd's list is `user:hash`, or `user:RANDOM` for a password that cloud-init makes."""
+    if ending != ("chpasswd", "list"):
+        return _HASH.fullmatch(text) is not None
+    told = [line.partition(":")[2].strip() for line in text.splitlines() if ":" in line]
+    return all(each in ("RANDOM", "R") or PLACEHOLDER.fullmatch(each) or _HASH.fullmatch(each) for each in told)
 
 
 def _by_text(text: str) -> tuple[str, str] | None:

@@ -4,10 +4,18 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from winhost.autoinstall.autoinstall_file import AutoinstallContext, Loc, bare, last_key, schema, storage_bytes
+from winhost.autoinstall.autoinstall_file import (
+    PLACEHOLDER,
+    AutoinstallContext,
+    Loc,
+    bare,
+    last_key,
+    schema,
+    storage_bytes,
+)
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Found
-from winhost.model.errors import did_you_mean
+from winhost.model.errors import near_or_end
 
 _KINDS: Mapping[str, tuple[str, Any]] = {
     "text": ("a text (quote what YAML reads as something else)", str),
@@ -45,7 +53,7 @@ def shapes(context: AutoinstallContext) -> Iterator[Found]:
                 _told(context, fault, " at the storage section") for fault in _faults(each.data, shape, each.loc)
             )
         else:
-            near = did_you_mean(each.type, schema()["actions"]) or "."
+            near = near_or_end(each.type, schema()["actions"])
             yield context.found((*each.loc, "type"), "unknown-type", id=each.id, type=each.type, near=near)
 
 
@@ -57,6 +65,8 @@ def _faults(value: Any, shape: Any, loc: Loc) -> list[_Fault]:
     if isinstance(shape, list):
         same = [each for each in shape if each == value and isinstance(each, bool) == isinstance(value, bool)]
         return [] if same else [_Fault(loc, "malformed", f"one of {', '.join(map(_written, shape))}")]
+    if isinstance(value, str) and PLACEHOLDER.fullmatch(value):
+        return []
     if isinstance(shape, str):
         return [] if any(_is(value, kind) for kind in shape.split("|")) else [_Fault(loc, "malformed", _kinds(shape))]
     if "~" in shape:
@@ -115,7 +125,7 @@ def _of_mapping(value: Any, shape: Mapping[str, Any], loc: Loc) -> Iterator[_Fau
         if "*" in shape:
             yield from _faults(value[other], shape["*"], (*loc, str(other)))
         elif "=" in shape:
-            yield _Fault((*loc, str(other)), "key-refused", str(other), did_you_mean(str(other), known) or ".")
+            yield _Fault((*loc, str(other)), "key-refused", str(other), near_or_end(str(other), known))
 
 
 def ids(context: AutoinstallContext) -> Iterator[Found]:

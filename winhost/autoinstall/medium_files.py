@@ -47,7 +47,7 @@ def menu(address: str | None = None) -> bytes:
 
 
 def script(name: str) -> str:
-    """The constant text of one that runs in the installer."""
+    """The constant text of a script that runs in the installer."""
     return one_text(files(__package__).joinpath(part) for part in SCRIPTS[name])
 
 
@@ -70,7 +70,7 @@ def without_settings(fetch: str, address: str | None = None, esp: str | None = N
 
 
 def before_settings(address: str | None = None, esp: str | None = None) -> dict[str, bytes]:
-    """The same before the controller hands any out: constants, which install nothing.
+    """The files to add before the controller has settings: constants, which install nothing.
 
     esp: of the Windows that starts next where no settings come.
     """
@@ -194,7 +194,9 @@ _LONGEST_S = 1800
 
 
 def remastered(image: Path, added: Mapping[str, bytes], out: Path) -> None:
-    """Secret where the settings are. Raises UsageError (NoXorriso), WinhostError (NotRemastered) and OSError."""
+    """Write an image with these files added, which is secret where they are. Raises UsageError (NoXorriso),
+    WinhostError (NotRemastered) and OSError.
+    """
     program = shutil.which("xorriso")
     if program is None:
         hint = "Debian and Ubuntu: apt-get install xorriso. Or stage the media on the disk, which needs none"
@@ -213,14 +215,21 @@ def remastered(image: Path, added: Mapping[str, bytes], out: Path) -> None:
 
 
 def _run(words: list[str], out: Path) -> None:
-    ran = subprocess.run(words, capture_output=True, timeout=_LONGEST_S)  # noqa: S603 - paths, and words of ours
-    if ran.returncode:
-        out.unlink(missing_ok=True)
-        last = [
-            line for line in ran.stderr.decode("utf-8", "replace").splitlines() if "FAILURE" in line or "FATAL" in line
-        ]
-        what = f"xorriso ended with {ran.returncode}: {visible(last[-1] if last else 'without a word')[:300]}"
-        raise WinhostError("NotRemastered", what=what, hint="Is there room for the image, and is the other one whole?")
+    try:
+        ran = subprocess.run(words, capture_output=True, timeout=_LONGEST_S)  # noqa: S603 - paths, and words of ours
+        if not ran.returncode:
+            return
+        said = ran.stderr.decode("utf-8", "replace").splitlines()
+        last = [line for line in said if "FAILURE" in line or "FATAL" in line]
+        why = f"ended with {ran.returncode}: {visible(last[-1] if last else 'without a word')[:300]}"
+    except subprocess.TimeoutExpired:
+        why = f"did not end within {_LONGEST_S} s"
+    except BaseException:
+        out.unlink(missing_ok=True)  # a part of it may hold the settings
+        raise
+    out.unlink(missing_ok=True)
+    hint = "Is there room for the image, and is the other one whole?"
+    raise WinhostError("NotRemastered", what=f"xorriso {why}", hint=hint)
 
 
 def _sums(text: bytes, added: Mapping[str, bytes]) -> bytes:

@@ -4,8 +4,8 @@ The two have ports of their own. Settings hold a private key: their address has 
 for a limited time, and the medium knows the certificate by its fingerprint. An answer that does not arrive as a whole
 leaves the settings to the same client, for a few attempts within minutes: one at the same address that says the same
 random word, so that nobody who reads the token can take a copy and leave the installer another one. The installer's
-webhook knows no certificates but public ones, so it speaks plain HTTP to an address that nobody can guess; what it says
-is shown, and believed by nobody: that a machine is installed is known by its host key.
+webhook knows no certificates but public ones, so it speaks plain HTTP to an address that nobody can guess; its reports
+are shown and decide nothing: an installed machine is known by its host key.
 """
 
 import datetime
@@ -29,9 +29,9 @@ from winhost.autoinstall.fetch_settings import CLIENT
 from winhost.autoinstall.install_progress import InstallEvent, parsed_event
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, KiB
+from winhost.web.served import served
 
 _LARGEST_EVENT: Bytes = 64 * KiB
-_POLL_S = 0.05
 _LIFETIME = datetime.timedelta(days=2)
 _ATTEMPTS, _RETRY_S = 5, 600  # of the client that asked first, until an answer arrives as a whole
 _GIVEN, _GONE, _BUSY = 200, 404, 503
@@ -90,11 +90,10 @@ class SettingsOffer:
 
 
 @contextmanager
-def offered_settings(data: bytes, address: str, seconds: float, port: int = 0) -> Iterator[SettingsOffer]:
+def offered_settings(data: bytes, address: str, seconds: float) -> Iterator[SettingsOffer]:
     """Serve the settings once on this address of the controller. Raises OSError."""
     settings = OneTimeSettings(data, time.monotonic() + seconds)
     pem, der = _certificate()
-    server = _Server((address, port), _giving(settings))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.TemporaryDirectory() as folder:
@@ -102,36 +101,25 @@ def offered_settings(data: bytes, address: str, seconds: float, port: int = 0) -
         file.touch(0o600)
         file.write_bytes(pem)
         context.load_cert_chain(file)
-    # The handshake is made by the thread of each connection: one that hangs keeps nobody else waiting.
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    url = f"https://{address}:{server.server_port}/{settings.token}"
-    with _running(server):
-        yield SettingsOffer(url, hashlib.sha256(der).hexdigest(), settings)
+    with _Server((address, 0), _giving(settings)) as server:
+        # The handshake is made by the thread of each connection: one that hangs keeps nobody else waiting.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        url = f"https://{address}:{server.server_port}/{settings.token}"
+        with served(server):
+            yield SettingsOffer(url, hashlib.sha256(der).hexdigest(), settings)
 
 
 @contextmanager
-def heard_progress(address: str, hear: Callable[[InstallEvent], None], port: int = 0) -> Iterator[str]:
+def heard_progress(address: str, hear: Callable[[InstallEvent], None]) -> Iterator[str]:
     """The address for the installer's webhook. Raises OSError."""
     token = secrets.token_urlsafe(32)
-    server = _Server((address, port), _hearing(f"/{token}", hear))
-    with _running(server):
+    with _Server((address, 0), _hearing(f"/{token}", hear)) as server, served(server):
         yield f"http://{address}:{server.server_port}/{token}"
 
 
-@contextmanager
-def _running(server: ThreadingHTTPServer) -> Iterator[None]:
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
 class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is no error of ours, and the terminal shows something else."""
         if not isinstance(sys.exception(), OSError):
@@ -195,7 +183,7 @@ def _hearing(path: str, hear: Callable[[InstallEvent], None]) -> type[BaseHTTPRe
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
             good = secrets.compare_digest(self.path.encode(), path.encode())
-            if not good or not length.isdigit() or int(length) > _LARGEST_EVENT:
+            if not good or not length.isdecimal() or int(length) > _LARGEST_EVENT:
                 self.answer(404)
                 return
             event = parsed_event(self.rfile.read(int(length)))

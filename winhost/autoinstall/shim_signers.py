@@ -1,4 +1,4 @@
-"""Whose signatures a program for UEFI bears: the certificates in its WIN_CERTIFICATEs, all of them.
+"""The signers of a program for UEFI: the certificates in all of its WIN_CERTIFICATEs.
 
 A shim may be signed twice, by the CA of 2011 and by that of 2023, and firmware may know one of them only. Tools that
 show the first signature alone do not tell.
@@ -14,7 +14,7 @@ _MAGIC = {0x10B: 128, 0x20B: 144}  # of PE32 and PE32+: where their fifth data d
 
 
 class NotSigned(ValueError):
-    """The signer cannot be told, for this reason."""
+    """A program whose signer is not known, and why."""
 
 
 def signers(program: bytes) -> frozenset[str]:

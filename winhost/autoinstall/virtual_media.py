@@ -1,7 +1,7 @@
 """Installation media through a machine's BMC, by Redfish: inserted, started from once, taken out again.
 
-Only where the BMC says the SMBIOS UUID and serial number that the host itself said in the same run: the address of a
-BMC is written down by people, and the neighbour's answers as readily. The client is DMTF's, which verifies no
+A BMC is used only if it reports the SMBIOS UUID and serial number that the host itself reported in the same run: people
+write its address down, and the BMC of the neighbour answers as readily. The client is DMTF's, which verifies no
 certificate unless it is told by which; it always is.
 """
 
@@ -100,8 +100,7 @@ class BmcSession:
         return found
 
     def _members(self, path: str) -> list[dict[str, Any]]:
-        listed = self._asked("get", path).get("Members", [])[:_MOST_MEMBERS]
-        return [self._asked("get", place) for each in listed if (place := _place(each))]
+        return [self._asked("get", place) for place in _links(self._asked("get", path), "Members")]
 
     def system(self, wanted: MachineIdentity, *, free: bool = True) -> BmcSystem:
         """The one that is this machine, with a drive that is free, or else any. Raises RefusedError (OtherMachine,
@@ -118,11 +117,11 @@ class BmcSession:
         return BmcSystem(found[0]["@odata.id"], self._drive(found[0], free))
 
     def _drive(self, system: Mapping[str, Any], free: bool) -> str:
-        holders = [system, *(self._asked("get", place) for each in _managers(system) if (place := _place(each)))]
+        holders = [system, *(self._asked("get", place) for place in _links(system, "Links", "ManagedBy"))]
         for holder in holders:
             place = _place(holder.get("VirtualMedia"))
             for drive in self._members(place) if place else ():
-                is_for_discs = bool(_DISCS & {str(kind).upper() for kind in drive.get("MediaTypes", ())})
+                is_for_discs = bool(_DISCS & {str(kind).upper() for kind in _listed(drive, "MediaTypes")})
                 if is_for_discs and not (free and drive.get("Inserted")):
                     return str(drive["@odata.id"])
         hint = "Take out what somebody has inserted; some BMCs need a licence for virtual media"
@@ -145,8 +144,8 @@ class BmcSession:
             "BootSourceOverrideMode": "UEFI",
         }
         self._asked("patch", system.place, {"Boot": wanted})
-        boot = self._asked("get", system.place).get("Boot", {})
-        if any(boot.get(key) != value for key, value in wanted.items()):
+        found = self._asked("get", system.place)
+        if any(_within(found, "Boot", key) != value for key, value in wanted.items()):
             raise _failed(self._url, "did not keep what to start from")
 
     def restart(self, system: BmcSystem) -> None:
@@ -154,14 +153,13 @@ class BmcSession:
         self._act(system.place, "ComputerSystem.Reset", {"ResetType": "ForceRestart"})
 
     def take_back(self, system: BmcSystem) -> None:
-        """The media are out, and nothing but the usual is started from."""
+        """Take the media out, and let the machine start from the usual again."""
         if self._asked("get", system.drive).get("Inserted"):
             self._act(system.drive, "VirtualMedia.EjectMedia", {})
         self._asked("patch", system.place, {"Boot": {"BootSourceOverrideEnabled": "Disabled"}})
 
     def _act(self, place: str, name: str, body: Mapping[str, Any]) -> None:
-        actions = self._asked("get", place).get("Actions", {})
-        target = actions.get(f"#{name}", {}).get("target") if isinstance(actions, dict) else None
+        target = _within(self._asked("get", place), "Actions", f"#{name}", "target")
         if not isinstance(target, str) or not target.startswith("/"):
             raise _failed(self._url, f"offers no {name} at {place}")
         self._asked("post", target, body)
@@ -169,14 +167,24 @@ class BmcSession:
 
 def _place(link: object) -> str | None:
     """The path of a link in an answer, which must be on the same BMC."""
-    place = link.get("@odata.id") if isinstance(link, dict) else None
+    place = _within(link, "@odata.id")
     return place if isinstance(place, str) and place.startswith("/") and not place.startswith("//") else None
 
 
-def _managers(system: Mapping[str, Any]) -> list[Any]:
-    links = system.get("Links")
-    managers = links.get("ManagedBy", []) if isinstance(links, dict) else []
-    return managers[:_MOST_MEMBERS] if isinstance(managers, list) else []
+def _within(found: object, *keys: str) -> Any:
+    """The value below these keys; None where there is none. A BMC may answer null, or anything, at each of them."""
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _listed(found: object, *keys: str) -> list[Any]:
+    listed = _within(found, *keys)
+    return listed[:_MOST_MEMBERS] if isinstance(listed, list) else []
+
+
+def _links(found: object, *keys: str) -> list[str]:
+    return [place for each in _listed(found, *keys) if (place := _place(each))]
 
 
 def _is(system: Mapping[str, Any], wanted: MachineIdentity) -> bool:

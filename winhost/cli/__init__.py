@@ -39,7 +39,7 @@ COMMANDS = {
     "models": "Show which models fit the GPUs of a host, best first, or all that winhost knows.",
     "weights": "Pack a model's weights smaller, so that an engine loads them sooner.",
     "explain": "Explain a reason by its CODE, or an error that you paste.",
-    "known": "List what winhost knows of versions, from where to where, and when that was checked.",
+    "known": "List the versions that winhost knows about, from where to where, and when that was checked.",
     "plan": "Plan what would change on a host, and how each change is undone.",
     "apply": "Apply PLANS. Each change is journalled and can be rolled back.",
     "resume": "Continue a RUN that was interrupted.",
@@ -142,8 +142,9 @@ def run(args: list[str] | None = None) -> int:
     words = sys.argv[1:] if args is None else args
     try:
         code = winhost.main(args, prog_name="winhost", standalone_mode=False)
-    except click.exceptions.Abort:
-        click.echo("Stopped.", err=True)
+    except click.exceptions.Abort as error:
+        asked = error.__cause__ is None and isinstance(error.__context__, KeyboardInterrupt | EOFError)
+        click.echo("\nStopped." if asked else "Stopped.", err=True)  # the line of a question has no end yet
         return 130
     except PipeClosed:
         let_go_of_streams()

@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import click
-
 from winhost.cli.commands.look import Wanted
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import as_winhost_error
+from winhost.cli.errors import as_winhost_error, usage_errors
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import show_next
 from winhost.cli.outputs import Output
@@ -20,7 +18,7 @@ from winhost.compat.needs import wanted as needs_of
 from winhost.compat.remedy import named
 from winhost.compat.stated import Statement, parse
 from winhost.model.errors import Exit, WinhostError
-from winhost.model.path import ON_REQUEST, check_path, path_of
+from winhost.model.path import check_path, path_of
 from winhost.model.reason import PLAN, PathVerdict, Verdict
 from winhost.paths.vocabulary import VOCABULARIES
 
@@ -56,10 +54,8 @@ def requirements(wanted: Wanted) -> Requirements:
 
 def statements(texts: Iterable[str]) -> tuple[Statement, ...]:
     """Parse the statements of `--assume`. Raises BadParameter."""
-    try:
+    with usage_errors("'--assume'"):
         return tuple(statement for text in texts for statement in parse(text))
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--assume'") from None
 
 
 def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool, in_full: bool, output: Output) -> int:
@@ -162,12 +158,9 @@ def _remedies_of(answer: Evaluation, best: Fit, variant: PathVerdict, named: Seq
 
 
 def _plan_options(asked: Requirements, best: Fit, variant: PathVerdict) -> Sequence[str]:
-    vms = sorted(variant.vms, key=lambda vm: vm.verdict.rank)
     return (
         "--path",
-        best.variant,
-        *(("--vm", vms[0].name) if len(vms) > 1 else ()),
-        *ON_REQUEST.get(best.variant, ()),
+        *variant.path_and_options,
         *(word for each in asked.assumed for word in ("--assume", each.word)),
         *(("--allow-unverified",) if best.verdict is Verdict.UNVERIFIED else ()),
     )

@@ -59,8 +59,7 @@ class StoryDemo(Demo):
         brief("chat", DESK, "Say hello")
         brief("down", DESK, "--yes", "--accept", DESK_CONSENTS)
         now = machine.settled_state()
-        different = {each for each in {*found, *now} if found.get(each) != now.get(each)}
-        require(different == STAYS, f"{DESK} differs from its original state in {', '.join(sorted(different - STAYS))}")
+        _only_wsl_differs(found, now)
         say(f"Compared with before, resource by resource: {len(found)} resources, no difference but WSL's version.")
 
     def server(self, lab: Lab) -> None:
@@ -71,12 +70,21 @@ class StoryDemo(Demo):
         self.apply_and_kill(SERVER, SERVER_CONSENTS, shortly=True)
         name = self.run_of(SERVER)
         brief("resume", name, "--yes")
-        seen = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
-        say(f"The guest of {VM} sees {len(seen)} GPUs, so they fit its MMIO windows: {', '.join(seen)}.")
-        require(len(seen) == 3, "the guest does not see its three GPUs")
+        _all_seen(machine)
         brief("rollback", name, "--accept", SERVER_CONSENTS, "--yes")
         require(machine.settled_state() == found, f"{SERVER} is not in its original state")
         say(f"Compared with before, resource by resource: {len(found)} resources, no difference.")
+
+
+def _all_seen(machine: Any) -> None:
+    seen = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
+    say(f"The guest of {VM} sees {len(seen)} GPUs, so they fit its MMIO windows: {', '.join(seen)}.")
+    require(len(seen) == 3, "the guest does not see its three GPUs")
+
+
+def _only_wsl_differs(found: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    different = {each for each in {*found, *now} if found.get(each) != now.get(each)}
+    require(different == STAYS, f"{DESK} differs from its original state in {', '.join(sorted(different - STAYS))}")
 
 
 def brief(*arguments: str) -> None:
@@ -134,10 +142,7 @@ class DdaDemo(Demo):
         run("resume", name, "--yes")
         chapter("6. Verify the result")
         run("verify", str(self.plan))
-        machine = lab.hosts[SERVER].machine
-        seen = machine.guest_sees(next(guid for guid, vm in machine.vms.items() if vm.name == VM))
-        say(f"The guest of {VM} sees {len(seen)} GPUs, so they fit its MMIO windows: {', '.join(seen)}.")
-        require(len(seen) == 3, "the guest does not see its three GPUs")
+        _all_seen(lab.hosts[SERVER].machine)
 
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
         chapter("7. Roll the host back")
@@ -230,8 +235,7 @@ class Wsl2Demo(Demo):
         chapter("6. Roll the host back")
         run("rollback", self.run_of(DESK), "--accept", WSL2_CONSENTS, "--yes")
         now = lab.hosts[DESK].machine.settled_state()
-        different = {resource for resource in {*found, *now} if found.get(resource) != now.get(resource)}
-        require(different == STAYS, f"{DESK} differs from its original state in {', '.join(sorted(different - STAYS))}")
+        _only_wsl_differs(found, now)
         say(
             f"Compared with its original state: {len(found)} resources, no difference but WSL itself, which stays "
             "upgraded."

@@ -7,20 +7,18 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import as_winhost_error, from_os_error
+from winhost.cli.errors import os_errors
 from winhost.cli.live_hosts import probe_live
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import one_file, say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import facts_path, show_facts
-from winhost.cli.snapshots import Snapshot, read_hosts, watched
+from winhost.cli.snapshots import Snapshot, ask_hosts, read_hosts, watched
 from winhost.cli.tables import table
 from winhost.cli.watch import Watch
 from winhost.core.dataclass import dataclass
-from winhost.engine.many import stream
-from winhost.engine.remembered import RememberedWindows
 from winhost.engine.store import Store
-from winhost.engine.two_systems import runs_linux
+from winhost.engine.two_systems import RememberedWindows, runs_linux
 from winhost.model.documents import write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
@@ -72,13 +70,12 @@ def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | 
     if folder is None:
         return None
     try:
-        if not folder.is_file():
-            folder.mkdir(parents=True, exist_ok=True)
-        write_file(facts_path(folder, read.host), write_document(read.facts), "facts", force)
+        with os_errors():
+            if not folder.is_file():
+                folder.mkdir(parents=True, exist_ok=True)
+            write_file(facts_path(folder, read.host), write_document(read.facts), "facts", force)
     except WinhostError as error:
         return error
-    except OSError as error:
-        return from_os_error(error)
     return None
 
 
@@ -105,11 +102,8 @@ def probe(
     _check_place(output.path, hosts, fleet_file)
 
     def snapshots(watch: Watch) -> Iterator[Snapshot]:
-        found = hosts_named(hosts, fleet_file)
-        watch.hosts += len(found)
         each = partial(probe_live, also=also, image=image, watch=watch)
-        for result in stream(found, each, at_once=at_once, leave=True, ours=as_winhost_error):
-            yield Snapshot(result.item.name, result.value, result.error)
+        return ask_hosts(hosts, fleet_file, at_once, watch, each)
 
     def results() -> Iterator[tuple[str, Probed | WinhostError]]:
         for read in watched(snapshots):

@@ -1,6 +1,7 @@
 """winhost diff: two readings of a host, or of each of several."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -8,7 +9,7 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error
 from winhost.cli.named_files import by_host, check_hosts, files_of
-from winhost.cli.output import say
+from winhost.cli.output import say, show_finding
 from winhost.cli.outputs import Output
 from winhost.cli.tables import format_full_value, format_value, table
 from winhost.compat.compare import Comparison, Diff, Difference, VerdictChange, difference, is_missing
@@ -16,6 +17,7 @@ from winhost.core.answers import Json
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
+from winhost.render.verdict_text import shown
 from winhost.resources.factsfile import read_facts
 
 
@@ -159,7 +161,7 @@ def _show_change(change: VerdictChange) -> None:
     click.secho(f"{change.path}: {verdict}", bold=True)
     for sign, reasons in (("-", change.gone), ("+", change.new)):
         for reason in reasons:
-            say(f"  {sign} {reason.severity} [{reason.code}] {reason.subject}: {reason.observed}")
+            show_finding(replace(shown(reason), subject=reason.subject, remedy=""), lead=f"  {sign} ")
     for each in (*change.subjects, *change.capabilities):
         say(f"  {each.name}: {_format_change(each.before, each.after)}")
 

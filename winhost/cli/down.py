@@ -11,7 +11,7 @@ from winhost.cli.options import RunOptions
 from winhost.cli.output import say
 from winhost.cli.running import asking_for_steps, consents, ended_run, not_asked, show_ends
 from winhost.cli.shells import command_line
-from winhost.cli.show_groups import grouped_titles, short
+from winhost.cli.show_plan import grouped_titles, short
 from winhost.cli.up import host_of, several_hosts
 from winhost.cli.up_choice import gb
 from winhost.cli.up_runs import UpRun, forget_unused, hosts_of_ours, standing_runs, typed_again

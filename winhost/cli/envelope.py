@@ -51,22 +51,14 @@ def answer(kind: str, results: Iterable[object], form: Form = "json") -> None:
             add(result)
 
 
-def _itself(result: object) -> object:
-    return result
-
-
-def _success(result: object) -> int:
-    return 0
-
-
 def show_results(
     kind: str,
     shape: str,
     results: "Iterable[tuple[str, T | WinhostError]]",
     human: Callable[[T], object],
     *,
-    document: Callable[[T], object] = _itself,
-    code: Callable[[T], int] = _success,
+    document: Callable[[T], object] = lambda result: result,
+    code: Callable[[T], int] = lambda _: 0,
 ) -> int:
     """Show the result of each host or file, by name, as it comes: for programs, or for people with errors on stderr.
     Returns the exit code, which is the highest of all.

@@ -3,7 +3,8 @@ and with which exit code winhost ends.
 """
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +16,7 @@ from winhost.cli.outputs import Form, asked_form
 from winhost.cli.terminal import is_closed_pipe, let_go_of_streams
 from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.files import heed_writers
 from winhost.model.secrets import SecretRef
 
 T = TypeVar("T")
@@ -91,12 +93,38 @@ def from_os_error(error: OSError) -> WinhostError:
     return WinhostError("SystemFault", what=f"the operating system refused{where}: {why}")
 
 
+@contextmanager
+def os_errors() -> Iterator[None]:
+    """Raise errors of the operating system as `from_os_error` makes them."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os_error(error) from error
+
+
+@contextmanager
+def usage_errors(option: str | None = None) -> Iterator[None]:
+    """Raise a ValueError as click's UsageError, or as BadParameter of the option whose value it is about."""
+    try:
+        yield
+    except ValueError as wrong:
+        raise (click.BadParameter(str(wrong), param_hint=option) if option else click.UsageError(str(wrong))) from None
+
+
 def secret_reference(text: str | None, option: str) -> SecretRef | None:
     """Parse the secret reference of an option. Raises BadParameter."""
-    try:
+    with usage_errors(option):
         return None if text is None else SecretRef.parse(text)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint=option) from None
+
+
+def text_of(file: Path, option: str) -> str:
+    """Read a text that an option names, and warn where others can write it. Raises BadParameter."""
+    try:
+        heed_writers(file)
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise click.BadParameter(f"{visible(str(file))} cannot be read: {why}", param_hint=option) from None
 
 
 # ---- all that is missing or wrong in the words of one command

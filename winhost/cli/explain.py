@@ -17,10 +17,11 @@ import click
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.named_files import STDIN, invite_paste, is_there
 from winhost.cli.named_files import facts_file as named_facts
-from winhost.cli.output import say
+from winhost.cli.output import say, show_finding
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
+from winhost.findings.show import Shown, advice, remedy_words
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain as story_of
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
@@ -28,7 +29,7 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import Exit, UsageError, visible
 from winhost.model.masking import masked
 from winhost.model.path import EVERY_PATH
-from winhost.model.reason import Evidence, Explanation, Severity
+from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.symptoms.answer import Diagnosis
@@ -186,19 +187,19 @@ def _listed(prefix: str) -> list[Code]:
 
 def show_explanation(explanation: Explanation) -> None:
     """The whole story of a reason."""
-    say(explanation.code, bold=True)
-    say(f"  {explanation.sentence}")
-    say(f"  {explanation.means}")
-    for words in explanation.says:
-        say(f"  In logs: {words}", hang=2)
-    if explanation.risks:
-        say(f"  Needs approval: {', '.join(explanation.risks)}")
-    if explanation.remedy:
-        doubt = " No report confirms that it helps (unverified)." if explanation.remedy.unverified else ""
-        say(f"  Remedy ({explanation.remedy.who}): {explanation.remedy.do}{doubt}")
-    for evidence in explanation.evidence:
-        click.echo()
-        _show_evidence(evidence)
+    shown = Shown(
+        explanation.sentence,
+        code=explanation.code,
+        details=(
+            explanation.means,
+            *(f"In logs: {words}" for words in explanation.says),
+            *([f"Needs approval: {', '.join(explanation.risks)}"] if explanation.risks else []),
+        ),
+        remedy=remedy_words(explanation.remedy) if explanation.remedy else "",
+        evidence=explanation.evidence,
+        in_full=True,
+    )
+    show_finding(shown, bold=True)
     if explanation.related:
         click.echo()
         say("  Related:")
@@ -207,18 +208,9 @@ def show_explanation(explanation: Explanation) -> None:
         say(f"    {code}: {told.sentence}", hang=2)
 
 
-def _show_evidence(evidence: Evidence) -> None:
-    known = f"{evidence.kind}, confidence {evidence.confidence}, seen {evidence.seen}, valid for {evidence.holds}"
-    say(f"  Evidence {evidence.id} ({known})", hang=2)
-    say(f"    {evidence.claim}")
-    say(f"    Source: {evidence.source}", hang=2)
-    if evidence.settles:
-        say(f"    What would settle it: {evidence.settles}", hang=2)
-
-
 _ADDS = {
-    Severity.UNVERIFIED: " It says only that something failed; look for what was logged before it.",
-    Severity.NOTE: " This is harmless by itself.",
+    Severity.UNVERIFIED: "It says only that something failed; look for what was logged before it.",
+    Severity.NOTE: "This is harmless by itself.",
 }
 
 
@@ -241,13 +233,13 @@ def show_diagnosis(answer: Diagnosed) -> None:
             click.echo()
         _show_found(found, answer)
     for code in answer.unknown_codes:
-        _show_code(code)
+        _show_code(code, beside="; the problems above say more" if answer.found else "; no cause is known here")
 
 
-def _show_code(code: UnknownCode) -> None:
-    """Explain a number or a name by itself, marked as what it is."""
+def _show_code(code: UnknownCode, beside: str) -> None:
+    """Explain a number or a name by itself, marked as what it is. beside: what else is known of the text."""
     click.echo()
-    said = f"{code.name}: this is the code's name; no cause is known here." if code.name else "no name is known here."
+    said = f"{code.name}: this is the code's name{beside}." if code.name else "no name is known here."
     say(f"{code.code}{' ' if code.name else ': '}{said}", hang=2)
     also = f"; also written {' or '.join(code.also)}" if code.also else ""
     say(f"  Family: {code.family}{also}. {code.says}", hang=2)
@@ -257,16 +249,21 @@ def _show_code(code: UnknownCode) -> None:
 
 def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
     times = f", {found.count:,} times" if found.count > 1 else ""
-    line = f" line {found.line:,}{times}" if answer.lines > 1 else ""
-    say(f"{found.code} ({found.subject}){line}", bold=True)
-    if found.observed:
-        say(f"  {found.observed}", hang=2)
-    say(f"  {found.sentence}{_ADDS.get(found.severity, '')}")
-    if not found.line:
-        say(f"  In logs: {'; '.join(found.signs)}", hang=2)
+    shown = Shown(
+        found.sentence,
+        code=found.code,
+        place=f"line {found.line:,}{times}" if answer.lines > 1 else "",
+        subject=found.subject,
+        observed=found.observed,
+        details=(
+            *([_ADDS[found.severity]] if found.severity in _ADDS else []),
+            *([] if found.line else [f"In logs: {'; '.join(found.signs)}"]),
+        ),
+    )
+    show_finding(shown, bold=True)
     open_causes = [cause for cause in found.causes if cause.standing != "ruled-out"]
     for number, cause in enumerate(open_causes, start=1):
-        _show_cause(number, cause, answer.host)
+        show_finding(_cause(cause, answer.host), lead=f"  {number}. ")
     for cause in found.causes:
         if cause.standing == "ruled-out":
             say(f"  Ruled out {_place(cause, answer.host)}: {cause.sentence} There, {cause.observed}.", hang=4)
@@ -275,21 +272,18 @@ def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
         say(f"  {against} contradict every cause that is known. Read the host again, or report this.")
 
 
-def _show_cause(number: int, cause: CauseFinding, host: str | None) -> None:
-    say(f"  {number}. {cause.sentence}", hang=3)
-    if cause.standing == "shown":
-        say(f"     Found {_place(cause, host)}: {cause.observed}", hang=2)
-    elif cause.observed:
-        say(f"     Possible {_place(cause, host)}: {cause.observed}", hang=2)
-    say(f"     To tell: {cause.tell}", hang=2)
-    by = "" if cause.who == "admin" else f" ({cause.who})"
-    say(f"     Remedy{by}: {cause.remedy}", hang=2)
-    if cause.reason:
-        say(f"     More: winhost explain {cause.reason}", hang=2)
-    if cause.evidence:
-        found = (catalogue.evidence()[key] for key in cause.evidence)
-        cited = (f"{each.source} ({each.kind}, confidence {each.confidence})" for each in found)
-        say(f"     Evidence: {'; '.join(cited)}", hang=2)
+def _cause(cause: CauseFinding, host: str | None) -> Shown:
+    seen = "Found" if cause.standing == "shown" else "Possible"
+    return Shown(
+        cause.sentence,
+        details=(
+            *([f"{seen} {_place(cause, host)}: {cause.observed}"] if cause.observed else []),
+            f"To tell: {cause.tell}",
+            *([f"More: winhost explain {cause.reason}"] if cause.reason else []),
+        ),
+        remedy=advice(cause.remedy or "", cause.who),
+        evidence=catalogue.evidence_of(cause.evidence),
+    )
 
 
 def _place(cause: CauseFinding, host: str | None) -> str:

@@ -14,7 +14,7 @@ from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
 from winhost.imports.merge import merged
-from winhost.imports.observation import LARGEST, FileObservations, unreadable
+from winhost.imports.observation import LARGEST, READABLE, FileObservations, unreadable
 from winhost.imports.sources import read
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
@@ -55,18 +55,21 @@ def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, 
     for path in files:
         try:
             name = "standard input" if str(path) == STDIN else str(path)
-            found, observations = read(name, _bytes(path), kind)
+            told = read(name, _bytes(path), kind)
         except UsageError as fault:
             faults.append(fault)
             continue
         readable += 1
-        if observations.advice:
-            _warn(f"{name}: {observations.advice}")
-        yield name, found, observations
+        for found, observations in told:
+            if observations.advice:
+                _warn(f"{name}: {observations.advice}")
+            yield name, found, observations
     if not readable:
         raise faults[0]
     for left_out in faults:
-        hint = (left_out.hint or "").replace(":\n  ", ": ", 1).replace("\n  ", "; ")  # in the one line of a warning
+        hint = left_out.hint or ""
+        if "\n" in hint:  # a list of all kinds, which is no line of a warning
+            hint = READABLE
         _warn(f"left out: {left_out.what}" + (f". {hint}" if hint else ""))
 
 
@@ -81,7 +84,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return read_within(path, LARGEST)
     except TooLarge as large:
-        why = str(large)
+        why, check = str(large), ""
     except OSError as error:
-        why = f"cannot be read ({error.strerror or error})"
-    raise unreadable(str(path), why)
+        why, check = f"cannot be read ({error.strerror or error})", "Check the path and its permissions. "
+    raise unreadable(str(path), why, f"{check}{READABLE}")

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import file_digest
 from pathlib import Path
 
@@ -16,13 +16,13 @@ from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
+from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.engine.disk_images import pinned_image, told
 from winhost.engine.offline_copies import plan_from_copies
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.uploads import attachment_of
-from winhost.engine.wanted_copies import not_known_yet, packages_of, wanted_of
 from winhost.images.download import RemoteImage
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
@@ -31,6 +31,7 @@ from winhost.model.plan import Plan
 from winhost.model.units import Bytes, about
 from winhost.offline.collection import Collection, Copied, WantedImage, WantedModel
 from winhost.offline.package_archive import PackageSource, sources_of
+from winhost.paths.playbook import REFERENCE
 
 _PLAN, _SUMS, _LOCK = "plan.json", "SHA256SUMS", "fetch.lock"
 
@@ -92,17 +93,17 @@ def _filled(
     saved = checked.plan.request.offline.images if checked.plan.request.offline else {}
     images = [
         WantedImage(key["image"], desired.get("credentials"))
-        for key, desired in wanted_of(checked, "ContainerImage")
+        for key, desired in _wanted_of(checked, "ContainerImage")
         if desired.get("present") and not desired.get("archive") and key["image"] not in saved
     ]
     models = [
         WantedModel(desired["source"], desired["revision"], tuple(desired["files"]), desired.get("token"))
-        for _, desired in wanted_of(checked, "ModelFiles")
+        for _, desired in _wanted_of(checked, "ModelFiles")
         if str(desired.get("source")).startswith(("https://", "http://"))
     ]
     models += [
         WantedModel(desired["source"], None, tuple(desired["wheels"]))
-        for _, desired in wanted_of(checked, "PythonVenv")
+        for _, desired in _wanted_of(checked, "PythonVenv")
         if str(desired.get("source")).startswith(("https://", "http://"))
     ]
     models += [*_releases(checked)]
@@ -112,7 +113,7 @@ def _filled(
             collection.collect(images, models, _guest(checked), platform)
             for name, image in saved.items():
                 collection.keep(name, image, beside)
-            packages = tuple(dict.fromkeys(packages_of(checked)))
+            packages = tuple(dict.fromkeys(_packages_of(checked)))
             if release:
                 packages = _packages(collection, checked, packages, platform.partition("/")[2], release, archive)
     copied = [*collection.copied, *_attachments(checked, beside, folder)]
@@ -120,11 +121,11 @@ def _filled(
     write_whole(plan, [write_document(plan_from_copies(checked.plan, collection.offline))])
     copied.append(_copied(plan, folder))
     write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in copied])
-    return FetchedFolder(str(folder), there, tuple(copied), packages, tuple(not_known_yet(checked)))
+    return FetchedFolder(str(folder), there, tuple(copied), packages, tuple(_not_known_yet(checked)))
 
 
 def _releases(checked: CheckedPlan) -> Iterator[WantedModel]:
-    for _, desired in wanted_of(checked, "ReleaseFile"):
+    for _, desired in _wanted_of(checked, "ReleaseFile"):
         source, _, name = str(desired.get("source")).rpartition("/")
         if source.startswith(("https://", "http://")):
             line = f"sha256:{desired['sha256']} {desired['bytes']} {name}"
@@ -141,7 +142,7 @@ def _packages(
 ) -> tuple[str, ...]:
     """Collect packages and return the missing ones. A plan's own source becomes a folder, the others apt's cache."""
     found: set[str] = set()
-    for key, desired in wanted_of(checked, "AptSource"):
+    for key, desired in _wanted_of(checked, "AptSource"):
         uri, suite = str(desired.get("uri")), str(desired.get("suite"))
         if desired.get("present") and uri.startswith(("https://", "http://")):
             base, keys = uri.replace("$(ARCH)", machine), (str(desired["key"]).encode("ascii"),)
@@ -192,3 +193,47 @@ def _show(fetched: FetchedFolder) -> None:
 
 def _size(bytes_: Bytes) -> str:
     return about(bytes_) if bytes_ >= 10**7 else f"{bytes_:,} bytes"
+
+
+# ---- what a plan downloads, for now or for a later stage
+
+_TAKEN = ("ContainerImage", "ModelFiles", "ReleaseFile")
+
+
+Wanted = tuple[Mapping[str, str], Mapping[str, Json]]
+"""Key and desired state."""
+
+
+def _wanted_of(checked: CheckedPlan, resource: str) -> tuple[Wanted, ...]:
+    """Each once: of the stages, and of what the playbook names for later ones."""
+    stages = [each for stage in checked.plan.stages for each in stage.desired if each.resource == resource]
+    named = [each for each in checked.request.playbook.resources if each.resource == resource]
+    wanted: list[Wanted] = []
+    for key, desired in (*((each.key, each.desired) for each in stages), *((each.key, each.desired) for each in named)):
+        if not REFERENCE.search(f"{key}{desired}") and (key, desired) not in wanted:
+            wanted.append((key, desired))
+    return tuple(wanted)
+
+
+def _not_known_yet(checked: CheckedPlan) -> Iterator[str]:
+    """Titles of what only a later stage decides."""
+    for deferred in checked.plan.deferred:
+        named = [each for each in checked.request.playbook.resources if each.resource == deferred.resource]
+        if deferred.resource in _TAKEN and any(REFERENCE.search(f"{each.key}{each.desired}") for each in named):
+            yield f"{deferred.title} ({deferred.resource})"
+
+
+def _packages_of(checked: CheckedPlan) -> Iterator[str]:
+    """Packages that it installs, which come from the sources of that Linux."""
+    for step in checked.plan.steps:
+        if step.resource == "DebianPackage" and step.desired.get("version"):
+            yield f"{step.key['package']}={step.desired['version']}"
+        if step.resource == "AptPackages" and step.role == "desired":
+            listed = [*(step.before.get("to_add") or ()), *(step.before.get("to_change") or ())]
+            yield from (_package(str(each)) for each in listed)
+
+
+def _package(line: str) -> str:
+    """`NAME VERSION` or `NAME OLD -> NEW`, as apt names it."""
+    words = line.split()
+    return f"{words[0]}={words[-1]}" if len(words) > 1 else line

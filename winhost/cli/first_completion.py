@@ -190,7 +190,7 @@ def completions(
 
 
 def _place_of(record: RunState, deployed: Deployed, session: HostSession, reached: str | None) -> Iterator[Check]:
-    """The address of the endpoint, and how SSH leads to its machine: `next_of_served` prints it."""
+    """The address of the endpoint, and how SSH leads to its machine: `served_by` reads it."""
     try:
         way = session.way()
     except WinhostError:

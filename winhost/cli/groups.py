@@ -155,7 +155,24 @@ def does(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
 
 
 class WinhostCommand(click.Command):
-    """A command whose help ends with its exit codes."""
+    """A command whose help tells which options may be repeated, gives options that go together a heading of their own,
+    and ends with its exit codes.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        for each in self.params:
+            if isinstance(each, click.Option) and each.multiple and each.name != "outputs":  # of `-o`, two make sense
+                each.help = f"{each.help} May be repeated."
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for each in self.get_params(ctx):
+            if isinstance(each, click.Option) and (record := each.get_help_record(ctx)) is not None:
+                sections.setdefault(vars(each).get("section", "Options"), []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _, _, words = ctx.command_path.partition(" ")

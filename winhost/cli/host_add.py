@@ -255,7 +255,11 @@ def _typed(question: str, new: NewHost) -> SecretRef:
             hint="Say where it is, as env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER: "
             + _again(new),
         )
-    return TypedSecret("typed", "password", Secret(str(click.prompt(question, hide_input=True, err=True))))
+    try:
+        typed = str(click.prompt(question, hide_input=True, err=True))
+    except click.Abort as stopped:
+        raise click.Abort from stopped  # click has ended the line of a hidden prompt: see `winhost.cli.run`
+    return TypedSecret("typed", "password", Secret(typed))
 
 
 def _again(new: NewHost) -> str:

@@ -3,6 +3,7 @@
 Each command reads its file and asks its linter; one printer shows what all of them find.
 """
 
+import re
 import shlex
 import stat
 import sys
@@ -18,20 +19,20 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.cli.commands.lint import RecipeOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.named_files import STDIN, invite_paste, is_there
+from winhost.cli.named_files import STDIN, facts_named, invite_paste, is_there
 from winhost.cli.named_files import facts_file as named_facts
-from winhost.cli.output import refuse_other_kind, say
+from winhost.cli.output import refuse_other_kind, say, show_finding
 from winhost.cli.outputs import Output
-from winhost.core.answers import known
+from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import FileFinding, hidden
+from winhost.findings.show import Shown, advice
 from winhost.knowledge import catalogue
 from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
 from winhost.model.files import TooLarge, is_binary, read_within, write_whole
 from winhost.model.reason import Category, Evidence, Severity
 from winhost.model.units import Bytes, KiB
-from winhost.resources.factsfile import read_facts
-from winhost.resources.host import HostFacts, of_other_system
+from winhost.resources.host import of_other_system
 
 if TYPE_CHECKING:
     from winhost.recipes.lint_recipe import LintedRecipe
@@ -73,7 +74,7 @@ class LintFinding:
             do=each.remedy or "",
             fixed=each.fixed,
             unverified=each.lacks,
-            evidence=tuple(catalogue.evidence()[key] for key in each.evidence),
+            evidence=catalogue.evidence_of(each.evidence),
         )
 
 
@@ -124,11 +125,10 @@ def wslconfig(
     from winhost.wslconfig.rules import NOTHING_KNOWN  # likewise
 
     wsl, host = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
-    if named := named_facts(facts, facts_file, "--facts"):
-        facts_of_host = HostFacts(read_facts(named))
-        if facts_of_host.is_linux:
-            raise of_other_system(facts_of_host, ".wslconfig")
-        host = wslconfig_limits(facts_of_host)
+    if known := facts_named(facts, facts_file):
+        if known.is_linux:
+            raise of_other_system(known, ".wslconfig")
+        host = wslconfig_limits(known)
     found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONFIG, version=wsl, host=host)
     return _show_settings(file, found, strict, output)
 
@@ -148,7 +148,7 @@ def autoinstall(
     from winhost.autoinstall.autoinstall_file import read_known_disks  # other lints do without
     from winhost.autoinstall.lint import lint_autoinstall  # likewise
 
-    named = named_facts(facts, facts_file, "--facts")
+    named = named_facts(facts, facts_file)
     disks = read_known_disks(named) if named else ()
     version = _version(installer, "24.04.4", "--installer")
     found = lint_autoinstall(_given_file(file, _MOST).data, installer=version, disks=disks)
@@ -176,7 +176,7 @@ def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
         beside = replace(target, beside=_compose_files(given.file))
         found = lint_recipe(given.data, beside, mend=asked.mends)
         if found.form is None or not (found.versions or found.findings):
-            return _no_recipe([given.name] if given.file else words, given.file)
+            return _no_recipe([given.name] if given.file else words, given, found.form)
         return _mended(given, found, target, asked)
 
     for given in texts:
@@ -212,18 +212,17 @@ def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget"
     from winhost.resources.linux.read_only import LinuxSystem  # likewise
     from winhost.resources.windows.read_only import OsFamily  # likewise
 
-    path, named = asked.path, named_facts(None, asked.facts_file, "--facts")
-    if named is None:
+    path, facts = asked.path, facts_named(asked.facts_file)
+    if facts is None:
         return RecipeTarget(path, vllm)
-    facts = HostFacts(read_facts(named))
     if facts.is_linux:
-        where = "wsl2" if known(lambda: facts.the(LinuxSystem).wsl) else "linux"
+        where = "wsl2" if if_known(lambda: facts.the(LinuxSystem).wsl) else "linux"
         if path not in (None, where, "bare-metal" if where == "linux" else where):
             raise click.BadParameter(f"these facts are of a Linux, which is {where}", param_hint="--path")
         return RecipeTarget(where, vllm, Target(facts, "linux"))
     if path == "linux":
         raise click.BadParameter("these facts are of a Windows host", param_hint="--path")
-    is_server = known(lambda: facts.os.family) in (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
+    is_server = if_known(lambda: facts.os.family) in (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
     where = path or ("dda" if is_server else "wsl2")
     return RecipeTarget(where, vllm, Target(facts, where))
 
@@ -253,16 +252,26 @@ def _compose_files(file: Path | None) -> Mapping[str, str]:
     return {name: text for name, text in texts.items() if "services:" in text and ("nvidia" in text or "gpu" in text)}
 
 
-def _no_recipe(words: Sequence[str], file: Path | None) -> UsageError:
-    """A single word that is no file was mostly meant for one."""
-    shown = visible(hidden(words[0])[:80])
-    meant = file is None and len(words) == 1 and words[0] not in ("", STDIN) and not words[0].strip().count(" ")
+def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageError:
+    """A single word that is no file was mostly meant for one; a file may be a part of what starts an engine."""
+    from winhost.recipes.words import other_engines  # other lints do without
+
+    shown, text = visible(hidden(words[0])[:80]), given.data.decode("utf-8", "replace")
+    meant = given.file is None and len(words) == 1 and words[0] not in ("", STDIN) and not words[0].strip().count(" ")
+    read = ", ".join(["vLLM", *(each.title for each in other_engines().values())])
+    hint = "Name a file, or give the command in quotes: winhost lint serve 'docker run … vllm/vllm-openai …'"
+    if form == "compose" and not re.search(r"^ +(?:image|build):", text, re.MULTILINE):
+        hint = (
+            "It completes another file: docker compose -f compose.yaml -f override.yaml config | winhost lint serve -"
+        )
+    elif form == "systemd" and not re.search(r"^ExecStart=", text, re.MULTILINE):
+        hint = "It completes a unit: systemctl cat ollama | winhost lint serve -"
     return UsageError(
         "NoRecipe",
         what=f"cannot read {shown}: no such file"
         if meant
-        else f"{shown if file else 'this'} starts no engine that lint reads",
-        hint="Name a file, or give the command in quotes: winhost lint serve 'docker run … vllm/vllm-openai …'",
+        else f"{shown if given.file else 'this'} starts no engine that lint reads ({read})",
+        hint=hint,
     )
 
 
@@ -362,14 +371,19 @@ def _show_findings(name: str, findings: Sequence[LintFinding], asked: RecipeOpti
                 click.echo()
             say(heading)
         for each in some:
-            where = f" ({each.where})" if each.where else ""
-            say(f"{name}:{each.line}:{each.column}: {each.severity.in_file}: {each.sentence} [{each.code}]{where}")
-            done = "" if not each.fixed else " [mended]" if asked.mends else " [--fix does this]"
-            doubt = f" (unverified: {each.unverified} is not known)" if each.unverified else ""
-            if each.do or done or doubt:
-                say(f"  {each.do}{done}{doubt}", hang=2)
-            for evidence in each.evidence if asked.everything else ():
-                say(f"  {evidence.claim} ({evidence.kind}: {evidence.source}; {evidence.seen})", hang=2)
+            done = "" if not each.fixed else "mended" if asked.mends else "--fix does this"
+            shown = Shown(
+                each.sentence,
+                code=each.code,
+                severity=each.severity.in_file,
+                place=f"{name}:{each.line}:{each.column}",
+                subject=each.where,
+                unverified=f"{each.unverified} is not known" if each.unverified else "",
+                remedy=advice(each.do, "admin", done),
+                evidence=each.evidence if asked.everything else (),
+                in_full=True,
+            )
+            show_finding(shown)
 
 
 def _show_mended(linted: LintedFile) -> None:

@@ -20,9 +20,8 @@ from winhost.engine.detect import Named
 from winhost.engine.host_session import HostSession
 from winhost.engine.keys import with_ssh_key
 from winhost.engine.probe import probe
-from winhost.engine.remembered import RememberedWindows
 from winhost.engine.store import Store
-from winhost.engine.two_systems import TwoSystems, runs_linux
+from winhost.engine.two_systems import RememberedWindows, TwoSystems, runs_linux
 from winhost.engine.verified import WINDOWS
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer, Facts

@@ -35,7 +35,7 @@ from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, BmcSession, BmcSystem, bmc_session
 from winhost.cli.commands.install import MediaOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import from_os_error, secret_reference
+from winhost.cli.errors import os_errors, secret_reference
 from winhost.cli.live_hosts import read_live
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.output import say
@@ -73,14 +73,12 @@ def media(plan_file: Path, asked: MediaOptions, force: bool, output: Output) -> 
     plan, out = read_install_plan(plan_file), output.required_path
     _check_place(out, output.folder, force)
     wiped = consented(plan.host, plan.whole, asked.consent_file)
-    try:
+    with os_errors():
         image = InstallerRelease(plan.installer, asked.mirror or MEDIA_MIRROR).fetched(image_cache())
         if plan.authorities is not None:
             check_starts(read_from_image(image, SHIM), plan.authorities, secure_boot=True)
         with ExitStack() as stack:
             return _made(plan, wiped, image, asked, output, stack)
-    except OSError as error:
-        raise from_os_error(error) from error
 
 
 def _check_place(out: Path, folder: bool, force: bool) -> None:

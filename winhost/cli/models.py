@@ -9,7 +9,7 @@ import yaml
 
 from winhost.cli.commands.models import ModelOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import as_winhost_error, from_os_error, secret_reference
+from winhost.cli.errors import as_winhost_error, os_errors, secret_reference
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
@@ -27,7 +27,6 @@ from winhost.model.files import write_whole
 from winhost.model.path import check_path
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
-from winhost.model.workload import is_folder
 from winhost.serving.fitting import Candidate, fitting, weight_bytes
 
 SHOWN = 12
@@ -112,13 +111,10 @@ def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> t
     """Find the entries of the catalogue, else make one from the hub or a folder. Raises WinhostError (NotListed)."""
     if found := named(model, known.entries):
         return found
-    from winhost.hub.hub_repository import HubRepository  # most models are of the catalogue
+    from winhost.cli.workload import named_repository  # most models are of the catalogue
     from winhost.hub.model_entry import entry_of  # likewise
-    from winhost.hub.model_folder import ModelFolder  # likewise
 
-    if is_folder(model):
-        return (entry_of(ModelFolder.at_path(model)),)
-    return (entry_of(HubRepository(model, "main", hub.rstrip("/"), token.resolve() if token else None)),)
+    return (entry_of(named_repository(model, hub, token)),)
 
 
 def _listed(entry: Entry, planned: Candidate | None = None) -> OfferedModel:
@@ -222,11 +218,9 @@ def refresh(hub: str, token: str | None, output: Output) -> int:
             _earlier(file),
             lambda model: watch(ProgressEvent("the catalogue", "preparing", model)),
         )
-    try:
+    with os_errors():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(file, [yaml.safe_dump(document, sort_keys=False, width=120)])
-    except OSError as error:
-        raise from_os_error(error) from error
     show_results("models-refreshed", output.shape, ((each.model, each) for each in outcomes), lambda _: None)
     if output.shape == "table":
         _show_refreshed(outcomes, file)

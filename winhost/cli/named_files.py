@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from winhost.cli.output import say
+from winhost.cli.shells import command_line
 from winhost.model.documents import is_document
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.resources.factsfile import read_facts
+from winhost.resources.host import HostFacts
 
 STDIN = "-"
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
@@ -37,10 +39,12 @@ def files_of(paths: Iterable[Path], kind: type[Any]) -> list[Path]:
     for path in paths:
         inside = _inside(path, kind) if path.is_dir() else [path]
         if not inside:
+            here, made = visible(command_line((str(path),))), kind is Facts
+            command = f"winhost detect HOST -o {here}" if made else f"winhost plan HOST... -o {here.rstrip('/')}/"
             raise UsageError(
                 "NothingOfTheKind",
-                what=f"there are no {kind.__name__.lower().removesuffix('s')}s in {visible(str(path))}",
-                hint="winhost detect HOST -o FOLDER writes facts into a folder, winhost plan HOST... -o FOLDER/ plans.",
+                what=f"there are no {'facts' if made else 'plans'} in {visible(str(path))}",
+                hint=f"It needs a file HOST.json for each host, which this writes: {command}",
             )
         found += inside
     return found
@@ -58,7 +62,13 @@ def the_file(path: Path, kind: type[Any]) -> Path:
     return files[0]
 
 
-def facts_file(word: Path | None, option: Path | None, name: str) -> Path | None:
+def facts_named(word: Path | None, option: Path | None = None) -> HostFacts | None:
+    """Read the facts that a word or the option --facts means, as `facts_file` finds them; None if neither is given."""
+    file = facts_file(word, option)
+    return HostFacts(read_facts(file)) if file else None
+
+
+def facts_file(word: Path | None, option: Path | None, name: str = "--facts") -> Path | None:
     """Return the facts file that a word or the option `name` means; None if neither is given.
 
     FOLDER means the only file in it, FOLDER/HOST that of a host. Raises UsageError: SaidTwice, and what `the_file`

@@ -19,7 +19,7 @@ from winhost.cli.output import say
 from winhost.connect.this_computer import local_powershell
 from winhost.model.errors import UsageError
 from winhost.model.facts import Facts
-from winhost.model.fleet import AnyHost, Fleet, Host, LinuxHost, Login, Sudo, Transport, WireKind, find_fleet
+from winhost.model.fleet import AnyHost, Fleet, Host, LinuxHost, Login, Sudo, Transport, WireKind, find_fleet, in_url
 from winhost.model.fleetfile import UNVERIFIED, host_name, load_fleet
 
 LOCALHOST = "localhost"
@@ -170,7 +170,7 @@ def _accounts(host: AnyHost) -> Iterator[str]:
     user, port = (
         (host.transport.user, host.transport.port) if isinstance(host, Host) else (host.login.user, host.login.port)
     )
-    for place in (f"[{host.address}]" if ":" in host.address else host.address, host.name):
+    for place in (in_url(host.address), host.name):
         yield f"{user}@{place}:{port}".lower()
         if port in _USUAL_PORTS:
             yield f"{user}@{place}".lower()
@@ -197,7 +197,7 @@ def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:
 
 def nothing_named(*, offline: bool) -> UsageError:
     """Make the error for a command without hosts. offline: facts files would do as well."""
-    hosts = "Name hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
+    hosts = "Name localhost (this machine), hosts of fleet.yaml, a pattern ('gpu-*') or a group ('@lab')"
     return UsageError(
         "NothingNamed",
         what="no host named, and no --facts file" if offline else "no host named",

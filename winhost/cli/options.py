@@ -18,6 +18,8 @@ from winhost.model.durations import parse_age, parse_duration
 from winhost.model.plan import RISKS
 
 F = TypeVar("F", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path, readable=False)
+"""A file or folder that is read later: then an error says how one is made, which click cannot."""
 
 
 def fleet_option(command: F) -> F:
@@ -25,7 +27,8 @@ def fleet_option(command: F) -> F:
     return click.option(
         "--fleet",
         "fleet_file",
-        type=click.Path(path_type=Path),
+        metavar="FILE",
+        type=PATH,
         help="The fleet file. Default: $WINHOST_FLEET, ./fleet.yaml, then your configuration folder.",
     )(log_options()(command))
 
@@ -35,15 +38,49 @@ class Number(click.FloatRange):
 
     name = "number"
 
+    def _describe_range(self) -> str:
+        """Say `1 to 256` in help and errors, where click says `1<=x<=256`."""
+        return f"{self.min:g} or more" if self.max is None else f"{self.min:g} to {self.max:g}"
+
 
 class WholeNumber(click.IntRange):
     """A whole number, where click says 'integer range'."""
 
     name = "whole number"
 
+    def _describe_range(self) -> str:
+        return f"{self.min} to {self.max}"
+
+
+class Duration(click.ParamType[float]):
+    """`90`, `10s`, `5m`, `1h`; seconds as a float."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return parse_duration(int(value) if re.fullmatch(r"[0-9]{1,9}", value) else value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Age(click.ParamType[int]):
+    """`12h`, `7d`; seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_age(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
 
 at_once_option = click.option(
     "--at-once",
+    metavar="N",
     type=WholeNumber(1, 256),
     default=16,
     show_default=True,
@@ -52,10 +89,76 @@ at_once_option = click.option(
 facts_option = click.option(
     "--facts",
     "facts_files",
-    type=click.Path(path_type=Path),
+    metavar="FACTS",
+    type=PATH,
     multiple=True,
-    help="Use this facts file, or those in this folder, instead of reading a host; may be repeated.",
+    help="Use this facts file, or those in this folder, instead of reading a host.",
 )
+one_facts_option = click.option(
+    "--facts",
+    "facts_file",
+    metavar="FACTS",
+    type=PATH,
+    help="The facts file of the host, or a folder with only that file.",
+)
+path_option = click.option(
+    "--path",
+    "variant",
+    metavar="PATH",
+    help="The option, as assess names it. Default: the recommended one.",
+    **completion.PATHS,
+)
+only_path_option = click.option("--path", metavar="PATH", help="Judge this path only.", **completion.PATHS)
+linux_path_option = click.option(
+    "--path",
+    type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
+    help="How a Windows host gets its Linux. Default: wsl2, or dda where only that carries the workload.",
+)
+settings_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the path, for example network=nat of wsl2.",
+)
+allow_unverified_option = click.option(
+    "--allow-unverified",
+    is_flag=True,
+    help="Go on even if a required fact could not be read or the option is unproven.",
+)
+restart_deadline_option = click.option(
+    "--restart-deadline",
+    type=Duration(),
+    default="30m",
+    show_default=True,
+    help="How long to wait for a machine that restarts.",
+)
+models_option = click.option(
+    "--model", "models", metavar="MODEL", multiple=True, help="Only this model, by the name that clients use."
+)
+client_key_option = click.option(
+    "--api-key",
+    metavar="REF",
+    help="A secret reference to an API key of the gateway, for example env:API_KEY. Default: the one that winhost "
+    "knows, if it knows one.",
+)
+token_option = click.option(
+    "--token",
+    metavar="REF",
+    help="A secret reference to a token of the hub, which gated models need, for example env:HF_TOKEN.",
+)
+
+
+def workload_option(*, required: bool = False) -> Callable[[F], F]:
+    """Make the option for the workload that hosts are judged by."""
+    return click.option(
+        "--workload",
+        "workload_file",
+        metavar="FILE",
+        type=PATH,
+        required=required,
+        help="The workload to be served.",
+    )
 
 
 # Its default is named here as well as in winhost.hub, so that --help need not load that.
@@ -64,7 +167,7 @@ hub_option = click.option(
     metavar="URL",
     envvar="WINHOST_HUB",
     default="https://huggingface.co",
-    help="A hub with the same API. Default: $WINHOST_HUB, or https://huggingface.co.",
+    help="Another hub with the API of huggingface.co. Default: $WINHOST_HUB, or https://huggingface.co.",
 )
 
 
@@ -84,7 +187,9 @@ engine_option = click.option(
     help="contract runs no PowerShell; pwsh runs the real scripts in the one on PATH or in WINHOST_PWSH.",
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask whether to begin. Approvals are still asked for.")
-force_option = click.option("--force", is_flag=True, help="Let -o overwrite a file of another kind.")
+force_option = click.option(
+    "--force", is_flag=True, help="Overwrite an existing file that winhost refuses to replace otherwise."
+)
 hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
 words_argument = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
 
@@ -117,32 +222,6 @@ accept_option = click.option(
     help="Approve a risk of the plan: vm-stop, vm-turn-off, restart, headless, force-dismount, network, packages, "
     "containers, data.",
 )
-
-
-class Duration(click.ParamType[float]):
-    """`90`, `10s`, `5m`, `1h`; seconds as a float."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        try:
-            return parse_duration(int(value) if re.fullmatch(r"[0-9]{1,9}", value) else value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Age(click.ParamType[int]):
-    """`12h`, `7d`; seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_age(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 class KeyLimit(click.ParamType[int | str]):
@@ -199,21 +278,24 @@ class AddressPort(click.ParamType[tuple[str, int]]):
 # ---- options that go together, as one object
 
 
-def declared(option: Callable[..., Any], default: Any = None) -> Any:
-    """Make a field of an options object, with the option that fills it."""
-    return field(default=default, metadata={"option": option})
+def declared(option: Callable[..., Any], default: Any = None, section: str | None = None) -> Any:
+    """Make a field of an options object, with the option that fills it. section: the heading of its help."""
+    return field(default=default, metadata={"option": option, "section": section})
 
 
-def option(*names: str, **more: Any) -> Any:
+def option(*names: str, section: str | None = None, **more: Any) -> Any:
     """Make such a field with an option that only this object has. Takes what `click.option` takes."""
     usual = () if more.get("multiple") else False if more.get("is_flag") else more.get("default")
-    return declared(click.option(*names, **more), usual)
+    made = click.option(*names, **more)
+    return field(default=usual, metadata={"option": made, "section": section, "name": names[0]})
 
 
-def options_object(kind: type[Any], name: str, leave_out: Collection[str] = (), **other: Any) -> Callable[[F], F]:
+def options_object(
+    kind: type[Any], name: str, leave_out: Collection[str] = (), section: str | None = None, **other: Any
+) -> Callable[[F], F]:
     """Hand the arguments of a command that are fields of a dataclass to it as one argument `name`, after adding the
-    options that the fields declare. leave_out: fields whose options are not added; other: options of this command in
-    place of those that fields declare.
+    options that the fields declare. leave_out: fields whose options are not added; section: the heading of
+    those that have none; other: options of this command in place of those that fields declare.
     """
     known = fields(kind)
 
@@ -227,6 +309,8 @@ def options_object(kind: type[Any], name: str, leave_out: Collection[str] = (), 
         for each in reversed(known):
             if "option" in each.metadata and each.name not in leave_out:
                 wrapped = other.get(each.name, each.metadata["option"])(wrapped)
+                if heading := each.metadata.get("section") or section:
+                    vars(wrapped.__click_params__[-1]).setdefault("section", heading)
         return cast(F, wrapped)
 
     return decorate
@@ -259,16 +343,19 @@ class KeyRules:
     expires: str | None = option(
         "--expires",
         metavar="WHEN",
-        help="From when on it counts no more: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
+        help="When the key stops counting: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
     )
     concurrent: int | str | None = option(
-        "--concurrent", type=KeyLimit(), help="Requests at a time: a number, none, or default."
+        "--concurrent", metavar="N|none|default", type=KeyLimit(), help="How many requests at a time."
     )
     requests_per_minute: int | str | None = option(
-        "--requests-per-minute", type=KeyLimit(), help="Likewise, requests per minute."
+        "--requests-per-minute", metavar="N|none|default", type=KeyLimit(), help="How many requests per minute."
     )
     tokens_per_minute: int | str | None = option(
-        "--tokens-per-minute", type=KeyLimit(), help="Likewise, tokens of prompts and answers."
+        "--tokens-per-minute",
+        metavar="N|none|default",
+        type=KeyLimit(),
+        help="How many tokens of prompts and answers per minute.",
     )
 
 
@@ -295,13 +382,7 @@ class RunOptions:
     output: Output = declared(answers(), Output())
     accepted: tuple[str, ...] = declared(accept_option, ())
     yes: bool = declared(yes_option, False)
-    restart_deadline: float = option(
-        "--restart-deadline",
-        type=Duration(),
-        default="30m",
-        show_default=True,
-        help="How long a host may take to come back after a restart.",
-    )
+    restart_deadline: float = declared(restart_deadline_option)
     guest_deadline: float = option(
         "--guest-deadline",
         type=Duration(),

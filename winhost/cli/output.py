@@ -1,11 +1,13 @@
-"""Paragraphs and errors for people, and files that they named, which -o overwrites if they are of the same kind."""
+"""Paragraphs, findings and errors for people, and files that they named, which -o overwrites if they are of the same
+kind.
+"""
 
 import json
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
@@ -14,6 +16,9 @@ from winhost.cli.terminal import wrapped
 from winhost.model.errors import ErrorDocument, ErrorResult, UsageError, WinhostError, visible
 from winhost.model.files import TooLarge, read_within, write_whole
 from winhost.model.units import Bytes, MiB
+
+if TYPE_CHECKING:  # what shows a finding has loaded it
+    from winhost.findings.show import Shown
 
 Kind: TypeAlias = Literal[
     "facts", "plan", "report", "lab's fleet", "workload", "rendered", "mended file", "install-plan"
@@ -45,6 +50,15 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
     """
     lines = wrapped(visible(text), hang, sys.stderr if err else sys.stdout)
     click.echo(click.style(lines, **style) if style else lines, err=err)
+
+
+def show_finding(finding: "Shown", lead: str = "", **style: Any) -> None:
+    """Show a finding. lead: what its first line begins with, as `  1. `; style: of that line, as `say` takes it."""
+    blanks = len(lead) - len(lead.lstrip(" "))
+    indent = max(len(lead), blanks + 2)
+    say(f"{lead}{finding.head}", hang=indent - blanks, **style)
+    for line in finding.body:
+        say(f"{' ' * indent}{line}", hang=2)
 
 
 def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:

@@ -1,6 +1,5 @@
 """winhost plan: what would change."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ import click
 
 from winhost.cli.commands.plan import PlanOptions
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import Faults, from_missing_fact, from_os_error
+from winhost.cli.errors import Faults, from_missing_fact, os_errors
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import one_file, write_file
 from winhost.cli.outputs import Output
@@ -63,8 +62,6 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
         for read in reads:
             result = planned_host(read, asked, joining, into, stated_facts, keys, watch)
-            if isinstance(result, WinhostError) and read.file:
-                _name_file(result, read.host, read.file)
             yield read.host, result
 
     results, fleet = watched(lambda watch: planned(read_each(hosts, watch, named), watch)), hosts.fleet_file
@@ -76,13 +73,6 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     if joining:
         joining.show_made_keys(output.shape)
     return code
-
-
-def _name_file(error: WinhostError, host: str, file: Path) -> None:
-    """Put the facts file into the commands that an error advises: no fleet file may know its host."""
-    if error.hint:
-        commands = rf"\bwinhost (plan|assess) {re.escape(visible(host))}(?![\w.-])"
-        error.hint = re.sub(commands, lambda found: command_line(("winhost", found[1], str(file))), error.hint)
 
 
 def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":
@@ -144,11 +134,12 @@ def named_with(asked: AskedPlan, joining: "PlannedStack", keys: FleetKeys, facts
 
 
 def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
+    named = command_line((str(read.file),)) if read.file else None  # no fleet file may know its host
     if not assumed:
-        return HostFacts(read.known)
+        return HostFacts(read.known, named=named)
     from winhost.compat.stated import stated  # as above
 
-    return HostFacts(stated(read.known, assumed))
+    return HostFacts(stated(read.known, assumed), named=named)
 
 
 def planned_host(
@@ -181,7 +172,7 @@ def planned_host(
         if best:
             from winhost.engine.choosing import check_unasked  # as above
 
-            check_unasked(made, best)
+            check_unasked(facts, made, best)
         uploads.check(made.steps, disk_images.found(Path(), request, tell))
         file = into.write(made) if into else None
     except WinhostError as error:
@@ -216,12 +207,10 @@ class Into:
         """Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
 
         file = self._file_of(made.host) if self.many or self.place.is_dir() else self.place
-        try:
+        with os_errors():
             if self.many:
                 self.place.mkdir(parents=True, exist_ok=True)
             write_file(file, write_document(made), "plan", self.force)
-        except OSError as error:
-            raise from_os_error(error) from error
         return file
 
     def _file_of(self, host: str) -> Path:

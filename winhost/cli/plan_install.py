@@ -19,6 +19,7 @@ from winhost.autoinstall.guard_order import Scheme, WholeDisk
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem, afterwards, written_install_plan
 from winhost.cli.commands.install import InstallOptions
 from winhost.cli.envelope import show_results
+from winhost.cli.errors import text_of, usage_errors
 from winhost.cli.named_files import the_file
 from winhost.cli.output import refuse_other_kind, say
 from winhost.cli.outputs import Output
@@ -30,7 +31,7 @@ from winhost.engine.planning import format_reason
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.facts import Facts
-from winhost.model.files import TooLarge, heed_writers, read_within, write_whole
+from winhost.model.files import TooLarge, read_within, write_whole
 from winhost.model.reason import Severity, Verdict
 from winhost.model.units import KiB, size
 from winhost.paths.public_key import public_key
@@ -124,14 +125,8 @@ def _judged(facts: HostFacts, path: str, allow_unverified: bool) -> tuple[str, .
 
 
 def _key(file: Path) -> str:
-    try:
-        heed_writers(file)
-        return public_key(file.read_text("utf-8").strip())
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise click.BadParameter(f"{visible(str(file))} cannot be read: {why}", param_hint="--ssh-key") from None
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="--ssh-key") from None
+    with usage_errors("--ssh-key"):
+        return public_key(text_of(file, "--ssh-key"))
 
 
 def written_to(plan: InstallPlan) -> tuple[str, ...]:

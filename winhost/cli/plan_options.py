@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from functools import cached_property
 from hashlib import file_digest
 from pathlib import Path
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from winhost.cli.commands.plan import PlanOptions
+from winhost.cli.commands.plan import DDA, PlanOptions
+from winhost.cli.errors import text_of, usage_errors
 from winhost.cli.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
-from winhost.model.files import heed_writers
 from winhost.model.fleet import AnyHost, Host, find_fleet
 from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from winhost.images.guest_disk import Tell
 
 # What of a Request each option fills in.
-OPTIONS = {"vm": "--vm", "cards": "--gpu", "high": "--high", "low": "--low", "power": "--power"}
+_OPTIONS = {each.name: each.metadata["name"] for each in fields(PlanOptions) if each.metadata["section"] == DDA}
 
 # Each setting that is a public key, with the option that gives it.
 KEY_SETTINGS: Mapping[str, str] = {
@@ -86,7 +86,7 @@ class AskedPlan(PlanOptions):
     def of_one_host(self, listen: str | None) -> Iterator[OwnValue]:
         """The values that only one host can have. listen: where an endpoint listens. Raises as `request` does."""
         if self.vm:
-            yield OwnValue("VM", OPTIONS["vm"], self.vm)
+            yield OwnValue("VM", "--vm", self.vm)
         for gpu in self.cards:
             if "PCIROOT(" in gpu.upper():
                 yield OwnValue("location", "--gpu", gpu)
@@ -129,7 +129,7 @@ class AskedPlan(PlanOptions):
     def _belongings(self) -> Iterator[tuple[str, frozenset[str]]]:
         """Each option that was given, with the paths that it says something to."""
 
-        for name, option in OPTIONS.items():
+        for name, option in _OPTIONS.items():
             if getattr(self, name) not in (None, ()):
                 yield option, frozenset(path for path, words in VOCABULARIES.items() if name in words.options)
         for setting in self.settings:
@@ -181,16 +181,9 @@ def _with_key(setting: str) -> str:
 
 
 def _public_key(file: str, option: str) -> str:
-    try:
-        path = Path(file).expanduser()
-        text = path.read_text("utf-8").strip()
-        heed_writers(path)
+    with usage_errors(option):
+        text = text_of(Path(file).expanduser(), option)
         refuse_private(text)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise click.BadParameter(f"{visible(file)} cannot be read: {why}", param_hint=option) from None
-    except ValueError as refused:
-        raise click.BadParameter(str(refused), param_hint=option) from None
     return text
 
 
@@ -244,10 +237,8 @@ def _chosen(playbook: Playbook, settings: tuple[str, ...]) -> dict[str, Json]:
 
 def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
     """`bridge.switch=lan` into the settings of a path, by the names between the dots."""
-    try:
+    with usage_errors("--set"):
         refuse_private(setting)  # before any message could show it
-    except ValueError as refused:
-        raise click.BadParameter(str(refused), param_hint="--set") from None
     name, equals, value = setting.partition("=")
     if not equals or not all(name.split(".")):
         raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")

@@ -9,9 +9,9 @@ from typing import TypeAlias, cast
 
 import click
 
-from winhost.cli.errors import Faults, secret_reference
-from winhost.cli.stack_options import ClusterOptions, StackOptions
-from winhost.cli.stack_parts import BY_DIGEST, StackParts, key_pair, pinned_image, show_made_keys, yield_key_of
+from winhost.cli.errors import Faults, secret_reference, usage_errors
+from winhost.cli.stack_options import ClusterOptions, StackOptions, key_pair
+from winhost.cli.stack_parts import BY_DIGEST, StackParts, pinned_image, show_made_keys, yield_key_of
 from winhost.cluster.node import PROGRAM, ClusterStack, Join, NodeFile, NodeRequest, cluster_stack
 from winhost.cluster.render_request import ClusterRequest
 from winhost.compat.target import Target
@@ -65,7 +65,7 @@ class PlannedStack:
         parts.check(faults)
         check_node_words(parts, faults)
         if not faults.of(lambda: self._in_cluster):
-            faults.of(lambda: parts.tls)
+            faults.of(lambda: parts.words.tls)
             faults.of(lambda: parts.listen)
         if path == "linux":  # a Windows host tells its networks itself
             parts.check_allowed(None, faults)
@@ -118,19 +118,17 @@ class PlannedStack:
             files=parts.files,
             keys=parts.key_lines(facts.host),
             listen=parts.listen,
-            tls=parts.tls,
+            tls=self.words.tls,
             plain_http=self.words.plain_http,
             allowed=allow if target.peers is None else target.peers or None,
             engine_wheels=wheels,
             nvcomp=nvcomp,
         )
-        try:
+        with usage_errors():
             found = stack(target.facts, wanted)
             target = target.published(port, allow) if beyond else target
             if watchers := desktop_watchers(parts, target):
                 target = replace(target, request=target.request.with_settings(watchers=cast(Json, watchers)))
-        except ValueError as wrong:
-            raise click.UsageError(str(wrong)) from None
         joined, told = self._joined(target, found, allow)
         offline = Offline({image.pinned: image.saved}, {}) if image and image.saved else None
         return joined.with_options(asks_with=asks_with, offline=offline), told
@@ -142,10 +140,8 @@ class PlannedStack:
         faults.of(lambda: self.parts.files)
         faults.refuse()
         wanted = node_request(self.parts, facts, target.request.path, target.network)
-        try:
+        with usage_errors():
             found = cluster_stack(target.facts, wanted)
-        except ValueError as wrong:
-            raise click.UsageError(str(wrong)) from None
         return self._joined(target, found, wanted.cluster.allow)
 
     def _joined(self, target: StackTarget, found: AnyStack, allow: Sequence[str]) -> tuple[PathRequest, AnyStack]:
@@ -202,7 +198,7 @@ def settings_text(wanted: YieldTo, url: str) -> str:
 def _own_address(parts: StackParts, mode: str) -> str:
     """The gateway on Windows's own loopback, where WSL brings it. Raises click's UsageError."""
     address, port = parts.listen
-    if mode == "bridged" or parts.tls or address not in (*LOOPBACK, *_ANYWHERE):
+    if mode == "bridged" or parts.words.tls or address not in (*LOOPBACK, *_ANYWHERE):
         raise click.UsageError(
             "at which address does Windows reach the gateway? Add it to availability.yield_to of the workload: "
             f"url: https://NAME:{port}, by the name in its certificate"
@@ -248,7 +244,6 @@ def cluster_request(parts: StackParts, facts: HostFacts, path: str | None) -> Cl
         keys=keys,
         keys_secret=words.keys_secret or KEYS,
         tls_secret=words.tls_secret,
-        plain_http=parts.words.plain_http,
         allow=parts.allowed(facts) if workload.exposure is Exposure.LAN else parts.words.allow,
         device_plugin=None if words.no_device_plugin else _image(words.device_plugin),
         video_image=_image(words.ffmpeg_image) if words.ffmpeg_image and workload.video else None,

@@ -8,8 +8,8 @@ import click
 from winhost import __version__
 from winhost.cli.commands.render import MachineOptions
 from winhost.cli.envelope import answer, show_results
-from winhost.cli.errors import Faults, from_os_error
-from winhost.cli.named_files import facts_file as named_facts
+from winhost.cli.errors import Faults, os_errors, usage_errors
+from winhost.cli.named_files import facts_named
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
@@ -17,12 +17,13 @@ from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
 from winhost.compat.stated import stated_linux
 from winhost.core.dataclass import dataclass
+from winhost.hub.hub_repository import HUB
 from winhost.model.errors import UsageError, visible
 from winhost.model.workloadfile import load_workload
-from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.windows_scripts import watcher_script
 from winhost.serving.compose_project import ComposeRequest, compose_project
+from winhost.serving.deployed import endpoint
 from winhost.serving.monitoring import MonitoringRequest, monitoring_files
 from winhost.serving.proxy_config import PLACES, ProxyRequest, proxy_config
 
@@ -42,7 +43,7 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
     facts = faults.of(lambda: facts_of(machine))
     parts = StackParts(stack)
     parts.check(faults)
-    faults.of(lambda: parts.tls)
+    faults.of(lambda: parts.words.tls)
     faults.of(lambda: parts.listen)
     image = faults.of(lambda: parts.image, BY_DIGEST)
     faults.refuse()
@@ -53,15 +54,13 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
         image.saved.name if image.saved else image.pinned,
         parts.key_lines(facts.host),
         parts.listen,
-        parts.tls,
+        parts.words.tls,
         parts.words.plain_http,
         machine.path,
-        parts.words.hub,
+        parts.words.hub if parts.words.hub != HUB else None,
     )
-    try:
+    with usage_errors():
         made = compose_project(facts, request, __version__)
-    except ValueError as wrong:
-        raise click.UsageError(str(wrong)) from None
     _show_rendered(Rendered(made.host, _written(output.path, made.text, force), made.notes, made.text), output)
     show_made_keys(parts.made_keys, output.shape)
     return 0
@@ -69,39 +68,33 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
 
 def facts_of(machine: MachineOptions) -> HostFacts:
     """The facts of a file, or what is said instead. Raises UsageError."""
-    file, gpus, memory = named_facts(machine.facts_file, None, "--facts"), machine.gpus, machine.memory
-    if file is not None:
+    facts, gpus, memory = facts_named(machine.facts_file), machine.gpus, machine.memory
+    if facts is not None:
         if gpus or memory:
             raise click.UsageError("--gpus and --memory stand in for --facts: name the one or the others")
-        return HostFacts(read_facts(file))
+        return facts
     if gpus is None or memory is None:
         raise click.UsageError(
             "which machine is to serve? Name --facts FILE, which winhost detect HOST -o FOLDER writes, or "
             "--gpus 2x48GiB --memory 256GiB"
         )
-    try:
+    with usage_errors("'--gpus'"):
         return stated_linux(gpus, memory)
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--gpus'") from None
 
 
 def _written(place: Path | None, text: str, force: bool) -> str | None:
     if place is None:
         return None
-    try:
+    with os_errors():
         write_file(place, text, "rendered", force)
-    except OSError as error:
-        raise from_os_error(error) from error
     return str(place)
 
 
 def _write_folder(place: Path, files: dict[str, str], force: bool) -> None:
-    try:
+    with os_errors():
         place.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             write_file(place / name, text, "rendered", force)
-    except OSError as error:
-        raise from_os_error(error) from error
 
 
 def _show_rendered(rendered: Rendered, output: Output) -> None:
@@ -136,10 +129,8 @@ def kubernetes(
     check_images(parts, faults)
     faults.refuse()
     assert facts is not None
-    try:
+    with usage_errors():
         made = rendered(facts, cluster_request(parts, facts, machine.path))
-    except ValueError as wrong:
-        raise click.UsageError(str(wrong)) from None
     if output.path is not None:
         _write_folder(output.path, folder(made), force)
     place = None if output.path is None else str(output.path)
@@ -171,7 +162,7 @@ def monitoring(
             f"{elsewhere[0]} is another machine, and without TLS others can read the key for metrics on its way: "
             "give --tls, or agree with --plain-http"
         )
-    places = tuple(f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address, port in gateways)
+    places = tuple(endpoint(*gateway) for gateway in gateways)
     files = monitoring_files(MonitoringRequest(places, key_file, tls, gateway_ca, gateway_name))
     assert output.path
     _write_folder(output.path, files, force)
@@ -196,12 +187,10 @@ def proxy(
     output: Output,
 ) -> int:
     served = load_workload(workload)
-    try:
+    with usage_errors():
         allowed = tuple(str(ip_network(each)) for each in allow)
         to_gateway = (gateway_ca, gateway_name, plain_http, allowed)
         text = proxy_config(program, ProxyRequest(served, gateway, listen, certificate, key, *to_gateway))
-    except ValueError as wrong:
-        raise click.UsageError(str(wrong)) from None
     notes = () if output.path is None else (PLACES[program],)
     _show_rendered(Rendered(program, _written(output.path, text, force), notes, text), output)
     return 0

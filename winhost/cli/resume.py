@@ -6,26 +6,26 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from winhost.cli.commands.plan import Power
 from winhost.cli.options import RunOptions, Size
 from winhost.cli.output import say
 from winhost.cli.plan_options import FleetKeys, decided, given_keys, read_settings
-from winhost.cli.running import asking_for, asking_for_steps, consents, resume_or_roll_back
+from winhost.cli.running import asking_for, asking_for_steps, consents, ended_run, show_ends
 from winhost.cli.show_plan import show_stage, show_steps
 from winhost.cli.tables import format_two
 from winhost.engine import disk_images
 from winhost.engine.amending import Amendment, changes
-from winhost.engine.journal import read_journal
 from winhost.engine.planning import request_of
 from winhost.engine.rollback import look, waiting_for
 from winhost.engine.rollback import rollback as go_back
 from winhost.engine.run import preview_amended
 from winhost.engine.run import resume as go_on
 from winhost.engine.run_context import RunContext
-from winhost.engine.run_state import RunState, replay
+from winhost.engine.run_state import RunState
 from winhost.engine.store import Store
 from winhost.model.errors import visible
 from winhost.paths.playbook import PathRequest
@@ -54,7 +54,8 @@ def resume(
     def go(run: str, given: tuple[str, ...], context: RunContext) -> Any:
         return go_on(run, given, context, amendment)
 
-    return resume_or_roll_back(go, "Resume", run_name, options, ask)
+    outcome = ended_run(go, "Resume", run_name, options, ask)
+    return show_ends([(outcome.host, outcome)], options)
 
 
 def _planned_again(
@@ -122,7 +123,7 @@ def _size(value: str) -> object:
 
 
 def _power(value: str) -> object:
-    return click.Choice(["as-found", "running", "off"]).convert(value, None, None)
+    return click.Choice(get_args(Power)).convert(value, None, None)
 
 
 # Settings of which one was pinned by a hash: how they begin, the group that has the pin, and its name there.
@@ -155,15 +156,15 @@ def rollback(run_name: str, options: RunOptions) -> int:
         asking = asking_for_steps(record.host, steps, vm=vm, run=run_name, going_back=True, changed=changed)
         return consents(asking, given, False)
 
-    code = resume_or_roll_back(go_back, "Roll back", run_name, options, ask)
+    outcome = ended_run(go_back, "Roll back", run_name, options, ask)
+    code = show_ends([(outcome.host, outcome)], options)
     if code or options.yes or options.document or not sys.stdin.isatty():
         return code
     others = replace(options, accepted=())  # those for this run are not for another one
     store = Store()
-    host = replay(run_name, read_journal(store.existing(run_name))).host
     codes = (
         rollback(other, others)
-        for other in waiting_for(run_name, host, store)
+        for other in waiting_for(run_name, outcome.host, store)
         if click.confirm(f"Look at what the rollback of {other} kept for {run_name}, to undo it now?", err=True)
     )
     return max(codes, default=code)

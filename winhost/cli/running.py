@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,13 @@ from winhost.cli.live_hosts import connector_for
 from winhost.cli.named_hosts import hosts_named, is_local
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.served_hosts import next_of_served
+from winhost.cli.served_hosts import hosts_by_name, known_fleet, lines_of_served, served_by
 from winhost.cli.serving_target import remember_versions
 from winhost.cli.tables import format_two
 from winhost.cli.terminal import lasting_streams
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
+from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine.failures import ConsentNeeded
@@ -309,8 +310,18 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
     if outcome.outcome == "applied" and not brief:
         undo = with_fleet(f"To undo this at any time: winhost rollback {outcome.run}")
         say(f"  {len(outcome.checks)} properties verified. {undo}")
-        for line in next_of_served(outcome.host, outcome.checks) if good else ():
-            say(line)
+
+
+def show_served(run: str, host: AnyHost | None, checks: Iterable[Check] = ()) -> None:
+    """Show how to talk to what a run serves, if it serves anything: sentences in the width of the terminal, and what is
+    copied whole. checks: those at its end.
+    """
+    served = served_by(replay(run, read_journal(Store().existing(run))), host, checks)
+    for text in map(with_fleet, lines_of_served(served) if served else ()):
+        if text.startswith(("  ", "API key:", "Base URL:")):
+            click.echo(visible(text))
+        else:
+            say(text)
 
 
 def carried_through(
@@ -353,20 +364,6 @@ def carried_through(
             run, given = run or needed.run, more
 
 
-def resume_or_roll_back(
-    go: Callable[[str, tuple[str, ...], RunContext], Outcome],
-    verb: str,
-    run_name: str,
-    options: RunOptions,
-    ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda record, context, given: given,
-    *,
-    brief: bool = False,
-) -> int:
-    """Resume or roll back one run, and show its end. As `ended_run`."""
-    outcome = ended_run(go, verb, run_name, options, ask, brief=brief)
-    return show_ends([(outcome.host, outcome)], options, brief=brief)
-
-
 def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: RunOptions, *, brief: bool = False) -> int:
     """Show how runs end on hosts, as they come, in one document. Returns the exit code."""
     if options.as_jsonl:
@@ -375,11 +372,21 @@ def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: Run
             print_end(host, end)
             codes.append(int(end.exit_code))
         return max(codes)
+    hosts: dict[str, AnyHost] = {}
+
+    def show(end: Outcome) -> None:
+        show_outcome(end, brief=brief)
+        if end.outcome == "applied" and end.holds and not brief:
+            if not hosts:
+                with suppress(WinhostError):  # somebody edits fleet.yaml meanwhile; other hosts still have their ends
+                    hosts.update(hosts_by_name(known_fleet(options.fleet_file)))
+            show_served(end.run, hosts.get(end.host), end.checks)
+
     return show_results(
         "outcome",
         options.output.shape,
         ends,
-        lambda end: show_outcome(end, brief=brief),
+        show,
         document=lambda end: EndedHost(end.host, end),
         code=lambda end: int(end.exit_code),
     )
@@ -390,7 +397,7 @@ def ended_run(
     verb: str,
     run_name: str,
     options: RunOptions,
-    ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]],
+    ask: Callable[[RunState, RunContext, tuple[str, ...]], tuple[str, ...]] = lambda record, context, given: given,
     *,
     brief: bool = False,
 ) -> Outcome:

@@ -49,6 +49,7 @@ class ShownRun(ListedRun):
 
 Held: TypeAlias = Callable[[str], bool]
 Value: TypeAlias = Callable[[Json], str]  # as a change's old and new value are shown
+Titles: TypeAlias = Mapping[Id, str]
 _UNKNOWN = "?"
 _WIDE = ("path", "changed", "last", "folder", "journal")
 
@@ -121,7 +122,8 @@ def _show(held: Held, run: ListedRun, entries: list[RawEvent], wide: bool) -> No
     record = replay(run.run, entries)
     titles = {id_: touched.title for id_, touched in record.touched.items()}
     value = format_full_value if wide else format_value
-    rows = ((entry["at"], entry["event"], _format_event(entry, value, titles)) for entry in entries)
+    said = (_SENTENCES.get(entry["event"], _nothing)(entry, value, titles) for entry in entries)
+    rows = ((entry["at"], entry["event"], sentence) for entry, sentence in zip(entries, said, strict=True))
     table(("at", "event", "what"), rows)
     say(f"{run.run}: {run.state}")
     if run.why:
@@ -163,59 +165,44 @@ def _is_known(host: str) -> bool:
     return fleet is not None and any(each.name == host for each in fleet.hosts)
 
 
-def _format_event(entry: RawEvent, value: Value, titles: Mapping[Id, str]) -> str:
-    if entry["event"] in _SENTENCES_WITH_TITLES:
-        return _SENTENCES_WITH_TITLES[entry["event"]](entry, titles)
-    formatter = _SENTENCES.get(entry["event"])
-    return formatter(entry, value) if formatter else ""
-
-
-def _format_end(entry: RawEvent, titles: Mapping[Id, str]) -> str:
-    return "; ".join((*_titled([entry], titles), *entry["warnings"]))
-
-
-def _format_dependents(entry: RawEvent, titles: Mapping[Id, str]) -> str:
-    return f"noted for the rollback: what by now depends on {', '.join(_titled(entry['resting'], titles))}"
-
-
-def _format_restored(entry: RawEvent, titles: Mapping[Id, str]) -> str:
-    return f"to stay: {', '.join(_titled(entry['resources'], titles)) or 'nothing yet'}"
-
-
 def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
     """Each once, as the steps call them: two steps may be about two things of one title."""
     return list(dict.fromkeys(titles[identity(thing["resource"], thing["key"])] for thing in things))
 
 
-def _format_approvals(entry: RawEvent, value: Value) -> str:
+def _nothing(*_: object) -> str:
+    return ""
+
+
+def _approvals(entry: RawEvent, value: Value, _: Titles) -> str:
     return f"approvals: {value(list(entry['accepted']))}"
 
 
-def _format_begin(entry: RawEvent, value: Value) -> str:
+def _begun(entry: RawEvent, value: Value, _: Titles) -> str:
     step = entry["step"]
     changes = ", ".join(f"{n} {value(step['before'][n])} → {value(v)}" for n, v in step["desired"].items())
     return f"{step['id']} {step['title']}: {changes}"
 
 
-def _format_amendment(entry: RawEvent, value: Value) -> str:
+def _amended(entry: RawEvent, value: Value, titles: Titles) -> str:
     changes = ", ".join(f"{each['name']} {value(each['old'])} → {value(each['new'])}" for each in entry["changes"])
-    return f"{changes}; {_format_approvals(entry, value)}"
+    return f"{changes}; {_approvals(entry, value, titles)}"
 
 
-_SENTENCES: Mapping[str, Callable[[RawEvent, Value], str]] = {
-    "run": _format_approvals,
-    "accept": _format_approvals,
-    "back": _format_approvals,
-    "begin": _format_begin,
-    "failed": lambda entry, _: str(entry["error"]),
-    "stage": lambda entry, _: f"{entry['number']} is complete",
-    "planned": lambda entry, _: f"stage {entry['stage']['number']}",
-    "stopped": lambda entry, _: "; ".join((entry["why"], *entry["next"])),
-    "amend": _format_amendment,
-    "outcome": lambda entry, _: str(entry["outcome"]),
-}
-_SENTENCES_WITH_TITLES: Mapping[str, Callable[[RawEvent, Mapping[Id, str]], str]] = {
-    "end": _format_end,
-    "dependents": _format_dependents,
-    "restored": _format_restored,
+_SENTENCES: Mapping[str, Callable[[RawEvent, Value, Titles], str]] = {
+    "run": _approvals,
+    "accept": _approvals,
+    "back": _approvals,
+    "begin": _begun,
+    "end": lambda entry, _, titles: "; ".join((*_titled([entry], titles), *entry["warnings"])),
+    "failed": lambda entry, _, titles: str(entry["error"]),
+    "stage": lambda entry, _, titles: f"{entry['number']} is complete",
+    "planned": lambda entry, _, titles: f"stage {entry['stage']['number']}",
+    "dependents": lambda entry, _, titles: (
+        "noted for the rollback: what by now depends on " + ", ".join(_titled(entry["resting"], titles))
+    ),
+    "restored": lambda entry, _, titles: f"to stay: {', '.join(_titled(entry['resources'], titles)) or 'nothing yet'}",
+    "stopped": lambda entry, _, titles: "; ".join((entry["why"], *entry["next"])),
+    "amend": _amended,
+    "outcome": lambda entry, _, titles: str(entry["outcome"]),
 }

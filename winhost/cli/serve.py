@@ -1,23 +1,29 @@
 """winhost serve profile, files, gateway and explain: how models are served, as settings to copy."""
 
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 import yaml
 
-from winhost.cli.commands.serve import GatewayOptions
+from winhost.cli.commands.serve import HandMadeGateway
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, secret_reference
-from winhost.cli.named_files import facts_file as named_facts
+from winhost.cli.named_files import facts_named
 from winhost.cli.outputs import Output
+from winhost.cli.stack_options import key_pair
 from winhost.cli.tables import table
 from winhost.cli.terminal import wrapped
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
+from winhost.findings.show import Shown
 from winhost.gateway.gateway_settings import Limits
+from winhost.gateway.key_lines import parse_key
+from winhost.gateway.settings_values import WrongSettings
 from winhost.hub.hub_repository import model_files
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
@@ -25,7 +31,6 @@ from winhost.model.path import path_of, variant_name
 from winhost.model.reason import Verdict
 from winhost.model.units import gib
 from winhost.model.workloadfile import load_workload
-from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.choice import Lost, Served, Serving, serving
 from winhost.serving.command import DEV_MODE, command, program_command
@@ -37,7 +42,7 @@ from winhost.serving.levels import (
     MEASURED,
     ON_DISK,
     STOPPED,
-    ChosenRung,
+    Rest,
     Rung,
     choose,
     format_rest,
@@ -116,10 +121,10 @@ def _command(served: Served, vllm: str | None, suspended: Collection[str]) -> li
 
 def _named_target(facts: Path | None, facts_file: Path | None) -> HostFacts:
     """Raises click's UsageError, UsageError (FileFaults)."""
-    file = named_facts(facts, facts_file, "--target")
-    if file is None:
+    found = facts_named(facts, facts_file)
+    if found is None:
         raise click.UsageError("no facts are named; winhost detect HOST -o FOLDER writes them")
-    return HostFacts(read_facts(file))
+    return found
 
 
 def files(model: str, revision: str, folder: str, token: str | None, hub: str) -> int:
@@ -131,35 +136,104 @@ def files(model: str, revision: str, folder: str, token: str | None, hub: str) -
     return 0
 
 
-def gateway(asked: GatewayOptions) -> int:
-    if (asked.certificate is None) is not (asked.certificate_key is None):
-        raise click.UsageError("--certificate and --certificate-key go together")
-    tls = (asked.certificate, asked.certificate_key) if asked.certificate and asked.certificate_key else None
-    settings: dict[str, Json] = {
-        "listen": _address(asked.listen),
-        "models": [{"name": name, "engine": _address(engine)} for name, engine in map(_pair, asked.models)],
-    }
+def gateway(asked: HandMadeGateway) -> int:
+    _check_gateway(asked)
+    listen = asked.listen or "127.0.0.1:8443"
+    if not listen.startswith("/"):  # a Unix socket, which whoever enters its folder may use
+        asked.listening(listen)
+    models = [{"name": name, "engine": _address(engine)} for name, engine in map(_pair, asked.models)]
+    settings: dict[str, Json] = {"listen": _address(listen), "models": models}
     if asked.plain_http:
         settings["plain_http_beyond_this_machine"] = True
     if asked.trusted_proxies:
         settings["trusted_proxies"] = [*asked.trusted_proxies]
     if asked.proxy_protocol:
         settings["proxy_protocol"] = True
-    if asked.yield_keys:
+    if asked.yield_key:
         settings["yields"] = yields()
+    _take_turns(settings, asked)
     try:
-        _take_turns(settings, [_sharing(each, asked) for each in asked.shares], asked.idle)
-        lines = [key_line(*_pair(each)) for each in asked.keys]
-        lines += [metrics_key_line(*_pair(each)) for each in asked.metrics_keys]
-        lines += [yield_key_line(*_pair(each)) for each in asked.yield_keys]
-        entries = gateway_entries(settings, lines, tls)
+        entries = gateway_entries(settings, [*_key_lines(asked)], asked.tls)
+    except WrongSettings as wrong:
+        raise _by_option(wrong, asked) from None
     except ValueError as wrong:
         raise click.UsageError(str(wrong)) from None
     click.echo(readable_yaml(entries), nl=False)
     return 0
 
 
-def _sharing(text: str, asked: GatewayOptions) -> SharingModel:
+def _check_gateway(asked: HandMadeGateway) -> None:
+    """Tell of options that miss another one. Raises click's UsageError."""
+    faults = Faults()
+    if not asked.api_key:
+        faults.add("no API key is named: --api-key alice=env:ALICE_KEY")
+    for each in (*asked.api_key, *asked.metrics_key, *asked.yield_key):
+        faults.of(partial(key_pair, each))
+    if asked.proxy_protocol and not asked.trusted_proxies:
+        faults.add("--proxy-protocol is for proxies: name them with --trusted-proxy 10.20.0.5/32")
+    turns = {name for name, _ in map(_pair, asked.shares)}
+    given = {"--vllm": asked.vllm, "--no-sleep": asked.no_sleep, "--suspend": asked.suspend, "--idle": asked.idle}
+    for option in (option for option, value in given.items() if value not in (None, False) and not turns):
+        faults.add(f"{option} is for models that take turns: name them and their GPUs with --shares")
+    if turns and not asked.no_sleep and asked.vllm is None:
+        faults.add(f"models that sleep between their turns need the version of vLLM: --vllm {seen_versions()[-1]}")
+    for name, _ in map(_pair, asked.models) if asked.yield_key else ():
+        if name not in turns:
+            faults.add(f"--yield-key: {name} takes no turns, so it cannot leave its GPU: --shares {name}=0")
+    faults.refuse()
+
+
+def _key_lines(asked: HandMadeGateway) -> Iterator[str]:
+    """Yield the lines of all keys. Raises click's UsageError for a name that is no name, or is there already."""
+    names: set[str] = set()
+    for option, line, given in (
+        ("--api-key", key_line, asked.api_key),
+        ("--metrics-key", metrics_key_line, asked.metrics_key),
+        ("--yield-key", yield_key_line, asked.yield_key),
+    ):
+        for name, reference in map(key_pair, given):
+            try:
+                found = line(name, reference)
+            except ValueError as wrong:  # which repeats nothing of what may be the key itself
+                raise click.UsageError(f"{option}: {wrong}") from None
+            try:
+                own = parse_key(found).name
+            except ValueError:
+                raise click.UsageError(f"{option}: {_NAME_OF_KEY}") from None
+            if own in names:
+                raise click.UsageError(f"{option} {visible(own)}: another key has this name already")
+            names.add(own)
+            yield found
+
+
+_NAME_OF_KEY = (
+    "the name of a key has up to 64 letters, digits, dots, dashes and underscores; that of a key for metrics may go "
+    "on with a colon and models, with commas between them"
+)
+_OPTION_OF = {
+    "engine": "--model",
+    "name": "--model",
+    "cards": "--shares",
+    "version": "--vllm",
+    "suspend": "--suspend",
+    "trusted_proxies": "--trusted-proxy",
+}
+"""The option that gives a value of the gateway's settings."""
+
+
+def _by_option(wrong: WrongSettings, asked: HandMadeGateway) -> click.UsageError:
+    """Name the option in place of the key of the settings, which an error begins with, as models[0].engine."""
+    where, _, why = str(wrong).partition(": ")
+    keys = re.findall(r"[a-z_]+", where)
+    option = next((_OPTION_OF[key] for key in reversed(keys) if key in _OPTION_OF), None)
+    number = re.search(r"\[(\d+)\]", where)
+    values = {"--model": asked.models, "--trusted-proxy": asked.trusted_proxies}.get(option or "")
+    value = f" {values[int(number[1])]}" if values and number else ""
+    said = re.sub(r" does not match .*", " is not valid here", why.replace("between: stop", "add --no-sleep"))
+    return click.UsageError(visible(f"{option}{value}: {said}" if option else str(wrong)))
+
+
+def _sharing(text: str, asked: HandMadeGateway) -> SharingModel:
     name, gpus = _pair(text)
     if not all(gpu.isdecimal() for gpu in gpus.split(",")):
         raise click.UsageError(f"{text!r} is not NAME=GPUS with numbers of GPUs, such as org/model=0 or org/model=0,1")
@@ -167,13 +241,12 @@ def _sharing(text: str, asked: GatewayOptions) -> SharingModel:
     return SharingModel(name, tuple(map(int, gpus.split(","))), vllm, level, suspend=asked.suspend)
 
 
-def _take_turns(settings: dict[str, Json], sharing: list[SharingModel], idle: float | None) -> None:
+def _take_turns(settings: dict[str, Json], asked: HandMadeGateway) -> None:
     """Add the turns of models that share GPUs to the settings."""
+    sharing = [_sharing(each, asked) for each in asked.shares]
     if not sharing:
-        if idle is not None:
-            raise click.UsageError("--idle is for models that take turns: name them and their GPUs with --shares")
         return
-    by_model, settings["turns"] = turn_settings(sharing, {}, None if idle is None else int(idle))
+    by_model, settings["turns"] = turn_settings(sharing, None if asked.idle is None else int(asked.idle))
     for model in settings["models"]:
         if turns := by_model.pop(model["name"], None):
             model["turns"] = turns
@@ -221,8 +294,8 @@ def _rung(rung: Rung) -> tuple[object, ...]:
     return rung.name, _seconds(rung.back), rung.away, memory, rung.gpu, rung.needs
 
 
-def _sentence(chosen: ChosenRung, weights: float, within: float | None) -> str:
-    said = f"Take: {chosen.rung.name}. It answers, once another one like it has left, after about "
+def _sentence(chosen: Rest, weights: float, within: float | None) -> str:
+    said = f"Take: {chosen.rung}. It answers, once another one like it has left, after about "
     said += f"{chosen.seconds:.1f} s with {weights:g} GiB of weights (estimate)"
     if within is None:
         return said + "."
@@ -327,18 +400,20 @@ def _lost(lost: Lost) -> Iterator[str]:
 
 
 def _explain(line: ProfileLine, *, left_out: bool) -> None:
-    _comment(f"  {'left out: ' if left_out else ''}{line.text}")
-    _comment(f"      why: {line.why}")
-    _comment(f"      for: {line.when}")
-    if line.how:
-        _comment(f"      computed: {line.how}")
-    if line.default:
-        _comment(f"      default: {line.default}")
-    if line.unverified:
-        _comment(f"      unverified: {line.unverified}")
-    for key in line.evidence:
-        evidence = catalogue.evidence()[key]
-        _comment(f"      {key} ({evidence.kind}): {evidence.source}")
+    shown = Shown(
+        f"{'left out: ' if left_out else ''}{line.text}",
+        details=(
+            f"why: {line.why}",
+            f"for: {line.when}",
+            *([f"computed: {line.how}"] if line.how else []),
+            *([f"default: {line.default}"] if line.default else []),
+        ),
+        unverified=line.unverified or "",
+        evidence=catalogue.evidence_of(line.evidence),
+    )
+    _comment(f"  {shown.head}")
+    for each in shown.body:
+        _comment(f"      {each}")
 
 
 def _comment(text: str, *, bold: bool = False) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from winhost.cli.envelope import show_results
+from winhost.cli.errors import usage_errors
 from winhost.cli.options import KeyRules, TargetOptions
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
@@ -182,10 +183,8 @@ def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secr
         return Secret(f"wh-{secrets.token_urlsafe(32)}"), True
     if save is not None:
         raise click.UsageError("--api-key names a key that you have, and --save a file for a new one: choose one")
-    try:
+    with usage_errors("'--api-key'"):
         found = SecretRef.parse(reference).resolve()
-    except ValueError as wrong:
-        raise click.BadParameter(str(wrong), param_hint="'--api-key'") from None
     if not re.fullmatch(rf"[!-~]{{{SHORTEST},{LONGEST}}}", found.reveal()):
         why = f"the key has to have {SHORTEST} to {LONGEST} characters of ASCII without blanks: openssl rand -hex 32"
         raise click.BadParameter(why, param_hint="'--api-key'")

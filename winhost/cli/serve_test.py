@@ -59,8 +59,8 @@ class TestedServing:
     skipped: tuple[str, ...]
 
 
-def test(at: TargetOptions, key: str | None, models: tuple[str, ...]) -> int:
-    found = _test(at, key, models)
+def test(at: TargetOptions, api_key: str | None, models: tuple[str, ...]) -> int:
+    found = _test(at, api_key, models)
     show_results("serving-test", at.output.shape, [(found.host, found)], _show)
     return int(Exit.SUCCESS if found.passed else Exit.FAILURE)
 

@@ -19,12 +19,12 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, has_ended, replay
 from winhost.engine.store import Store
-from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError
 from winhost.model.fleet import AnyHost, Fleet, LinuxHost, find_fleet
 from winhost.model.fleetfile import load_fleet
 from winhost.model.path import path_of
 from winhost.model.secrets import SecretRef
-from winhost.serving.deployed import PATH, Deployed, NotDeployed
+from winhost.serving.deployed import PATH, Deployed, DeployedGateway
 
 _SSH = 22
 _ANSWERS_WITHIN_S = 2  # on the same machine
@@ -34,12 +34,13 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 @dataclass(frozen=True)
 class ServingRun:
     """A run that left an endpoint, with all that its journal has of it. host: as the fleet has it, None where it does
-    not.
+    not; found: the address of the endpoint for this computer, as the session at the end of the run found it.
     """
 
     record: RunState
     deployed: Deployed
     host: AnyHost | None
+    found: str | None = None
 
     @property
     def run(self) -> str:
@@ -73,6 +74,8 @@ class ServingRun:
         if gateway.address in LOOPBACK:
             here = is_this_linux(self.host) or self._is_passed_on(gateway.address, gateway.port)
             return gateway.address if here else None
+        if self.found:
+            return self.found
         reached = self.host.address if self.host else None
         return reached_address(self.record, gateway, reached, lambda: _way(self.host))
 
@@ -129,9 +132,23 @@ class Journals:
     unreadable: tuple[WinhostError, ...] = ()
 
 
-def read_journals(store: Store, fleet: Fleet | None) -> Journals:
+def served_by(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
+    """Return the endpoint that a run made on its host; None where it made none. checks: those at its end."""
+    deployed = deployed_by(record)
+    place = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
+    address = place.get("address")
+    return ServingRun(record, deployed, host, str(address) if address else None) if deployed else None
+
+
+def hosts_by_name(fleet: Fleet | None) -> dict[str, AnyHost]:
+    """Return the hosts of a fleet, and this machine by its own name where the fleet has none of that name."""
     hosts = {each.name: each for each in fleet.hosts} if fleet else {}
     hosts.setdefault(named_hosts.own_name(), named_hosts.this_machine())
+    return hosts
+
+
+def read_journals(store: Store, fleet: Fleet | None) -> Journals:
+    hosts = hosts_by_name(fleet)
     serving: dict[str, ServingRun] = {}
     unfinished: list[RunState] = []
     unreadable: list[WinhostError] = []
@@ -148,9 +165,9 @@ def read_journals(store: Store, fleet: Fleet | None) -> Journals:
             continue
         if record.outcome is None and not record.unchanged:
             unfinished.append(record)
-        deployed = deployed_by(record) if _left(record) else None
-        if deployed and record.host not in serving:
-            serving[record.host] = ServingRun(record, deployed, hosts.get(record.host))
+        served = served_by(record, hosts.get(record.host)) if _left(record) else None
+        if served and record.host not in serving:
+            serving[record.host] = served
     return Journals(serving, tuple(unfinished), tuple(unreadable))
 
 
@@ -177,13 +194,14 @@ def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = Non
     yield "  " + post_with_key(f"{url}/v1/chat/completions", body, shell, reference)
 
 
-def lines_of_served(served: ServingRun) -> Iterator[str]:
-    """Say at the end of `winhost up` how to talk to what serves now, from this computer."""
-    shell, host = own_shell(), served.record.host
-    if served.url:
-        yield from paste_lines(served.url, served.models[0], served.key, shell)
+def lines_of_served(served: ServingRun, shell: Shell | None = None) -> Iterator[str]:
+    """Say at the end of a run how to talk to what serves now, from this computer."""
+    shell, host = shell or own_shell(), served.record.host
+    yield f"Served:   {', '.join(served.models)}, each after a completion of its own"
+    if served.address:
+        url = served.deployed.gateway.url(_for_others(served.address, served.deployed.gateway))
+        yield from paste_lines(url, served.models[0], served.key, shell)
     else:
-        yield f"Models:   {', '.join(served.models)}"
         key = SecretRef.parse(served.key) if served.key else None
         yield f"API key:  {key or 'the one that you named with --api-key'}"
         if key and (see := line_to_see(key, shell)):
@@ -191,55 +209,11 @@ def lines_of_served(served: ServingRun) -> Iterator[str]:
         listen = served.deployed.gateway.listen
         yield f"The endpoint listens on {listen} of {host}. A tunnel with its base URL, until Ctrl-C:"
         yield "  " + command_line(("winhost", "open", host), shell)
-    yield "Or talk to it here:"
+    yield "Or talk to it here, or see how it is:"
     yield "  " + command_line(("winhost", "chat", host, "Say hello"), shell)
+    yield "  " + command_line(("winhost", "serve", "status", host), shell)
 
 
-_HERE = ("127.0.0.1", "::1")
-_ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
-
-
-def next_of_served(host: str, checks: Iterable[Check], shell: Shell | None = None) -> Iterator[str]:
-    """Say at the end of a run how to talk to what it serves; yields nothing where it serves nothing."""
-    checks, shell = tuple(checks), shell or own_shell()
-    deployed = next(filter(None, map(_deployed, checks)), None)
-    if deployed is None:
-        return
-    place = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
-    gateway = deployed.gateway
-    bare = gateway.address
-    reached = bare if bare in _HERE else _of_this_computer(str(place.get("address") or ""))
-    if not reached:
-        reached = "ADDRESS" if bare in _ANY else bare
-    url = gateway.url(reached)
-    models = ", ".join(engine.model for engine in deployed.published)
-    yield f"Served: {models} at {url}/v1, each after a completion of its own"
-    ssh = place.get("ssh")
-    if bare in _HERE and isinstance(ssh, list | tuple):
-        forward = command_line(("ssh", "-N", "-L", f"{gateway.port}:{gateway.listen}", *map(str, ssh)), shell)
-        yield f"  It listens on its own machine alone, within {visible(host)}. From elsewhere, leave this running:"
-        yield f"  {forward}"
-    elif bare in _HERE:
-        yield f"  It listens on its own machine alone, within {visible(host)}: run the request below there."
-    elif reached == "ADDRESS":
-        yield f"  ADDRESS is that of the Linux of {visible(host)} in its own network: no address of it is known here."
-    yield "  The key is that of --api-key, or the one that winhost plan made; the machine has its hash alone."
-    body = json.dumps({"model": deployed.engines[0].model, "messages": [{"role": "user", "content": "Hello"}]})
-    yield f"  {post_with_key(f'{url}/v1/chat/completions', body, shell)}"
-    yield f"  {command_line(('winhost', 'chat', host, 'Say hello'), shell)}"
-    yield f"  {command_line(('winhost', 'serve', 'status', host), shell)}"
-
-
-def _of_this_computer(address: str) -> str:
+def _for_others(address: str, gateway: DeployedGateway) -> str:
     """Replace `localhost` by the name of this computer, which other machines need."""
-    return socket.gethostname() if address in ("localhost", *_HERE) else address
-
-
-def _deployed(check: Check) -> Deployed | None:
-    """Parse the deployment where a check is about the serving file."""
-    if check.resource != "LinuxFile" or check.property != "text" or not check.holds:
-        return None
-    try:
-        return Deployed.parse(str(check.found))
-    except NotDeployed:
-        return None
+    return socket.gethostname() if address in LOOPBACK and gateway.address not in LOOPBACK else address

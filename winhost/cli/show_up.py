@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from winhost.cli.running import asking_for
-from winhost.cli.show_groups import GROUPS, NOTE, group_changes, grouped_titles, short
+from winhost.cli.show_plan import GROUPS, NOTE, group_changes, grouped_titles, short
 from winhost.cli.terminal import columns
 from winhost.cli.up_choice import Choice, gb
 from winhost.compat.target import named

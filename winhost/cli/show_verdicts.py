@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 import click
 from rich.text import Text
 
-from winhost.cli.output import say, show_error_text
+from winhost.cli.output import say, show_error_text, show_finding
 from winhost.cli.snapshots import worst
 from winhost.cli.tables import table
 from winhost.cli.terminal import wrapped
 from winhost.compat.evaluation import Evaluation, Requirements, mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
+from winhost.findings.show import Shown, remedy_words
 from winhost.model.errors import WinhostError, visible
 from winhost.model.path import is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, Finding, PathVerdict, Severity, Verdict
@@ -106,7 +107,7 @@ def show_assessment(answer: Evaluation, asked: Requirements, everything: bool) -
 
 def _deciding(variant: PathVerdict, fit: Fit) -> str:
     reason = verdict_text.decisive(variant, fit)
-    text = f"{reason.sentence} [{reason.code}]" if reason else ""
+    text = Shown(reason.sentence, code=reason.code).head if reason else ""
     return " ".join(filter(None, (text, mark(variant.stated) if variant.stated else "")))
 
 
@@ -125,7 +126,7 @@ def _show_changes(changes: Mended | None, best: Fit, path: str | None) -> None:
         return
     say(head)
     for number, mend in enumerate(changes.remedies if changes else (), 1):
-        say(f"  {number}. ({mend.who}) {mend.do}  [{mend.id}]", hang=3)
+        show_finding(Shown(remedy_words(mend), code=mend.id), lead=f"  {number}. ")
     click.echo()
 
 
@@ -177,11 +178,7 @@ def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = " 
         later = reason.code.endswith(".later") and reason.subject == HOST
         if reason.severity is Severity.NOTE and not (everything or later or reason.subject == PLAN):
             continue
-        say(f"{indent}{reason.severity} [{reason.code}] {reason.observed}", hang=2)
-        say(f"{indent}  {reason.sentence}")
-        mend = verdict_text.remedy(reason)
-        if mend:
-            say(f"{indent}  → {mend}", hang=2)
+        show_finding(verdict_text.shown(reason), lead=indent)
 
 
 def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:

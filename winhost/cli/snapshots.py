@@ -1,13 +1,14 @@
 """Facts of the hosts and files that words on the command line name, one snapshot after the other."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from winhost.cli.errors import as_winhost_error
-from winhost.cli.named_files import STDIN, check_hosts, files_of, hosts_and_files
+from winhost.cli.named_files import STDIN, check_hosts, files_of, hosts_and_files, is_there
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
@@ -50,9 +51,18 @@ def read_hosts(
     words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, named: "Named" = ()
 ) -> Iterator[Snapshot]:
     """Read live hosts, several at a time, in the order of the words. Raises what `hosts_named` does."""
+    from winhost.cli.live_hosts import read_live  # with all that speaks over networks, which facts files do without
+
+    return ask_hosts(words, fleet_file, at_once, watch, partial(read_live, watch=watch, named=named))
+
+
+def ask_hosts(
+    words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, ask: "Callable[[AnyHost], Facts]"
+) -> Iterator[Snapshot]:
+    """Ask hosts for facts, several at a time, in the order of the words. Raises what `hosts_named` does."""
     hosts = _named(words, fleet_file)
     watch.hosts += len(hosts)
-    return _each_host(hosts, at_once, watch, named)
+    return _each_host(hosts, at_once, ask)
 
 
 def _named(words: Sequence[str], fleet_file: Path | None) -> "list[AnyHost]":
@@ -61,12 +71,10 @@ def _named(words: Sequence[str], fleet_file: Path | None) -> "list[AnyHost]":
     return hosts_named(words, fleet_file)
 
 
-def _each_host(hosts: "Sequence[AnyHost]", at_once: int, watch: Watch, named: "Named") -> Iterator[Snapshot]:
-    from winhost.cli.live_hosts import read_live  # with all that speaks over networks, which facts files do without
-    from winhost.engine.many import stream  # likewise
+def _each_host(hosts: "Sequence[AnyHost]", at_once: int, ask: "Callable[[AnyHost], Facts]") -> Iterator[Snapshot]:
+    from winhost.engine.many import stream  # as above
 
-    read = partial(read_live, watch=watch, named=named)
-    for result in stream(hosts, read, at_once=at_once, leave=True, ours=as_winhost_error):
+    for result in stream(hosts, ask, at_once=at_once, leave=True, ours=as_winhost_error):
         yield Snapshot(result.item.name, result.value, result.error)
 
 
@@ -86,14 +94,28 @@ def read_each(asked: HostsAndFacts, watch: Watch, named: "Named" = ()) -> Iterat
     """
     hosts, files = _sorted(asked)
     watch.hosts += len(files)
-    live = read_hosts(hosts, asked.fleet_file, asked.at_once, watch, named) if hosts else ()
+    with _or_no_facts(hosts):
+        live = read_hosts(hosts, asked.fleet_file, asked.at_once, watch, named) if hosts else ()
     return chain((_read_file(file, watch) for file in files), live)
 
 
 def several(asked: HostsAndFacts) -> bool:
     """Tell whether more than one host is meant. Raises what `read_each` does."""
     hosts, files = _sorted(asked)
-    return len(files) + (len(_named(hosts, asked.fleet_file)) if hosts else 0) > 1
+    with _or_no_facts(hosts):
+        return len(files) + (len(_named(hosts, asked.fleet_file)) if hosts else 0) > 1
+
+
+@contextmanager
+def _or_no_facts(words: Sequence[str]) -> Iterator[None]:
+    """Say of a word that names no host, but a folder here, that this has no facts."""
+    try:
+        yield
+    except UsageError as error:
+        if error.code not in ("NoFleet", "UnknownHost"):
+            raise
+        files_of((Path(word) for word in words if is_there(word, Path.is_dir)), Facts)
+        raise
 
 
 def check_each_once(asked: HostsAndFacts) -> None:

@@ -3,121 +3,162 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import field, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from winhost.cli.options import option
+from winhost.cli.options import PATH, AddressPort, declared, hub_option, option
 from winhost.core.dataclass import dataclass
 from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
 
 @dataclass(frozen=True)
-class StackOptions:
-    """The options that name what a workload is served by."""
+class GatewayOptions:
+    """The options for the keys and TLS of a gateway, planned with a workload or set up by hand."""
 
-    workload: Path | None = option(
-        "--workload",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Serve this workload as well: engines, models, the gateway, and as the last step a completion of "
-        "each model.",
-    )
     api_key: tuple[str, ...] = option(
         "--api-key",
         metavar="NAME=REF",
         multiple=True,
-        help="Workload: an API key of the gateway: whose, and a secret reference, for example alice=env:ALICE_KEY.",
+        help="An API key of the gateway: whose it is, and a secret reference to it, for example alice=env:ALICE_KEY.",
     )
     metrics_key: tuple[str, ...] = option(
         "--metrics-key",
         metavar="NAME=REF",
         multiple=True,
-        help="Workload: a key for the gateway's /metrics, which no other key reads. NAME:MODEL,…=REF: of these "
-        "models alone.",
+        help="A key for the gateway's /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone.",
     )
     yield_key: tuple[str, ...] = option(
         "--yield-key",
         metavar="NAME=REF",
         multiple=True,
-        help="Workload: a key that may ask all models to leave their GPUs for a while, and nothing else.",
+        help="A key that may ask all models to leave their GPUs for a while, and nothing else.",
+    )
+    certificate: str | None = option(
+        "--certificate",
+        metavar="PATH",
+        help="The gateway's certificate, in PEM on the Linux that serves, for TLS; it needs --certificate-key.",
+    )
+    certificate_key: str | None = option(
+        "--certificate-key", metavar="PATH", help="The key of that certificate, also on the Linux that serves."
+    )
+    listen: str | None = option(
+        "--listen",
+        metavar="ADDRESS:PORT",
+        help="Where the gateway listens. Default: 127.0.0.1:8443, or 0.0.0.0:8443 for a workload with exposure: lan.",
+    )
+    plain_http: bool = option(
+        "--plain-http",
+        is_flag=True,
+        help="Let the gateway listen beyond its machine without TLS: others on the network can read keys, prompts and "
+        "answers. A plan asks for the approval `network`.",
+    )
+
+    @property
+    def tls(self) -> tuple[str, str] | None:
+        """The certificate and its key. Raises click's UsageError for one without the other, or an empty one."""
+        if self.certificate is None and self.certificate_key is None:
+            return None
+        if not (self.certificate and self.certificate_key):
+            raise click.UsageError(
+                "--certificate and --certificate-key go together: --certificate /etc/ssl/llm.pem "
+                "--certificate-key /etc/ssl/llm.key"
+            )
+        return self.certificate, self.certificate_key
+
+    def listening(self, usual: str) -> tuple[str, int]:
+        """The address and port of the endpoint, `usual` without --listen. Raises click's UsageError for another form,
+        and for one beyond its machine where neither TLS nor --plain-http was named.
+        """
+        try:
+            address, port = AddressPort().convert(self.listen or usual, None, None)
+        except click.BadParameter as wrong:
+            wrong.param_hint = "'--listen'"
+            raise
+        if not ip_address(address).is_loopback and self.tls is None and not self.plain_http:
+            raise click.UsageError(
+                f"{address} is beyond this machine: name a certificate on the Linux that serves, as --certificate "
+                "/etc/ssl/llm.pem --certificate-key /etc/ssl/llm.key, or say --plain-http, and others can read keys "
+                "and prompts"
+            )
+        return address, port
+
+
+def key_pair(text: str) -> tuple[str, str]:
+    """Split NAME=REF. Raises click's UsageError."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise click.UsageError("a key is named as NAME=REF, for example alice=env:ALICE_KEY")  # the text may be the key
+    return name, value
+
+
+@dataclass(frozen=True)
+class StackOptions(GatewayOptions):
+    """The options that name what a workload is served by."""
+
+    workload: Path | None = option(
+        "--workload",
+        metavar="FILE",
+        section="Options",
+        type=PATH,
+        help="Serve this workload as well: engines, models, the gateway, and as the last step a completion of "
+        "each model.",
     )
     engine_image: str | None = option(
         "--engine-image",
         metavar="IMAGE",
         envvar="WINHOST_ENGINE_IMAGE",
-        help="Workload: the image of vLLM. Default: $WINHOST_ENGINE_IMAGE, "
+        help="The image of vLLM. Default: $WINHOST_ENGINE_IMAGE, "
         "or docker.io/vllm/vllm-openai, of the version that the workload "
         "states, else the newest that winhost knows. The registry is asked for the digest of its tag.",
     )
     digest: str | None = option(
         "--digest",
         metavar="SHA256",
-        help="Workload: the digest of that image for this platform, sha256:…, instead of asking the registry.",
+        help="The digest of that image for this platform, sha256:…, instead of asking the registry.",
     )
     engine_archive: Path | None = option(
         "--engine-archive",
         metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Workload: a file with that image, of docker save or winhost fetch, instead of a registry. Before "
+        type=PATH,
+        help="A file with that image, made by docker save or winhost fetch, instead of a registry. Before "
         "the plan is applied, put it into /srv/winhost-offline/containers on the Linux that serves.",
     )
     engine_program: str | None = option(
         "--engine-program",
         metavar="PATH",
-        help="Workload: no containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
+        help="No containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
     )
     engine_version: str | None = option(
         "--engine-version",
         metavar="VERSION",
-        help="Workload: the version of vLLM in that image or program, where neither the workload nor the image's "
-        "tag says it.",
+        help="The version of vLLM in that image or program, where neither the workload nor the image's tag says it.",
     )
     engine_lock: Path | None = option(
         "--engine-lock",
         metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Workload: no containers: vLLM in a Python environment of its own, made of wheels by this file, a "
-        "requirements file with hashes as uv pip compile --generate-hashes writes it.",
+        type=PATH,
+        help="No containers: vLLM in a Python environment of its own, from the wheels in this file: a requirements "
+        "file with hashes, as uv pip compile --generate-hashes writes it.",
     )
     python: str | None = option(
         "--python",
         metavar="VERSION",
-        help="Workload: the Python of the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
+        help="The version of Python on the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
     )
     index: str | None = option(
-        "--index", metavar="URL", help="Workload: another index of Python packages than https://pypi.org/simple."
-    )
-    listen: str | None = option(
-        "--listen",
-        metavar="ADDRESS:PORT",
-        help="Workload: where the gateway listens. Default: 127.0.0.1:8443; with exposure: lan 0.0.0.0:8443.",
+        "--index", metavar="URL", help="Another index of Python packages than https://pypi.org/simple."
     )
     allow: tuple[str, ...] = option(
         "--allow",
         metavar="NETWORK",
         multiple=True,
-        help="Workload: a network that reaches an endpoint beyond the machine itself, for example 10.20.0.0/16.",
+        help="A network that may reach an endpoint beyond the machine itself, for example 10.20.0.0/16.",
     )
-    certificate: str | None = option(
-        "--certificate", metavar="PATH", help="Workload: a certificate on the Linux that serves, for TLS."
-    )
-    certificate_key: str | None = option(
-        "--certificate-key", metavar="PATH", help="Workload: the key of the certificate, likewise."
-    )
-    plain_http: bool = option(
-        "--plain-http",
-        is_flag=True,
-        help="Workload: beyond the machine without TLS: others can read keys and prompts. A plan asks for: network.",
-    )
-    hub: str | None = option(
-        "--hub",
-        metavar="URL",
-        envvar="WINHOST_HUB",
-        help="Workload: another hub with the API of huggingface.co. Default: $WINHOST_HUB.",
-    )
+    hub: str | None = declared(hub_option)
 
     def meant(self) -> "StackOptions | None":
         """Return None where no workload is to be served. Raises UsageError for options without one."""
@@ -136,7 +177,7 @@ class StackOptions:
         return tuple(words)
 
     def _typed(self) -> list[str]:
-        """The fields that were typed, in that order, without those from environment variables."""
+        """The fields whose options were typed, in that order."""
         context = click.get_current_context()
         known = {each.name for each in fields(self)}
         return [
@@ -144,7 +185,7 @@ class StackOptions:
             for name, value in context.params.items()
             if name in known
             and value not in (None, (), False)
-            and context.get_parameter_source(name) is not ParameterSource.ENVIRONMENT
+            and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         ]
 
 
@@ -165,38 +206,43 @@ class ClusterOptions:
     join: str | None = option(
         "--join",
         metavar="URL",
-        help="deploy: kubernetes: join this cluster of k3s, https://…:6443, instead of starting one.",
+        help="Join this k3s cluster, https://…:6443, instead of starting one.",
     )
     join_token: str | None = option(
         "--join-token",
         metavar="REF",
-        help="deploy: kubernetes: a secret reference to the token of that cluster, for example env:K3S_TOKEN.",
+        help="A secret reference to the token of that cluster, for example env:K3S_TOKEN.",
     )
     k3s_version: str = option(
         "--k3s-version",
         metavar="VERSION",
         default=K3S,
         show_default=True,
-        help="deploy: kubernetes: the release of k3s. Its hashes are asked for, and stand in the plan.",
+        help="The release of k3s. winhost asks for its hashes, and the plan contains them.",
     )
     k3s_mirror: str | None = option(
         "--k3s-mirror",
         metavar="URL",
-        help="deploy: kubernetes: where releases of k3s are, instead of GitHub: a folder for each version.",
+        help="Where releases of k3s are, instead of GitHub: a folder for each version.",
     )
     k3s_images: bool = option(
         "--k3s-images",
         is_flag=True,
-        help="deploy: kubernetes: bring the images of k3s itself, for a Linux that reaches no registry.",
+        help="Bring the images of k3s itself, for a Linux that reaches no registry.",
     )
     namespace: str = option(
-        "--namespace", metavar="NAME", default=NAMESPACE, show_default=True, help="Where it all is.", callback=_name
+        "--namespace",
+        metavar="NAME",
+        default=NAMESPACE,
+        show_default=True,
+        help="The namespace of everything.",
+        callback=_name,
     )
     keys_secret: str | None = option(
         "--keys-secret",
         metavar="NAME",
-        help="A Secret in that namespace which has the gateway's keys already, instead of --api-key: its lines of "
-        f"hashes under the name keys. Default: {KEYS}, made of --api-key.",
+        help="A Secret in that namespace that already has the gateway's keys, instead of --api-key: lines of hashes "
+        f"under the name keys. Default: {KEYS}, made from --api-key.",
         callback=_name,
     )
     tls_secret: str | None = option(
@@ -208,29 +254,29 @@ class ClusterOptions:
     storage_class: str | None = option(
         "--storage-class",
         metavar="NAME",
-        help="For the volumes of models. Default: that of the cluster.",
+        help="The storage class of the volumes for models. Default: that of the cluster.",
         callback=_name,
     )
     device_plugin: str = option(
         "--device-plugin",
         metavar="IMAGE",
         default=PLUGIN,
-        help="NVIDIA's device plugin, with its digest or a tag, whose digest its registry is asked for. "
+        help="The image of NVIDIA's device plugin, with its digest, or with a tag whose digest winhost asks for. "
         f"Default: version {PLUGIN.rpartition(':v')[2]}, from NVIDIA's registry.",
     )
     no_device_plugin: bool = option(
-        "--no-device-plugin", is_flag=True, help="The cluster has one already, such as that of NVIDIA's operator."
+        "--no-device-plugin", is_flag=True, help="The cluster already has one, such as that of NVIDIA's operator."
     )
     ray: bool = option(
         "--ray",
         is_flag=True,
-        help="A model over several nodes: tie them together by Ray, which the image has to have. Default: by vLLM "
+        help="For a model on several nodes: connect them by Ray, which the image must contain. Default: by vLLM "
         "itself, from 0.19 on.",
     )
     ffmpeg_image: str | None = option(
         "--ffmpeg-image",
         metavar="IMAGE",
-        help="Needed for a workload with video: an image with FFmpeg and NVENC, likewise.",
+        help="An image with FFmpeg and NVENC, with its digest or a tag. Needed for a workload with video.",
     )
 
     @property
@@ -254,57 +300,57 @@ class NewVmOptions:
     """A VM of winhost's own for the GPUs: each option is a setting of path dda."""
 
     new_vm: str | None = _setting(
-        "name", "--new-vm", "NAME", "dda: make a VM of this name for the GPUs, instead of --vm."
+        "name", "--new-vm", "NAME", "Make a VM of this name for the GPUs, instead of one that exists."
     )
-    cpus: str | None = _setting("cpus", "--cpus", "NUMBER", "New VM: virtual processors.")
-    memory: str | None = _setting("memory", "--memory", "SIZE", "New VM: memory, for example 64GiB.")
-    disk: str | None = _setting("disk", "--disk", "SIZE", "New VM: its disk as the guest sees it, for example 200GiB.")
+    cpus: str | None = _setting("cpus", "--cpus", "NUMBER", "The number of its virtual processors.")
+    memory: str | None = _setting("memory", "--memory", "SIZE", "Its memory, for example 64GiB.")
+    disk: str | None = _setting("disk", "--disk", "SIZE", "Its disk as the guest sees it, for example 200GiB.")
     image: str | None = _setting(
         "image.name",
         "--image",
         "IMAGE",
-        "New VM: what its disk is made of: ubuntu-24.04 (default) or ubuntu-26.04, of a day as ubuntu-24.04@20260814; "
-        "or a qcow2 or raw image, ./FILE or https://….",
+        "The image of its disk: ubuntu-24.04 (default) or ubuntu-26.04, or that of a day, as ubuntu-24.04@20260814; or "
+        "a qcow2 or raw image, as ./FILE or https://….",
     )
     image_sha256: str | None = _setting(
-        "image.sha256", "--image-sha256", "SHA256", "New VM: SHA-256 of the image. Default: as Canonical signed it."
+        "image.sha256", "--image-sha256", "SHA256", "The SHA-256 of the image. Default: as Canonical signed it."
     )
     image_mirror: str | None = _setting(
-        "image.mirror", "--image-mirror", "PLACE", "New VM: another place of Ubuntu's releases, or a folder."
+        "image.mirror", "--image-mirror", "URL|FOLDER", "A mirror of Ubuntu's releases, or a folder with a copy."
     )
     vhdx: str | None = _setting(
-        "vhdx.source", "--vhdx", "SOURCE", "New VM: a prepared VHDX instead: a path on the host, https://…, or ./FILE."
+        "vhdx.source", "--vhdx", "SOURCE", "A prepared VHDX instead: a path on the host, https://…, or ./FILE."
     )
     vhdx_sha256: str | None = _setting(
-        "vhdx.sha256", "--vhdx-sha256", "SHA256", "New VM: SHA-256 of that file. Default for ./FILE: as it is now."
+        "vhdx.sha256", "--vhdx-sha256", "SHA256", "The SHA-256 of that file. Default for ./FILE: as it is now."
     )
     upload: str | None = _setting(
         "upload",
         "--upload",
         "HOW",
-        "New VM: how its disk gets to the host: wire (default), http (the host fetches it), sftp or smb.",
+        "How its disk gets to the host: wire (default), http (the host fetches it), sftp or smb.",
     )
     switch: str | None = _setting(
         "switch",
         "--switch",
         "NAME",
-        "New VM: its virtual switch. Default: the only external one, else a network with NAT.",
+        "Its virtual switch. Default: the only external one, else a network with NAT.",
     )
     ssh_key: str | None = _setting(
-        "guest.key", "--ssh-key", "FILE.pub", "New VM: set up its Linux, with cloud-init, for this public key."
+        "guest.key", "--ssh-key", "FILE.pub", "Set up its Linux, with cloud-init, for this public key."
     )
     user: str | None = _setting(
-        "guest.user", "--user", "NAME", "New VM: who logs on to its Linux with that key. Default: winhost."
+        "guest.user", "--user", "NAME", "The user that logs on to its Linux with that key. Default: winhost."
     )
-    vlan: str | None = _setting("vlan", "--vlan", "NUMBER", "New VM: its VLAN on that switch.")
+    vlan: str | None = _setting("vlan", "--vlan", "NUMBER", "Its VLAN on that switch.")
     address: str | None = _setting(
         "address",
         "--address",
         "ADDRESS",
-        "New VM: as 192.0.2.10/24. Default: dhcp; behind NAT one that winhost chooses.",
+        "Its address, as 192.0.2.10/24. Default: dhcp; behind NAT one that winhost chooses.",
     )
-    gateway: str | None = _setting("gateway", "--gateway", "ADDRESS", "New VM: the gateway of its network.")
-    dns: str | None = _setting("dns", "--dns", "ADDRESSES", "New VM: its name servers, with commas between them.")
+    gateway: str | None = _setting("gateway", "--gateway", "ADDRESS", "The gateway of its network.")
+    dns: str | None = _setting("dns", "--dns", "ADDRESSES", "Its name servers, with commas between them.")
 
     @property
     def given(self) -> dict[str, str]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from packaging.version import InvalidVersion, Version
 
-from winhost.cli.errors import Faults, from_os_error
+from winhost.cli.errors import Faults, os_errors, usage_errors
 from winhost.cli.output import say
 from winhost.cli.shells import line_to_see, own_shell
-from winhost.cli.stack_options import ClusterOptions, StackOptions
+from winhost.cli.stack_options import ClusterOptions, StackOptions, key_pair
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import HUB, NotListed, model_files
@@ -33,7 +33,7 @@ from winhost.resources.host import HostFacts
 from winhost.serving.entries import PythonWheels
 from winhost.serving.gateway_entries import key_line, metrics_key_line, yield_key_line
 from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK
-from winhost.serving.stack import LOOPBACK, EngineImage, revision_of
+from winhost.serving.stack import EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
 
 if TYPE_CHECKING:
@@ -122,9 +122,8 @@ class StackParts:
         """The text of --engine-lock. Raises UsageError."""
         file = self.words.engine_lock
         try:
-            return file.read_text("utf-8") if file else None
-        except OSError as error:
-            raise from_os_error(error) from error
+            with os_errors():
+                return file.read_text("utf-8") if file else None
         except ValueError:
             raise UsageError("LockUnreadable", what=f"{visible(str(file))} is no text in UTF-8", hint="") from None
 
@@ -243,33 +242,8 @@ class StackParts:
 
     @property
     def listen(self) -> tuple[str, int]:
-        """The address and port of the endpoint. Raises click's UsageError where it is beyond this machine, and neither
-        TLS nor --plain-http was named.
-        """
-        usual = "127.0.0.1:8443" if self.written.exposure is Exposure.LOOPBACK else "0.0.0.0:8443"
-        text = self.words.listen or usual
-        address, _, port = text.rpartition(":")
-        if not address or not port.isdecimal():
-            raise click.UsageError(f"{text!r} is not ADDRESS:PORT")
-        bare = address.strip("[]")
-        if bare not in LOOPBACK and self.tls is None and not self.words.plain_http:
-            raise click.UsageError(
-                f"{bare} is beyond this machine: name a certificate on the Linux that serves, as --certificate "
-                "/etc/ssl/llm.pem --certificate-key /etc/ssl/llm.key, or say --plain-http, and others can read keys "
-                "and prompts"
-            )
-        return bare, int(port)
-
-    @property
-    def tls(self) -> tuple[str, str] | None:
-        """The paths of a certificate and its key. Raises click's UsageError."""
-        certificate, key = self.words.certificate, self.words.certificate_key
-        if (certificate is None) is not (key is None):
-            raise click.UsageError(
-                "--certificate and --certificate-key go together: --certificate /etc/ssl/llm.pem "
-                "--certificate-key /etc/ssl/llm.key"
-            )
-        return (certificate, key) if certificate and key else None
+        """The address and port of the endpoint, by default for the workload's exposure. Raises as `listening` does."""
+        return self.words.listening("127.0.0.1:8443" if self.written.exposure is Exposure.LOOPBACK else "0.0.0.0:8443")
 
     def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
         """The networks that reach the endpoint: those that were named, else those that a Windows host is in itself.
@@ -307,10 +281,8 @@ class StackParts:
 
     def key_line(self, kind: str, text: str) -> str:
         """The line of the gateway's file for a key that --KIND-key names. Raises as `key_lines` does."""
-        try:
+        with usage_errors(f"'--{kind}-key'"):
             found: str = self.once(f"{kind} key {text}", lambda: _KEY_LINES[kind](*key_pair(text)))
-        except ValueError as wrong:
-            raise click.BadParameter(str(wrong), param_hint=f"'--{kind}-key'") from None
         return found
 
     # ---- checks
@@ -407,11 +379,3 @@ def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
             + ": --yield-key desk=env:DESK_KEY"
         )
     return own, pairs[own]
-
-
-def key_pair(text: str) -> tuple[str, str]:
-    """Split NAME=REF. Raises click's UsageError."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise click.UsageError("a key is named as NAME=REF, for example alice=env:ALICE_KEY")  # the text may be the key
-    return name, value

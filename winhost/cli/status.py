@@ -36,12 +36,14 @@ from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.served import BootTest
 from winhost.serving.serving_status import YIELDS, ModelStatus, ServingStatus
 
-_NOTHING = (
-    "Nothing is served yet, and no run is unfinished. Begin on this machine, on another one, or in a simulation:",
-    "winhost up",
-    "winhost host add USER@ADDRESS",
-    "winhost demo",
-)
+_NOTHING = {
+    "Nothing is served yet, and no run is unfinished. Begin on this machine, on another one, or in a simulation:": (
+        "winhost up",
+        "winhost host add USER@ADDRESS",
+        "winhost demo",
+    ),
+    "To see first which options work on this machine, and why; it changes nothing:": ("winhost assess localhost",),
+}
 _SAID = 200
 EVERY = 10  # seconds
 Asked: TypeAlias = "tuple[ServingStatus | None, WinhostError | None]"
@@ -93,7 +95,7 @@ def status(
     watch: bool,
     every: int | None,
     test: bool,
-    key: str | None,
+    api_key: str | None,
     at_once: int,
     fleet_file: Path | None,
     output: Output,
@@ -104,8 +106,8 @@ def status(
     if watch and output.shape != "table":
         raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
     if watch:
-        return _Watch(hosts, every or EVERY, at_once, fleet_file, test, key).run()
-    return _look(hosts, test or bool(key), at_once, fleet_file, output)
+        return _Watch(hosts, every or EVERY, at_once, fleet_file, test, api_key).run()
+    return _look(hosts, test or bool(api_key), at_once, fleet_file, output)
 
 
 def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | None, output: Output) -> int:
@@ -247,9 +249,10 @@ def overview() -> int:
 
 
 def _show_beginning() -> None:
-    say(_NOTHING[0])
-    for line in _NOTHING[1:]:
-        click.echo(f"  {line}")
+    for text, commands in _NOTHING.items():
+        say(text)
+        for command in commands:
+            click.echo(f"  {command}")
 
 
 def _asked(name: str, targets: Targets) -> Asked:

@@ -24,12 +24,12 @@ from winhost.cli.running import (
     asking_for,
     carried_through,
     consents,
+    ended_run,
     not_asked,
-    resume_or_roll_back,
     show_ends,
+    show_served,
     shown_on,
 )
-from winhost.cli.served_hosts import lines_of_served, read_journals
 from winhost.cli.shells import command_line
 from winhost.cli.show_plan import show_whole
 from winhost.cli.show_up import Screen, likely_risks, resources_of, show_up, verdict_sentence
@@ -73,7 +73,7 @@ from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import write_whole
-from winhost.model.fleet import AnyHost, Fleet
+from winhost.model.fleet import AnyHost
 from winhost.model.path import check_path, path_of
 from winhost.model.plan import Plan, in_order
 from winhost.model.secrets import SecretRef
@@ -86,7 +86,7 @@ from winhost.resources.windows.read_only import ResizeLimit
 
 
 def up(asked: UpOptions) -> int:
-    check_path(asked.path)
+    check_path(asked.variant)
     if asked.model is not None and is_folder(asked.model):
         ModelFolder.at_path(asked.model)  # before a host is asked
     host = host_of(asked.on, asked.options.fleet_file)
@@ -152,10 +152,8 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: UpOptions) -> int:
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
             return 1
     with again:
-        code = resume_or_roll_back(go_on, "Resume", name, replace(asked.options, yes=True), brief=not asked.details)
-    if code == 0 and not asked.options.document:
-        _show_end(host, unfinished.folder)
-    return code
+        outcome = ended_run(go_on, "Resume", name, replace(asked.options, yes=True), brief=not asked.details)
+    return _ended(host, outcome, unfinished.folder, asked)
 
 
 def _undo_command(run_: UpRun) -> str:
@@ -221,23 +219,18 @@ def _still_served(host: AnyHost, served: UpRun, asked: UpOptions) -> int | None:
 def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...]) -> None:
     since = moment(served.state.last)
     say(f"{host.name}: everything is served already, since {since}, by {served.state.run}. Nothing was changed.")
-    _show_end(host, served.folder)
+    _show_end(host, served.state.run, served.folder)
 
 
-def _show_end(host: AnyHost, folder: Path) -> None:
+def _show_end(host: AnyHost, run_name: str, folder: Path, checks: Iterable[Check] = ()) -> None:
     """Show what can be pasted into the user's shell. folder: the folder of the run, which says whether its API key was
-    shown: the `up` that made the key may have been interrupted.
+    shown: the `up` that made the key may have been interrupted; checks: those at the end of the run.
     """
     if sys.stderr.isatty() and (unseen := folder / UNSEEN_KEY).is_file():
         show_new_key(f"API key for {visible(host.name)}, new", SecretRef.parse(unseen.read_text("utf-8")).resolve())
         unseen.unlink()
-    served = read_journals(Store(), Fleet(Path("fleet.yaml"), (host,))).serving.get(host.name)
+    show_served(run_name, host, checks)
     here = () if is_local(host) else (host.name,)
-    for text in map(with_fleet, lines_of_served(served) if served else ()):
-        if text.startswith(("  ", "API key:", "Base URL:")):
-            click.echo(visible(text))  # what is copied stays whole
-        else:
-            say(text)
     click.echo("To undo all of it:")
     click.echo(f"  {with_fleet(visible(command_line(('winhost', 'down', *here))))}")
 
@@ -250,12 +243,12 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
         facts = read_live(host, watch)
     check_rights_told(host, facts)
     best = None
-    if asked.path:
-        default_request(path_of(asked.path), host.name)  # refuses a path that cannot be planned
-        refuse_unsupported(HostFacts(facts), asked.path)
+    if asked.variant:
+        default_request(path_of(asked.variant), host.name)  # refuses a path that cannot be planned
+        refuse_unsupported(HostFacts(facts), asked.variant)
     else:
         best = recommended(HostFacts(facts), asked.command)
-    variant = best.variant if best else str(asked.path)
+    variant = best.variant if best else str(asked.variant)
     before = set(store.runs_of(host.name))
     folder = new_folder(store, host.name)
     try:
@@ -269,7 +262,7 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
             except WinhostError as error:
                 raise without_internet(error, host.name, variant, asked) from None
             if best is not None:
-                check_unasked(made.plan, best, asked.command)
+                check_unasked(HostFacts(facts), made.plan, best, asked.command)
             if not is_pending(folder / PENDING):
                 check_reach(host, made.plan)
             check_key(made.plan)
@@ -430,7 +423,11 @@ def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: UpOptions
     vm, brief = checked.plan.request.vm, not asked.details
     with typed_again(host):
         outcome = carried_through(host, go, "up", vm, given, asked.options, plan_file=file, brief=brief)
+    return _ended(host, outcome, file.parent, asked)
+
+
+def _ended(host: AnyHost, outcome: Outcome, folder: Path, asked: UpOptions) -> int:
     code = show_ends([(outcome.host, outcome)], asked.options, brief=True)
     if code == 0 and not asked.options.document:
-        _show_end(host, file.parent)
+        _show_end(host, outcome.run, folder, outcome.checks)
     return code

@@ -16,13 +16,13 @@ from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_parts import IMAGE, pinned_image
 from winhost.cli.terminal import columns
 from winhost.cli.watch import watching
+from winhost.cli.workload import named_repository
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import NEAREST, catalogue, named, near_names
 from winhost.hub.draft import Planned, draft
 from winhost.hub.hub_repository import HUB, HubRepository, NotListed, is_model_name
-from winhost.hub.model_folder import ModelFolder
 from winhost.images.cloud_images import NAME, release_named
 from winhost.images.image_registry import ImageName
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
@@ -151,17 +151,13 @@ def _from_catalogue(taken: Candidate, found: Sequence[Candidate], hub: str, toke
 
 def _drafted(facts: Facts, path: str, model: str, hub: str, token: SecretRef | None, file: Path) -> Choice:
     folder = is_folder(model)
-    repository: HubRepository | ModelFolder
 
     def tell(done: int, of: int) -> None:
         text = f"headers of its weights: {done} of {of}"
         watch(ProgressEvent(model, "preparing", text, percent=100 * done // of))
 
     try:
-        if folder:
-            repository = ModelFolder.at_path(model)
-        else:
-            repository = HubRepository(model, "main", hub, token.resolve() if token else None)
+        repository = named_repository(model, hub, token)
         with watching(reads=True) as watch, watch.at(model, "reading the folder" if folder else "asking the hub"):
             made = draft(repository, token, tell)
             write_whole(file, [made.text])

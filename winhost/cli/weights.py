@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import from_os_error
+from winhost.cli.errors import os_errors
 from winhost.cli.output import say
 from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
@@ -30,10 +30,8 @@ def pack(model: Path, python: str, replace: bool, output: Output) -> int:
     _run(python, output, "pack", model, folder)
     if replace:
         _delete_originals(python, model, folder, human)
-    try:
+    with os_errors():
         write_wheel(folder)
-    except OSError as error:
-        raise from_os_error(error) from error
     if human:
         _say_command("To serve it, in the engine's Python:", "pip", "install", str(folder / WHEEL), NVCOMP)
         _say_command("Then start vLLM with:", "vllm", "serve", str(folder), "--load-format", "packed")

@@ -3,16 +3,17 @@
 import click
 
 from winhost.cli.envelope import show_results
-from winhost.cli.errors import from_os_error, secret_reference
+from winhost.cli.errors import os_errors, secret_reference
 from winhost.cli.output import say, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.draft import SEQUENCES, Draft, Planned, draft
-from winhost.hub.hub_repository import HubRepository
+from winhost.hub.hub_repository import HubRepository, NotListed
 from winhost.hub.model_folder import ModelFolder
 from winhost.model.errors import UsageError, visible
+from winhost.model.secrets import SecretRef
 from winhost.model.workload import is_folder
 
 
@@ -48,11 +49,7 @@ def init(
     if output.path and output.path.exists() and not force:
         what = f"{visible(str(output.path))} is there already"
         raise UsageError("KeptAsItIs", what=what, hint="Name another file with -o, or write over it with --force")
-    repository: HubRepository | ModelFolder
-    if is_folder(model):
-        repository = ModelFolder.at_path(model)
-    else:
-        repository = HubRepository(model, revision, hub.rstrip("/"), reference.resolve() if reference else None)
+    repository = named_repository(model, hub, reference, revision)
     planned = Planned(context, sequences or SEQUENCES, gpus or 1) if context else None
     with watching() as watch, watch.at(model, "reading the folder" if is_folder(model) else "asking the hub"):
         made = draft(
@@ -64,14 +61,24 @@ def init(
             planned,
         )
     if output.path:
-        try:
+        with os_errors():
             write_file(output.path, made.text, "workload", force)
-        except OSError as error:
-            raise from_os_error(error) from error
     file = str(output.path) if output.path else None
     drafted = Drafted(made.name, made.model, made.revision, made.assumed, made.look, file, made.text)
     show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show(made, shown.file))
     return 0
+
+
+def named_repository(
+    model: str, hub: str, token: SecretRef | None, revision: str = "main"
+) -> HubRepository | ModelFolder:
+    """The model that a user named, before anything is asked. Raises UsageError (NotListed, and as `at_path` does)."""
+    if is_folder(model):
+        return ModelFolder.at_path(model)
+    try:
+        return HubRepository(model, revision, hub.rstrip("/"), token.resolve() if token else None)
+    except NotListed as wrong:
+        raise UsageError(wrong.code, wrong.what, wrong.meaning, wrong.hint) from None
 
 
 def _show(made: Draft, file: str | None) -> None:

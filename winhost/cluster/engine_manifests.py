@@ -41,10 +41,11 @@ _DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
 
 @dataclass(frozen=True)
 class EnginePod:
-    """shared: in WSL all GPUs are one device, which the pod gets whole.
+    """The pod of one model's engine. shared: in WSL all GPUs are one device, which the pod gets whole.
 
-    Of the container's specification a pod takes the time to stop. Its network is a NetworkPolicy, its socket a port,
-    because the gateway is another pod; the device plugin gives GPUs; volumes and /dev/shm are the pod's own.
+    Of the profile's container the pod takes only the time to stop. It listens on a port instead of a socket, because
+    the gateway is another pod, and a NetworkPolicy closes that port to all others; the device plugin gives it GPUs; its
+    volumes and /dev/shm are its own.
     """
 
     request: ClusterRequest
@@ -55,6 +56,10 @@ class EnginePod:
     @property
     def name(self) -> str:
         return engine_name(self.model.name)
+
+    @property
+    def spans_nodes(self) -> bool:
+        return self.model.parallel.nodes > 1
 
     @property
     def shared_memory(self) -> Bytes:
@@ -72,11 +77,10 @@ class EnginePod:
     def command(self) -> list[str]:
         """`vllm serve`, its model and its arguments."""
         arguments = [literal(word) for word in self.served.spec.options if word not in _DEV_MODE]
-        remote = ["--trust-remote-code"] * self.model.trust_remote_code
-        several = self._over_nodes if self.model.parallel.nodes > 1 else []
+        several = self._over_nodes if self.spans_nodes else []
         listen = ["--host=0.0.0.0", f"--port={ENGINE_PORT}"]
         serve = ["vllm", "serve", MODEL, f"--served-model-name={self.model.name}"]
-        return [*serve, *listen, *arguments, *several, *remote]
+        return [*serve, *listen, *arguments, *several]
 
     @property
     def _over_nodes(self) -> list[str]:
@@ -108,13 +112,12 @@ class EnginePod:
         }
 
     def _environment(self) -> Iterator[Json]:
-        several = self.model.parallel.nodes > 1
         for name, value in self.served.spec.environment.items():
             # The plugin shows a container its own GPUs alone, and they count from 0 there; in WSL it shows all.
             apart = name == "CUDA_VISIBLE_DEVICES" and not self.shared
-            if not (apart or name in _DEV_MODE or (several and name in _OF_ONE_MACHINE)):
+            if not (apart or name in _DEV_MODE or (self.spans_nodes and name in _OF_ONE_MACHINE)):
                 yield {"name": name, "value": literal(value)}
-        if several:
+        if self.spans_nodes:
             yield {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
         yield {"name": "HOME", "value": _CACHE}
         yield {"name": "VLLM_CACHE_ROOT", "value": f"{_CACHE}/vllm"}
@@ -128,7 +131,9 @@ class EnginePod:
         }
 
     def _fetch(self, role: str) -> dict[str, Json]:
-        """Before the engine: it has no GPU, and alone knows the hub's token. Of a group one fetches for all."""
+        """The container that runs before the engine: without a GPU, and alone with the hub's token. In a group one pod
+        fetches for all.
+        """
         token: list[Json] = []
         if self.model.token is not None:
             key = {"name": HUB_TOKEN, "key": "token"}
@@ -213,11 +218,7 @@ _FETCHING_S = 6 * 3600  # a large model by a slow line
 
 def engine_manifests(pod: EnginePod) -> tuple[Mapping[str, Json], ...]:
     """The manifests of an engine, in the order in which they are applied."""
-    return (_scripts(pod), _volume(pod), _network(pod), _service(pod), _group(pod) if _several(pod) else _alone(pod))
-
-
-def _several(pod: EnginePod) -> bool:
-    return pod.model.parallel.nodes > 1
+    return (_scripts(pod), _volume(pod), _network(pod), _service(pod), _group(pod) if pod.spans_nodes else _alone(pod))
 
 
 def _alone(pod: EnginePod) -> Mapping[str, Json]:
@@ -258,14 +259,14 @@ def _group(pod: EnginePod) -> Mapping[str, Json]:
 
 
 def _service(pod: EnginePod) -> Mapping[str, Json]:
-    found = leader_selector(pod.name) if _several(pod) else selector(pod.name)
+    found = leader_selector(pod.name) if pod.spans_nodes else selector(pod.name)
     port: dict[str, Json] = {"name": "http", "port": ENGINE_PORT, "targetPort": "http"}
     return _manifest(pod, "Service", "v1", {"spec": {"type": "ClusterIP", "selector": found, "ports": [port]}})
 
 
 def _network(pod: EnginePod) -> Mapping[str, Json]:
-    """The gateway alone reaches the engine's port, which answers many routes without a key; pods of a group reach each
-    other. A policy is of a pod as long as that lives: what it downloads from stays open when it serves.
+    """Let the gateway alone reach the engine's port, which answers many routes without a key, and pods of a group each
+    other. The hub stays open while the engine serves, because a policy lasts as long as its pod.
     """
     ingress: list[Json] = [
         {
@@ -276,7 +277,7 @@ def _network(pod: EnginePod) -> Mapping[str, Json]:
     egress = [dns(), to_hub(pod.request.files[pod.model.name]["source"])]
     if pod.model.body.media:
         egress.append(to_media(pod.model.body.media))
-    if _several(pod):
+    if pod.spans_nodes:
         group: list[Json] = [{"podSelector": {"matchLabels": group_selector(pod.name)}}]
         ingress.append({"from": group})
         egress.append({"to": group})
@@ -287,7 +288,7 @@ def _volume(pod: EnginePod) -> Mapping[str, Json]:
     mirror = pod.request.workload.kv_mirror
     size = files_size(pod.request, pod.model) + _COMPILED + (mirror.kept if mirror else 0)
     spec: dict[str, Json] = {
-        "accessModes": ["ReadWriteMany" if _several(pod) else "ReadWriteOnce"],
+        "accessModes": ["ReadWriteMany" if pod.spans_nodes else "ReadWriteOnce"],
         "resources": {"requests": {"storage": f"{-(-size // GiB)}Gi"}},
     }
     if pod.request.storage_class is not None:
@@ -307,7 +308,7 @@ def _scripts(pod: EnginePod) -> Mapping[str, Json]:
 
 def _programs(pod: EnginePod) -> Iterator[tuple[str, str]]:
     yield str(__package__), "fetch_model.py"
-    if _several(pod) and pod.request.by_ray:
+    if pod.spans_nodes and pod.request.by_ray:
         yield str(__package__), "ray_group.sh"
     if pod.request.workload.kv_mirror is not None:
         yield "winhost.serving", PRUNE

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 from winhost.cluster.isolation import container_security, dns, pod_basics, policy, to_engines
 from winhost.cluster.render_request import (
@@ -17,13 +16,11 @@ from winhost.cluster.render_request import (
     selector,
 )
 from winhost.core.answers import Json
-from winhost.gateway import gateway_settings
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.model.workload import Exposure
-from winhost.serving.gateway_entries import by_workload, check_key_names, published_model
+from winhost.serving.gateway_entries import by_workload, check_key_names, gateway_program, published_model
 
 _CODE, _SETTINGS, _KEYS = "/opt/winhost", "/etc/winhost", "/run/winhost-keys"
-_SOURCE = Path(gateway_settings.__file__).parent
 _DRAIN_S = 90
 
 
@@ -37,8 +34,7 @@ def gateway_manifests(request: ClusterRequest) -> tuple[Mapping[str, Json], ...]
 def _config(request: ClusterRequest) -> Mapping[str, Json]:
     settings = json.dumps(_settings(request), indent=1) + "\n"
     parse_settings(settings)
-    code: dict[str, Json] = {path.name: path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
-    return _manifest(request, "ConfigMap", "v1", {"data": {**code, "settings.json": settings}})
+    return _manifest(request, "ConfigMap", "v1", {"data": {**gateway_program(), "settings.json": settings}})
 
 
 def _settings(request: ClusterRequest) -> dict[str, Json]:
@@ -57,7 +53,7 @@ def _settings(request: ClusterRequest) -> dict[str, Json]:
 
 
 def _keys(request: ClusterRequest) -> Mapping[str, Json]:
-    """Hashes, by which a key is known again and which nobody can use as one."""
+    """The Secret with hashes, by which the gateway knows a key again and which nobody can use as one."""
     text = "\n".join([*request.keys, ""])
     check_key_names(json.dumps(_settings(request)), text)
     body: dict[str, Json] = {"type": "Opaque", "stringData": {"keys": text}}
@@ -127,7 +123,7 @@ def _pod(request: ClusterRequest) -> dict[str, Json]:
             {"name": "keys", "mountPath": _KEYS, "readOnly": True},
         ],
     }
-    code: list[Json] = [{"key": path.name, "path": path.name} for path in sorted(_SOURCE.glob("*.py"))]
+    code: list[Json] = [{"key": name, "path": name} for name in gateway_program()]
     return {
         **pod_basics(),
         "terminationGracePeriodSeconds": _DRAIN_S,

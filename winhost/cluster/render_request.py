@@ -80,12 +80,14 @@ _WITHOUT_RAY = Version("0.19.0")  # kubernetes-sigs/lws #835
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """All images are pinned by digest. files: the desired `ModelFiles` by model, without a list where the hub was not
-    reached, so that a pod asks it; keys: lines of the gateway's file,
-    none where the Secret `keys_secret` is there already; tls_secret: of the type kubernetes.io/tls; allow: networks
-    that reach an endpoint beyond the cluster; device_plugin: its image, None where the cluster has one; runtime_class:
-    whether the cluster lacks that of NVIDIA; video_image: with an FFmpeg that knows NVENC; variant: of the path, where
-    a plan says which; ray: the image has Ray, which is to tie nodes together.
+    """The workload to render and what its cluster has. All images are pinned by digest.
+
+    files: the desired `ModelFiles` by model, without a list where the hub was not reached, so that a pod asks it; keys:
+    lines of the gateway's file of keys, none where the Secret `keys_secret` is there already; tls_secret: a Secret of
+    the type kubernetes.io/tls, None for plain HTTP; allow: networks that reach an endpoint beyond the cluster;
+    device_plugin: its image, None where the cluster has one; runtime_class: whether the cluster lacks that of NVIDIA;
+    video_image: with an FFmpeg that knows NVENC; path: by default the one that the facts say; variant: of the path,
+    where a plan says which; ray: the image has Ray, which is to tie nodes together.
     """
 
     workload: Workload
@@ -94,7 +96,6 @@ class ClusterRequest:
     keys: tuple[str, ...] = ()
     keys_secret: str = KEYS
     tls_secret: str | None = None
-    plain_http: bool = False
     allow: tuple[str, ...] = ()
     device_plugin: str | None = None
     runtime_class: bool = True

@@ -9,6 +9,7 @@ from winhost.cluster.gpu_manifests import device_plugin, runtime_class, video_ma
 from winhost.cluster.isolation import policy
 from winhost.cluster.render_request import (
     GATEWAY,
+    GATEWAY_PORT,
     GPU_NODE,
     HUB_TOKEN,
     VIDEO,
@@ -46,7 +47,7 @@ def folder(rendered: ManifestSet) -> dict[str, str]:
 
 
 def documents(manifests: Iterable[Mapping[str, Json]]) -> str:
-    """One after the other."""
+    """The manifests as one text, one after the other."""
     return "---\n".join(map(readable_yaml, manifests))
 
 
@@ -59,7 +60,7 @@ def _comments(notes: Iterable[str]) -> str:
 _NOT_SEEN = "unverified: these manifests fit the published schemas; winhost has not seen them in a real cluster"
 _NO_ENCODER = "video-codec.no-encoder"
 _ONE_NODE = {"kubernetes-per-gpu.behind-nat", "kubernetes-per-gpu.mirrored"}
-"""Where a node is alone in its cluster."""
+"""Codes of a node that is alone in its cluster."""
 _RAY = "unverified: the engine of {0} takes an image with Ray, and a cluster with LeaderWorkerSet"
 _OVER_NODES = "unverified: the engine of {0} spans nodes; it takes a cluster with LeaderWorkerSet"
 
@@ -139,7 +140,7 @@ def _notes(request: ClusterRequest, found: list[Serving]) -> Iterator[str]:
     if not request.keys:
         yield f"the Secret {request.keys_secret} is to have the gateway's file of keys under the name keys"
     if request.workload.exposure is Exposure.LOOPBACK:
-        yield f"reached by: kubectl --namespace {request.namespace} port-forward service/{GATEWAY} 8443"
+        yield f"reached by: kubectl --namespace {request.namespace} port-forward service/{GATEWAY} {GATEWAY_PORT}"
 
 
 def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterator[str]:
@@ -166,5 +167,5 @@ def _namespace(request: ClusterRequest) -> Mapping[str, Json]:
 
 
 def _closed(request: ClusterRequest) -> Mapping[str, Json]:
-    """Nothing in the namespace is reached or reaches anything, but for what another policy allows."""
+    """The policy that closes the namespace, in both directions, but for what another policy allows."""
     return policy("closed", request.namespace, {}, [], [], "winhost")

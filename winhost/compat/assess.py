@@ -131,7 +131,7 @@ def _judge(facts: HostFacts, variant: str, selection: Selection | None) -> PathV
         verdict = Verdict.UNVERIFIED
     if selection is None:
         host = (*host, *refused_by_default(facts, variant, judged_gpus))
-    because = _because(verdict, [*host, *(reason for subject in counted for reason in subject.reasons)])
+    because = verdict.because([*host, *(reason for subject in counted for reason in subject.reasons)])
     return PathVerdict(variant, verdict, because, host, judged_gpus, judged_vms, grounds)
 
 
@@ -164,12 +164,6 @@ def _counted(subjects: Sequence[SubjectVerdict], selection: Selection | None) ->
         return subjects
     best = Verdict.best(subject.verdict for subject in subjects)
     return [subject for subject in subjects if subject.verdict is best]
-
-
-def _because(verdict: Verdict, counted: Sequence[Finding]) -> tuple[str, ...]:
-    if verdict is Verdict.SUPPORTED:
-        return ()
-    return tuple(dict.fromkeys(reason.code for reason in counted if reason.severity.rank == verdict.rank))
 
 
 def _gpu(facts: HostFacts, path: str, gpu: Gpu, *, alone: bool) -> SubjectVerdict:

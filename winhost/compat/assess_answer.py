@@ -22,7 +22,7 @@ from winhost.model.reason import (
 from winhost.model.units import Bytes
 from winhost.sizing.engines import Missing
 from winhost.sizing.fit import WhatWouldFit
-from winhost.sizing.fit_fixes import Fix
+from winhost.sizing.fit_changes import Fix
 from winhost.sizing.memory_places import BudgetLine, MemoryPlace
 from winhost.sizing.placement import Placement
 
@@ -234,8 +234,7 @@ def _brief_option(fit: Fit, path: PathVerdict, variant: PathVerdict) -> BriefOpt
 
 
 def _brief_subject(subject: SubjectVerdict) -> BriefSubject:
-    heavy = (reason.code for reason in subject.reasons if reason.severity.rank == subject.verdict.rank > 0)
-    because = tuple(dict.fromkeys(heavy))
+    because = subject.verdict.because(subject.reasons)
     return BriefSubject(subject.kind, subject.key, subject.name, subject.verdict, because)
 
 

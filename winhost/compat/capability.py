@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from operator import itemgetter
 
 from winhost.compat.rule import (
     NEWER,
     TARGET,
-    InRow,
     Judge,
     Outcome,
     Rule,
@@ -28,6 +28,7 @@ from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, Severity, Verdict
 
 Measure = Callable[[Target], str | None]
+_Pick = Callable[[Sequence[Outcome]], tuple[Outcome, ...]]
 Settle = Callable[[Measurement], Finding | None]
 
 MEASURES: dict[str, Measure] = {}
@@ -102,7 +103,7 @@ def _nothing(_: Target) -> None:
 def _is_always_so(rule: Rule) -> bool:
     row = rule.row
     named = row.observed.replace("{variant}", "").replace("{path}", "")
-    return isinstance(rule.judge, InRow) and not row.when and not row.which and "{" not in named
+    return row.asks is None and not row.when and not row.which and "{" not in named
 
 
 def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
@@ -110,19 +111,21 @@ def offers(target: Target) -> tuple[CapabilityVerdict, ...]:
     judges, capabilities = _judges(target.variant)
     outcomes = target.facts.outcomes_at(target.places, judges, target)
     verdict, measured_here = _verdicts(target.versions), target.facts.measured
-    offered = []
-    for rules, places in capabilities:
-        seen = tuple([outcomes[place] for place in places])
-        offered.append(_settled(target, rules, seen) if measured_here else verdict(rules, seen))
-    return tuple(offered)
+    if measured_here:
+        return tuple([_settled(target, rules, its(outcomes)) for rules, its in capabilities])
+    return tuple([verdict(rules, its(outcomes)) for rules, its in capabilities])
 
 
 @once
-def _judges(variant: str) -> tuple[tuple[Judge, ...], tuple[tuple[CapabilityRules, tuple[int, ...]], ...]]:
-    """All judges of the capabilities of a variant, and which of them are those of each capability."""
+def _judges(variant: str) -> tuple[tuple[Judge, ...], tuple[tuple[CapabilityRules, _Pick], ...]]:
+    """All judges of the capabilities of a variant, and what picks those of each capability from their outcomes."""
     every = [CapabilityRules(name, variant) for name in CAPABILITIES]
     judges = tuple(dict.fromkeys(judge for rules in every for judge in rules.judges))
-    return judges, tuple((rules, tuple(map(judges.index, rules.judges))) for rules in every)
+    return judges, tuple((rules, _pick(tuple(map(judges.index, rules.judges)))) for rules in every)
+
+
+def _pick(places: tuple[int, ...]) -> _Pick:
+    return itemgetter(*places) if len(places) > 1 else lambda outcomes: (outcomes[places[0]],)
 
 
 @lru_cache(maxsize=64)
@@ -147,9 +150,8 @@ def _verdict(
     if Verdict.of(found).rank < Verdict.UNVERIFIED.rank:
         found += _doubt(name, variant, grounds, versions, shown=Verdict.of(found) is not Verdict.SUPPORTED)
     verdict = Verdict.of(found)
-    because = tuple(dict.fromkeys(r.code for r in found if r.severity.rank == verdict.rank))
-    decisive = () if verdict is Verdict.SUPPORTED else because
-    return CapabilityVerdict(name, verdict, decisive, found, grounds, amount if isinstance(amount, str) else None)
+    measured = amount if isinstance(amount, str) else None
+    return CapabilityVerdict(name, verdict, verdict.because(found), found, grounds, measured)
 
 
 def _settled(target: Target, rules: CapabilityRules, outcomes: tuple[Outcome, ...]) -> CapabilityVerdict:
@@ -173,7 +175,7 @@ def _doubt(
     if all(catalogue.evidence()[key].kind == "inferred" for key in grounds):
         return (finding(f"{name}.inferred", ", ".join(grounds), Severity.UNVERIFIED, variant),)
     older = bounded() if shown else ()
-    if short := beyond((catalogue.evidence()[key] for key in grounds), parsed(versions), older):
+    if short := beyond(catalogue.evidence_of(grounds), parsed(versions), older):
         remedy = NEWER.get(short.subject) if short.older else None
         return (finding(f"{name}.outdated", short.said, Severity.UNVERIFIED, variant, remedy=remedy),)
     return ()

@@ -4,31 +4,31 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from winhost.compat.target import driver_branch, wsl_version
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
-from winhost.findings.condition import Reader
-from winhost.hardware.gpus import known
-from winhost.hardware.host_gpus import gpu_label, paravirtual, partitions, runs_cuda, serves, shows
-from winhost.knowledge.catalogue import CatalogueEntry
+from winhost.findings.condition import Reader, version_of
+from winhost.hardware.host_gpus import gpu_label, listed, paravirtual, partitions, runs_cuda, serves, shows
+from winhost.hardware.processors import known_processor
 from winhost.knowledge.versions import checked, revisions, windows_build, windows_builds
 from winhost.model.facts import Instance
-from winhost.paths.disks import PLAIN_BUSES
+from winhost.paths.disks import NOT_PLAIN, PLAIN_BUSES
+from winhost.resources.base import State
 from winhost.resources.host import Gpu, HostFacts, asking
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.bit_locker import BitLocker
+from winhost.resources.windows.key_escrow import NONE, KeyEscrow
 from winhost.resources.windows.pci_device import pci_id
 from winhost.resources.windows.power_plan import PowerPlan
 from winhost.resources.windows.read_only import (
-    Disk,
     Firmware,
     OsFamily,
-    PendingReboot,
     Vm,
     WslPolicy,
 )
-from winhost.resources.windows.vm_settings import VmMemory
+from winhost.resources.windows.vm_settings import VmMemory, VmMmio
 
 # Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
 SERVER_2016 = 14393
@@ -37,7 +37,6 @@ SERVER_2022 = 20348
 SERVER_2025 = 26100
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
-CLIENTS = (OsFamily.CLIENT, OsFamily.MULTI_SESSION, OsFamily.ALTERED)
 
 # How makers and models of virtual machines begin. Source: systemd, src/basic/virt.c, detect_vm_dmi_vendor.
 HYPERVISORS = (
@@ -62,11 +61,6 @@ def sriov_refused(facts: HostFacts) -> str | None:
     return None if facts.hyperv.iov_support else "; ".join(facts.hyperv.iov_reasons) or "no reason given"
 
 
-def reboot_pending(facts: HostFacts) -> str | None:
-    """A restart is pending: it can finish servicing and bring drivers that move devices."""
-    return ", ".join(facts.the(PendingReboot).reasons) or None
-
-
 def host_sleeps(facts: HostFacts) -> str | None:
     """The active power plan lets the host sleep or hibernate on AC power, and its endpoint goes with it."""
     for plan in facts.all(PowerPlan):
@@ -75,22 +69,6 @@ def host_sleeps(facts: HostFacts) -> str | None:
         if after:
             return f"on AC power, without use, the host {' and '.join(after)} (power plan {plan.state.name})"
     return None
-
-
-def virtualization_off(facts: HostFacts) -> str | None:
-    """VT-x or AMD-V is switched off in firmware, so no VM starts."""
-    return made_by(facts.firmware) if cannot_run_vms(facts.firmware) else None
-
-
-def virtual_machine(facts: HostFacts) -> str | None:
-    """This Windows runs in a VM: its devices are the ones that another hypervisor presents."""
-    return made_by(facts.firmware) if is_virtual(facts.firmware) else None
-
-
-def disk_bus(facts: HostFacts) -> str | None:
-    """Windows boots from a disk behind RAID, Storage Spaces, iSCSI or USB, which Linux may present differently."""
-    buses = sorted({disk.state.bus for disk in system_disks(facts) if disk.state.bus.casefold() not in PLAIN_BUSES})
-    return f"the system disk is on {', '.join(buses)}" if buses else None
 
 
 def windows_unlisted(facts: HostFacts) -> str | None:
@@ -127,10 +105,9 @@ def tcc_invisible(facts: HostFacts) -> str | None:
 
 def configuration(vm: Vm) -> Version:
     """The VM's configuration version. Raises MissingFact for what is none."""
-    try:
-        return Version(vm.version)
-    except InvalidVersion:
-        raise MissingFact("Vm.version", NOT_THERE) from None
+    if found := version_of(vm.version):
+        return found
+    raise MissingFact("Vm.version", NOT_THERE)
 
 
 # --- The machine ---------------------------------------------------------------------------------------------------
@@ -151,11 +128,6 @@ def is_virtual(firmware: Firmware) -> bool:
     return model == MODEL_OF_HYPER_V or any(name.startswith(HYPERVISORS) for name in (manufacturer, model))
 
 
-def cannot_run_vms(firmware: Firmware) -> bool:
-    """Tell whether virtualization is off in firmware. Once a hypervisor runs, Windows always reports it as off."""
-    return not firmware.hypervisor_present and not firmware.virtualization_enabled
-
-
 def gpus(facts: HostFacts) -> list[Gpu]:
     """The display devices that can compute: without those of management controllers and hypervisors."""
     return facts.keep(_gpus, _gpus, facts)
@@ -168,11 +140,6 @@ def _gpus(facts: HostFacts) -> list[Gpu]:
 def made_by(firmware: Firmware) -> str:
     """Manufacturer and model, as in firmware."""
     return f"{firmware.manufacturer} {firmware.model}"
-
-
-def system_disks(facts: HostFacts) -> list[Instance[Disk]]:
-    """The disks that Windows boots from."""
-    return [disk for disk in facts.all(Disk) if disk.state.system or disk.state.boot]
 
 
 def forgetful_firmware(facts: HostFacts) -> str | None:
@@ -207,6 +174,20 @@ def _missing_updates(facts: HostFacts) -> tuple[str, ...]:
     return tuple(each.name for each in revisions() if each.lacks(facts.os.build, facts.os.revision))
 
 
+_REACHED = {**dict.fromkeys(NOT_PLAIN, "by software"), **dict.fromkeys(PLAIN_BUSES, "plainly"), "raid": "by raid"}
+
+
+def reached(bus: str) -> str:
+    """The way in which Linux reaches a disk on this bus; by RAID or software it may see other disks than Windows."""
+    return _REACHED.get(bus.casefold(), "unknown")
+
+
+def proof_of_key(facts: HostFacts, volume: Instance[BitLocker]) -> str | None:
+    """The proof that the recovery key of a volume is kept elsewhere, and its protector."""
+    escrow = facts.of(KeyEscrow, volume.key)
+    return f"{escrow.proof} (protector {escrow.protector})" if escrow and escrow.proof != NONE else None
+
+
 def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
     memory = facts.of(VmMemory, vm.key)
     if memory is None:
@@ -222,10 +203,11 @@ OF_HOST: Mapping[str, Callable[[HostFacts], Any]] = {
     "fixed_mode": _fixed_mode,
     "missing_updates": _missing_updates,
     "x64": is_x64,
+    "virtual": lambda facts: is_virtual(facts.firmware),
 }
 OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "gpu": lambda facts, gpu: gpu.pci.state,
-    "listed": lambda facts, gpu: known(gpu.pci.key["device"]),
+    "listed": lambda facts, gpu: listed(gpu),
     "device": lambda facts, gpu: gpu.pci.key["device"],
     "id": lambda facts, gpu: pci_id(gpu.pci.key["device"]),
     "companions": lambda facts, gpu: tuple(function.state.kind for function in gpu.companions),
@@ -241,6 +223,16 @@ OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
 OF_VM: Mapping[str, Callable[[HostFacts, Instance[Vm]], Any]] = {
     "vm": lambda facts, vm: vm.state,
     "memory": memory_of_vm,
+    "windows": lambda facts, vm: facts.of(VmMmio, vm.key),
+    "configuration": lambda facts, vm: configuration(vm.state),
+}
+OF_ONE: Mapping[str, Mapping[str, Callable[[HostFacts, Instance[Any]], Any]]] = {
+    "Disk": {
+        "starts": lambda facts, disk: disk.state.system or disk.state.boot,  # Windows, from it
+        "reached": lambda facts, disk: reached(disk.state.bus),
+    },
+    "Processor": {"listed": lambda facts, processor: known_processor(processor.state.name)},
+    "BitLocker": {"proof": lambda facts, volume: proof_of_key(facts, volume)},
 }
 _ABOUT: Mapping[str, Mapping[str, Callable[[HostFacts, Any], Any]]] = {"gpu": OF_GPU, "vm": OF_VM, "host": {}}
 
@@ -249,8 +241,7 @@ def _reading(each: str, question: str) -> Reader:
     """The reader of a question about facts, and about one GPU or VM."""
     name, _, attribute = question.partition(".")
     if name in RESOURCE_TYPES:
-        read = asking(question)
-        return lambda facts, _: read(facts)
+        return asking(question)
     if name == "gpus":
         of_each = READING["gpu"](attribute)
         return lambda facts, _: tuple(answer for gpu in gpus(facts) for answer in of_each(facts, gpu))
@@ -273,19 +264,23 @@ def reading_one(question: str) -> Reader:
 
 
 class OneOf:
-    """Answers of one of several: by its key, else by its properties."""
+    """Answers of one of several: by its key, what follows from it (`more`), else by its properties."""
 
-    def __init__(self, state: Any, key: Mapping[str, Any] | None = None) -> None:
-        self._state, self._key = state, key or {}
+    def __init__(self, state: Any, key: Mapping[str, Any], more: Mapping[str, Callable[..., Any]], *about: Any) -> None:
+        self._state, self._key, self._more, self._about = state, key, more, about
 
-    def __getitem__(self, name: str) -> Any:
-        return self._key[name] if name in self._key else getattr(self._state, name)
+    def __getitem__(self, question: str) -> Any:
+        name, _, attribute = question.partition(".")
+        if name in self._key:
+            return self._key[name]
+        answer = self._more[name](*self._about) if name in self._more else getattr(self._state, name)
+        return getattr(answer, attribute, None) if attribute else answer
 
 
-def chosen_instances(facts: HostFacts, row: CatalogueEntry) -> Callable[[], str] | None:
-    """The instances of a resource that a row chooses, to be named. Raises MissingFact."""
-    found = facts.all(RESOURCE_TYPES[row.among].state)
-    return row.chosen([OneOf(each.state, each.key) for each in found], reading_one)
+def instances(facts: HostFacts, state: type[State]) -> list[OneOf]:
+    """The instances of a resource, of which rows choose. Raises MissingFact."""
+    more = OF_ONE.get(state.resource_type.name, {})
+    return [OneOf(each.state, each.key, more, facts, each) for each in facts.all(state)]
 
 
 class Asked:
@@ -300,11 +295,12 @@ class Asked:
             return _ABOUT[self._each][name](self.facts, self.subject)
         return OF_HOST[name](self.facts) if name in OF_HOST else self.facts[name]
 
-    def chosen(self, row: CatalogueEntry) -> Callable[[], str] | None:
-        """The GPUs that a row chooses, to be named. Raises MissingFact."""
-        return row.chosen([Asked(self.facts, "gpu", gpu) for gpu in gpus(self.facts)], _reading_gpu)
+
+def asked_gpus(facts: HostFacts) -> list[Asked]:
+    """The GPUs of a host, of which rows choose. Raises MissingFact."""
+    return [Asked(facts, "gpu", gpu) for gpu in gpus(facts)]
 
 
-def _reading_gpu(question: str) -> Reader:
+def reading_asked_gpu(question: str) -> Reader:
     read = READING["gpu"](question)
     return lambda asked: read(asked.facts, asked.subject)

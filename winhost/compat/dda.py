@@ -5,13 +5,13 @@ from contextlib import suppress
 
 from winhost.compat.common import configuration, memory_of_vm
 from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
-from winhost.core.answers import MissingFact
-from winhost.hardware.bars import MmioRefused
+from winhost.core.answers import MissingFact, if_known
+from winhost.hardware.bars import BarSource, MmioRefused
 from winhost.hardware.host_gpus import bars_of, paravirtual, partitions, shows
-from winhost.hardware.processors import DESKTOP, MOBILE, known_processor
+from winhost.hardware.processors import known_processor
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
-from winhost.model.reason import Finding
+from winhost.model.reason import Finding, Severity
 from winhost.model.units import Bytes, GiB, about, size
 from winhost.paths.dda_mmio import MmioWindows, address_width, width_by_model, windows
 from winhost.paths.dda_selection import Selection
@@ -41,20 +41,6 @@ def width_of_the_model(facts: HostFacts) -> str | None:
     if width is None:
         return None
     return f"Firmware.address_width is not told; {width} bits by {known}"
-
-
-def desktop_hardware(facts: HostFacts) -> str | None:
-    """The processors are those of desktop computers or notebooks; Microsoft requires server-class hardware."""
-    names = [each.state.name for each in facts.all(Processor)]
-    if any((found := known_processor(name)) and found.hardware in (DESKTOP, MOBILE) for name in names):
-        return ", ".join(dict.fromkeys(names))
-    return None
-
-
-def processor_unlisted(facts: HostFacts) -> str | None:
-    """A processor is not in the catalogue, so neither its class nor the width of its addresses is known."""
-    names = [each.state.name for each in facts.all(Processor) if known_processor(each.state.name) is None]
-    return ", ".join(dict.fromkeys(names)) if names else None
 
 
 def _generations(facts: HostFacts) -> list[str]:
@@ -163,10 +149,19 @@ def window_over_cap(facts: HostFacts, selection: Selection) -> str | None:
     return None if isinstance(sized, MmioRefused) else sized.high.over_cap or None
 
 
-def window_doubtful(facts: HostFacts, selection: Selection) -> str | None:
-    """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs."""
+def window_doubtful(facts: HostFacts, selection: Selection) -> Finding | None:
+    """The MMIO windows are sized from a table or from VRAM instead of the GPU's own BARs. That is unverified where the
+    host could not be asked for them, or nobody has listed those of such a GPU.
+    """
     sized = _windows(facts, selection)
-    return None if isinstance(sized, MmioRefused) else " ".join(sized.high.doubts) or None
+    if isinstance(sized, MmioRefused) or not sized.high.doubts:
+        return None
+    unseen = any(
+        if_known(lambda: gpu.pci.state.ranges) is None or bars_of(gpu).source is BarSource.VRAM  # noqa: B023
+        for gpu in selection.gpus
+    )
+    severity = Severity.UNVERIFIED if unseen else Severity.NOTE
+    return finding("dda.window-doubtful", " ".join(sized.high.doubts), severity)
 
 
 def _windows(facts: HostFacts, selection: Selection) -> MmioWindows | MmioRefused:

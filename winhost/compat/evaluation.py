@@ -129,9 +129,9 @@ def commands() -> tuple[SettlingCommand, ...]:
 
 def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
     """Choose at most three commands: each time the one for which most reasons wait; if the third would leave facts
-    missing, take the command that provides everything instead.
+    missing, take the command that provides everything instead. All of them are commands of Windows: none for a Linux.
     """
-    open_ = Counter(_awaited(assessment.every_variant))
+    open_ = Counter(_awaited(variant for variant in assessment.every_variant if variant.path not in PATHS_OF_LINUX))
     *single, everything = commands()
     found: list[Settling] = []
     while open_ and len(found) < MOST:

@@ -1,19 +1,10 @@
 """Judges of GPU partitioning (GPU-P): the host, and each GPU."""
 
-from winhost.compat.common import SERVERS, configuration, gpus
-from winhost.hardware.gpus import known
-from winhost.hardware.host_gpus import partitions
-from winhost.hardware.mmio import HIGH_DEFAULT
-from winhost.knowledge.versions import feature
-from winhost.model.facts import Instance
-from winhost.model.units import size
+from winhost.compat.common import SERVERS, gpus
+from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.hardware.host_gpus import gpu_label, listed, partitions
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.read_only import OsFamily, PartitionableGpu, Vm
-from winhost.resources.windows.vm_settings import VmMmio
-
-OF_PARTITIONS = feature("GPU partitions")
-
-# --- The host ------------------------------------------------------------------------------------------------------
+from winhost.resources.windows.read_only import OsFamily, PartitionableGpu
 
 
 def unlike_gpus(facts: HostFacts) -> str | None:
@@ -26,33 +17,14 @@ def unlike_gpus(facts: HostFacts) -> str | None:
     return None
 
 
-# --- GPUs ---------------------------------------------------------------------------------------------------------
-
-
 def not_listed(facts: HostFacts, gpu: Gpu) -> str | None:
     """The GPU is not on Microsoft's list of GPUs for partitioning, which is short and per Windows release."""
-    found = known(gpu.pci.key["device"])
+    found = listed(gpu)
+    if found is None and not gpu.pci.key["device"]:
+        raise MissingFact(f"the ids of {gpu_label(gpu)}", NOT_THERE)
     theirs = "azure-local" if facts.os.family is OsFamily.AZURE_LOCAL else "server-2025"
     if found is None or theirs not in (found.partition_lists or ()):
         return gpu.pci.state.name
-    return None
-
-
-# --- VMs -----------------------------------------------------------------------------------------------------------
-
-
-def vm_version(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """GPU partitions need configuration version 12.0."""
-    if configuration(vm.state) < OF_PARTITIONS:
-        return f"configuration version {vm.state.version}"
-    return None
-
-
-def default_windows(facts: HostFacts, vm: Instance[Vm]) -> str | None:
-    """The VM has Hyper-V's default MMIO windows, which people enlarge for partitions of GPUs."""
-    windows = facts.of(VmMmio, vm.key)
-    if windows and windows.high <= HIGH_DEFAULT:
-        return f"high window {size(windows.high)}, low {size(windows.low)}"
     return None
 
 

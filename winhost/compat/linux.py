@@ -2,9 +2,10 @@
 
 from contextlib import suppress
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from winhost.compat.rule import finding
+from winhost.findings.condition import version_of
 from winhost.hardware.gpus import known
 from winhost.knowledge.versions import checked, newer_line, subjects
 from winhost.model.errors import UsageError
@@ -19,11 +20,8 @@ from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGp
 def release_newer_than_known(facts: HostFacts) -> str | None:
     """A release of Ubuntu whose archive nobody has looked into."""
     system, newest = facts.the(LinuxSystem), subjects()["ubuntu"].newest
-    try:
-        newer = system.id == "ubuntu" and Version(system.version or "0") > Version(newest)
-    except InvalidVersion:
-        newer = True
-    return f"Ubuntu {system.version}, {checked(newest)}" if newer else None
+    release = version_of(system.version or "0")
+    return f"Ubuntu {system.version}, {checked(newest)}" if release is None or release > Version(newest) else None
 
 
 def without_driver(facts: HostFacts) -> str | None:
@@ -55,7 +53,7 @@ def driver_unproven(facts: HostFacts) -> str | None:
 def driver_not_loaded(facts: HostFacts) -> str | None:
     """A driver is installed, was there at the last start, and does not run."""
     driver = facts.the(LinuxGpuDriver)
-    if driver.loaded or not _has_driver(facts) or _is_ours(facts):
+    if not _has_driver(facts) or _is_ours(facts):
         return None
     there = f"{driver.installed} is on disk" if driver.installed else ", ".join(driver.packages)
     signed = f", signed by {driver.signer}" if driver.signer else ""
@@ -77,7 +75,7 @@ def driver_awaits_restart(facts: HostFacts) -> Finding | None:
 def driver_of_others(facts: HostFacts) -> str | None:
     """The driver came from elsewhere: NVIDIA's installer or repository, or another branch of the distribution."""
     driver = facts.the(LinuxGpuDriver)
-    if facts.the(LinuxSystem).wsl or not driver.loaded or _is_ours(facts):
+    if _is_ours(facts):
         return None
     source = "by packages of its own" if driver.packages else "by no package: NVIDIA's installer puts it so"
     return f"{driver.loaded} ({driver.kind or 'of an unknown kind'}), {source}"
@@ -88,10 +86,7 @@ def driver_newer_than_known(facts: HostFacts) -> str | None:
     driver = facts.the(LinuxGpuDriver).loaded
     if facts.the(LinuxSystem).wsl or not driver:
         return None
-    try:
-        newer = newer_line("NVIDIA drivers", driver)
-    except InvalidVersion:  # no driver of NVIDIA's calls itself so
-        return None
+    newer = newer_line("NVIDIA drivers", driver) if version_of(driver) else None  # NVIDIA's are all versions
     return newer and newer.replace("NVIDIA drivers", "driver", 1)
 
 

@@ -23,7 +23,7 @@ from winhost.model.workload import (
 if TYPE_CHECKING:
     from winhost.sizing.budget import Budget
     from winhost.sizing.fit import WhatWouldFit
-    from winhost.sizing.fit_fixes import Fix
+    from winhost.sizing.fit_changes import Fix
 
 __all__ = ["Fit", "Nearest", "Needs", "check", "fit_of", "fits", "nearest", "needs_of", "wanted"]
 
@@ -172,8 +172,7 @@ def _of_one_gpu(offered: CapabilityVerdict) -> CapabilityVerdict:
     if len(reasons) == len(offered.reasons):
         return offered
     verdict = Verdict.of(reasons)
-    because = tuple(dict.fromkeys(each.code for each in reasons if each.severity.rank == verdict.rank))
-    return replace(offered, verdict=verdict, because=because, reasons=reasons)
+    return replace(offered, verdict=verdict, because=verdict.because(reasons), reasons=reasons)
 
 
 def _as_planned(workload: Workload, variant: PathVerdict) -> tuple[Workload, AvailableMemory | None]:
@@ -216,8 +215,7 @@ def nearest(variants: Iterable[PathVerdict], needs: Needs, workload: Workload, b
 
 def _nearest_by(variant: PathVerdict, needs: Needs, workload: Workload, best: Verdict) -> Nearest | None:
     """The change must improve the verdict as well: a model that sleeps instead needs sleep mode, for example."""
-    from winhost.sizing.fit_changes import applied
-    from winhost.sizing.fit_fixes import ADVICE
+    from winhost.sizing.fit_changes import ADVICE, applied
 
     now = fit_of(variant, needs, workload)
     besides = [need for need in needs.must if need not in needs_of(workload).must]
@@ -245,18 +243,14 @@ def _memory(variant: PathVerdict, found: "Budget | None") -> Iterator[Finding]:
     if found is None:
         about_memory = finding("gpu-memory.room-unknown", f"the memory that {variant.path} provides is not known")
     elif found.fits is None:
-        from winhost.sizing.fit_judgement import not_known
-
-        lacking = "; ".join(not_known(found))
+        lacking = "; ".join(found.not_known())
         about_memory = finding("gpu-memory.fit-unknown", lacking or "whether everything can be placed")
     elif found.may_fit is False:
         few = f"too few GPUs for {', '.join(found.placement.homeless)}" if found.placement.homeless else "too few GPUs"
         full = ", ".join(place.where for place in found.places if place.may_fit is False) or few
         about_memory = finding("gpu-memory.does-not-fit", f"not enough memory in: {full}")
     else:
-        from winhost.sizing.fit_judgement import deciding
-
-        about_memory = finding("gpu-memory.may-fit", "; ".join(deciding(found)))
+        about_memory = finding("gpu-memory.may-fit", "; ".join(found.deciding()))
     yield about_subject(about_memory, variant.path)
 
 
@@ -276,9 +270,8 @@ def _with_memory(lacking: list[CapabilityVerdict], reasons: list[Finding]) -> li
     said = [known for offered in lacking if offered.capability == "gpu-memory" for known in offered.reasons]
     every = (*said, *reasons)
     verdict = Verdict.of(every)
-    because = tuple(dict.fromkeys(each.code for each in every if each.severity.rank == verdict.rank))
     others = [offered for offered in lacking if offered.capability != "gpu-memory"]
-    return [*others, CapabilityVerdict("gpu-memory", verdict, because, every, ())]
+    return [*others, CapabilityVerdict("gpu-memory", verdict, verdict.because(every), every, ())]
 
 
 def _rank(fit: Fit) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
@@ -15,7 +16,7 @@ from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
-from winhost.model.facts import Answer, Facts
+from winhost.model.facts import Facts, with_state
 from winhost.model.path import is_meant, path_of
 from winhost.model.reason import HOST, Assessment, Finding, PathVerdict, Remedy, Severity, Verdict
 from winhost.model.workload import Workload
@@ -56,22 +57,16 @@ def named(word: str) -> Remedy:
 def as_if(facts: Facts, remedies: Iterable[Remedy]) -> Facts:
     """The facts after these remedies. What could not be read stays unknown."""
     for remedy in remedies:
-        changed = {resource: _changed(facts.answer(resource), edits) for resource, edits in remedy.effect.items()}
-        facts = replace(facts, resources={**facts.resources, **changed})
+        for resource, edits in remedy.effect.items():
+            each = edits if isinstance(edits, list) else [{"match": {}, "set": edits}]
+            facts = facts.edited(resource, partial(_edited, each))
     return facts
 
 
-def _changed(answer: Answer, edits: Json) -> Answer:
-    if not isinstance(answer, tuple):
-        return answer
-    each = edits if isinstance(edits, list) else [{"match": {}, "set": edits}]
-    return tuple(_edited(record, each) for record in answer)
-
-
-def _edited(record: Record, edits: Iterable[Mapping[str, Mapping[str, Json]]]) -> Record:
+def _edited(edits: Iterable[Mapping[str, Mapping[str, Json]]], record: Record) -> Record:
     for edit in edits:
         if all(record.state.get(name) == value for name, value in edit["match"].items()):
-            return replace(record, state={**record.state, **edit["set"]})
+            return with_state(record, edit["set"])
     return record
 
 

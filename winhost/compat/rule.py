@@ -6,21 +6,22 @@ where several paths share them, else in the module of their topic. The facts kee
 read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from packaging.version import Version
 
 from winhost.compat import common
-from winhost.compat.common import Asked, chosen_instances
-from winhost.compat.target import Target, Versions, reading_target
+from winhost.compat.common import Asked, asked_gpus, instances, reading_asked_gpu, reading_one
+from winhost.compat.target import Target, Versions, named, reading_gpu, reading_target
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import Predicate, say
+from winhost.findings.condition import Predicate, Reader, say
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import OutOfReach, beyond
@@ -126,11 +127,14 @@ class Rule:
         row = self.row
         if row.asks is None:
             says = repr((self.each, row.when, row.which, row.none, row.among, row.named, row.observed))
-            return _IN_ROWS.setdefault(says, InRow(row, self.each))  # of several paths: it is answered once
+            says += self.code if row.some else ""
+            if says not in _IN_ROWS:  # rows of several paths that say the same are answered once
+                _IN_ROWS[says] = _judge_of_row(row, self.each, self.code)
+            return _IN_ROWS[says]
         own = "workload_rules" if self.each is WORKLOAD else _JUDGES[self.topic]
         judges = import_module(f"{__package__}.{own}")
         found: Judge = getattr(judges, row.asks, None) or getattr(common, row.asks)
-        return found
+        return _where_it_holds(row, self.each, found) if row.when else found
 
     def is_about(self, variant: str) -> bool:
         return not self.row.only or variant in self.row.only or path_of(variant) in self.row.only
@@ -160,47 +164,83 @@ def rules_of(topic: str, variant: str, each: Each) -> tuple[Rule, ...]:
     return tuple(rule for rule in mine if rule.is_about(variant))
 
 
-class InRow:
-    """Judges by a row's condition, and says what its `observed` names of the facts."""
+_READERS: Mapping[Each, Callable[[str], Reader]] = {
+    TARGET: reading_target,
+    WORKLOAD: lambda question: lambda case, _: (case[question],),
+}
 
-    def __init__(self, row: CatalogueEntry, each: Each) -> None:
-        self._row, self._each = row, each
 
-    @cached_property
-    def _holds(self) -> Predicate:
-        readings = {TARGET: reading_target, WORKLOAD: lambda question: lambda case, _: (case[question],)}
-        return self._row.when.by(readings.get(self._each) or common.READING[self._row.each])
+def _holds(row: CatalogueEntry, each: Each) -> Predicate:
+    return row.when.by(_READERS.get(each) or common.READING[row.each])
 
-    @cached_property
-    def _among_instances(self) -> bool:
-        return self._row.among in RESOURCE_TYPES
 
-    def __call__(self, about: Any, subject: Any = None) -> str | None:
-        """about: facts, with a GPU or VM as their subject; a target; or a workload on a variant."""
-        row = self._row
-        if row.which or row.none is not None:
-            return self._of_chosen(about, subject)
-        return say(row.observed, self._asked(about, subject)) if self._holds(about, subject) else None
+def _where_it_holds(row: CatalogueEntry, each: Each, judge: Judge) -> Judge:
+    """Ask a judge only where the row's condition holds."""
+    holds = _holds(row, each)
 
-    def _of_chosen(self, about: Any, subject: Any) -> str | None:
-        """Apply condition and choice: either one that fails decides, even if the other is unknown."""
-        row, unknown = self._row, None
+    def asked(about: Any, *subject: Any) -> str | Finding | None:
+        return judge(about, *subject) if holds(about, *(subject or (None,))) else None
+
+    return asked
+
+
+def _judge_of_row(row: CatalogueEntry, each: Each, code: str) -> Judge:
+    """Compile a row into a judge: its condition and choice, and what its `observed` names of the facts.
+
+    The judge takes facts, with a GPU or VM as their subject; a target; or a workload on a variant.
+    """
+    holds, observed, kind = _holds(row, each), row.observed, row.each
+
+    def asked(about: Any, subject: Any) -> Any:
+        return about if each in _READERS else Asked(about, kind, subject)
+
+    def judge(about: Any, subject: Any = None) -> str | None:
+        return say(observed, asked(about, subject)) if holds(about, subject) else None
+
+    if row.which or row.among or row.none is not None:
+        return _judge_of_choice(row, each, code, holds, asked)
+    return judge
+
+
+def _judge_of_choice(
+    row: CatalogueEntry, each: Each, code: str, holds: Predicate, asked: Callable[[Any, Any], Any]
+) -> Judge:
+    ones, choose = _choice(row, each)
+    name = named if each is TARGET and row.among not in RESOURCE_TYPES else row.name_all
+
+    def judge(about: Any, subject: Any = None) -> str | Finding | None:
+        """Either of condition and choice that fails decides, even if the other is unknown."""
+        unknown = None
         try:
-            if not self._holds(about, subject):
+            if not holds(about, subject):
                 return None
         except MissingFact as missing:
             unknown = missing
-        asked = self._asked(about, subject)
-        chosen = chosen_instances(asked.facts, row) if self._among_instances else asked.chosen(row)
-        if chosen and unknown:
+        every = ones(about)
+        chosen = choose(every)
+        if chosen is None:
+            return None
+        if unknown:
             raise unknown
-        return say(row.observed, _WithChosen(asked, chosen)) if chosen else None
+        said = say(row.observed, _WithChosen(asked(about, subject), partial(name, chosen)))
+        return finding(code, said, row.some) if row.some and len(chosen) < len(every) else said
 
-    def _asked(self, about: Any, subject: Any) -> Any:
-        return Asked(about, self._row.each, subject) if isinstance(about, HostFacts) else about
+    return judge
 
 
-_IN_ROWS: dict[str, InRow] = {}
+def _choice(row: CatalogueEntry, each: Each) -> tuple[Callable[[Any], Sequence[Any]], Callable[..., Any]]:
+    """Return what a row chooses from, and its choice."""
+    if row.among in RESOURCE_TYPES:
+        state = RESOURCE_TYPES[row.among].state
+        return lambda about: instances(getattr(about, "facts", about), state), row.choice(reading_one)
+    if each is WORKLOAD:
+        return lambda case: case.among(row.among), row.choice(reading_one)
+    if each is TARGET:
+        return attrgetter("gpus"), row.choice(reading_gpu)
+    return asked_gpus, row.choice(reading_asked_gpu)
+
+
+_IN_ROWS: dict[str, Judge] = {}
 
 
 class _WithChosen:
@@ -309,7 +349,7 @@ def within_reach(found: Finding, host: Versions) -> Finding:
 def _out_of_reach(code: str, host: Versions) -> OutOfReach | None:
     """The first version of a host for which the evidence of a reason does not hold."""
     entry = catalogue.entry(code)
-    return beyond((catalogue.evidence()[key] for key in entry.evidence), parsed(host), entry.older)
+    return beyond(catalogue.evidence_of(entry.evidence), parsed(host), entry.older)
 
 
 def parsed(host: Versions) -> Mapping[str, Version | None]:

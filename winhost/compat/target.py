@@ -11,9 +11,8 @@ from packaging.version import InvalidVersion, Version
 
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault, Unknown
 from winhost.findings.condition import Reader
-from winhost.hardware.gpus import GpuModel, NvLink, known
-from winhost.hardware.host_gpus import gpu_name, memory_of, runs_cuda, serves, shows
-from winhost.knowledge.catalogue import CatalogueEntry
+from winhost.hardware.gpus import NvLink, known
+from winhost.hardware.host_gpus import gpu_name, listed, memory_of, runs_cuda, serves, shows
 from winhost.knowledge.versions import bounded
 from winhost.model.facts import Instance
 from winhost.model.measured import Measurement
@@ -77,10 +76,6 @@ class Target:
     def on(self, variant: str) -> "Target":
         """The same host with another variant. Answers that hold for both are computed once."""
         return Target(self.facts, variant)
-
-    def chosen(self, row: CatalogueEntry) -> Callable[[], str] | None:
-        """The GPUs that a row chooses of those that CUDA runs on, to be named. Raises MissingFact."""
-        return row.chosen(self.gpus, _reading_gpu, named)
 
     def __getitem__(self, name: str) -> Any:
         """Answer a question in a sentence."""
@@ -170,9 +165,7 @@ class Target:
     @property
     def versions(self) -> Versions:
         """The known versions against which evidence is checked."""
-        found: Any = self.facts.outcomes_at(self.places, (Target._versions,), self)[0]
-        told: Versions = found
-        return told
+        return self.facts.keep((Target._versions, self._path), Target._versions, self)
 
     def _versions(self) -> Versions:
         found: list[tuple[str, str | None]] = []
@@ -275,16 +268,18 @@ def reading_target(question: str) -> Reader:
     return lambda target, _: read(target.facts)
 
 
-def _reading_gpu(question: str) -> Reader:
+def reading_gpu(question: str) -> Reader:
     """A reader of a GPU's property in the catalogue, None where unknown; of `PciDevice.…` on this host."""
     if question == "shows":
         return lambda gpu: (shows(gpu),)
     if question == "peers":
         return peers
+    if question == "capability":
+        return lambda gpu: (capability(gpu),)
     resource, _, name = question.rpartition(".")
     if resource:
         return lambda gpu: (getattr(gpu.pci.state, name),)
-    return lambda gpu: (getattr(known(gpu.pci.key["device"]), name, None),)
+    return lambda gpu: (getattr(listed(gpu), name, None),)
 
 
 def _all_gpus(facts: HostFacts) -> tuple[Gpu, ...]:
@@ -337,9 +332,10 @@ def several(target: Target) -> tuple[Gpu, ...]:
     return target.gpus if len(target.gpus) > 1 else ()
 
 
-def listed(gpu: Gpu) -> GpuModel | None:
-    """The GPU's entry in the catalogue, if any."""
-    return known(gpu.pci.key["device"])
+def capability(gpu: Gpu) -> Version | None:
+    """CUDA's compute capability, as `7.5`; None for a GPU of which nobody knows it."""
+    model = listed(gpu)
+    return _parsed("{}.{}".format(*model.compute_capability)) if model and model.compute_capability else None
 
 
 def peers(gpu: Gpu) -> tuple[str, ...]:

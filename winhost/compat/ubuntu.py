@@ -2,15 +2,13 @@
 
 from collections import Counter
 
-from winhost.compat import common
 from winhost.compat.rule import finding
+from winhost.core.answers import if_known
 from winhost.model.reason import Finding
 from winhost.model.units import Bytes, MiB, about
 from winhost.paths import disks
 from winhost.paths.disks import (
     LEAST_FOR_LINUX,
-    NOT_PLAIN,
-    PLAIN_BUSES,
     Question,
     can_give,
     empty_disks,
@@ -26,28 +24,11 @@ from winhost.paths.disks import (
     windows_partition,
 )
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.bit_locker import BitLocker
 from winhost.resources.windows.efi_backup import EfiBackup
 from winhost.resources.windows.fast_startup import FastStartup
-from winhost.resources.windows.firmware_boot import FirmwareBoot
-from winhost.resources.windows.key_escrow import NONE, KeyEscrow
 from winhost.resources.windows.own_partition import LINUX_PARTITION
 from winhost.resources.windows.partition import RECOVERY
 from winhost.resources.windows.read_only import Disk, ResizeLimit, StorageController
-
-# --- Beside Windows ------------------------------------------------------------------------------------------------
-
-
-def system_disk_not_gpt(facts: HostFacts) -> str | None:
-    """The system disk is MBR, so Windows boots by BIOS; winhost sets up UEFI and converts no disks."""
-    styles = {disk.state.style for disk in common.system_disks(facts)}
-    if styles - {"GPT"}:
-        return f"the system disk is {', '.join(sorted(styles))}"
-    return None
-
-
-# --- Instead of Windows --------------------------------------------------------------------------------------------
-
 
 OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")
 _ENOUGH_ON_ESP: Bytes = 100 * MiB
@@ -60,13 +41,10 @@ _HOLDERS = {
 }
 
 
-# --- Questions -----------------------------------------------------------------------------------------------------
-
-
 def raid_mode(facts: HostFacts) -> str | None:
     """The disk of Windows is behind a controller in RAID, RST or VMD mode."""
-    buses = {disk.state.bus for disk in common.system_disks(facts)}
-    if not any(bus.casefold() == "raid" for bus in buses):
+    disks = [disk.state for disk in facts.all(Disk) if disk.state.system or disk.state.boot]
+    if not any(disk.bus.casefold() == "raid" for disk in disks):
         return None
     raid = [each.state for each in facts.all(StorageController) if each.state.mode == "raid"]
     return ", ".join(f"{each.name} (driver {each.service})" for each in raid) or "the system disk is on RAID"
@@ -77,13 +55,6 @@ def firmware_raid(facts: HostFacts) -> str | None:
     told = raid_mode(facts)
     services = [str(each.state.service).casefold() for each in facts.all(StorageController)]
     return told if any(service.startswith(OF_FIRMWARE) for service in services) else None
-
-
-def other_bus(facts: HostFacts) -> str | None:
-    """Windows boots from a disk on a bus of which nobody told how Linux presents it."""
-    known = (*PLAIN_BUSES, *NOT_PLAIN)
-    buses = sorted({disk.state.bus for disk in common.system_disks(facts) if disk.state.bus.casefold() not in known})
-    return f"the system disk is on {', '.join(buses)}" if buses else None
 
 
 def cloned_disk(facts: HostFacts) -> str | None:
@@ -102,13 +73,6 @@ def unhealthy_disk(facts: HostFacts) -> str | None:
 
 
 # --- Beside Windows ------------------------------------------------------------------------------------------------
-
-
-def behind_software(facts: HostFacts) -> str | None:
-    """Windows boots from Storage Spaces, iSCSI, USB or a virtual disk, which no other system boots from."""
-    buses = {disk.state.bus for disk in common.system_disks(facts)}
-    found = sorted(bus for bus in buses if bus.casefold() in NOT_PLAIN and bus.casefold() != "raid")
-    return f"the system disk is on {', '.join(found)}" if found else None
 
 
 def dynamic_disk(facts: HostFacts) -> str | None:
@@ -183,6 +147,14 @@ def recovery_behind_windows(facts: HostFacts) -> str | None:
     return None
 
 
+def leaves_volumes_in_use(facts: HostFacts) -> str | None:
+    """Hibernation or Fast Startup leave the volumes of Windows in use while it is off."""
+    sleep = facts.the(FastStartup)
+    if not sleep.hibernation:
+        return None
+    return "hibernation and Fast Startup are on" if sleep.fast_startup else "hibernation is on"
+
+
 # --- Instead of Windows --------------------------------------------------------------------------------------------
 
 
@@ -217,66 +189,6 @@ def _held(facts: HostFacts) -> str:
     back, limits = held_back(facts), [each.state for each in facts.all(ResizeLimit)]
     if back < _ROOM_FOR_MORE or not limits:
         return ""
-    holders = [_HOLDERS.get(each, each) for each in limits[0].holders]
+    holders = [_HOLDERS.get(each, each) for each in if_known(lambda: limits[0].holders) or ()]
     by = limits[0].last_held_by or ", ".join(holders) or "something unmovable"
     return f"; {about(back)} more are free and held by {by}"
-
-
-USUAL_PCRS = {7, 11}
-
-
-# --- Questions -----------------------------------------------------------------------------------------------------
-
-
-def not_uefi(facts: HostFacts) -> str | None:
-    """The firmware started Windows as a BIOS does."""
-    kind = facts.the(FirmwareBoot).kind
-    return None if kind == "uefi" else f"Windows was started by {kind.upper()}"
-
-
-# --- Beside Windows ------------------------------------------------------------------------------------------------
-
-
-def bitlocker_on(facts: HostFacts) -> str | None:
-    """BitLocker protects a volume, so boot changes can trigger recovery, and nobody has proven that its key is kept."""
-    volumes = ", ".join(volume for volume in _protected(facts) if volume not in _proven(facts))
-    return f"protected: {volumes}" if volumes else None
-
-
-def bitlocker_kept(facts: HostFacts) -> str | None:
-    """BitLocker protects a volume, and it is proven that its recovery key is kept elsewhere."""
-    proven = _proven(facts)
-    told = ", ".join(f"{volume} by {proven[volume]}" for volume in _protected(facts) if volume in proven)
-    return f"proven: {told}" if told else None
-
-
-def other_registers(facts: HostFacts) -> str | None:
-    """A volume is bound to more of the TPM than Secure Boot: a new boot entry alone may ask for recovery."""
-    bound = {each for volume in facts.all(BitLocker) for each in volume.state.pcrs if volume.state.protection == "on"}
-    if bound - USUAL_PCRS:
-        return f"bound to PCR {', '.join(map(str, sorted(bound)))}"
-    return None
-
-
-def leaves_volumes_in_use(facts: HostFacts) -> str | None:
-    """Hibernation or Fast Startup leave the volumes of Windows in use while it is off."""
-    sleep = facts.the(FastStartup)
-    if not sleep.hibernation:
-        return None
-    return "hibernation and Fast Startup are on" if sleep.fast_startup else "hibernation is on"
-
-
-# --- Instead of Windows --------------------------------------------------------------------------------------------
-
-
-# --- What they share -----------------------------------------------------------------------------------------------
-
-
-def _protected(facts: HostFacts) -> list[str]:
-    return [volume.key["volume"] for volume in facts.all(BitLocker) if volume.state.protection == "on"]
-
-
-def _proven(facts: HostFacts) -> dict[str, str]:
-    """Return by volume how its key was proven to be kept, and the protector."""
-    proofs = [each for each in facts.all(KeyEscrow) if each.state.proof != NONE]
-    return {each.key["volume"]: f"{each.state.proof} (protector {each.state.protector})" for each in proofs}

@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from winhost.compat.common import OneOf, reading_one
+from winhost.compat.common import OneOf
 from winhost.compat.rule import (
     WORKLOAD,
     about_subject,
@@ -18,17 +18,14 @@ from winhost.compat.rule import (
 )
 from winhost.compat.swap import FROM_IMAGE, IMAGED_GIB, STARTS, Swap, swaps
 from winhost.core.dataclass import dataclass
-from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import bounded, newer_line
-from winhost.model.path import NATIVE, SHARED, path_of
+from winhost.model.path import SHARED, path_of
 from winhost.model.reason import Finding, Severity
 from winhost.model.workload import Deploy, DType, Exposure, LoadFormat, Mirror, Model, Workload, is_folder
 from winhost.sizing.budget import Budget
 from winhost.sizing.gpu_memory import is_first_v1
 
-DRIVER_SUSPENDS_SHARED = Version("610")  # NVIDIA/cuda-checkpoint #56
 VLLM_CAME_BACK = Version("0.24.0")  # with native KV offloading, measured
-VLLM_SLEPT_IN_STEP = Version("0.24.0")  # over two GPUs with its own all-reduce, measured
 
 # Of the loaders of vLLM 0.33.0 those with get_all_weights: the default one, by all its names, and Run:ai's streamer;
 # and winhost's own.
@@ -41,8 +38,16 @@ RELOADING = frozenset(
 )
 
 
-# Of the formats those that no hub's repository has by itself: somebody converts the weights for them first.
-CONVERTED = (LoadFormat.SHARDED_STATE, LoadFormat.RUNAI_STREAMER_SHARDED, LoadFormat.TENSORIZER)
+def needs_conversion(model: Model) -> bool:
+    """Tell whether somebody converts the weights first: no repository of a hub has this format by itself."""
+    formats = (LoadFormat.SHARDED_STATE, LoadFormat.RUNAI_STREAMER_SHARDED, LoadFormat.TENSORIZER)
+    return model.load_format in formats and not is_folder(model.id)
+
+
+OF_MODEL: Mapping[str, Callable[[Model], Any]] = {
+    "reloads": lambda model: model.load_format in RELOADING,
+    "unconverted": needs_conversion,
+}
 
 
 def is_safe_to_reload(model: Model) -> bool:
@@ -105,16 +110,33 @@ class WorkloadOnVariant:
     def swaps(self) -> list[Swap]:
         return list(swaps(self.workload, self.budget)) if self.budget else []
 
-    def mirrors(self, through: Mirror) -> bool:
-        return self.workload.kv_mirror is not None and self.workload.kv_mirror.through is through
+    @property
+    def exposure(self) -> Exposure:
+        return self.workload.exposure
+
+    @property
+    def deploy(self) -> Deploy | None:
+        return self.workload.deploy
+
+    @property
+    def mirror(self) -> Mirror | None:
+        return self.workload.kv_mirror.through if self.workload.kv_mirror else None
+
+    @property
+    def vllm(self) -> Version | None:
+        return self.workload.versions.get("vllm")
+
+    @property
+    def driver(self) -> Version | None:
+        return self.workload.versions.get("driver")
 
     def __getitem__(self, question: str) -> Any:
-        return {"exposed": self.exposed, "exposure": self.workload.exposure}[question]
+        return getattr(self, question)
 
-    def chosen(self, row: CatalogueEntry) -> Callable[[], str] | None:
-        """The models that a row chooses of all, of those that sleep, or of those that sleep without weights."""
-        among = {"models": self.workload.models, "sleepers": self.sleepers, "droppers": self.droppers}[row.among]
-        return row.chosen(map(OneOf, among), reading_one)
+    def among(self, group: str) -> list[OneOf]:
+        """The models of which rows choose: all, or one of the groups above."""
+        models = self.workload.models if group == "models" else getattr(self, group)
+        return [OneOf(each, {}, OF_MODEL, each) for each in models]
 
 
 def conflicts(workload: Workload, variant: str, budget: Budget | None) -> tuple[Finding, ...]:
@@ -134,32 +156,21 @@ def _named(models: list[Model]) -> str:
 
 
 def vllm_newer_than_known(case: WorkloadOnVariant) -> str | None:
-    vllm = case.workload.versions.get("vllm")
-    return newer_line("vLLM", str(vllm)) if vllm else None
+    return newer_line("vLLM", str(case.vllm)) if case.vllm else None
 
 
 def vllm_of_the_first_v1(case: WorkloadOnVariant) -> str | None:
-    vllm = case.workload.versions.get("vllm")
-    return f"vLLM {vllm}" if is_first_v1(vllm) else None
+    return f"vLLM {case.vllm}" if is_first_v1(case.vllm) else None
 
 
 # --- Combinations --------------------------------------------------------------------------------------------------
 
 
 def tiers_and_sleep(case: WorkloadOnVariant) -> Finding | None:
-    if case.mirrors(Mirror.TIERS) and case.sleepers:
-        vllm = case.workload.versions.get("vllm")
-        severity = Severity.UNVERIFIED if vllm and vllm >= VLLM_CAME_BACK else Severity.UNSUPPORTED
+    if case.sleepers:
+        severity = Severity.UNVERIFIED if case.vllm and case.vllm >= VLLM_CAME_BACK else Severity.UNSUPPORTED
         return finding("kv-write-through.with-sleep", f"tiers, and asleep: {_named(case.sleepers)}", severity)
     return None
-
-
-def standby_reads_tiers(case: WorkloadOnVariant) -> str | None:
-    return _named(case.with_second_engine) or None if case.mirrors(Mirror.TIERS) else None
-
-
-def standby_without_a_mirror(case: WorkloadOnVariant) -> str | None:
-    return _named(case.with_second_engine) or None if case.mirrors(Mirror.LMCACHE) else None
 
 
 def standby_starts_anew(case: WorkloadOnVariant) -> str | None:
@@ -175,24 +186,11 @@ def wait(model: Model) -> str:
 
 
 def lmcache_and_sleep(case: WorkloadOnVariant) -> str | None:
-    if case.mirrors(Mirror.LMCACHE) and case.sleepers and len(case.workload.models) > 1:
+    if case.sleepers and len(case.workload.models) > 1:
         others = [model for model in case.workload.models if not model.sleeps]
         beside = f", beside {_named(others)}" if others else ""
         return f"asleep: {_named(case.sleepers)}{beside}"
     return None
-
-
-def lmcache_and_suspend(case: WorkloadOnVariant) -> str | None:
-    found = [model for model in case.sleepers if model.suspend]
-    driver = case.workload.versions.get("driver")
-    if case.mirrors(Mirror.LMCACHE) and found and (driver is None or driver < DRIVER_SUSPENDS_SHARED):
-        return f"suspended: {_named(found)}"
-    return None
-
-
-def loads_what_nobody_converted(case: WorkloadOnVariant) -> str | None:
-    found = [model for model in case.workload.models if model.load_format in CONVERTED and not is_folder(model.id)]
-    return ", ".join(f"{model.id} by {model.load_format}" for model in found) or None
 
 
 def packs_what_does_not_shrink(case: WorkloadOnVariant) -> str | None:
@@ -200,25 +198,8 @@ def packs_what_does_not_shrink(case: WorkloadOnVariant) -> str | None:
     return ", ".join(f"{each.name} in {each.quantization or each.dtype}" for each in stuck) or None
 
 
-def packs_for_a_cluster(case: WorkloadOnVariant) -> str | None:
-    return _named(case.packed) or None if case.workload.deploy is Deploy.KUBERNETES else None
-
-
-def sleeps_with_its_own_all_reduce(case: WorkloadOnVariant) -> str | None:
-    found = [model for model in case.sleepers if model.parallel.tensor > 1]
-    vllm = case.workload.versions.get("vllm")
-    if path_of(case.variant) in NATIVE and found and (vllm is None or vllm < VLLM_SLEPT_IN_STEP):
-        return f"{_named(found)}, vLLM {vllm}" if vllm else f"{_named(found)}, and no version of vLLM is stated"
-    return None
-
-
-def drops_what_it_cannot_reload(case: WorkloadOnVariant) -> str | None:
-    stuck = [model for model in case.droppers if model.load_format not in RELOADING]
-    return ", ".join(f"{model.name} by {model.load_format}" for model in stuck) or None
-
-
 def too_few_for_pods(case: WorkloadOnVariant) -> str | None:
-    if case.workload.deploy is not Deploy.KUBERNETES or case.budget is None:
+    if case.budget is None:
         return None
     asked = sum(model.gpus for model in case.workload.models) + (case.workload.video is not None)
     there = sum(place.card is not None for place in case.budget.places)

@@ -5,7 +5,6 @@ from contextlib import suppress
 
 from winhost.compat import common
 from winhost.compat.common import (
-    CLIENTS,
     SERVER_2022,
     SERVERS,
     WINDOWS_10_21H2,
@@ -16,9 +15,9 @@ from winhost.compat.common import (
 from winhost.compat.rule import finding
 from winhost.compat.target import FIRST_WITH_CONTAINERS, wsl_version
 from winhost.core.answers import MissingFact, RemoteFault, Unknown
-from winhost.hardware.gpus import NvLink, known
-from winhost.hardware.host_gpus import gpu_label, runs_cuda
-from winhost.knowledge.versions import checked, known_range, revision
+from winhost.hardware.gpus import NvLink
+from winhost.hardware.host_gpus import gpu_label, listed, runs_cuda
+from winhost.knowledge.versions import checked, known_range
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
@@ -28,29 +27,17 @@ from winhost.resources.windows.assignable_device import DISMOUNTED
 from winhost.resources.windows.external_switch import ExternalSwitch
 from winhost.resources.windows.gpu_driver_model import GpuDriverModel
 from winhost.resources.windows.hyperv_role import INSTALLED
-from winhost.resources.windows.read_only import ETHERNET, TEAM, VPN, WIFI, NetworkAdapter, VmSwitch, WslPolicy
-from winhost.resources.windows.virtual_machine_platform import VirtualMachinePlatform
+from winhost.resources.windows.read_only import ETHERNET, TEAM, WIFI, NetworkAdapter, VmSwitch, WslPolicy
 from winhost.resources.windows.wsl import Wsl
 from winhost.resources.windows.wsl_config import WslConfig
 from winhost.resources.windows.wsl_vm import WslVm
 
 VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in every language
-FIRST_KNOWN, NEWEST_KNOWN = known_range("WSL")
+NEWEST_KNOWN = known_range("WSL")[1]
 NEWEST_DRIVER = known_range("NVIDIA drivers")[1]
 
 
-# --- Windows -------------------------------------------------------------------------------------------------------
-
-
 # --- The package ---------------------------------------------------------------------------------------------------
-
-
-def older_than_known(facts: HostFacts) -> str | None:
-    """WSL before 2.0.0: what it does and ignores was not looked into."""
-    found = wsl_version(facts)
-    if found and found < FIRST_KNOWN:
-        return f"WSL {found}"
-    return None
 
 
 def newer_than_known(facts: HostFacts) -> str | None:
@@ -69,8 +56,6 @@ def line_newer_than_known(facts: HostFacts) -> str | None:
 
 def vms_may_not_log_on(facts: HostFacts) -> str | None:
     """The account of virtual machines lacks "Log on as a service", so that no VM of WSL starts."""
-    if facts.the(VirtualMachinePlatform).feature != INSTALLED:
-        return None
     rights = [each for each in facts.all(AccountRight) if each.key["right"] == "SeServiceLogonRight"]
     held = [each.key["account"] for each in rights if each.state.granted]
     if VIRTUAL_MACHINES in held:
@@ -121,15 +106,19 @@ def dismounted(facts: HostFacts) -> Finding | None:
 
 def may_be_joined_by_sli(facts: HostFacts) -> str | None:
     """WSL sees only one of two GPUs with SLI on, and no interface of Windows tells whether it is."""
-    pairs = Counter(gpu.pci.key["device"] for gpu in driven(facts) if _takes_sli(gpu))
+    pairs = Counter(map(_model_key, filter(_takes_sli, driven(facts))))
     if any(count > 1 for count in pairs.values()):
-        names = sorted({gpu.pci.state.name for gpu in driven(facts) if pairs[gpu.pci.key["device"]] > 1})
+        names = sorted({gpu.pci.state.name for gpu in driven(facts) if pairs[_model_key(gpu)] > 1})
         return ", ".join(names)
     return None
 
 
+def _model_key(gpu: Gpu) -> str:
+    return gpu.pci.key["device"] or gpu.pci.state.name
+
+
 def _takes_sli(gpu: Gpu) -> bool:
-    found = known(gpu.pci.key["device"])
+    found = listed(gpu)
     return bool(found and found.nvlink is NvLink.BRIDGE) and gpu.pci.state.driver_model == "WDDM"
 
 
@@ -168,7 +157,6 @@ def switch_without_the_host(facts: HostFacts) -> str | None:
     return ", ".join(names) if names else None
 
 
-MIRRORED_FROM = revision("MIRRORED")
 # Of products that filter what passes an adapter, as their drivers are called in the list of its bindings.
 FIREWALLS = (
     *("bitdefender", "check point", "comodo", "eset", "f-secure", "fortinet", "kaspersky", "mcafee", "norton"),
@@ -230,18 +218,6 @@ def policy_overrides(facts: HostFacts) -> str | None:
 
 
 # --- Mirrored, NAT -------------------------------------------------------------------------------------------------
-
-
-def windows_lacks_the_update(facts: HostFacts) -> str | None:
-    """Windows 11 22H2 can mirror from an update of September 2023 on; before, WSL falls back to NAT."""
-    if facts.os.family in CLIENTS and MIRRORED_FROM.lacks(facts.os.build, facts.os.revision):
-        return f"build {facts.os.build}.{facts.os.revision}, needed is {MIRRORED_FROM}"
-    return None
-
-
-def tunnels(facts: HostFacts) -> str | None:
-    """A VPN is up, recognized by its adapter's driver."""
-    return ", ".join(adapter.description for adapter in _linked(facts, VPN)) or None
 
 
 def firewalls(facts: HostFacts) -> str | None:

@@ -25,7 +25,7 @@ from winhost.connect.checked_answers import (
 from winhost.connect.logged import doing_of, logged, named, refusals
 from winhost.connect.patience import Patience
 from winhost.connect.tunnel import SshWay, Tunnels
-from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, not_found
+from winhost.connect.wire_errors import BAD_ANSWER, Drifted, NotAvailable, ReachAnew, RemoteError, bad_answer, not_found
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 
 A = TypeVar("A")
 Fits = Callable[[str, Sequence[Record]], str | None]
-"""Why records cannot be those of a resource, or None."""
+"""Returns why records cannot be those of a resource, or None."""
 State = Mapping[str, Json] | RemoteFault | None
-"""Of one instance, as it was asked for by name: None for what is not there."""
+"""The state of one instance that was asked for by name; None: it does not exist."""
 
 MARKS = "RunMarks"
 NOT_FOUND = "Winhost.NotFound"
@@ -45,7 +45,7 @@ NOT_FETCHED = "Winhost.NotFetched"
 NO_RANGE = "Winhost.NoRange"
 COME_BACK = "Winhost.ComeBack"  # a change that may have cut the wire: only a new session shows that it did not
 BOOT = {"windows": "Boot", "linux": "LinuxBoot"}  # by system, the resource that is asked to restart
-NOT_TEXT = "Winhost.NotText"  # ours, no host says it: see `answers.not_text`
+NOT_TEXT = "Winhost.NotText"  # ours, no host says it: see `checked_answers.not_text`
 
 
 def anything(resource: str, records: Sequence[Record]) -> None:
@@ -73,8 +73,8 @@ class Connector(Protocol):
 
 @dataclass(frozen=True)
 class Received:
-    """The progress of a file that is sent: the bytes that a host holds; their SHA-256, where it was only asked; and of
-    what it downloads itself, the whole size once that is known.
+    """The progress of a file that is sent. size: the bytes that the host holds; sha256: of these, where it was only
+    asked; whole: the size of a file that the host downloads itself, once that is known.
     """
 
     size: int
@@ -85,9 +85,9 @@ class Received:
 class Agent:
     """Calls the agent on one host. `within`: seconds that a call may take, waiting for another one included.
 
-    fits: what makes of records those of a resource. Every answer is held against that and `answers` here, and
-    nowhere else. system: windows or linux, whose resources it knows; hear: of what the host says that it waits for;
-    patience: with a machine behind it that may be starting, None for none; keep: of what was read of all of it.
+    fits: checks records of a resource. Every answer is checked by that and by `checked_answers`, here and nowhere else.
+    system: windows or linux, whose resources it knows; hear: is told what the host waits for; patience: with a machine
+    behind it that may be starting, None for none; keep: is told all facts of a whole read.
     """
 
     def __init__(self, wire: Wire, call_timeout: float, fits: Fits = anything, system: str = "windows") -> None:
@@ -163,7 +163,7 @@ class Agent:
         got = self._one({"resource": MARKS, "verb": "get", "key": {}}, Got)
         lines = (got.state or {}).get("marks")
         if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-            raise self._bad(f"get {MARKS}", "they are no lines of text")
+            raise bad_answer(self.host, "they are no lines of text", f"get {MARKS}")
         return tuple(lines)
 
     def keep_marks(self, system: str, lines: Sequence[str], expect: Sequence[str]) -> None:
@@ -180,7 +180,9 @@ class Agent:
         content = {"at": at, "bytes": base64.b64encode(piece).decode()}
         received = self._send({"resource": resource, "verb": "send", "key": key, "piece": content})
         if received.size != at + len(piece):  # something there takes it away again: no patience would ever end that
-            raise self._bad(f"send {resource}", f"{received.size} bytes are there, and not {at + len(piece)}")
+            raise bad_answer(
+                self.host, f"{received.size} bytes are there, and not {at + len(piece)}", f"send {resource}"
+            )
         return received
 
     def pull(self, resource: str, key: Key, at: int, address: str, seconds: int) -> Received:
@@ -247,7 +249,7 @@ class Agent:
                 doing = f"read its answer to {doing_of(call)}"
                 found.append(checked(answer, kind))
         except NotTheAgents as why:
-            raise self._bad(doing, str(why)) from None
+            raise bad_answer(self.host, str(why), doing) from None
         return found
 
     def _answer(self, resource: str, answer: "ListAnswer | Refusal") -> Answer:
@@ -276,9 +278,6 @@ class Agent:
         if why := self.fits(resource, records):
             return Unknown(RemoteFault("InvalidData", BAD_ANSWER, message=why))
         return None
-
-    def _bad(self, doing: str, message: str) -> RemoteError:
-        return RemoteError(self.host, RemoteFault("InvalidResult", BAD_ANSWER, message=message), doing)
 
     def _error(self, answer: "Refusal", doing: str) -> Exception:
         if isinstance(answer, UnavailableAnswer):

@@ -1,4 +1,4 @@
-"""The answers that the agent may give, by schema: checked once, where they come in. Later code does not check again."""
+"""The schemas of the agent's answers. Answers are checked once, where they come in."""
 
 import json
 import math
@@ -182,7 +182,7 @@ def _place(loc: tuple[int | str, ...]) -> str:
 
 
 def _readable(answer: object) -> object:
-    """Words of an error are for people, and half a character in them must not cost the rest."""
+    """Replace half characters in the words of an error, so that the rest of it can be read."""
     if isinstance(answer, dict) and answer.get("ok") is False and not _is_unicode(answer):
         return _mended(answer)
     return answer

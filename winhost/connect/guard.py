@@ -1,4 +1,4 @@
-"""Every wait for a host ends in time, and no host is listened to without end: sockets that know their limits."""
+"""Sockets with limits: every wait for a host ends in time, and no host can send without end."""
 
 import errno
 import logging
@@ -44,13 +44,12 @@ _Address = tuple[int, int, int, Any]  # family, type, protocol, and what `connec
 
 @dataclass
 class Guard:
-    """The limits of one wire. `host` and `at` name it in errors; `begin` says how long the next piece of work may take.
+    """The limits of one wire. `host` and `at` name it in errors; `begin` sets how long the next piece of work may take.
 
-    at_once: bytes that may come in answer to one request of several that a call consists of; timeouts: the part of a
-    host in fleet.yaml that has them.
+    at_once: bytes that a host may send in answer to one request; a call may consist of several. timeouts: the part of
+    a host in fleet.yaml that has them.
 
-    Sockets that are made with it obey it whatever library reads them: a host that sends a byte a second is never
-    silent for long, and would keep a library for days.
+    Sockets obey it whatever library reads them: a host that sends a byte a second would keep a library for days.
     """
 
     host: str
@@ -69,7 +68,7 @@ class Guard:
         self._within, self._end, self._received = within, time.monotonic() + within, 0
 
     def leave(self) -> None:
-        """A good-bye, which the host needs to hear and we need no answer to."""
+        """Begin a good-bye, which needs no answer."""
         now = time.monotonic()
         late = max(0.0, self._end - now)
         self.begin(max(_LEAVE_LATE_S, min(_LEAVE_S, late)))
@@ -83,16 +82,16 @@ class Guard:
         return left
 
     def cap(self, seconds: float | None) -> float:
-        """A time-out that somebody wants, as far as there is time for it. Raises TimedOut."""
+        """A time-out, shortened to the time that is left. Raises TimedOut."""
         return max(_LEAST_S, min(self.left(), seconds if seconds is not None else self._within))
 
     def ask(self) -> None:
-        """Another HTTP request is about to be sent. Raises TimedOut."""
+        """Begin another HTTP request. Raises TimedOut."""
         self.left()
         self._answered = 0
 
     def took(self, count: int) -> None:
-        """So many bytes have come. Raises SessionDropped where they are too many."""
+        """Count received bytes. Raises SessionDropped where they are too many."""
         self._received += count
         self._answered += count
         if self._answered > self.at_once:
@@ -139,7 +138,7 @@ def guarded(kind: type[socket.socket], guard: Guard) -> type[Any]:
 
 
 def place(address: str, port: int) -> str:
-    """An address and its port, so that nobody takes the one for a part of the other."""
+    """An address and its port, in words that keep them apart also for IPv6."""
     return f"{one_line(address)} port {port}"
 
 
@@ -162,14 +161,16 @@ def connected(
         more.append(f"{len(found)} addresses")
     refused: OSError | None = None
     for number, (family, type_, protocol, where) in enumerate(found):
-        made = kind(family, type_, protocol)
+        made: socket.socket | None = None
         try:
+            made = kind(family, type_, protocol)  # fails for IPv6 where this system has none
             # A share for each address: one that swallows everything must not cost the others their turn.
             made.settimeout(max(_LEAST_S, (end - time.monotonic()) / (len(found) - number)))
             with logged(log, guard.host, f"connect to {place(where[0], where[1])}", logging.DEBUG):
                 made.connect(where)
         except OSError as error:
-            made.close()
+            if made is not None:
+                made.close()
             refused = refused or error
         else:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -178,7 +179,7 @@ def connected(
 
 
 def _looked_up(guard: Guard, address: str, port: int, end: float, lost: MakeError) -> Sequence[_Address]:
-    """The system's resolver has a patience of its own, and cannot be interrupted: it is left behind."""
+    """Look up a name in a thread: the system's resolver cannot be interrupted, and is left behind when time is up."""
     found: Future[Sequence[_Address]] = Future()
 
     def look_up() -> None:

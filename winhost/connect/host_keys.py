@@ -32,7 +32,8 @@ class HostKeyRefused(WireError):
 
     def __init__(self, host: str, detail: str, *, at: str = "", unknown: str = "", kind: str = "ssh-ed25519") -> None:
         """unknown: where its key may be named, if none was known; kind: of the key that it showed."""
-        on_the_machine = f"ssh-keygen -lf /etc/ssh/ssh_host_{_file_of(kind)}_key.pub"
+        file = "ecdsa" if kind.startswith("ecdsa") else kind.removeprefix("ssh-")
+        on_the_machine = f"ssh-keygen -lf /etc/ssh/ssh_host_{file}_key.pub"
         if unknown:
             super().__init__(
                 "HostKeyUnknown",
@@ -51,10 +52,6 @@ class HostKeyRefused(WireError):
         )
 
 
-def _file_of(kind: str) -> str:
-    return "ecdsa" if kind.startswith("ecdsa") else kind.removeprefix("ssh-")
-
-
 def key_unusable(host: str, which: str, why: str, hint: str | None = None) -> UsageError:
     """A key from the fleet file, or that of the host, is not one. Names it, never shows it."""
     what = f"the {which} for {host} cannot be used: {visible(why)}"
@@ -63,9 +60,9 @@ def key_unusable(host: str, which: str, why: str, hint: str | None = None) -> Us
 
 @dataclass(frozen=True)
 class KnownKeys:
-    """The policy of an SSH client: what it is shown is one of these, by key or fingerprint, or it is refused.
+    """The policy of an SSH client: it refuses every host key but these, by key or fingerprint.
 
-    paramiko asks it of every key, because it is given none to compare with itself.
+    paramiko asks it about each key, because paramiko is given none to compare by itself.
     """
 
     host: str
@@ -89,7 +86,7 @@ class KnownKeys:
 
     @property
     def unasked(self) -> dict[str, list[str]]:
-        """Algorithms of keys that are not known: of several keys that a machine has it shall show one that is."""
+        """Algorithms that are switched off, so that a machine with several keys shows one that is known."""
         asked = {key.get_name() for key in self.keys} & _ALGORITHMS.keys()
         return {"keys": [each for kind in _ALGORITHMS.keys() - asked for each in _ALGORITHMS[kind]]} if asked else {}
 
@@ -118,7 +115,7 @@ def _public(host: str, text: str) -> "PKey":
 
 
 def _of_file(host: str, path: Path, address: str, port: int) -> tuple["PKey", ...]:
-    """Keys of a known_hosts file, hashed names too; what it marks as revoked is none. No file is as good as empty."""
+    """Keys of a known_hosts file, also under hashed names, without revoked ones; none where there is no file."""
     from paramiko import HostKeys, SSHException
     from paramiko.hostkeys import HostKeyEntry  # type: ignore[import-untyped]
 
@@ -137,7 +134,7 @@ def _of_file(host: str, path: Path, address: str, port: int) -> tuple["PKey", ..
         try:
             entry = HostKeyEntry.from_line(" ".join(words[:3]))
         except SSHException:
-            continue  # a key that is none lets nobody in
+            continue  # it is no key, so it vouches for nobody
         if entry and any(one == name or _is_hash_of(HostKeys, one, name) for one in entry.hostnames):
             found.append(entry.key)
     return tuple(found)

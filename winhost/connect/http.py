@@ -1,4 +1,4 @@
-"""HTTP as both libraries for WSMan get it from us: guarded, without redirects and proxies, with one idea of trust."""
+"""The HTTP of both libraries for WSMan: guarded, without redirects and proxies, and with the same trusted CAs."""
 
 import logging
 import os

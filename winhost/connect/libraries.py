@@ -11,20 +11,18 @@ from typing import Protocol, TypeVar
 from winhost.connect.guard import place
 from winhost.connect.http import trusted
 from winhost.connect.wire_errors import (
-    BAD_ANSWER,
     AuthenticationFailed,
     Distrust,
     Failure,
-    RemoteError,
     SessionDropped,
     TimedOut,
     Unreachable,
     WireError,
+    bad_answer,
     certificate_refused,
     no_session,
     one_line,
 )
-from winhost.core.answers import RemoteFault
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.fleet import Host
 from winhost.model.wsman import kind_of
@@ -72,26 +70,18 @@ def translated(library: Library, target: Host, lost: Lost, action: Callable[[], 
     try:
         return action()
     except WinhostError as error:
-        ours = _alone(_lost_later(error) if lost is SessionDropped else error)
+        ours = error
+        if isinstance(error, Unreachable) and lost is SessionDropped:  # the session was open: its answer is lost
+            ours = SessionDropped(error.host, error.detail, at=error.at)
+        # Without what the libraries left on it, which may hold credentials.
+        ours.__context__ = ours.__cause__ = None
+        ours = ours.with_traceback(None)
     except known as error:
         ours = _ours(library, target, lost, error)
     except Exception as error:  # noqa: BLE001 - what libraries stumble over when something else than WinRM answers
         reason = f"what came back is no remoting ({type(error).__name__})"
         ours = _session_lost(target, lost, reason, Failure.NOT_WSMAN)
     raise ours
-
-
-def _alone(error: WinhostError) -> WinhostError:
-    """One of ours that went through the libraries, without what they left on it."""
-    error.__context__ = error.__cause__ = None
-    return error.with_traceback(None)
-
-
-def _lost_later(error: WinhostError) -> WinhostError:
-    """Turn an error that prevents opening a session into one that lost the answer in an open session."""
-    if isinstance(error, Unreachable):
-        return SessionDropped(error.host, error.detail, at=error.at)
-    return error
 
 
 def quieten() -> None:
@@ -112,31 +102,23 @@ def check_bundle(target: Host) -> None:
     bundle = trusted(target)
     if isinstance(bundle, bool) or not target.transport.tls:
         return
-    named = not isinstance(target.transport.verify, bool)
     try:
-        _load(Path(bundle))
+        if not Path(bundle).is_dir():
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(bundle)
+        return
     except ssl.SSLError:
-        raise _bundle_unusable(target.name, bundle, "there is no certificate in it", named) from None
+        why = "there is no certificate in it"
     except OSError as error:
-        raise _bundle_unusable(target.name, bundle, error.strerror or type(error).__name__, named) from None
-
-
-def _bundle_unusable(host: str, path: str, why: str, named: bool) -> UsageError:
-    """named: whether fleet.yaml names the bundle; else the environment does."""
-    setting = f"hosts.{host}.transport.verify in fleet.yaml"
-    return UsageError(
+        why = error.strerror or type(error).__name__
+    setting = f"hosts.{target.name}.transport.verify in fleet.yaml"
+    raise UsageError(
         "BundleUnusable",
-        what=f"the CA bundle {visible(path)} for {host} cannot be used: {why}",
-        hint=f"Name a PEM file at {setting}, relative to that file."
-        if named
-        else f"REQUESTS_CA_BUNDLE names it: correct that, or set {setting}.",
-        host=host,
+        what=f"the CA bundle {visible(bundle)} for {target.name} cannot be used: {why}",
+        hint=f"REQUESTS_CA_BUNDLE names it: correct that, or set {setting}."
+        if isinstance(target.transport.verify, bool)
+        else f"Name a PEM file at {setting}, relative to that file.",
+        host=target.name,
     )
-
-
-def _load(path: Path) -> None:
-    if not path.is_dir():
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
 
 
 def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
@@ -144,7 +126,8 @@ def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireE
 
     cause = _innermost(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return certificate_refused(target.name, one_line(cause), at=at(target), distrust=_distrust(cause))
+        distrust = _DISTRUST.get(cause.verify_code, Distrust.UNTRUSTED)
+        return certificate_refused(target.name, one_line(cause), at=at(target), distrust=distrust)
     if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
         return TimedOut(target.name, one_line(cause), at=at(target), opening=lost is Unreachable)
     if library.refuses_logon(error):
@@ -186,10 +169,6 @@ def _speaks_tls(target: Host, cause: BaseException) -> bool:
         return False
 
 
-def _distrust(error: ssl.SSLCertVerificationError) -> Distrust:
-    return _DISTRUST.get(error.verify_code, Distrust.UNTRUSTED)
-
-
 def _logon_refused(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
     if lost is SessionDropped:
         # The logon was good when the session began: a new session shall tell whether it still is.
@@ -211,8 +190,7 @@ def only_output(host: str, outputs: Sequence[object]) -> str:
     """The agent's output, if it is the only one. Raises RemoteError."""
     if len(outputs) == 1 and isinstance(outputs[0], str):
         return outputs[0]
-    fault = RemoteFault("InvalidResult", BAD_ANSWER, message=f"{len(outputs)} outputs, where one text was expected")
-    raise RemoteError(host, fault, "Invoke-Winhost")
+    raise bad_answer(host, f"{len(outputs)} outputs, where one text was expected", "Invoke-Winhost")
 
 
 def failure_of(status: int | None, code: object) -> Failure:

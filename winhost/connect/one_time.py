@@ -14,6 +14,7 @@ from pathlib import Path
 
 from winhost.connect.logged import logged
 from winhost.connect.way_there import own_address
+from winhost.model.fleet import in_url
 from winhost.web.served import served
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,7 @@ class _Server(ThreadingHTTPServer):
         self.path = path
         self.secret = f"/{secrets.token_hex(32)}"
         super().__init__(place, _Handler)
-        host = f"[{place[0]}]" if ":" in place[0] else place[0]
-        self.url = f"http://{host}:{self.server_port}{self.secret}"
+        self.url = f"http://{in_url(place[0])}:{self.server_port}{self.secret}"
 
 
 class _Handler(BaseHTTPRequestHandler):

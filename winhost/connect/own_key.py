@@ -114,16 +114,14 @@ def _public_half(key: SecretRef) -> tuple[bytes | None, str]:
         text, why = key.resolve(), ""
     except UsageError as unreadable:
         text, why = None, unreadable.what
-    own = _of_text(text.reveal()) if text else None
+    own = None
+    if text:
+        found = _OPENSSH.search(text.reveal())
+        own = _of_openssh(found[1]) if found else _of_pem(text.reveal())
     beside = _beside(key)
     if own is None and beside:
         own = _of_pub(beside)
     return own, why or "its public half cannot be read without its passphrase, and there is no .pub file beside it"
-
-
-def _of_text(text: str) -> bytes | None:
-    found = _OPENSSH.search(text)
-    return _of_openssh(found[1]) if found else _of_pem(text)
 
 
 def _of_openssh(text: str) -> bytes | None:

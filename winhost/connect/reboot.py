@@ -24,7 +24,7 @@ class _NotYet(Exception):
     pass
 
 
-# By system: what of a new boot has to be how, and what is said until it is.
+# By system: the properties of a boot that is ready, their values, and what is said until then.
 _READY: Mapping[str, Sequence[tuple[str, bool, str]]] = {
     "windows": (
         ("logon_ready", True, "up, logon not ready yet"),
@@ -108,7 +108,7 @@ def _look(connector: Connector, old_boot: str, left: Callable[[], float]) -> tup
         seen = (f"{name}={brief(boot.get(name))}" for name in ("boot_id", *(name for name, _, _ in ready)))
         log.debug("%s: %s", connector.host, ", ".join(seen))
         if boot.get("boot_id") == old_boot:
-            # Again, in a session of the old boot: the wire may have gone before the first asking was heard.
+            # Ask again, in this session of the old boot: the wire may have gone before the first request arrived.
             ask(hurried)
             raise _NotYet("still shutting down")
         if not isinstance(boot.get("boot_id"), str):

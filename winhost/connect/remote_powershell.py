@@ -1,11 +1,11 @@
-"""One call of the agent in a powershell.exe of its own: what goes in, and what came out. Whoever carries both."""
+"""One call of the agent in a powershell.exe of its own: its input and its output, whichever wire carries them."""
 
 import json
 from base64 import b64decode, b64encode
 from importlib.resources import files
 
 from winhost.connect.libraries import only_output
-from winhost.connect.wire_errors import BAD_ANSWER, RemoteError, SessionDropped, one_line
+from winhost.connect.wire_errors import RemoteError, SessionDropped, bad_answer, one_line
 from winhost.core.answers import RemoteFault
 from winhost.model.once import once
 
@@ -26,24 +26,15 @@ def input_of(script: str, request: str) -> bytes:
 
 def answer_of(host: str, at: str, stdout: bytes, stderr: bytes, code: int) -> str:
     """Raises SessionDropped, RemoteError."""
-    why = _last_words(stderr)
+    lines = (one_line(line) for line in stderr.decode("utf-8", "replace").splitlines())
+    why = next(filter(None, lines), "")
     if code and not why:
         raise SessionDropped(host, f"powershell.exe was ended on the host (exit code {code})", at=at)
     if code:
-        raise _failed(host, RemoteFault("NotSpecified", f"ExitCode.{code}", message=why))
+        raise RemoteError(host, RemoteFault("NotSpecified", f"ExitCode.{code}", message=why), "Invoke-Winhost")
     output = only_output(host, stdout.decode("ascii", "replace").split())
     try:
         return b64decode(output, validate=True).decode()
     except ValueError:
-        message = f"what came back is no base64 of UTF-8: {one_line(output[:80])!r}"
-        raise _failed(host, RemoteFault("InvalidResult", BAD_ANSWER, message=message)) from None
-
-
-def _failed(host: str, fault: RemoteFault) -> RemoteError:
-    return RemoteError(host, fault, "Invoke-Winhost")
-
-
-def _last_words(stderr: bytes) -> str:
-    """The first line that says something of what went to stderr."""
-    lines = (one_line(line) for line in stderr.decode("utf-8", "replace").splitlines())
-    return next(filter(None, lines), "")
+        why = f"what came back is no base64 of UTF-8: {one_line(output[:80])!r}"
+        raise bad_answer(host, why, "Invoke-Winhost") from None

@@ -40,7 +40,7 @@ def _asked_again(
 ) -> str:
     """The answer, in which those that lack a part are replaced by what the same calls answer now.
 
-    What is no answer of the agent stays as it is: whoever reads it says so.
+    What is no answer of the agent stays as it is, for the reader to refuse.
     """
     asked = json.loads(request)
     try:

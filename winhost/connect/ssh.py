@@ -2,6 +2,7 @@
 
 import json
 import logging
+import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from winhost.connect.agent import Agent, Fits, anything
 from winhost.connect.guard import Guard, place
 from winhost.connect.logged import brief, logged
 from winhost.connect.ssh_logon import SshConnection, no_shell
-from winhost.connect.sudo import SudoLogon, new_token, program_as_root
+from winhost.connect.sudo import SudoLogon, program_as_root
 from winhost.connect.this_linux import AT, ThisLinux
 from winhost.connect.tunnel import NotJoined, SshWay
 from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, WireError, one_line
@@ -87,9 +88,9 @@ class SshConnector:
 
 
 class SshWire:
-    """One process on the machine. What it was asked it brings to its end, whether we are there or not.
+    """One process on the machine. It finishes the call that it has begun, also if this end goes away.
 
-    hear: of what it says that it waits for.
+    hear: is told what it waits for.
     """
 
     def __init__(self, target: SshTarget, program: str) -> None:
@@ -144,7 +145,16 @@ class SshWire:
         try:
             return self._client.tunnel(address, port, self._target.connect_timeout)
         except NotJoined as refused:
-            raise _not_tunnelled(self.host, place(address, port), str(refused)) from None
+            own = self.host.partition("/")[0]
+            raise Unreachable(
+                self.host,
+                str(refused),
+                at=place(address, port),
+                code="NotTunnelled",
+                problem="did not connect winhost further",
+                meaning="sshd there let winhost in and refused the connection, or nothing listens at that address.",
+                hint=f"Check AllowTcpForwarding in its sshd_config, and: winhost serve status {own}",
+            ) from None
         except self._client.faults as error:
             raise SessionDropped(self.host, one_line(error) or type(error).__name__, at=self._at) from None
 
@@ -158,7 +168,7 @@ class SshWire:
         self._client.close()
 
     def _start(self) -> Any:
-        target, token = self._target, new_token()
+        target, token = self._target, secrets.token_hex(16)
         command = program_as_root(target.sudo, token, _AS_ROOT) if target.sudo else START
         channel = self._client.start(command, target, self._guard)
         if target.sudo:
@@ -174,7 +184,7 @@ class SshWire:
         except OSError:
             if not self._channel.closed:
                 raise
-            # It ended before it had read all: what it says of that is worth more.
+            # It ended before it had read all: the reason that it gives says more.
         self._unsent = ""
         line = self._line()
         if not line.startswith(_ANSWER):
@@ -194,7 +204,7 @@ class SshWire:
             data = data[sent:]
 
     def _line(self) -> bytes:
-        """The next line that is no mere sign of life."""
+        """The next line that is no sign of life."""
         while True:
             line, ended, rest = self._received.partition(b"\n")
             if not ended:
@@ -244,15 +254,3 @@ class SshWire:
             why = f"the agent ended with exit code {code}: {complaint or 'it does not say why'}"
             return SessionDropped(self.host, why, at=self._at)
         return SessionDropped(self.host, "the connection was closed", at=self._at)
-
-
-def _not_tunnelled(host: str, at: str, detail: str) -> Unreachable:
-    return Unreachable(
-        host,
-        detail,
-        at=at,
-        code="NotTunnelled",
-        problem="did not connect winhost further",
-        meaning="sshd there let winhost in and refused the connection, or nothing listens at that address.",
-        hint="Check AllowTcpForwarding in its sshd_config, and: winhost serve status " + host.partition("/")[0],
-    )

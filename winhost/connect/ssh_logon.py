@@ -73,18 +73,6 @@ def key_refused(
     )
 
 
-def _not_forwarded(host: str, detail: str, jump: str) -> Unreachable:
-    return Unreachable(
-        host,
-        detail,
-        code="NotForwarded",
-        problem=f"cannot be reached through the jump host {jump}",
-        meaning="The jump host let winhost in and did not connect it further. Nothing was sent to the host itself.",
-        hint="On the jump host: check that it reaches that address and port, and that sshd_config has "
-        "AllowTcpForwarding yes; then: winhost detect " + host,
-    )
-
-
 @dataclass
 class SshConnection:
     """Clients that are logged on, the last one to the machine itself. `close` may come from another thread."""
@@ -180,7 +168,15 @@ def _forwarded(client: "SSHClient", login: Login, name: str, jump: str) -> Any:
             "direct-tcpip", (login.address, login.port), ("127.0.0.1", 0), timeout=login.connect_timeout
         )
     except ChannelException as error:
-        raise _not_forwarded(name, one_line(error.text) or f"code {error.code}", jump) from None
+        raise Unreachable(
+            name,
+            one_line(error.text) or f"code {error.code}",
+            code="NotForwarded",
+            problem=f"cannot be reached through the jump host {jump}",
+            meaning="The jump host let winhost in and did not connect it further. Nothing was sent to the host itself.",
+            hint="On the jump host: check that it reaches that address and port, and that sshd_config has "
+            f"AllowTcpForwarding yes; then: winhost detect {name}",
+        ) from None
 
 
 def _log_on(
@@ -206,8 +202,8 @@ def _log_on(
 
 
 def _cut(client: "SSHClient", login: Login, guard: Guard) -> Unreachable | None:
-    """Nobody was refused where the connection just ended: so does sshd, with the words of PAM, while systemd lets no
-    users in as yet. One that was offered several keys ends it after some that it did refuse.
+    """The error for a connection that ended during the logon; None where the logon was refused. sshd ends it, with the
+    words of PAM, while systemd lets no users in yet; and, where it was offered several keys, after refusing some.
     """
     transport = client.get_transport()
     if login.agent or transport is None or transport.is_active():
@@ -266,25 +262,21 @@ def _ours(login: Login, guard: Guard, error: Exception, late: bool, known: Known
     if isinstance(error, IncompatiblePeer) and known and known.unasked and "host key" in str(error):
         return HostKeyRefused(guard.host, f"none of the kind that is known; known is {known.known}", at=guard.at)
     if isinstance(error, AuthenticationException) and not late:
-        detail = f"user {visible(login.user)}"
-        return key_refused(guard.host, detail, login.key_at, at=guard.at, proof=_proof(login))
+        shown = {"this key": login.key, "any key of the ssh-agent": login.agent, "this password": login.password}
+        proof = " or ".join(name for name, given in shown.items() if given)
+        return key_refused(guard.host, f"user {visible(login.user)}", login.key_at, at=guard.at, proof=proof)
     return no_shell(guard.host, one_line(error) or type(error).__name__, at=guard.at)
 
 
-def _proof(login: Login) -> str:
-    shown = {"this key": login.key, "any key of the ssh-agent": login.agent, "this password": login.password}
-    return " or ".join(name for name, given in shown.items() if given)
-
-
 def quieten() -> None:
-    """It writes traces of what we tell in words to stderr."""
+    """Silence the library, which writes tracebacks of errors that we report in words."""
     logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 @once
 def load_paramiko() -> None:
-    """Import paramiko without the library with which it runs programs for `Match exec` of an ssh_config, which we never
-    let it read: an event loop and test doubles come with that, and half of what the import costs.
+    """Import paramiko without `invoke`, which it needs only to run the programs of an ssh_config, a file that we never
+    let it read. That saves half of the time of the import.
     """
     with _left_out("invoke"):
         import paramiko  # noqa: F401
@@ -292,7 +284,7 @@ def load_paramiko() -> None:
 
 @contextmanager
 def _left_out(name: str) -> Iterator[None]:
-    """Meanwhile this module cannot be imported."""
+    """Keep this module from being imported meanwhile."""
     before = sys.modules.get(name)
     sys.modules[name] = None  # type: ignore[assignment]  # how Python itself says that
     try:
@@ -304,7 +296,9 @@ def _left_out(name: str) -> Iterator[None]:
 
 
 def _refuse_empty_agent(host: str, login: Login) -> None:
-    """paramiko would say that no way to log on was given. Raises UsageError: KeyUnusable."""
+    """Name an ssh-agent without keys, where paramiko would say that no way to log on was given. Raises UsageError:
+    KeyUnusable.
+    """
     from paramiko import Agent
 
     if not login.agent or login.key or login.password:

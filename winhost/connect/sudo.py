@@ -1,6 +1,5 @@
 """Becoming root on a Linux: sudo reads the password from its input, when it asks for it, and from nowhere else."""
 
-import secrets
 import time
 from contextlib import suppress
 from dataclasses import field
@@ -48,14 +47,11 @@ _ADVICE = {
 
 
 def program_as_root(sudo: Sudo, token: str, python: str) -> str:
-    """The command. python: that prints its argument once it runs; token: nobody can know it before, so that no words of
-    a host pass for it."""
+    """The command. python: a program that prints its argument once it runs; token: random, so that no output of the
+    host can pass for it.
+    """
     how = f"-k -S -p {token}" if sudo.password else "-n"
     return f"exec env LC_ALL=C sudo {how} -- {python} {token}"
-
-
-def new_token() -> str:
-    return secrets.token_hex(16)
 
 
 @dataclass

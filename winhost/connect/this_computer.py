@@ -17,7 +17,6 @@ from winhost.model.fleet import Host
 
 _AT = "this computer"
 _IN_WSL = "/mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
-_MISSING = "there is no powershell.exe"
 
 
 class LocalWire:
@@ -27,7 +26,12 @@ class LocalWire:
         """Raises Unreachable."""
         self.host = target.name
         self._scripts = scripts
-        self._program = _powershell(target)
+        found = local_powershell()
+        if found is None:
+            meaning = "address: localhost means the Windows that winhost runs on, or in whose WSL it runs."
+            hint = f"Run winhost there, or name the host's own address at hosts.{target.name}.address in fleet.yaml"
+            raise Unreachable(target.name, "there is no powershell.exe", at=_AT, meaning=meaning, hint=hint)
+        self._program = found
 
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
@@ -47,7 +51,7 @@ class LocalWire:
         try:
             stdout, stderr = process.communicate(input_of(script, request), timeout=within)
         except subprocess.TimeoutExpired:
-            # To end it would end a change half-way. Whoever asks next finds out what became of it.
+            # Ending it would end a change half-way. The next read shows what became of it.
             threading.Thread(target=process.communicate, daemon=True).start()
             raise TimedOut(self.host, f"powershell.exe has not ended within {within:.0f} s", at=_AT) from None
         except BaseException:
@@ -60,7 +64,7 @@ class LocalWire:
 
 
 def _unhurt_by_ctrl_c() -> dict[str, Any]:
-    """winhost stops after a step; what does the step goes on."""
+    """Keep Ctrl-C from the process: winhost stops after a step, and the step goes on."""
     if os.name == "nt":
         return {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
     return {"start_new_session": True}
@@ -74,12 +78,3 @@ def local_powershell() -> str | None:
         root = os.environ.get("SYSTEMROOT", r"C:\Windows")
         return str(Path(root, "System32", "WindowsPowerShell", "v1.0", "powershell.exe"))
     return shutil.which("powershell.exe") or (_IN_WSL if Path(_IN_WSL).is_file() else None)
-
-
-def _powershell(target: Host) -> str:
-    found = local_powershell()
-    if found is None:
-        meaning = "address: localhost means the Windows that winhost runs on, or in whose WSL it runs."
-        hint = f"Run winhost there, or name the host's own address at hosts.{target.name}.address in fleet.yaml"
-        raise Unreachable(target.name, _MISSING, at=_AT, meaning=meaning, hint=hint)
-    return found

@@ -70,8 +70,8 @@ class ThisLinux:
 
 
 class LocalProcess:
-    """A process with its standard input and output on one socket. To close it never ends the process: what it was asked
-    it brings to its end.
+    """A process with its standard input and output on one socket. Closing it does not end the process, which finishes
+    the call that it has begun.
     """
 
     def __init__(self, command: str) -> None:
@@ -118,7 +118,7 @@ class LocalProcess:
         self._socket.sendall(data)
 
     def recv(self, most: int) -> bytes:
-        """Nothing where it has ended, also before it had read all."""
+        """Returns b"" where the process has ended, even before it read all."""
         try:
             return self._socket.recv(most)
         except ConnectionResetError:
@@ -133,7 +133,7 @@ class LocalProcess:
     def recv_stderr(self, most: int) -> bytes:
         """Read what has come so far, without waiting."""
         words = bytes(self._words[:most])
-        del self._words[:most]
+        del self._words[: len(words)]  # more may have come meanwhile
         return words
 
     def recv_stderr_ready(self) -> bool:
@@ -146,7 +146,7 @@ class LocalProcess:
         self._socket.close()
 
     def _listen(self) -> None:
-        """Reads to the end, so that nobody there waits for room."""
+        """Read stderr to its end, so that no process waits for room in it."""
         assert self._process.stderr is not None
         with self._process.stderr as stderr:
             while piece := os.read(stderr.fileno(), 4096):

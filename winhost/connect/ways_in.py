@@ -34,8 +34,8 @@ def no_linux_key(host: str) -> UsageError:
 
 
 class GuestSilent(Unreachable):
-    """It was waited for as long as anybody waits. From outside, one that hangs looks like one that is slow, and to turn
-    that off can cost it data: so its power is for a person to cycle, who has read its boot log.
+    """A guest did not answer in time. From outside, one that hangs looks like one that is slow, and turning a slow one
+    off can cost data: so a person reads its boot log and cycles its power.
     """
 
     def __init__(self, host: str, guest: Record, why: Unreachable) -> None:

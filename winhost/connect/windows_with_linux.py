@@ -73,8 +73,8 @@ class WindowsWithLinuxAgent(Agent):
     def read(self, resources: Sequence[str], *, settled: bool = False) -> dict[str, Answer]:
         """All instances of each resource, with those of the Linux once SSH access to it is known.
 
-        Without SSH access there are no answers of the Linux; where it cannot be reached, they are unknown. Of a guest
-        that whoever asks has the patience to wait for it is an error. Raises as `get` does then.
+        Without SSH access there are no answers of the Linux; where it cannot be reached, they are unknown. With
+        `patience` for a guest, that is an error. Raises as `get` does then.
         """
         answers = self._windows.read(resources, settled=settled)
         if has_way_in(answers):
@@ -94,11 +94,9 @@ class WindowsWithLinuxAgent(Agent):
         of_windows = [id_ for id_ in ids if id_[0] not in self._connector.resources]
         found: dict[Id, State] = {}
         for asked in filter(None, (of_windows, of_linux)):
-            found |= dict(zip(asked, self._each(asked), strict=True))
+            states = self._asked(asked[0][0], "get", lambda agent, these=asked: agent.each(these))  # type: ignore[misc]
+            found |= dict(zip(asked, states, strict=True))
         return [found[id_] for id_ in ids]
-
-    def _each(self, ids: Sequence[Id]) -> list[State]:
-        return self._asked(ids[0][0], "get", lambda agent: agent.each(ids))
 
     def set(
         self, resource: str, key: Key, desired: Mapping[str, Json], expect: Mapping[str, Json], how: Mapping[str, Json]
@@ -151,13 +149,13 @@ class WindowsWithLinuxAgent(Agent):
             if self.patience is not None and running_guests(answers) and not kept:
                 raise
             if kept and isinstance(error, SessionDropped):
-                # It was opened long ago; a distro that was started since has forgotten it.
+                # A distro that was restarted since has lost this session.
                 log.info("%s: %s, so reading its Linux again in another session", self.host, failure(error))
                 return self._read_linux(answers, settled)
             return dict.fromkeys(resources, Unknown(fault_of(error)))
 
     def _enter(self, answers: Answers, doing: str) -> Agent:
-        """Now; a guest that runs within the patience of whoever asks, because it may be starting."""
+        """Open the Linux. A guest that runs may be starting: it is waited for as long as `patience` allows."""
         if self.patience is None or not running_guests(answers):
             return self._open_linux(answers, doing)
         from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter

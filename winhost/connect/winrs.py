@@ -1,7 +1,7 @@
 """The wire to a Windows host that opens no PowerShell session: its remote shell, through pywinrm.
 
-Each call is a powershell.exe of its own, and takes along all that it needs of the agent: slower than a runspace, and
-never preferred.
+Each call is a powershell.exe of its own, and sends all parts of the agent that it needs, so it is slower than a
+runspace.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from winhost.connect.libraries import at, check_bundle, failure_of, quieten, tra
 from winhost.connect.remote_powershell import OPTIONS, answer_of, encoded_command, input_of
 from winhost.connect.sent_parts import Scripts, ask
 from winhost.connect.wire_errors import Failure, SessionDropped, Unreachable, one_line
-from winhost.model.fleet import Auth, Host
+from winhost.model.fleet import Auth, Host, in_url
 from winhost.model.wsman import kind_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _protocol(target: Host) -> "Protocol":
     transport = target.transport
     check_bundle(target)
     protocol = Protocol(
-        f"{'https' if transport.tls else 'http'}://{_in_url(target.address)}:{transport.port}/wsman",
+        f"{'https' if transport.tls else 'http'}://{in_url(target.address)}:{transport.port}/wsman",
         transport="basic" if transport.auth == "basic" else "ntlm",
         username=transport.user,
         password=transport.password.resolve().reveal() if transport.password else None,
@@ -130,10 +130,6 @@ def _protocol(target: Host) -> "Protocol":
     read_timeout = transport.operation_timeout + max(10, transport.connect_timeout)
     protocol.transport.read_timeout_sec = (transport.connect_timeout, read_timeout)  # type: ignore[assignment]
     return protocol
-
-
-def _in_url(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 class Pywinrm:

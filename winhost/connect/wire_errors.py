@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
 from winhost.core.answers import Json, MissingFact, RemoteFault, Unknown
 from winhost.model.errors import DriftError, Exit, UsageError, WinhostError, visible
@@ -178,7 +179,7 @@ _CERTIFICATES: Mapping[Distrust, tuple[str, str, str]] = {
 }
 
 
-def certificate_refused(host: str, detail: str, *, at: str = "", distrust: Distrust = Distrust.UNTRUSTED) -> WireError:
+def certificate_refused(host: str, detail: str, *, at: str, distrust: Distrust) -> WireError:
     """The host answers, but cannot prove who it is."""
     shown, meaning, advice = _CERTIFICATES[distrust]
     return WireError(
@@ -307,6 +308,7 @@ class RemoteError(WinhostError):
         before: Mapping[str, Json] | None = None,
         after: Mapping[str, Json] | None = None,
         warnings: tuple[str, ...] = (),
+        *,
         code: str = "RemoteError",
     ) -> None:
         codes = ", ".join(part for part in (fault.category, fault.code, *fault.hresults) if part)
@@ -322,16 +324,14 @@ class RemoteError(WinhostError):
         self.before, self.after, self.warnings = before, after, warnings
 
 
-def not_found(
-    host: str,
-    fault: RemoteFault,
-    doing: str,
-    before: Mapping[str, Json] | None = None,
-    after: Mapping[str, Json] | None = None,
-    warnings: tuple[str, ...] = (),
-) -> RemoteError:
-    """The instance does not exist, which differs from a host that cannot be read."""
-    return RemoteError(host, fault, doing, before, after, warnings, code="NotFound")
+def bad_answer(host: str, why: str, doing: str) -> RemoteError:
+    """An answer that is not the agent's, or not the one that was asked for."""
+    return RemoteError(host, RemoteFault("InvalidResult", BAD_ANSWER, message=why), doing)
+
+
+def not_found(host: str, fault: RemoteFault, doing: str, *around: Any) -> RemoteError:
+    """The instance does not exist, which differs from a host that cannot be read. around: as of RemoteError."""
+    return RemoteError(host, fault, doing, *around, code="NotFound")
 
 
 class NotAvailable(WinhostError):
@@ -343,7 +343,7 @@ class NotAvailable(WinhostError):
 
 
 def linux_rests(host: str, doing: str, needs: str) -> NotAvailable:
-    """Two systems take turns on the machine, and Windows runs now."""
+    """The Linux that takes turns with Windows is not running."""
     error = NotAvailable(host, doing, needs)
     error.what = f"{host}: {doing}: Windows runs now, and not its Linux"
     error.hint = f"Start that, once: winhost boot {host} linux --accept restart --console"
@@ -365,7 +365,7 @@ class Drifted(DriftError):
         self.differences = differences
 
 
-_SSH = "ssh"  # in the place of a cmdlet: no agent runs a program of this name
+_SSH = "ssh"  # stands for a cmdlet: no agent runs a program of this name
 _OURS = "Winhost."
 _FAMILIES: Mapping[str, type[WinhostError]] = {"InvalidArgument": UsageError, "NotSpecified": WinhostError}
 

@@ -73,15 +73,25 @@ class MissingFact(Exception):
         return isinstance(other, MissingFact) and self.args == other.args
 
     def __hash__(self) -> int:
-        return hash(self.said)
+        return hash(self.fact)
 
 
-def known(read: Callable[[], T]) -> T | None:
+def if_known(read: Callable[[], T | None]) -> T | None:
     """Return a fact, or None where it was not read."""
     try:
         return read()
     except MissingFact:
         return None
+
+
+def if_available(read: Callable[[], T | None]) -> T | None:
+    """Return a fact, or None where it cannot be read yet. Raises MissingFact where reading it failed."""
+    try:
+        return read()
+    except MissingFact as missing:
+        if isinstance(missing.missing, Unavailable):
+            return None
+        raise
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ class DesiredResource:
 
 @dataclass(frozen=True)
 class Step:
-    """One `set`. `before` and `want` hold just the properties that differ.
+    """One `set`. `before` and `desired` hold just the properties that differ.
 
-    role: desired (the path wants it), need (met for other steps), give-back (put back after them), undo (of a
+    role: desired (the path wants it), need (met for other steps), restore (put back after them), undo (of a
     rollback). risks: consents without which it does not run; may_need: consents that it uses when they are given.
     """
 
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Need:
-    """Another resource that must stand at `want` while a step runs; the engine moves it there and back once."""
+    """Another resource that must stand at `desired` while a step runs; the engine moves it there and back once."""
 
     resource: str
     key: Key

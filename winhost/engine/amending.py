@@ -1,17 +1,17 @@
 """Replace a request value in the middle of a run, unless a step already used it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from winhost.core.answers import Json, identity
+from winhost.core.answers import Json, Key, Record, identity
 from winhost.core.dataclass import dataclass
 from winhost.engine.events import AmendedValue
 from winhost.engine.failures import EndOfRun
 from winhost.engine.run_state import RunState
 from winhost.model.documents import plain
 from winhost.model.errors import NotOnHost, UsageError, WinhostError, visible
-from winhost.model.facts import Facts
+from winhost.model.facts import Facts, with_state
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths.playbook import PathRequest
 
@@ -80,15 +80,14 @@ def refuse_pointless(record: RunState, request: PathRequest) -> None:
 
 def as_found(record: RunState, facts: Facts) -> Facts:
     """The facts with what the run moved for other steps as it was: a VM that is off for these was not found off."""
-    resources = dict(facts.resources)
     for (resource, key), moved in record.between.items():
-        answer = resources[resource]
-        if isinstance(answer, tuple):
-            found = {name: before for name, (before, _) in moved.items()}
-            resources[resource] = tuple(
-                replace(each, state={**each.state, **found}) if dict(each.key) == dict(key) else each for each in answer
-            )
-    return replace(facts, resources=resources)
+        facts = facts.edited(resource, partial(_moved_back, dict(key), moved))
+    return facts
+
+
+def _moved_back(key: Key, moved: Mapping[str, tuple[Json, Json]], record: Record) -> Record:
+    found = {name: before for name, (before, _) in moved.items()}
+    return with_state(record, found) if dict(record.key) == key else record
 
 
 def refuse_used(record: RunState, request: PathRequest, stage: Stage) -> None:

@@ -1,5 +1,6 @@
 """The path that a plan takes where nobody names one: the recommended one, so far as that may be taken unasked."""
 
+import shlex
 from collections.abc import Callable, Sequence
 
 from winhost.compat.assess import assess
@@ -19,21 +20,18 @@ NEVER_UNASKED = ("dual-boot", "bare-metal")
 
 Command = Callable[..., str]
 """The command that is typed again, with these words more."""
+Options = tuple[str, ...]
+"""A path and more options of `winhost plan`, as they follow `--path`."""
 
 
 def _not_chosen(
-    host: str, variant: str, verdict: Verdict, why: str, command: Command | None, others: Sequence[str] = ()
+    facts: HostFacts, best: Fit, options: Options, why: str, command: Command | None, others: Sequence[Options] = ()
 ) -> RefusedError:
-    """The best option is not one that is taken unless somebody names it. others: paths that can be planned instead."""
-    here = visible(host)
-    what = f"the best option on {here} is {variant} ({verdict}), which has to be named"
-    return _refused(host, what, why, _how_to_name(here, path_of(variant), verdict, command, others))
-
-
-def _none_works(facts: HostFacts, judged: Assessment, closest: Fit) -> RefusedError:
-    here = visible(facts.host)
-    what, hint = f"no option works on {here} as it is", f"What would make one work: winhost assess {here}"
-    return _refused(facts.host, what, _lacking_gpu(facts) or _first_reason(judged, closest), hint)
+    """The best option is not one that is taken unless somebody names it. options: those of `winhost plan` that choose
+    it; others: those of other paths that can be planned.
+    """
+    what = f"the best option on {visible(facts.host)} is {best.variant} ({best.verdict}), which has to be named"
+    return _refused(facts.host, what, why, _how_to_name(facts.named, options, best.verdict, command, others))
 
 
 def _refused(host: str, what: str, meaning: str | None, hint: str) -> RefusedError:
@@ -59,16 +57,21 @@ def _first_reason(judged: Assessment, closest: Fit) -> str | None:
     return f"{closest.variant}: {why.sentence} [{why.code}]" if why else None
 
 
-def _how_to_name(host: str, path: str, verdict: Verdict, command: Command | None, others: Sequence[str]) -> str:
-    if path in PLANNERS:
+def _how_to_name(
+    named: str, options: Options, verdict: Verdict, command: Command | None, others: Sequence[Options]
+) -> str:
+    if options[0] in PLANNERS:
+        unverified = ("--allow-unverified",) if verdict is Verdict.UNVERIFIED else ()
         if command:
-            unverified = ("--allow-unverified",) if verdict is Verdict.UNVERIFIED else ()
-            return f"Do it all the same: {command('--path', path, *unverified)}"
-        more = " --allow-unverified" if verdict is Verdict.UNVERIFIED else ""
-        return f"Plan it all the same: winhost plan {host} --path {path}{more}"
-    head = f"winhost cannot plan it yet. What else there is here: winhost assess {host}"
-    named = [command("--path", each) if command else f"winhost plan {host} --path {each}" for each in others]
-    return f"{head}\nTo {'take' if command else 'plan'} another one: {' or '.join(named)}" if named else head
+            return f"Do it all the same: {command('--path', options[0], *unverified)}"
+        return f"Plan it all the same: winhost plan {named} --path {_typed((*options, *unverified))}"
+    head = f"winhost cannot plan it yet. What else there is here: winhost assess {named}"
+    ways = [command("--path", each[0]) if command else f"winhost plan {named} --path {_typed(each)}" for each in others]
+    return f"{head}\nTo {'take' if command else 'plan'} another one: {' or '.join(ways)}" if ways else head
+
+
+def _typed(options: Options) -> str:
+    return visible(shlex.join(options))
 
 
 def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
@@ -79,7 +82,9 @@ def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
     best = fits(judged, Needs())[0]
     path = path_of(best.variant)
     if judged.recommended is None:
-        raise _none_works(facts, judged, best)
+        what = f"no option works on {visible(facts.host)} as it is"
+        hint = f"What would make one work: winhost assess {facts.named}"
+        raise _refused(facts.host, what, _lacking_gpu(facts) or _first_reason(judged, best), hint)
     why = None
     if path in NEVER_UNASKED:
         why = "It takes the machine itself, and is never chosen by default."
@@ -88,15 +93,15 @@ def recommended(facts: HostFacts, command: Command | None = None) -> Fit:
     elif path not in PLANNERS:
         why = "winhost recommends it and cannot plan it yet."
     if why is not None:
-        others = [
-            each.path for each in judged.paths if each.path in PLANNERS and each.verdict is not Verdict.UNSUPPORTED
-        ]
-        raise _not_chosen(facts.host, best.variant, best.verdict, why, command, others)
+        options = {each.path: each.path_and_options for each in judged.paths}
+        possible = [each.path for each in judged.paths if each.verdict is not Verdict.UNSUPPORTED]
+        others = [options[each] for each in possible if each in PLANNERS]
+        raise _not_chosen(facts, best, options[path], why, command, others)
     return best
 
 
-def check_unasked(plan: Plan, best: Fit, command: Command | None = None) -> None:
+def check_unasked(facts: HostFacts, plan: Plan, best: Fit, command: Command | None = None) -> None:
     """Raises RefusedError (NotChosen) for a plan of a path that nobody named, and that needs the consent `data`."""
     if "data" in plan.risks:
         why = f"It asks for the consent data: {RISKS['data']}."
-        raise _not_chosen(plan.host, best.variant, best.verdict, why, command)
+        raise _not_chosen(facts, best, (path_of(best.variant),), why, command)

@@ -1,13 +1,10 @@
 """Describe a run that stopped before its end: its present state, how to resume it, and how to roll it back."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from winhost.connect.wire_errors import NotAvailable, RemoteError
-from winhost.core.answers import Json
-from winhost.core.steps import Step
 from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.model.plan import RISKS
-from winhost.resources.host import HostFacts
 from winhost.resources.registry import titled
 
 NextStep = tuple[str, str]  # what it is, and its command
@@ -114,47 +111,6 @@ def unfinished(host: str, run: str, going_back: bool) -> EndOfRun:
     )
 
 
-# When a consent that a step may need would have helped.
-_HELPS = {
-    "force-dismount": "If the host says that nothing contains this device",
-    "vm-turn-off": "If the guest does not shut down by itself",
-    "containers": "If containers run that would end with Docker",
-}
-
-
-def step_failed(
-    host: str,
-    run: str,
-    step: Step,
-    error: RemoteError | NotAvailable,
-    *,
-    going_back: bool,
-    lacking: Sequence[str],
-    alone: bool,
-    retry_options: str | None,
-    facts: HostFacts,
-) -> EndOfRun:
-    """The host refused a step, or what the step needs is gone.
-
-    lacking: consents that could have helped; alone: it was the first step of its run; retry_options: the options of
-    `resume` that choose another value, where only this step could tell that the old one does not work; facts: of the
-    host before this step, which rule out causes.
-    """
-    before = "It was the first step." if alone else "Steps before this one are done and journalled."
-    when = ((risk, _HELPS.get(risk, "If the host asks for it")) for risk in lacking)
-    helps = (f"{condition}, --accept {risk} allows: {RISKS[risk]}." for risk, condition in when)
-    steps = next_steps_of(run, going_back, retry_options=retry_options)
-    return EndOfRun(
-        "StepFailed",
-        what=f"{step.title}: {in_words(error)}",
-        meaning="\n".join((" ".join((before, *helps)), *_likely(error, facts))),
-        host=host,
-        run=run,
-        going_back=going_back,
-        next_steps=(*steps, *_with_the_width(host, error)),
-    )
-
-
 def in_words(error: WinhostError) -> str:
     """Say what happened, with resources called by their titles instead of their type names."""
     if not isinstance(error, NotAvailable | RemoteError):
@@ -164,39 +120,6 @@ def in_words(error: WinhostError) -> str:
     if isinstance(error, NotAvailable):
         what = what.replace(f"until {error.needs} is", f"until {titled(error.needs)} is")
     return what
-
-
-def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
-    """A window that ends too high fails again however often the run goes on; another plan makes it smaller."""
-    from winhost.symptoms.codes import address_bits  # what only a failure needs
-
-    bits = address_bits(error.fault.message) if isinstance(error, RemoteError) else None
-    if bits is not None:
-        command = f"winhost plan {host} --path dda --set address_width={bits} (with the same VM and GPUs)"
-        yield f"After rolling back, plan with the {bits} address bits that the host names", command
-
-
-def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
-    """The likeliest cause of the host's error that the facts do not contradict."""
-    from winhost.symptoms.diagnosis import of_fault  # what only a failure needs
-
-    known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
-    cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
-    if known and cause:
-        yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"
-        yield f"Remedy: {cause.remedy} Other causes and sources: winhost explain {known.code}"
-
-
-def not_taken(host: str, run: str, step: Step, lacking: Mapping[str, tuple[Json, Json]], going_back: bool) -> EndOfRun:
-    """The host accepted a step and did something else. lacking: property → (desired, found)."""
-    listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in lacking.items())
-    return EndOfRun(
-        "NotTaken",
-        what=f"{host}: {step.title}: accepted without error, but {listed}",
-        host=host,
-        run=run,
-        going_back=going_back,
-    )
 
 
 def halted(
@@ -218,22 +141,3 @@ def halted(
         next_steps=next_steps_of(run, going_back, retry_options=retry_options),
         exit_code=Exit.FAILURE if error.exit_code == Exit.USAGE else error.exit_code,  # 2 says that nothing was done
     )
-
-
-def stage_never_ready(host: str, run: str | None, waiting: Mapping[str, str]) -> EndOfRun:
-    """The remaining steps of a plan wait for something that did not come with the steps that should bring it. waiting:
-    resource to what.
-    """
-    listed = ", ".join(f"{titled(resource)} (before {titled(until)} is there)" for resource, until in waiting.items())
-    return EndOfRun(
-        "NeverCame",
-        what=f"{host}: all that could be planned is done, but this still cannot be: {listed}",
-        meaning="The host was read again after the last step and is no further. Look at why, then go on.",
-        host=host,
-        run=run,
-    )
-
-
-def run_is_rolling_back(run: str) -> UsageError:
-    """Such a run is not resumed in the other direction."""
-    return UsageError("OneWay", what=f"{run} is going back; go on with that", hint=f"winhost rollback {run}")

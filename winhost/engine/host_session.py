@@ -50,10 +50,11 @@ _UNDOING = 5  # seconds that a host may take to undo a change, beside the time t
 
 
 class HostSession:
-    """`tell` hears of waiting and sending; `within`: seconds that a guest has to shut down; `find`: where the files are
-    that are sent; `stop`: whether somebody asked to stop, which ends sending between two pieces; `cuttable`: around all
-    waiting for the host, where a run may be cut short; `offer`, `share`: what has files for the host to
-    fetch, or writes them there by SMB or SFTP, where that is asked for.
+    """A session with a host, opened when it is first needed and again where it was lost.
+
+    tell: is told of waiting and sending; within: seconds that a guest has to shut down; sources: by default the current
+    folder; stop: whether somebody asked to stop, which ends sending between two pieces; cuttable: surrounds all waiting
+    for the host, where a run may be cut short.
     """
 
     def __init__(
@@ -62,17 +63,14 @@ class HostSession:
         patience: Patience,
         tell: Callable[[ProgressEvent], None],
         within: float = 300,
-        find: uploads.Find | None = None,
+        sources: uploads.Sources | None = None,
         stop: Callable[[], bool] = lambda: False,
         cuttable: Callable[[], AbstractContextManager[None]] = nullcontext,
-        offer: Callable[[], uploads.Offer | None] = lambda: None,
-        share: Callable[[], uploads.Share | None] = lambda: None,
     ) -> None:
         self.host = connector.host
-        self._find = find or uploads.beside(Path())
+        self._sources = sources or uploads.Sources(uploads.beside(Path()))
         self._stop = stop
         self._cuttable = cuttable
-        self._offer, self._share = offer, share
         self._connector = connector
         self._patience = patience
         self._tell = tell
@@ -150,7 +148,7 @@ class HostSession:
         """Send the step's file, and return the step's properties once all of it is there."""
         received = self._reading(lambda agent: agent.received(step.resource, step.key, step.before))
         doing = f"send {brief(desired.name)}, of which {received.size:,} bytes are there"
-        with uploads.opened(desired, self._find) as source, logged(log, self.host, doing) as more:
+        with uploads.opened(desired, self._sources.find) as source, logged(log, self.host, doing) as more:
             more.append(f"{source.size:,} bytes")
             began = (time.monotonic(), received.size)
             for at in self._sending(step, source, received):
@@ -198,7 +196,7 @@ class HostSession:
 
     def _sending(self, step: Step, source: uploads.OpenAttachment, received: Received) -> Iterator[int]:
         """Fetched by the host or written there, where that was asked for and can be; else in pieces by wire."""
-        offer, share = self._offer(), self._share()
+        offer, share = self._sources.offer(), self._sources.share()
         try:
             if offer is not None:
                 yield from self._fetched(step, source, received, offer)

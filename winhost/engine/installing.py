@@ -111,45 +111,36 @@ def _hear(run: OpenRun, progress: InstallProgress, event: InstallEvent) -> None:
 
 
 def _cannot_offer(run: OpenRun, error: OSError) -> WinhostError:
-    return EndOfRun(
+    return run.end_of_run(
         "NotOffered",
-        what=f"{run.record.host}: the installer's settings cannot be handed out from this computer: {error.strerror}",
-        meaning="The machine was not restarted. The address is the one that leads to the host, or --set system.serve.",
-        host=run.record.host,
-        run=run.name,
+        f"the installer's settings cannot be handed out from this computer: {error.strerror}",
+        "The machine was not restarted. The address is the one that leads to the host, or --set system.serve.",
     )
 
 
 def _not_sealed(run: OpenRun, error: RemoteError) -> EndOfRun:
-    return EndOfRun(
+    return run.end_of_run(
         "NotSealed",
-        what=f"{run.record.host}: the installer's partition is not what winhost made: {one_line(error.fault)}",
-        meaning="Whoever logs on to Windows could write to it. The machine was not restarted, and must not be before "
+        f"the installer's partition is not what winhost made: {one_line(error.fault)}",
+        "Whoever logs on to Windows could write to it. The machine was not restarted, and must not be before "
         "the rollback: its firmware starts this partition next. The rollback takes that back, and the partition away.",
-        host=run.record.host,
-        run=run.name,
         next_steps=(("Roll back", f"winhost rollback {run.name}"),),
     )
 
 
 def _not_installed(run: OpenRun, progress: InstallProgress) -> EndOfRun:
     said = f"The installer said: {progress.failure}" if progress.failure else f"It got as far as: {progress.phase}"
-    return EndOfRun(
+    return run.end_of_run(
         "NotInstalled",
-        what=f"{run.record.host}: Windows came up again, and not the new Ubuntu",
-        meaning=f"{said}. Before it finds exactly the machine and the disk that it was made for, it writes nothing.",
-        host=run.record.host,
-        run=run.name,
+        "Windows came up again, and not the new Ubuntu",
+        f"{said}. Before it finds exactly the machine and the disk that it was made for, it writes nothing.",
     )
 
 
 def _not_switched(run: OpenRun, wanted: str) -> EndOfRun:
-    return EndOfRun(
+    return run.end_of_run(
         "FirmwareIgnored",
-        what=f"{run.record.host}: {wanted} was to start, and the other system came up again",
-        meaning="The firmware did not start what it was told to, although that was read back before the restart. "
+        f"{wanted} was to start, and the other system came up again",
+        "The firmware did not start what it was told to, although that was read back before the restart. "
         f"Choose {wanted} in its boot menu, at the console, then continue.",
-        host=run.record.host,
-        run=run.name,
-        going_back=run.record.going_back,
     )

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
 from winhost.core.dataclass import dataclass
@@ -10,6 +10,9 @@ from winhost.model.errors import WinhostError
 
 W = TypeVar("W")
 T = TypeVar("T")
+
+# Seconds until a signal is heard that arrived as the main thread began to wait, too late to end that wait.
+_HEARD_IN = 0.5
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def each(
     stop_on_failure: bool = False,
     ours: Callable[[Exception], WinhostError] = raised,
 ) -> list[WorkResult[W, T]]:
-    """Results in the order of `works`. ours: what an error is for users; what it raises ends all of them."""
+    """Results in the order of `items`. ours: what an error is for users; what it raises ends all of them."""
     return list(stream(items, do, at_once=at_once, stop_on_failure=stop_on_failure, ahead=len(items), ours=ours))
 
 
@@ -85,8 +88,14 @@ def _in_threads(items: Sequence[W], one: Callable[[W], T], threads: int, ahead: 
         for item in items:
             waiting.append(pool.submit(one, item))
             if len(waiting) > max(ahead, threads):
-                yield waiting.popleft().result()
+                yield _result(waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
+            yield _result(waiting.popleft())
     finally:  # nobody waits for what has not begun
         pool.shutdown(wait=not leave, cancel_futures=True)
+
+
+def _result(future: Future[T]) -> T:
+    while not future.done():
+        wait([future], timeout=_HEARD_IN)
+    return future.result()

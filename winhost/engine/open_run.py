@@ -1,16 +1,21 @@
-"""A run that is worked on: its journal, what that adds up to, and the session with its host."""
+"""A run that is worked on: its journal, what that adds up to, the session with its host, and what it says where it ends
+before its end.
+"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from winhost import __version__
-from winhost.core.answers import Id, identity
+from winhost.connect.ways_in import GuestSilent
+from winhost.connect.wire_errors import WireError, error_of
+from winhost.core.answers import Id, MissingFact, identity
 from winhost.core.marks import MarkedRun, without
 from winhost.core.steps import Step
 from winhost.engine import disk_images, uploads
-from winhost.engine.failures import EndOfRun, wrong_host
+from winhost.engine.failures import EndOfRun, halted, wrong_host
 from winhost.engine.host_session import HostSession
 from winhost.engine.journal import SCHEMA, Journal
 from winhost.engine.planning import CheckedPlan, request_of
@@ -19,12 +24,14 @@ from winhost.engine.run_context import RunContext
 from winhost.engine.run_state import RunState, fold, id_of, replay
 from winhost.engine.store import me
 from winhost.model.documents import plain
-from winhost.model.errors import UsageError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.paths.playbook import PathRequest
 from winhost.resources.base import Attachment
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import SYSTEMS
+from winhost.resources.registry import SYSTEMS, unread
+
+_NOTHING_LOST = "The journal knows what was begun and the host what is true: nothing is lost."
 
 
 class RunFiles:
@@ -69,11 +76,11 @@ class RunFiles:
         if machine is None:
             return None
         if self._upload == "smb":
-            from winhost.connect.admin_share import written
+            from winhost.connect.file_copy import sent_by_smb
 
-            return partial(written, machine)
+            return partial(sent_by_smb, machine)
         if self._upload == "sftp":
-            from winhost.connect.sftp import sent_by_sftp
+            from winhost.connect.file_copy import sent_by_sftp
 
             return partial(sent_by_sftp, machine)
         return None
@@ -124,11 +131,9 @@ class OpenRun:
             context.patience,
             context.tell,
             context.within,
-            self.files.find,
+            uploads.Sources(self.files.find, self.files.offer, self.files.share),
             context.stop,
             context.cuttable,
-            self.files.offer,
-            self.files.share,
         )
 
     @property
@@ -179,6 +184,14 @@ class OpenRun:
         assert self.journal is not None
         return MarkedRun(self.name, id_of(self.journal.entries), me())
 
+    def end_of_run(self, code: str, what: str, meaning: str | None = None, **more: Any) -> EndOfRun:
+        """Make the error with which this run stops before its end. what: behind the name of the host; more: as
+        `EndOfRun` takes it.
+        """
+        back = self.record.going_back
+        host = self.record.host
+        return EndOfRun(code, f"{host}: {what}", meaning, host=host, run=self.begun, going_back=back, **more)
+
     def forget_marks(self, facts: Facts | None = None, but: Iterable[Id] = ()) -> None:
         """Take its marks off the host, but those of these resources. facts: of the systems that can be reached."""
         for system in self.marked_systems(facts):
@@ -201,14 +214,9 @@ class OpenRun:
                 self.journal = self._new_journal()
             entry = self.journal.write(event, **fields)
         except OSError as error:
-            raise EndOfRun(
-                "CannotWrite",
-                what=f"{self.record.host}: the journal cannot be written: {visible(str(error))}",
-                meaning="No step is begun before the journal says so on disk; free some space in the state folder.",
-                host=self.record.host,
-                run=self.begun,
-                going_back=self.record.going_back,
-            ) from error
+            what = f"the journal cannot be written: {visible(str(error))}"
+            meaning = "No step is begun before the journal says so on disk; free some space in the state folder."
+            raise self.end_of_run("CannotWrite", what, meaning) from error
         self.record = fold(self.record, entry)
 
     def _new_journal(self) -> Journal:
@@ -237,3 +245,82 @@ class OpenRun:
     def tell(self, kind: str, text: str, step: Step | None = None, number: int = 0, total: int = 0) -> None:
         """Report progress to whoever watches."""
         self.context.tell(ProgressEvent(self.record.host, kind, text, step, number, total, run=self.begun or ""))
+
+    # ---- ending before the end
+
+    @contextmanager
+    def reaching(self, *, looking: bool = False) -> Iterator[None]:
+        """Close the wire in the end; a run that ends before its end says why, in its journal too, and how to go on.
+
+        looking: the run is only looked at, which is no part of it and leaves no line.
+        Raises EndOfRun, and what stands in the way of a run that has changed nothing as it is.
+        """
+        try:
+            yield
+        except (WinhostError, MissingFact, KeyboardInterrupt, uploads.UploadInterrupted) as error:
+            ending = self._ending(error)
+            if not looking:
+                self._write_stopped(ending)
+            if ending is error:
+                raise
+            raise ending from error
+        finally:
+            self.session.close()
+
+    def _ending(
+        self, error: WinhostError | MissingFact | KeyboardInterrupt | uploads.UploadInterrupted
+    ) -> WinhostError | KeyboardInterrupt:
+        """The error with the ways on and back, where there are any."""
+        host, back = self.record.host, self.record.going_back
+        if isinstance(error, MissingFact):
+            error = error_of(error, host) or error
+        if isinstance(error, uploads.UploadInterrupted):
+            return self._stopped()
+        if isinstance(error, MissingFact):
+            meaning = "Nothing is changed without it: neither what to do nor how to undo it would be known."
+            return self.end_of_run("CannotTell", visible(unread(error)), meaning)
+        if isinstance(error, EndOfRun) or self.journal is None:
+            return error
+        if isinstance(error, KeyboardInterrupt):
+            meaning = "That step may still be going on there. Whoever goes on or back waits for it and reads again."
+            return self.end_of_run("CutShort", "stopped in the middle of a step, as you asked", meaning)
+        if isinstance(error, WireError):
+            advice = isinstance(error, GuestSilent) or error.code == "NotBack"  # what to look at where nobody answers
+            return EndOfRun(
+                "OutOfReach",
+                what=error.what,
+                meaning=error.meaning if advice else _NOTHING_LOST,
+                host=host,
+                run=self.name,
+                going_back=back,
+                exit_code=error.exit_code,
+            )
+        return error if self.record.unchanged else halted(host, self.name, error, back)
+
+    def _write_stopped(self, ending: WinhostError | KeyboardInterrupt) -> None:
+        """Record the reason for `winhost runs`: where a terminal was, there may be none by now. Not for a mere
+        preview.
+        """
+        if self.journal is None or not isinstance(ending, WinhostError):
+            return
+        if self.record.outcome is not None and len(self.journal.entries) == self.began_at:
+            return
+        next_ = [command for _, command in ending.next_steps] if isinstance(ending, EndOfRun) else []
+        with suppress(EndOfRun):  # then it is the journal that stopped it
+            self.write("stopped", why=ending.what, next=next_)
+            if self.record.unchanged and not self.record.going_back:
+                with suppress(WinhostError):  # a mark of what was not done says nothing
+                    self.forget_marks()
+                self.write("outcome", outcome="nothing changed")
+
+    def stop_if_asked(self) -> None:
+        """Stop between two steps if somebody asked. Raises EndOfRun: Stopped."""
+        if self.context.stop():
+            raise self._stopped()
+
+    def _stopped(self) -> EndOfRun:
+        """Stopped from outside, after a step or between two pieces of a file that it sends."""
+        midway = self.record.midway
+        changes = f"{self.changed} {'change' if self.changed == 1 else 'changes'}"
+        meaning = f"Until it goes on or back: {'; '.join(midway)}." if midway else None
+        return self.end_of_run("Stopped", f"stopped after {changes}, {self.context.why()}", meaning)

@@ -2,64 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
-from winhost.compat.assess import judge
-from winhost.core.answers import Id, MissingFact, identity
-from winhost.core.steps import DesiredResource
+from winhost.core.answers import Id, identity, if_known
+from winhost.engine.path_planner import PathPlanner
 from winhost.model.plan import Deferred, Unchecked
-from winhost.model.reason import Caution, PathVerdict
 from winhost.paths.dual_boot_decisions import DualBootDecisions
 from winhost.paths.dual_boot_settings import DualBootSettings
 from winhost.paths.linux_decisions import LinuxDecisions
 from winhost.paths.linux_settings import LinuxSettings
-from winhost.paths.playbook import PathRequest
-from winhost.resources.host import HostFacts
 from winhost.resources.shared import RUNNING
 from winhost.resources.windows.running_system import RunningSystem
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
-
-S = TypeVar("S", bound="BaseModel")
-
-
-class PlainPlanner(Generic[S]):
-    """One request for one host. A path adds its `decisions`."""
-
-    settings_type: ClassVar["type[BaseModel]"]
-
-    def __init__(self, facts: HostFacts, request: PathRequest) -> None:
-        self._facts = facts
-        self._path = request.path
-        settings = request.playbook.parsed_settings
-        assert isinstance(settings, self.settings_type)
-        self._settings = cast("S", settings)
-
-    @cached_property
-    def verdict(self) -> PathVerdict:
-        return judge(self._facts, self._path)
-
-    @property
-    def cautions(self) -> tuple[Caution, ...]:
-        return ()
-
-    @property
-    def choices(self) -> str | None:
-        return None
-
-    def check(self, desired: Iterable[DesiredResource]) -> None:
-        """Nothing that the resources' own checks do not say."""
-
-    def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        return {}
-
-    def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        return ()
-
-
-class LinuxPlanner(PlainPlanner[LinuxSettings]):
+class LinuxPlanner(PathPlanner[LinuxSettings]):
     """One request for one Linux."""
 
     settings_type = LinuxSettings
@@ -74,7 +29,7 @@ class LinuxPlanner(PlainPlanner[LinuxSettings]):
         return (Unchecked("toolkit", self._settings.toolkit, waits.until, (waits.resource,)),) if waits else ()
 
 
-class DualBootPlanner(PlainPlanner[DualBootSettings]):
+class DualBootPlanner(PathPlanner[DualBootSettings]):
     """One request for one host."""
 
     settings_type = DualBootSettings
@@ -87,13 +42,7 @@ class DualBootPlanner(PlainPlanner[DualBootSettings]):
         """The risks of the start that installs: a partition is formatted, and this computer opens a port for its
         settings.
         """
-        if self._settings.system is None or self._is_installed:
+        installed = if_known(lambda: self._facts.the(RunningSystem).linux)
+        if self._settings.system is None or installed is not None:
             return {}
         return {identity(RUNNING, {}): ("network", "data")}
-
-    @property
-    def _is_installed(self) -> bool:
-        try:
-            return self._facts.the(RunningSystem).linux is not None
-        except MissingFact:
-            return False

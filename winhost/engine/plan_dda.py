@@ -5,8 +5,9 @@ from functools import cached_property
 from shlex import quote
 
 from winhost.compat.assess import default_gpus, going_together, judge, spoiling
-from winhost.core.answers import Id, MissingFact, Unavailable, identity
+from winhost.core.answers import Id, MissingFact, Unavailable, identity, if_known
 from winhost.core.steps import DesiredResource
+from winhost.engine.path_planner import PathPlanner
 from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import Caution, Finding, PathVerdict, Severity, SubjectVerdict, Verdict
@@ -26,15 +27,14 @@ from winhost.resources.windows.read_only import Vm
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 
 
-class DdaPlanner:
-    """A ask for Discrete Device Assignment on one host."""
+class DdaPlanner(PathPlanner[DdaSettings]):
+    """A request for Discrete Device Assignment on one host."""
+
+    settings_type = DdaSettings
 
     def __init__(self, facts: HostFacts, request: PathRequest) -> None:
-        settings = request.playbook.parsed_settings
-        assert isinstance(settings, DdaSettings)
-        self._facts = with_width(facts, settings.address_width)
-        self._request = request.document
-        self._settings = settings
+        super().__init__(facts, request)
+        self._facts = with_width(facts, self._settings.address_width)
 
     @cached_property
     def verdict(self) -> PathVerdict:
@@ -61,7 +61,8 @@ class DdaPlanner:
         because = spoiling(self._facts, self._default)
         alone = {gpu.location for gpu in self._default}  # those that would go if the others did not
         judged = judge(self._facts, self._request.path).cards
-        staying = (gpu for gpu in judged if gpu.key not in going and _could_go(gpu))
+        able = (gpu for gpu in judged if gpu.verdict is not Verdict.UNSUPPORTED)
+        staying = (gpu for gpu in able if gpu.key not in going)
         return general + tuple(_staying(gpu, because if gpu.key in alone else ()) for gpu in staying)
 
     @property
@@ -157,14 +158,7 @@ class DdaPlanner:
             return None
 
     def _on_host(self, function: Instance[PciDevice]) -> bool:
-        try:
-            return self._facts.place(function).startswith("host-")
-        except MissingFact:
-            return False
-
-
-def _could_go(gpu: SubjectVerdict) -> bool:
-    return gpu.verdict is not Verdict.UNSUPPORTED
+        return (if_known(lambda: self._facts.place(function)) or "").startswith("host-")
 
 
 def _staying(gpu: SubjectVerdict, together: Sequence[Finding]) -> Caution:

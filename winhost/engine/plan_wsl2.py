@@ -1,17 +1,16 @@
 """Planning WSL 2: which network mode, and the verdict on the host as the plan will make it."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from winhost.compat.assess import judge
 from winhost.core.answers import Id, Json, Record, identity
 from winhost.core.steps import DesiredResource
-from winhost.model.facts import Answer, Facts
+from winhost.engine.path_planner import PathPlanner
+from winhost.model.facts import Facts, with_state
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import Caution, PathVerdict
 from winhost.paths.never_sleep import kept_awake
-from winhost.paths.playbook import PathRequest
 from winhost.paths.wsl2_cautions import cautions
 from winhost.paths.wsl2_decisions import Wsl2Decisions
 from winhost.paths.wsl2_network import UNBRIDGED, Mode, adapter
@@ -27,15 +26,10 @@ _CHECKED_BY = {
 }
 
 
-class Wsl2Planner:
-    """A ask for WSL 2 on one host."""
+class Wsl2Planner(PathPlanner[Wsl2Settings]):
+    """A request for WSL 2 on one host."""
 
-    def __init__(self, facts: HostFacts, request: PathRequest) -> None:
-        self._facts = facts
-        self._resources = request.playbook.resources
-        settings = request.playbook.parsed_settings
-        assert isinstance(settings, Wsl2Settings)
-        self._settings = settings
+    settings_type = Wsl2Settings
 
     @cached_property
     def verdict(self) -> PathVerdict:
@@ -51,11 +45,6 @@ class Wsl2Planner:
     @property
     def cautions(self) -> tuple[Caution, ...]:
         return tuple(cautions(self._facts, self._settings, self._resources))
-
-    @property
-    def choices(self) -> str | None:
-        """Another mode of the network is another way, which is named in any case."""
-        return None
 
     def check(self, desired: Iterable[DesiredResource]) -> None:
         """Raises the first Refusal; MissingFact."""
@@ -93,10 +82,10 @@ class Wsl2Planner:
 
     @cached_property
     def _as_planned(self) -> HostFacts:
-        document = _with(self._facts.document, "PciDevice", {"driver_model": "TCC"}, {"driver_model": "MCDM"})
+        document = self._facts.document.edited("PciDevice", _out_of_tcc)
         newer = {"present": True, "version": self._settings.wsl.full}
         if Wsl2Decisions(self._facts, self._settings, "nat").packages:
-            document = _with(document, "Wsl", {}, newer)
+            document = document.edited("Wsl", lambda each: with_state(each, newer))
         return kept_awake(HostFacts(self._bridged(document)), self._settings.never_sleep)
 
     def _bridged(self, document: Facts) -> Facts:
@@ -104,36 +93,16 @@ class Wsl2Planner:
         bridge = self._settings.bridge
         if bridge is None:
             return document
-        document = _only(document, "VmSwitch", lambda record: record.state["name"] == bridge.switch)
-        document = _only(document, "ExternalSwitch", lambda record: record.key["name"] == bridge.switch)
+        document = document.edited("VmSwitch", lambda each: each if each.state["name"] == bridge.switch else None)
+        document = document.edited("ExternalSwitch", lambda each: each if each.key["name"] == bridge.switch else None)
         if bridge.adapter is None:
             return document
         chosen = {"adapter": adapter(self._facts, bridge)}
-        return _only(document, "NetworkAdapter", lambda record: record.key == chosen)
+        return document.edited("NetworkAdapter", lambda each: each if each.key == chosen else None)
 
 
-def _with(facts: Facts, resource: str, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Facts:
-    """The facts with other properties wherever a resource has these; what could not be read stays so."""
-    answer = facts.answer(resource)
-    if not isinstance(answer, tuple):
-        return facts
-    after: Answer = tuple(_edited(record, found, changed) for record in answer)
-    return replace(facts, resources={**facts.resources, resource: after})
-
-
-def _only(facts: Facts, resource: str, desired: Callable[[Record], bool]) -> Facts:
-    """The facts without all others of a resource; what could not be read stays so."""
-    answer = facts.answer(resource)
-    return (
-        replace(facts, resources={**facts.resources, resource: tuple(filter(desired, answer))})
-        if isinstance(answer, tuple)
-        else facts
-    )
-
-
-def _edited(record: Record, found: Mapping[str, Json], changed: Mapping[str, Json]) -> Record:
-    fits = all(record.state.get(name) == value for name, value in found.items())
-    return replace(record, state={**record.state, **changed}) if fits else record
+def _out_of_tcc(device: Record) -> Record:
+    return with_state(device, {"driver_model": "MCDM"}) if device.state.get("driver_model") == "TCC" else device
 
 
 def _at(values: Mapping[str, Json], name: str) -> Json:

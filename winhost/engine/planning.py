@@ -1,13 +1,15 @@
 """Make a plan from facts and a request. Pure: no host, no clock, no network."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Protocol
+from importlib import import_module
+from typing import Any
 
 from winhost import __version__
 from winhost.compat.assess import judge, recommended
 from winhost.connect.wire_errors import error_of
-from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity
+from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
 from winhost.core.host_answers import HostAnswers
 from winhost.core.order import NoInstance, differences
@@ -16,84 +18,34 @@ from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import EndOfRun, next_steps_of
 from winhost.engine.host_steps import steps_on
 from winhost.engine.offline_copies import from_copies
+from winhost.engine.path_planner import PathPlanner
 from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
-from winhost.model.path import EVERY_VARIANT, ON_REQUEST, PATHS_OF_LINUX, is_meant, path_of, variant_name
-from winhost.model.plan import Deferred, Plan, Stage, Unchecked
+from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_meant, path_of, variant_name
+from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
 from winhost.paths.expansion import expand
 from winhost.paths.full_disks import refuse_full
 from winhost.paths.playbook import PathRequest, WrongPlaybook, parse_request
 from winhost.resources.host import HostFacts, of_other_system
-from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, unread
+from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, misfit_of, unread
 from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
 
-
-class PathPlanner(Protocol):
-    """The questions that planning asks of a path, for one host and one request."""
-
-    def __init__(self, facts: HostFacts, request: PathRequest) -> None: ...
-
-    @property
-    def verdict(self) -> PathVerdict:
-        """The verdict on exactly what is asked for. Raises MissingFact, UsageError."""
-
-    @property
-    def decisions(self) -> object:
-        """The decisions that its playbook may refer to. Their properties raise MissingFact and Refusal."""
-
-    @property
-    def cautions(self) -> tuple[Caution, ...]:
-        """The cautions about the request itself, where nothing speaks against it."""
-
-    @property
-    def choices(self) -> str | None:
-        """Options of `winhost plan` with which it would not be refused. Raises MissingFact."""
-
-    def check(self, desired: Iterable[DesiredResource]) -> None:
-        """Check desired values against the host, whoever wrote them and where. Raises Refusal."""
-
-    def risks(self) -> Mapping[Id, tuple[str, ...]]:
-        """Consents that its verdict asks for, by the resources whose steps they are asked for."""
-
-    def unchecked(self, deferred: Iterable[Deferred]) -> tuple[Unchecked, ...]:
-        """The values of the request that only a later stage can check, which plans this."""
-
-
 # A planner is imported for its path alone, with all that this path decides.
-
-
-def _dda() -> type[PathPlanner]:
-    from winhost.engine.plan_dda import DdaPlanner
-
-    return DdaPlanner
-
-
-def _dual_boot() -> type[PathPlanner]:
-    from winhost.engine.plain_planner import DualBootPlanner
-
-    return DualBootPlanner
-
-
-def _linux() -> type[PathPlanner]:
-    from winhost.engine.plain_planner import LinuxPlanner
-
-    return LinuxPlanner
-
-
-def _wsl2() -> type[PathPlanner]:
-    from winhost.engine.plan_wsl2 import Wsl2Planner
-
-    return Wsl2Planner
-
-
-PLANNERS: Mapping[str, Callable[[], type[PathPlanner]]] = {
-    "dda": _dda,
-    "wsl2": _wsl2,
-    "dual-boot": _dual_boot,
-    "linux": _linux,
+PLANNERS: Mapping[str, str] = {
+    "dda": "winhost.engine.plan_dda.DdaPlanner",
+    "wsl2": "winhost.engine.plan_wsl2.Wsl2Planner",
+    "dual-boot": "winhost.engine.plain_planner.DualBootPlanner",
+    "linux": "winhost.engine.plain_planner.LinuxPlanner",
 }
+
+
+def _planner(facts: HostFacts, request: PathRequest) -> PathPlanner[Any]:
+    module, _, name = PLANNERS[request.path].rpartition(".")
+    planner: type[PathPlanner[Any]] = getattr(import_module(module), name)
+    return planner(facts, request)
+
 
 NOT_PLANNABLE = "not plannable"
 
@@ -102,11 +54,13 @@ NOT_PLANNABLE = "not plannable"
 class RefusalGrounds:
     """The grounds on which a path is refused.
 
-    because: sentences; codes: of the reasons; helps: what would change it; choices: options of `winhost plan` with
-    which it would work; instead: another option for this host; still: what refuses the plan with --allow-unverified.
+    named: how a command names the host; because: sentences; codes: of the reasons; helps: what would change it;
+    choices: options of `winhost plan` with which it would work; instead: another option for this host; still: what
+    refuses the plan with --allow-unverified.
     """
 
     path: str
+    named: str
     verdict: str
     because: tuple[str, ...]
     codes: tuple[str, ...] = ()
@@ -149,7 +103,7 @@ def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]
         yield f"What would help: {' '.join(grounds.helps)}"
     if grounds.choices and fresh:
         path = path_of(grounds.path)
-        yield visible(f"It would work with: winhost plan {visible(host)} --path {path} {grounds.choices}")
+        yield visible(f"It would work with: winhost plan {grounds.named} --path {path} {grounds.choices}")
     if grounds.codes:
         yield f"Details: winhost explain {grounds.codes[0]}"
     if grounds.verdict == NOT_PLANNABLE:
@@ -163,12 +117,14 @@ def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]
         yield f"This host can do: {grounds.instead}"
 
 
-def _not_a_plan(host: str, why: str) -> UsageError:
-    """A plan that wants what no resource can be: edited, or of a winhost with other resources."""
+def _not_a_plan(host: str, why: str, named: str | None = None) -> UsageError:
+    """A plan that wants what no resource can be: edited, or of a winhost with other resources. named: as a command
+    names the host, where that is not its name.
+    """
     return UsageError(
         "NotAPlan",
         what=f"the plan for {host} wants what this winhost cannot do: {visible(why)}",
-        hint=f"To change what is wanted, copy the playbook: winhost plan {host} --playbook my.yaml",
+        hint=f"To change what is wanted, copy the playbook: winhost plan {named or visible(host)} --playbook my.yaml",
         host=host,
     )
 
@@ -221,10 +177,10 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
     """Check desired values against the host: a window that is too small, a disk with something on it. Raises UsageError
     (NotAPlan), PlanRefused.
     """
-    _check_desired(facts.host, desired)
+    _check_desired(facts.host, desired, facts.named)
     try:
         refuse_full(facts, desired)
-        PLANNERS[request.path]()(facts, request).check(desired)
+        _planner(facts, request).check(desired)
     except Refusal as refusal:
         raise undecided(facts, request, refusal) from refusal
 
@@ -232,24 +188,22 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
 def undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
     """The error for a value that no plan can have on this host."""
     because = (refusal.sentence, refusal.remedy)
-    return PlanRefused(facts.host, RefusalGrounds(request.path, "refused", because, (refusal.code,)))
+    return PlanRefused(facts.host, RefusalGrounds(request.path, facts.named, "refused", because, (refusal.code,)))
 
 
-def _check_desired(host: str, desired: Iterable[DesiredResource]) -> None:
+def _check_desired(host: str, desired: Iterable[DesiredResource], named: str | None = None) -> None:
     values: dict[tuple[Id, str], Json] = {}
     for each in desired:
-        _check_fits(host, each)
+        _check_fits(host, each, named)
         for name, value in each.desired.items():
             if values.setdefault((identity(each.resource, each.key), name), value) != value:
-                raise _not_a_plan(host, f"{each.title}: {name} is wanted twice, with different values")
+                raise _not_a_plan(host, f"{each.title}: {name} is wanted twice, with different values", named)
 
 
-def _check_fits(host: str, each: DesiredResource | Step) -> None:
-    resource = RESOURCE_TYPES.get(each.resource)
-    if resource is None:
-        raise _not_a_plan(host, f"there is no resource {each.resource}")
-    if misfit := resource.misfit(each.key, each.desired) or resource.wrong_value(each.desired):
-        raise _not_a_plan(host, f"{each.title}: {misfit}")
+def _check_fits(host: str, each: DesiredResource | Step, named: str | None = None) -> None:
+    misfit = misfit_of(each.resource, each.key, each.desired)
+    if misfit := misfit or RESOURCE_TYPES[each.resource].wrong_value(each.desired):
+        raise _not_a_plan(host, f"{each.title}: {misfit}", named)
 
 
 def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
@@ -265,12 +219,12 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     except MissingFact as missing:
         if silent := error_of(missing, facts.host):
             raise silent from missing
-        grounds = RefusalGrounds(request.path, NOT_PLANNABLE, (f"{unread(missing)}.",))
+        grounds = RefusalGrounds(request.path, facts.named, NOT_PLANNABLE, (f"{unread(missing)}.",))
         raise PlanRefused(facts.host, grounds) from missing
 
 
 def _make_plan(facts: HostFacts, request: PathRequest) -> Plan:
-    planned = PLANNERS[request.path]()(facts, request)
+    planned = _planner(facts, request)
     verdict = planned.verdict
     _refuse(facts, request, planned)
     stage = _stage(facts, request, planned, number=1)
@@ -330,7 +284,7 @@ def format_reason(reason: Finding) -> str:
     return visible(f"{reason.severity}: {reason.subject}: {observed}. {reason.sentence} [{reason.code}]")
 
 
-def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number: int) -> Stage:
+def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any], number: int) -> Stage:
     try:
         expanded, waiting = expand(request.playbook, planned.decisions)
         here = tuple(from_copies(each, request.document.offline) for each in expanded)
@@ -340,7 +294,7 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner, number:
     if not facts.is_linux:
         deferred = tuple(map(_without_restart, deferred))
     check_stage(facts, request, desired)
-    steps = steps_on(facts.document, desired, prefix=f"{number}.", extra_risks=planned.risks())
+    steps = steps_on(facts.document, desired, prefix=f"{number}.", extra_risks=planned.risks(), named=facts.named)
     return Stage(number, desired, steps, deferred)
 
 
@@ -348,10 +302,6 @@ def _without_restart(later: Deferred) -> Deferred:
     """A Linux inside of a Windows host restarts without it; one beside it is that machine."""
     inside = later.resource in LINUX and later.until != RUNNING
     return replace(later, asks=tuple(risk for risk in later.asks if risk != RESTART)) if inside else later
-
-
-def _deferred(desired: DesiredResource, until: str) -> Deferred:
-    return Deferred(desired.resource, desired.title, until, desired.why, tuple(_may_ask(desired)))
 
 
 def _may_ask(desired: DesiredResource) -> Iterator[str]:
@@ -392,7 +342,11 @@ def _until_there(
         id_ = identity(each.resource, each.key)
         if unread and not awaited[id_] and host.rules[each.resource].place > min(unread) and _changes(each, host):
             awaited[id_] = READING
-    later = [_deferred(each, until) for each in desired if (until := awaited[identity(each.resource, each.key)])]
+    later = [
+        Deferred(each.resource, each.title, until, each.why, tuple(_may_ask(each)))
+        for each in desired
+        if (until := awaited[identity(each.resource, each.key)])
+    ]
     now = tuple(each for each in desired if not awaited[identity(each.resource, each.key)])
     return now, (*deferred, *later)
 
@@ -417,12 +371,12 @@ def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
         return False
 
 
-def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner) -> None:
+def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any]) -> None:
     verdict = planned.verdict
     bad = {Verdict.UNSUPPORTED} if request.document.allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if verdict.verdict in bad:
         still = _still(facts, request) if verdict.verdict is Verdict.UNVERIFIED else None
-        raise _refused(facts, verdict, _choices(planned), still)
+        raise _refused(facts, verdict, if_known(lambda: planned.choices), still)
 
 
 def refuse_unsupported(facts: HostFacts, path: str) -> None:
@@ -444,6 +398,7 @@ def _refused(
     heaviest = [reason for reason in decisive if reason.severity.rank == verdict.verdict.rank]
     grounds = RefusalGrounds(
         verdict.path,
+        facts.named,
         verdict.verdict,
         because=tuple(dict.fromkeys(map(format_reason, decisive))),
         codes=tuple(dict.fromkeys(reason.code for reason in decisive)),
@@ -465,24 +420,17 @@ def _still(facts: HostFacts, request: PathRequest) -> str | None:
     return None
 
 
-def _choices(planned: PathPlanner) -> str | None:
-    try:
-        return planned.choices
-    except MissingFact:
-        return None
-
-
 def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
     """Another way with its verdict; of the same path only a better one."""
     best = recommended(facts, but=refused.path)
     if best is None:
         return None
     better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)
-    words = " ".join((best.path, *ON_REQUEST.get(best.path, ())))
-    command = f": winhost plan {visible(facts.host)} --path {words}" if path_of(best.path) in PLANNERS else ""
+    words = visible(shlex.join(best.path_and_options))
+    command = f": winhost plan {facts.named} --path {words}" if path_of(best.path) in PLANNERS else ""
     return f"{best.path} ({best.verdict}){command}" if better else None
 
 
 def asked_risks(facts: HostFacts, request: PathRequest) -> Mapping[Id, tuple[str, ...]]:
     """Consents that the verdict asks for, by the resources whose steps they are asked for."""
-    return PLANNERS[request.path]()(facts, request).risks()
+    return _planner(facts, request).risks()

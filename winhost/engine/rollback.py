@@ -10,7 +10,6 @@ from winhost.core.dataclass import dataclass
 from winhost.core.marks import Mark, MarkedRun, read_marks
 from winhost.core.rollback import LaterRuns, Turn, in_turns, outlook, turn_of
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine.endings import reaching
 from winhost.engine.events import Waiting
 from winhost.engine.failures import ConsentNeeded
 from winhost.engine.host_steps import steps_on
@@ -86,7 +85,7 @@ def rollback(run: str, accepted: Iterable[str], context: RunContext) -> Outcome:
     with context.store.lock(context.connector.host, f"rollback {run}"):
         runner = _Rollback(run, context)
         runner.given = frozenset(accepted)
-        with reaching(runner):
+        with runner.reaching():
             return runner.back()
 
 
@@ -94,7 +93,7 @@ def look(run: str, context: RunContext) -> tuple[tuple[Step, ...], RollbackOutlo
     """The same as `preview`, of the host as it is now, with its facts. Changes nothing."""
     with context.store.lock(context.connector.host, f"rollback {run}"):
         runner = _Rollback(run, context)
-        with reaching(runner, looking=True):
+        with runner.reaching(looking=True):
             runner.session.reach()
             facts = runner.seen()
             return *preview(runner.record, facts, runner.later()), facts

@@ -9,8 +9,7 @@ from winhost.core.checks import drifted
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amending
 from winhost.engine.amending import Amendment
-from winhost.engine.endings import reaching
-from winhost.engine.failures import ConsentNeeded, halted, run_is_rolling_back, stage_never_ready, unfinished
+from winhost.engine.failures import ConsentNeeded, halted, unfinished
 from winhost.engine.host_steps import steps_on
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import (
@@ -27,12 +26,12 @@ from winhost.engine.run_steps import WorkingRun
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_stages
 from winhost.model.documents import plain
-from winhost.model.errors import WinhostError
+from winhost.model.errors import UsageError, WinhostError
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, Stage, in_order
 from winhost.paths.playbook import PathRequest
 from winhost.resources.host import HostFacts
-from winhost.resources.registry import RULES, host_answers
+from winhost.resources.registry import RULES, host_answers, titled
 from winhost.resources.shared import SEED
 
 
@@ -65,7 +64,7 @@ def preview_amended(run: str, request: PathRequest, context: RunContext) -> Stag
     """The stage that `resume` would run with another request; changes nothing. Raises as it does."""
     with context.store.lock(context.connector.host, f"resume {run}"):
         runner = _forward(run, context)
-        with reaching(runner, looking=True):
+        with runner.reaching(looking=True):
             runner.parse()
             return runner.planned_again(runner.seen(), request)
 
@@ -78,14 +77,14 @@ def check(checked: CheckedPlan, context: RunContext) -> tuple[Step, ...]:
     context.store.refuse_held(plan.host)
     _refuse_unfinished(plan, context.store)
     runner = Runner("", context, checked)
-    with reaching(runner):
+    with runner.reaching():
         return runner.first_steps()
 
 
 def _forward(run: str, context: RunContext) -> "Runner":
     runner = Runner(run, context)
     if runner.record.going_back:
-        raise run_is_rolling_back(run)
+        raise UsageError("OneWay", what=f"{run} is going back; go on with that", hint=f"winhost rollback {run}")
     _refuse_unfinished(runner.record.plan, context.store, but=run)
     return runner
 
@@ -110,7 +109,7 @@ class Runner(WorkingRun):
     def forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
         """All stages that are not finished, then the final verify. amendment: another request, with its consents."""
         self.session.awaits_guests = True
-        with reaching(self):
+        with self.reaching():
             self.parse()
             facts = self.settle()
             if self.journal is None:
@@ -183,8 +182,11 @@ class Runner(WorkingRun):
         except WinhostError as error:
             raise self._to_choose(error) from error
         if (stage.desired, stage.deferred) == (last.desired, last.deferred):
-            waiting = {deferred.resource: deferred.until for deferred in stage.deferred}
-            raise stage_never_ready(self.record.host, self.begun, waiting)
+            waiting = {titled(deferred.resource): titled(deferred.until) for deferred in stage.deferred}
+            listed = ", ".join(f"{resource} (before {until} is there)" for resource, until in waiting.items())
+            what = f"all that could be planned is done, but this still cannot be: {listed}"
+            meaning = "The host was read again after the last step and is no further. Look at why, then go on."
+            raise self.end_of_run("NeverCame", what, meaning)
         if self.journal is not None:
             self.write("planned", stage=plain(stage))
         else:

@@ -1,6 +1,6 @@
 """A run at work on a host that is reached over a connection: what core's loop asks of the host and says of the run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.core.answers import Id, Json, Key
@@ -8,13 +8,12 @@ from winhost.core.host_answers import HostAnswers
 from winhost.core.loop import Loop, NotSet
 from winhost.core.steps import SetAnswer, Step
 from winhost.engine import amending
-from winhost.engine.endings import stop_if_asked
-from winhost.engine.failures import ConsentNeeded, EndOfRun, not_taken, step_failed
+from winhost.engine.failures import ConsentNeeded, EndOfRun, NextStep, in_words, next_steps_of
 from winhost.engine.installing import Installation, check_switched, installing, starts_other
 from winhost.engine.open_run import OpenRun
 from winhost.engine.run_state import RunState
 from winhost.model.facts import Facts
-from winhost.model.plan import in_order
+from winhost.model.plan import RISKS, in_order
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES, host_answers
 
@@ -61,17 +60,23 @@ class WorkingRun(OpenRun, Loop):
             return NotSet(failed, {"error": str(error)}, after=after)
 
     def _failed(self, step: Step, error: RemoteError | NotAvailable) -> EndOfRun:
-        back = self.record.going_back
-        return step_failed(
-            self.record.host,
-            self.name,
-            step,
-            error,
+        """The host refused a step, or what the step needs is gone."""
+        record, back = self.record, self.record.going_back
+        alone = len(record.touched) == 1
+        said = ["It was the first step." if alone else "Steps before this one are done and journalled."]
+        for risk in (risk for risk in step.may_need if risk not in record.accepted):
+            said.append(f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}.")
+        # Where only this step could tell that a value does not work, another one is chosen.
+        retry_options = None if back else amending.words_for(record.plan, step.resource)
+        steps = next_steps_of(self.name, back, retry_options=retry_options)
+        return EndOfRun(
+            "StepFailed",
+            what=f"{step.title}: {in_words(error)}",
+            meaning="\n".join((" ".join(said), *_likely(error, HostFacts(self.facts)))),
+            host=record.host,
+            run=self.name,
             going_back=back,
-            lacking=tuple(risk for risk in step.may_need if risk not in self.record.accepted),
-            alone=len(self.record.touched) == 1,
-            retry_options=None if back else amending.words_for(self.record.plan, step.resource),
-            facts=HostFacts(self.facts),
+            next_steps=(*steps, *_with_the_width(record.host, error)),
         )
 
     def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
@@ -108,8 +113,36 @@ class WorkingRun(OpenRun, Loop):
         """Consents that these steps need and nobody gave."""
         return tuple(risk for risk in in_order(risk for step in steps for risk in step.risks) if risk not in accepted)
 
-    def stop_if_asked(self) -> None:
-        stop_if_asked(self)
-
     def not_taken(self, step: Step, lacking: Mapping[str, tuple[Json, Json]]) -> Exception:
-        return not_taken(self.record.host, self.name, step, lacking, self.record.going_back)
+        """The host accepted a step and did something else. lacking: property → (desired, found)."""
+        listed = "; ".join(f"{name} should be {desired!r}, is {found!r}" for name, (desired, found) in lacking.items())
+        return self.end_of_run("NotTaken", f"{step.title}: accepted without error, but {listed}")
+
+
+# When a consent that a step may need would have helped.
+_HELPS = {
+    "force-dismount": "If the host says that nothing contains this device",
+    "vm-turn-off": "If the guest does not shut down by itself",
+    "containers": "If containers run that would end with Docker",
+}
+
+
+def _with_the_width(host: str, error: RemoteError | NotAvailable) -> Iterator[NextStep]:
+    """A window that ends too high fails again however often the run goes on; another plan makes it smaller."""
+    from winhost.symptoms.codes import address_bits  # what only a failure needs
+
+    bits = address_bits(error.fault.message) if isinstance(error, RemoteError) else None
+    if bits is not None:
+        command = f"winhost plan {host} --path dda --set address_width={bits} (with the same VM and GPUs)"
+        yield f"After rolling back, plan with the {bits} address bits that the host names", command
+
+
+def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str]:
+    """The likeliest cause of the host's error that the facts do not contradict."""
+    from winhost.symptoms.diagnosis import of_fault  # what only a failure needs
+
+    known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
+    cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
+    if known and cause:
+        yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"
+        yield f"Remedy: {cause.remedy} Other causes and sources: winhost explain {known.code}"

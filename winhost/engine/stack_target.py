@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from winhost.core.answers import Json, MissingFact, Record
+from winhost.core.answers import Json, MissingFact, Record, if_known
 from winhost.core.dataclass import dataclass
 from winhost.engine.plan_dda import DdaPlanner
 from winhost.engine.plan_wsl2 import Wsl2Planner
 from winhost.model.errors import UsageError, visible
-from winhost.model.facts import Facts
+from winhost.model.facts import with_state
 from winhost.model.shipped import shipped
 from winhost.model.units import Bytes, parse_size
 from winhost.paths.dda_settings import DdaSettings
@@ -68,7 +68,7 @@ def stack_target(facts: HostFacts, request: PathRequest, program: str | None, *,
         behind_nat = beyond and Wsl2Planner(facts, request).decisions.network == "nat"
         return StackTarget(facts, request, program or DOCKER, peers=() if behind_nat else None)
     if isinstance(settings, DdaSettings):
-        new = _new_guest(facts.host, settings)
+        new = _new_guest(facts, settings)
         request, by = _with_engine(facts, request, settings.containers, program)
         peers = _peers(facts, new) if beyond else None
         return StackTarget(_as_in_guest(facts, request, new), request, by, _GUESTS, peers)
@@ -107,7 +107,7 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
         made = request.with_settings(swap=NO_SWAP)
         return StackTarget(facts, made, NONE, network=Wsl2Planner(facts, made).decisions.network)
     if isinstance(settings, DdaSettings):
-        new = _new_guest(facts.host, settings)
+        new = _new_guest(facts, settings)
         containers = book.settings.get("containers") or _default_containers()
         assert isinstance(containers, dict)
         made = request.with_settings(containers={**containers, "engine": NONE})
@@ -123,19 +123,18 @@ def node_target(facts: HostFacts, request: PathRequest) -> StackTarget:
     return StackTarget(facts, request.with_settings(engine=NONE), NONE)
 
 
-def _new_guest(host: str, settings: DdaSettings) -> NewVm:
+def _new_guest(facts: HostFacts, settings: DdaSettings) -> NewVm:
     """Raises UsageError: NoGuest."""
     new = settings.new_vm
     if new is None or new.guest is None:
-        here = visible(host)
         raise UsageError(
             "NoGuest",
-            what=f"the plan for {here} sets up no guest in which models could be served",
+            what=f"the plan for {visible(facts.host)} sets up no guest in which models could be served",
             meaning="winhost goes only into the guest of a VM that it makes itself.",
             hint="Let it make one: --new-vm NAME --cpus 8 --memory 64GiB --disk 200GiB\n"
-            f"Or give the GPUs to the VM first (winhost plan {here} --path dda --vm VM), then add its Linux to "
+            f"Or give the GPUs to the VM first (winhost plan {facts.named} --path dda --vm VM), then add its Linux to "
             "fleet.yaml with kind: linux and plan the workload there.",
-            host=host,
+            host=facts.host,
         )
     return new
 
@@ -177,26 +176,18 @@ def _as_in_guest(facts: HostFacts, request: PathRequest, new: NewVm) -> HostFact
     """
     going, memory = DdaPlanner(facts, request).gpus, parse_size(new.memory)
     stay = {function.key["location"] for gpu in facts.gpus if gpu not in going for function in gpu.functions}
-    document, seen = facts.document, _seen_in_guest(facts)
-    devices = document.answer(PciDevice.resource_type.name)
-    assert isinstance(devices, tuple)
-    resources = {
-        **document.resources,
-        PciDevice.resource_type.name: tuple(
-            _with_vram(each, seen) for each in devices if each.key["location"] not in stay
-        ),
-        Memory.resource_type.name: (Record({"total": memory + WINDOWS, "free": memory}),),
-    }
-    changed: Facts = replace(document, resources=resources)
-    return HostFacts(changed)
+    seen = _seen_in_guest(facts)
+    document = facts.document.edited(
+        PciDevice.resource_type.name,
+        lambda each: None if each.key["location"] in stay else _with_vram(each, seen),
+    )
+    its_memory = {Memory.resource_type.name: (Record({"total": memory + WINDOWS, "free": memory}),)}
+    return HostFacts(replace(document, resources={**document.resources, **its_memory}))
 
 
 def _seen_in_guest(facts: HostFacts) -> Mapping[str, Bytes]:
     """The VRAM by PCI id, as the guest sees it: Windows does not report that of a GPU that it gave away."""
-    try:
-        gpus = [each.state for each in facts.all(LinuxGpu)]
-    except MissingFact:
-        return {}
+    gpus = [each.state for each in if_known(lambda: facts.all(LinuxGpu)) or ()]
     return {gpu.device: gpu.vram for gpu in gpus if gpu.device and gpu.vram}
 
 
@@ -204,7 +195,7 @@ def _with_vram(device: Record, seen: Mapping[str, Bytes]) -> Record:
     if device.state.get("kind") != "display" or device.state.get("vram"):
         return device
     size = seen.get(pci_id(device.key["device"]))
-    return Record({**device.state, "vram": size}, device.key) if size else device
+    return with_state(device, {"vram": size}) if size else device
 
 
 def _engine_of(facts: HostFacts, name: str) -> str:

@@ -62,7 +62,9 @@ class Store:
         return next(n for n in (base, *(f"{base}-{i}" for i in range(2, 1000))) if n not in taken)
 
     def runs(self) -> tuple[str, ...]:
-        """Oldest first."""
+        """Oldest first. Raises UsageError: NoStore."""
+        if self.folder.is_file():
+            raise _no_store(self.folder, "a file is there")
         paths = (self.folder / "runs").glob("*.jsonl")
         names = (path.stem for path in paths if path.is_file())
         return tuple(sorted(names, key=lambda name: name.rpartition(".")[2]))

@@ -6,8 +6,8 @@ The Linux is known by the host key that was made for it, of which Windows keeps 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field
-from typing import Protocol
+from dataclasses import field, replace
+from pathlib import Path
 
 from winhost.connect.agent import Agent, Connector, Received, State
 from winhost.connect.logged import failure
@@ -19,9 +19,15 @@ from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
 from winhost.engine.boot import LINUX as LINUX_SYSTEM
 from winhost.engine.boot import WINDOWS, LinuxFirmware, entry_of, on_linux
+from winhost.engine.private import private_folder
+from winhost.engine.store import Store
+from winhost.model.documents import write_document
 from winhost.model.facts import Answer, Facts
+from winhost.model.files import write_whole
 from winhost.model.fleet import Host
-from winhost.resources.registry import LINUX, RULES
+from winhost.resources.factsfile import read_facts
+from winhost.resources.registry import LINUX, RULES, is_beside_windows
+from winhost.resources.registry import WINDOWS as OF_WINDOWS
 from winhost.resources.shared import RUNNING
 from winhost.resources.windows.firmware_boot import FirmwareBoot
 
@@ -30,12 +36,40 @@ log = logging.getLogger(__name__)
 _FIRMWARE = FirmwareBoot.resource_type.name
 
 
-class LastAnswers(Protocol):
-    """The last answers of Windows."""
+@dataclass(frozen=True)
+class RememberedWindows:
+    """The last answers of one host's Windows, in the folder of runs: facts hold no secrets. Windows cannot change while
+    it does not run, except by what the Linux changes of it.
+    """
 
-    def answers(self) -> dict[str, Answer]: ...
+    store: Store
+    host: str
 
-    def keep(self, facts: Facts) -> None: ...
+    @property
+    def _path(self) -> Path:
+        return self.store.remembered(self.host)
+
+    def answers(self) -> dict[str, Answer]:
+        """The answers by resource; none of a host without a Linux beside Windows. Raises UsageError for a file that is
+        none.
+        """
+        return dict(read_facts(self._path).resources) if self._path.is_file() else {}
+
+    @property
+    def read_at(self) -> str | None:
+        """When Windows said so, as facts have it. Raises as `answers`."""
+        return read_facts(self._path).read_at if self._path.is_file() else None
+
+    def keep(self, facts: Facts) -> None:
+        """Keep the facts of Windows where a Linux was or is being installed beside it; else remove them. Raises
+        UsageError (NotPrivate), OSError.
+        """
+        if not is_beside_windows(facts):
+            self._path.unlink(missing_ok=True)
+            return
+        private_folder(self._path.parent)
+        resources = {name: answer for name, answer in facts.resources.items() if name in OF_WINDOWS}
+        write_whole(self._path, [write_document(replace(facts, resources=resources))], mode=0o600)
 
 
 def _open(target: SshTarget, program: str) -> Agent:
@@ -53,7 +87,7 @@ class TwoSystems:
 
     windows: Connector
     target: Host
-    memory: LastAnswers
+    memory: RememberedWindows
     program: str
     boot: str
     open_linux: Callable[[SshTarget, str], Agent] = field(default=_open)

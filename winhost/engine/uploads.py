@@ -92,7 +92,16 @@ Share = Callable[[str, Path, int], Iterator[int]]
 """Writes a file to a path on the host from a byte on, and gives how much is there. Raises NotWritten, OSError."""
 
 Find = Callable[[Attachment], Path]
-"""Where on this computer a file is that is sent."""
+"""Finds a file of this computer that is sent."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files that are sent. offer, share: return the way past the connection that was asked for, or None."""
+
+    find: Find
+    offer: Callable[[], Offer | None] = lambda: None
+    share: Callable[[], Share | None] = lambda: None
 
 
 def download_of(step: Step) -> str | None:

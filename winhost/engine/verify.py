@@ -4,7 +4,7 @@ from winhost.core.answers import NOT_THERE
 from winhost.core.checks import Check, check
 from winhost.engine.planning import CheckedPlan, PlanRefused, make_plan
 from winhost.model.facts import Facts
-from winhost.model.plan import Deferred, Stage
+from winhost.model.plan import Stage
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import host_answers, unread
 from winhost.resources.shared import READING
@@ -29,15 +29,13 @@ def verify_plan(checked: CheckedPlan, facts: HostFacts) -> list[Check]:
     try:
         later = make_plan(facts, checked.request.with_options(allow_unverified=True)).stages
     except PlanRefused as refused:
-        return [*verify_stages(plan.stages, facts.document), _forbidden(plan.request.path, refused)]
-    untold = (_untold(each) for each in later[-1].deferred if each.until == READING)
+        why = " ".join(refused.grounds.because)
+        forbidden = Check(f"Path {plan.request.path}", "", "verdict", "possible", why, holds=False)
+        return [*verify_stages(plan.stages, facts.document), forbidden]
+    # Facts of a Linux hold what it was asked for by name when they were read, and this is not among it.
+    untold = (
+        Check(each.title, each.resource, "state", "as planned", str(NOT_THERE), holds=False)
+        for each in later[-1].deferred
+        if each.until == READING
+    )
     return [*verify_stages((*plan.stages, *later), facts.document), *untold]
-
-
-def _untold(deferred: Deferred) -> Check:
-    """Facts of a Linux hold what it was asked for by name when they were read, and this is not among it."""
-    return Check(deferred.title, deferred.resource, "state", "as planned", str(NOT_THERE), holds=False)
-
-
-def _forbidden(path: str, refused: PlanRefused) -> Check:
-    return Check(f"Path {path}", "", "verdict", "possible", " ".join(refused.grounds.because), holds=False)

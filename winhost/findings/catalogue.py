@@ -27,7 +27,8 @@ class Catalogue(Mapping[str, R]):
     """The rows of a file, or of all files of a folder, by their keys and in their order.
 
     `_all` is there what a row of the file has unless it says otherwise, `_basis` the same of evidence that is written
-    within a row; `_linters` names the codes of linters that share the rows (knowledge/lint_codes.py).
+    within a row; `_linters` names the codes of linters that share the rows (knowledge/lint_codes.py). `repeats` names
+    the row whose keys a row has but for those that it writes itself.
     """
 
     def __init__(self, place: Traversable, row: Callable[[str, dict[str, Any]], R]) -> None:
@@ -56,7 +57,12 @@ def _read(place: Traversable) -> dict[str, dict[str, Any]]:
     together = {key: row for rows in every for key, row in rows.items()}
     if len(together) < sum(map(len, every)):
         raise ValueError(f"a key of {place.name}/ stands in two of its files")
-    return together
+    return {key: _whole(row, together) for key, row in together.items()}
+
+
+def _whole(row: dict[str, Any], others: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    whole = {**others[row["repeats"]], **row} if "repeats" in row else row
+    return {key: value for key, value in whole.items() if key != "repeats"}
 
 
 def _of_file(file: Traversable) -> dict[str, dict[str, Any]]:
@@ -81,8 +87,7 @@ def typed(owner: str, row: Mapping[str, Any], texts: Iterable[str] = ()) -> dict
     told |= {name: Condition(row[name]) for name in ("when", "which", "none") if name in row}
     if "evidence" in row:
         told["evidence"] = cite(owner, row["evidence"])
-    if "severity" in row:
-        told["severity"] = Severity(row["severity"])
+    told |= {name: Severity(row[name]) for name in ("severity", "some") if name in row}
     return told
 
 
@@ -97,7 +102,9 @@ def cite(owner: str, written: Iterable[str | Mapping[str, Any]]) -> tuple[str, .
             continue
         row = dict(each)
         key = row.pop("id", f"{owner}#{number}")
-        CITED[key] = proof(key, row)
+        found = proof(key, row)
+        if CITED.setdefault(key, found) != found:
+            raise ValueError(f"{owner}: evidence of another row is named {key} already, with other content")
         ids.append(key)
     return tuple(ids)
 

@@ -3,7 +3,8 @@
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from itertools import repeat
 from string import Formatter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -45,18 +46,11 @@ class Condition(dict[str, Any]):
     def checks(self) -> tuple[tuple[str, Matcher], ...]:
         return tuple((question, matcher(wanted)) for question, wanted in self.items())
 
-    @cached_property
-    def _read(self) -> dict[Any, Predicate]:
-        return {}
-
     def by(self, reading: Callable[[str], Reader]) -> Predicate:
-        """Tells whether it holds of something, whose questions `reading` reads. Raises MissingFact where unknown values
-        decide.
+        """Compile a predicate that tells whether it holds of something, whose questions `reading` reads. That raises
+        MissingFact where unknown values decide.
         """
-        found = self._read.get(reading)
-        if found is None:
-            found = self._read[reading] = _predicate([(reading(question), fits) for question, fits in self.checks])
-        return found
+        return _predicate([(reading(question), fits) for question, fits in self.checks])
 
 
 def _predicate(checks: Sequence[tuple[Reader, Matcher]]) -> Predicate:
@@ -132,7 +126,7 @@ def matcher(wanted: Any) -> Matcher:
         if not wanted:
             return lambda answer: answer == ()
         if all(isinstance(each, str) and each[:1] not in _RANGES for each in wanted):
-            return lambda answer: answer in wanted
+            return partial(operator.contains, wanted)
         some = [matcher(each) for each in wanted]
         return lambda answer: any(fits(answer) for fits in some)
     if isinstance(wanted, dict):
@@ -140,8 +134,11 @@ def matcher(wanted: Any) -> Matcher:
         return lambda answer: all(fits(answer) for fits in every)
     if isinstance(wanted, str) and wanted[:1] in _RANGES:
         return _within(bounds(wanted))
-    flag = isinstance(wanted, bool)
-    return lambda answer: bool(answer == wanted) and isinstance(answer, bool) is flag
+    if isinstance(wanted, str):
+        return partial(operator.eq, wanted)
+    if wanted is None or isinstance(wanted, bool):
+        return partial(operator.is_, wanted)
+    return lambda answer: bool(answer == wanted) and not isinstance(answer, bool)
 
 
 def _without(wanted: Any) -> Matcher:
@@ -186,14 +183,15 @@ def _within(limits: "tuple[tuple[str, Version], ...]") -> Matcher:
             return all(compare(answer, bound) for compare, bound in whole)
         if answer is None or isinstance(answer, bool):
             return False
-        version = answer if hasattr(answer, "release") else _version(str(answer))
+        version = answer if hasattr(answer, "release") else version_of(str(answer))
         return version is not None and all(_COMPARE[sign](version, bound) for sign, bound in limits)
 
     return fits
 
 
 @lru_cache(maxsize=1024)
-def _version(text: str) -> "Version | None":
+def version_of(text: str) -> "Version | None":
+    """The version that a text is; None for any other text."""
     from packaging.version import InvalidVersion, Version  # a tab reads codes, and no condition
 
     try:
@@ -229,12 +227,19 @@ def say(sentence: str, answers: Any) -> str:
 @lru_cache(maxsize=1024)
 def _saying(sentence: str) -> Callable[[Any], str]:
     """Most sentences have no such words, and what Python is built of fills those in fastest."""
-    if any(spec for _, _, spec, _ in Formatter().parse(sentence)):
-        return lambda answers: _SENTENCES.vformat(sentence, (), answers)
+    parts = list(_SENTENCES.parse(sentence))
+    if any(spec for _, _, spec, _ in parts):
+        return lambda answers: "".join(map(_SENTENCES.part, parts, repeat(answers)))
     return sentence.format_map
 
 
 class _Sentences(Formatter):
+    def part(self, parsed: "tuple[str, str | None, str | None, str | None]", answers: Any) -> str:
+        literal, name, spec, _ = parsed
+        return (
+            literal if name is None else literal + self.format_field(self.get_field(name, (), answers)[0], spec or "")
+        )
+
     def format_field(self, value: Any, spec: str) -> str:
         if spec in _IN_WORDS:
             return _IN_WORDS[spec](value)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from .api_keys import NO_CHANGES, KeyFiles
+from .gateway_metrics import head, line
 from .key_limits import TokenCount
 from .key_lines import KeyLine, time_text
 
@@ -96,15 +97,12 @@ class KeyUse:
             ("key_refused_total", "Requests beyond the limits of their key.", {"": "refused"}),
             ("key_tokens_total", "Tokens of prompts (in) and answers (out), by key.", _TOKENS),
         ):
-            yield f"# HELP winhost_gateway_{name} {meaning}"
-            yield f"# TYPE winhost_gateway_{name} counter"
+            yield from head(name, "counter", meaning)
             for key, used in sorted(self._used.items()):
                 for label, value in values.items():
-                    more = f',direction="{label}"' if label else ""
-                    yield f'winhost_gateway_{name}{{key="{key}"{more}}} {getattr(used, value)}'
-        yield "# HELP winhost_gateway_keys_unread 1 where a changed file of keys cannot be read."
-        yield "# TYPE winhost_gateway_keys_unread gauge"
-        yield f"winhost_gateway_keys_unread {problem:d}"
+                    yield line(name, {"key": key, **({"direction": label} if label else {})}, getattr(used, value))
+        yield from head("keys_unread", "gauge", "1 where a changed file of keys cannot be read.")
+        yield line("keys_unread", {}, int(problem))
 
 
 _TOKENS: Mapping[str, str] = {"in": "tokens_in", "out": "tokens_out"}

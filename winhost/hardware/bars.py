@@ -72,7 +72,7 @@ def of_gpu(name: str, *, ranges: Sequence[Range] = (), device: str | None = None
     """
     known = [found for found in (_surveyed(name, ranges), _listed(name, device)) if found]
     if not known:
-        return _guessed(name, vram)
+        return _derived(name, vram or _memory_of(device))
     first = known[0]
     largest = max(known, key=lambda found: found.aperture)
     if largest is not first:
@@ -122,7 +122,13 @@ def _listed(name: str, device: str | None) -> GpuBars | None:
     )
 
 
-def _guessed(name: str, vram: Bytes | None) -> GpuBars:
+def _memory_of(device: str | None) -> Bytes | None:
+    found = known(device or "")
+    return found.memory if found else None
+
+
+def _derived(name: str, vram: Bytes | None) -> GpuBars:
+    """The BARs by memory: no GPU of the table has a larger BAR1 than the power of two that holds it; many have less."""
     if not vram:
         raise MmioRefused(
             "mmio.unknown-bars",
@@ -130,6 +136,9 @@ def _guessed(name: str, vram: Bytes | None) -> GpuBars:
             "Enable the GPU on the host, with its driver, and read the host again.",
         )
     aperture = max(APERTURE, 1 << (vram - 1).bit_length())
-    doubt = f"The BARs of {name} are guessed from its {size(vram)} of VRAM; a survey of the GPU settles it."
+    doubt = (
+        f"The BARs of {name} are derived from its {size(vram)} of VRAM: its BAR1 is {size(aperture)} at most, as "
+        "nvidia-smi -q -d MEMORY shows; a survey of the GPU settles it."
+    )
     why = f"{name}: {size(vram)} of VRAM rounded up to the next power of two, as a last resort."
     return GpuBars(name, (aperture, SMALL_BAR), (REGISTERS_MOST,), BarSource.VRAM, why, (doubt,))

@@ -1,7 +1,8 @@
 """The catalogue of GPUs by PCI vendor and device id: what is known of a GPU without reading the host."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from importlib.resources import files
@@ -65,9 +66,9 @@ class Bars:
 class GpuModel:
     """A GPU of the catalogue. None means not known.
 
-    device: as in `10de:26b9`; memory: of one GPU, as sold; pci_class: 0x0300 display, 0x0302 compute; mig: instances at
-    most; partition_lists: who lists it for GPU-P; line: what it is sold as, a name of the catalogue; sources: by the
-    name of the fact; BARs name theirs themselves.
+    device: as in `10de:26b9`, empty where it is known by its name alone; memory: of one GPU, as sold; pci_class: 0x0300
+    display, 0x0302 compute; mig: instances at most; partition_lists: who lists it for GPU-P; line: what it is sold as,
+    a name of the catalogue; sources: by the name of the fact; BARs name theirs themselves.
     """
 
     device: str
@@ -118,7 +119,7 @@ class GpuModel:
     @property
     def vendor(self) -> str:
         """The maker of the chip."""
-        return VENDORS[self.device[:4]]
+        return VENDORS.get(self.device[:4]) or self.name.partition(" ")[0]
 
     @property
     def cuda(self) -> bool:
@@ -134,6 +135,31 @@ def known(device: str) -> GpuModel | None:
         return None
     vendor, model, subsystem = (part.lower() if part else None for part in ids.groups())
     return _gpu(f"{vendor}:{model}", subsystem)
+
+
+@once
+def named(name: str) -> GpuModel | None:
+    """The GPU that tools call so, without what differs among GPUs of that name: their ids, memory and BARs.
+
+    None where the catalogue has none, where the name was cut, or where GPUs of different kinds share it.
+    """
+    found = _by_name().get(_words(name), ())
+    kinds = {(model.architecture, model.compute_capability, model.line, model.nvlink) for model in found}
+    return replace(found[0], device="", memory=None, bars=None) if len(kinds) == 1 else None
+
+
+@once
+def _by_name() -> Mapping[frozenset[str], Sequence[GpuModel]]:
+    found: dict[frozenset[str], list[GpuModel]] = {}
+    for model in catalogued():
+        found.setdefault(_words(model.name), []).append(model)
+    return found
+
+
+def _words(name: str) -> frozenset[str]:
+    """`Tesla V100-PCIE-16GB` of nvidia-smi and `GV100 [Tesla V100 PCIe 16GB]` of lspci have the same."""
+    inside = name[name.rfind("[") + 1 :].rstrip("]").casefold()
+    return frozenset(re.split(r"[\s-]+", inside)) - {"nvidia", "corporation", "tesla", "gpu", ""}
 
 
 def catalogued() -> Iterator[GpuModel]:

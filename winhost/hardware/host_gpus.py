@@ -1,8 +1,11 @@
 """Display devices: which ones can serve a model, drive a monitor or be partitioned, and what to call them."""
 
-from winhost.core.answers import NOT_THERE, MissingFact
+import re
+from dataclasses import replace
+
+from winhost.core.answers import NOT_THERE, MissingFact, if_known
 from winhost.hardware import bars
-from winhost.hardware.gpus import known
+from winhost.hardware.gpus import GpuModel, known, named
 from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes
@@ -11,6 +14,8 @@ from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import PartitionableGpu, is_paravirtual
 
 NVIDIA = "VEN_10DE"
+_BY_NVIDIA = re.compile(r"\b(?:NVIDIA|GeForce|Quadro|Tesla)\b", re.IGNORECASE)
+_BY_OTHERS = re.compile(r"\b(?:AMD|Radeon|Intel|Matrox|ASPEED|Microsoft)\b", re.IGNORECASE)
 MANAGEMENT_VENDORS = ("VEN_1A03", "VEN_102B")  # ASPEED, Matrox: the screens of management controllers
 # VMware SVGA, QEMU's standard VGA, QXL, virtio, VirtualBox: the screens that hypervisors make. Source: pci.ids.
 VIRTUAL_SCREENS = ("VEN_15AD", "VEN_1234", "VEN_1B36", "VEN_1AF4", "VEN_80EE")
@@ -22,11 +27,19 @@ def serves(gpu: Gpu) -> bool:
 
 
 def runs_cuda(gpu: Gpu) -> bool:
-    """Tell whether it is an NVIDIA GPU: serving needs CUDA. Raises MissingFact for an imported GPU without ids."""
+    """Tell whether it is an NVIDIA GPU: serving needs CUDA.
+
+    An imported GPU may lack ids, and then its name tells. Raises MissingFact where that does not name a maker either.
+    """
     device = gpu.pci.key["device"]
-    if not device:
-        raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_THERE)
-    return device.upper().startswith(NVIDIA)
+    if device:
+        return device.upper().startswith(NVIDIA)
+    name = if_known(lambda: gpu.pci.state.name) or ""
+    if _BY_NVIDIA.search(name):
+        return True
+    if _BY_OTHERS.search(name):
+        return False
+    raise MissingFact(f"the maker of the GPU at {gpu.location}", NOT_THERE)
 
 
 def shows(gpu: Gpu) -> bool:
@@ -55,9 +68,15 @@ def _listed(facts: HostFacts, gpu: Gpu) -> list[Instance[PartitionableGpu]]:
     return [offered for offered in facts.all(PartitionableGpu) if path in offered.key["gpu"].casefold()]
 
 
+def listed(gpu: Gpu) -> GpuModel | None:
+    """The GPU's entry in the catalogue, if any: by its ids, or by its name where what was imported has no ids."""
+    device = gpu.pci.key["device"]
+    return known(device) if device else named(if_known(lambda: gpu.pci.state.name) or "")
+
+
 def memory_of(gpu: Gpu) -> Bytes:
     """Bytes of VRAM as the driver reports them, else from the catalogue. Raises MissingFact."""
-    found = known(gpu.pci.key["device"])
+    found = listed(gpu)
     size = gpu.pci.state.vram or (found and found.memory)
     if not size:
         raise MissingFact(f"the memory of {gpu_name(gpu)}", NOT_THERE)
@@ -65,17 +84,13 @@ def memory_of(gpu: Gpu) -> Bytes:
 
 
 def gpu_name(gpu: Gpu) -> str:
-    """The model's name, from the catalogue for a dismounted GPU, for which Windows no longer reports it."""
-    lost = bars.listed_name(gpu.pci.key["device"]) if _dismounted(gpu) else None
+    """The model's name, from the catalogue for a dismounted GPU, for which Windows no longer reports it, and for one
+    whose name was not read.
+    """
+    # Imported facts may lack the instance, and a name alone must not make a verdict unknown.
+    dismounted = if_known(lambda: gpu.pci.state.dismounted)
+    lost = bars.listed_name(gpu.pci.key["device"]) if dismounted or not if_known(lambda: gpu.pci.state.name) else None
     return visible(lost or gpu.pci.state.name)
-
-
-def _dismounted(gpu: Gpu) -> bool:
-    """False where imported facts lack the instance: a name alone must not make a verdict unknown."""
-    try:
-        return gpu.pci.state.dismounted
-    except MissingFact:
-        return False
 
 
 def gpu_label(gpu: Gpu) -> str:
@@ -84,6 +99,15 @@ def gpu_label(gpu: Gpu) -> str:
 
 
 def bars_of(gpu: Gpu) -> bars.GpuBars:
-    """The BARs of a GPU from the best source. Raises MmioRefused, MissingFact."""
+    """The BARs of a GPU from the best source. Those that were not read come from the catalogue, with a doubt.
+
+    Raises MmioRefused where no source has them, MissingFact where the GPU's name was not read.
+    """
     state = gpu.pci.state
-    return bars.of_gpu(gpu_name(gpu), ranges=state.ranges, device=gpu.pci.key["device"], vram=state.vram)
+    name, device = gpu_name(gpu), gpu.pci.key["device"]
+    ranges, vram = if_known(lambda: state.ranges), if_known(lambda: state.vram)
+    found = bars.of_gpu(name, ranges=ranges or (), device=device, vram=vram)
+    if ranges is None and not found.doubts:
+        unread = f"PciDevice.ranges of {name} could not be read; a survey of this host settles its BARs."
+        return replace(found, doubts=(unread,))
+    return found

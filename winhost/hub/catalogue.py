@@ -197,9 +197,7 @@ def named(word: str, entries: Iterable[Entry]) -> tuple[Entry, ...]:
     )
 
 
-def workload_document(
-    model: Model, revision: str | None = None, token: SecretRef | None = None, needs: tuple[str, ...] = ("gpu-compute",)
-) -> dict[str, Any]:
+def workload_document(model: Model, revision: str | None = None, token: SecretRef | None = None) -> dict[str, Any]:
     """A workload file that serves this model alone."""
     options: dict[str, Any] = {"id": model.id}
     if revision := revision or model.revision:
@@ -219,6 +217,6 @@ def workload_document(
     return {
         "schema": "winhost.workload/1",
         "models": {model.name: options},
-        "needs": {"must": list(needs)},
+        "needs": {"must": ["gpu-compute"]},
         "exposure": "loopback",
     }

@@ -1,4 +1,4 @@
-"""A workload file drafted from what a hub has of a model: what is known, what is assumed, and what to look at first."""
+"""Drafts a workload file from the files of a model: what is known, what is assumed, and what to look at first."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HubRepository, listed_files, not_listed
+from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_config import ModelConfig, model_config
 from winhost.hub.model_folder import ModelFolder
 from winhost.hub.weights import Tell, Weights, weights_of
@@ -102,10 +102,8 @@ def draft(
     repository: HubRepository | ModelFolder, token: SecretRef | None, tell: Tell, planned: Planned | None = None
 ) -> Draft:
     """Raises WinhostError (NotListed)."""
-    about = repository.about()
-    name = about.get("id")
-    now = repository.at(name if isinstance(name, str) else repository.model, about["sha"])
-    files = now.sizes() if isinstance(now, ModelFolder) else dict(_sizes(listed_files(now)))
+    now, about = repository.current()
+    files = now.sizes()
     config = config_of(now, files)
     weights = weights_of(now, files, tell)
     pickles = sum(size for path, size in files.items() if _PICKLES.fullmatch(path))
@@ -131,12 +129,6 @@ def _identity(asked: HubRepository | ModelFolder, now: HubRepository | ModelFold
         return
     yield Line("id", now.model)
     yield Line("revision", now.revision, "" if asked.revision == now.revision else f"{asked.revision}, now")
-
-
-def _sizes(files: list[str]) -> Iterator[tuple[str, Bytes]]:
-    for line in files:
-        _, size, path = line.split(" ", 2)
-        yield path, int(size)
 
 
 def config_of(repository: HubRepository | ModelFolder, files: Mapping[str, Bytes]) -> ModelConfig:
@@ -264,7 +256,7 @@ def looks(config: ModelConfig, weights: Weights | None) -> Iterator[str]:
         yield f"It is quantized ({config.quantized}), which winhost has no name for; its weights count as they are."
     yield from _looks_at_cache(config)
     if config.experts:
-        yield f"It is a mixture of {config.experts} experts: all of them take memory, also those that rest."
+        yield f"It is a mixture of {config.experts} experts: all of them take memory, also inactive ones."
     if config.more:
         yield f"It also takes {', '.join(config.more)}: state activations: once its engine's log has told them."
 

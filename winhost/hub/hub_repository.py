@@ -88,7 +88,7 @@ class HubRepository:
 
     @property
     def page(self) -> str:
-        """The folder, for people."""
+        """The address of its page, for people."""
         return f"{self.hub}/{self.model}"
 
     def about(self) -> dict[str, Any]:
@@ -102,9 +102,16 @@ class HubRepository:
             raise not_listed(self.model, "the hub does not tell its commit", _COMPARE)
         return said
 
-    def at(self, model: str, commit: str) -> "HubRepository":
-        """The same, under the name that it has by now, at one commit."""
-        return replace(self, model=model, revision=commit)
+    def current(self) -> tuple["HubRepository", dict[str, Any]]:
+        """The repository under its present name, at its present commit; and the hub's record of it."""
+        about = self.about()
+        name = about.get("id")
+        return replace(self, model=name if isinstance(name, str) else self.model, revision=about["sha"]), about
+
+    def sizes(self) -> dict[str, Bytes]:
+        """Files by path, without weights that are there in another format as well."""
+        listed = (line.split(" ", 2) for line in without_copies(listed_files(self)))
+        return {path: int(size) for _, size, path in listed}
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """The files and folders at the commit, as the hub lists them."""

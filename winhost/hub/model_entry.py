@@ -2,7 +2,7 @@
 
 from winhost.hub.catalogue import Entry
 from winhost.hub.draft import config_of, served_name
-from winhost.hub.hub_repository import HubRepository, listed_files, not_listed, without_copies
+from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_folder import ModelFolder
 from winhost.hub.weights import Tell, weights_of
 from winhost.model.workload import Shape
@@ -14,14 +14,8 @@ def entry_of(repository: HubRepository | ModelFolder, tell: Tell = lambda done, 
     """Make the entry of a model at its current commit. Raises WinhostError (NotListed), also for a model whose
     config.json does not tell its shape: `winhost workload init` drafts a file for such a one.
     """
-    about = repository.about()
-    name = about.get("id")
-    now = repository.at(name if isinstance(name, str) else repository.model, about["sha"])
-    if isinstance(now, ModelFolder):
-        sizes = now.sizes()
-    else:
-        lines = without_copies(listed_files(now))
-        sizes = {path: int(size) for _, size, path in (line.split(" ", 2) for line in lines)}
+    now, about = repository.current()
+    sizes = now.sizes()
     config = config_of(now, sizes)
     weights = weights_of(now, sizes, tell)
     tied = config.tied is True or (weights is not None and not weights.head)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.hub.hub_repository import not_listed
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.files import near_name
+from winhost.model.files import near_name, sha256_of
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import parsed
 
@@ -57,11 +56,8 @@ class ModelFolder:
     def path(self) -> Path:
         return Path(self.model)
 
-    def about(self) -> dict[str, Any]:
-        return {"id": self.model, "sha": ""}
-
-    def at(self, model: str, commit: str) -> "ModelFolder":
-        return self
+    def current(self) -> tuple["ModelFolder", dict[str, Any]]:
+        return self, {}
 
     def sizes(self) -> dict[str, Bytes]:
         """Files by path below the folder, without hidden ones and folders of hubs' own records."""
@@ -115,8 +111,7 @@ class ModelFolder:
         lines = []
         for name, size in self.sizes().items():
             try:
-                with (self.path / name).open("rb") as file:
-                    lines.append(f"sha256:{file_digest(file, 'sha256').hexdigest()} {size} {name}")
+                lines.append(f"sha256:{sha256_of(self.path / name)} {size} {name}")
             except OSError as error:
                 raise self._unreadable(error) from error
         if not lines:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.hub.catalogue import shipped_document
 from winhost.hub.draft import config_of
-from winhost.hub.hub_repository import HubRepository, listed_files, not_listed, without_copies
+from winhost.hub.hub_repository import HubRepository, not_listed
 from winhost.hub.model_config import ModelConfig
 from winhost.hub.weights import weight_files
 from winhost.model.errors import WinhostError
@@ -72,9 +73,8 @@ def _repositories(document: Mapping[str, Any]) -> Mapping[str, Row]:
 def _asked(repository: HubRepository, row: Row, today: str) -> tuple[Row | None, Refreshed]:
     try:
         about = repository.about()
-        now = repository.at(repository.model, about["sha"])
-        lines = without_copies(listed_files(now))
-        sizes = {path: int(size) for _, size, path in (line.split(" ", 2) for line in lines)}
+        now = replace(repository, revision=about["sha"])
+        sizes = now.sizes()
         weights = sum(sizes[path] for path in weight_files(now, sizes)) or None
         config = config_of(now, sizes)
     except WinhostError as error:
@@ -117,7 +117,7 @@ def _of_config(config: ModelConfig) -> Row:
 
 def _compared(outcome: Refreshed, before: Mapping[str, Any], after: Mapping[str, Any]) -> Refreshed:
     names = tuple(_changes(before, after)) if not outcome.kept else ()
-    return Refreshed(outcome.model, outcome.revision, outcome.weights, outcome.download, names, outcome.kept)
+    return replace(outcome, changed=names)
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

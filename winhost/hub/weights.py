@@ -38,7 +38,7 @@ class Weights:
 
     @property
     def total(self) -> int:
-        """Whole numbers are positions and the like, where nothing is quantized."""
+        """The parameters. Whole numbers are positions and the like, where nothing is quantized."""
         return sum(count for kind, count in self.parameters.items() if kind not in _WHOLE_NUMBERS)
 
 
@@ -79,8 +79,8 @@ def weight_files(repository: HubRepository | ModelFolder, files: Mapping[str, By
 
 
 def _header(repository: HubRepository | ModelFolder, path: str, size: Bytes) -> dict[str, Any]:
-    """Eight bytes with its length, then as much JSON."""
-    begin = repository.part(path, 0, min(_FIRST, size))
+    """Read the header of a file: eight bytes with its length, then as much JSON."""
+    begin = repository.part(path, 0, min(_FIRST, size)) if size else b""  # no range asks for nothing
     length = int.from_bytes(begin[:8], "little")
     if len(begin) < 8 or not 2 <= length <= min(_LARGEST_HEADER, size - 8):
         raise _unusable(repository, path)
@@ -98,7 +98,7 @@ def _header(repository: HubRepository | ModelFolder, path: str, size: Bytes) -> 
 def _tensors(
     repository: HubRepository | ModelFolder, header: Mapping[str, Any]
 ) -> Iterable[tuple[str, str, int, Bytes]]:
-    """Name, type, how many numbers, how many bytes."""
+    """The name of each tensor, its type, its count of numbers and its bytes."""
     for name, said in header.items():
         if name == "__metadata__":
             continue

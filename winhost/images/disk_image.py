@@ -25,7 +25,7 @@ LARGEST_DISK: Bytes = 64 * KiB * GiB
 """64 TiB, the most that a VHDX can hold."""
 
 Progress = Callable[[Bytes, Bytes], None]
-"""Told how far a job is, of how much."""
+"""Is told how many bytes are done, of how many."""
 
 
 class Extent(NamedTuple):

@@ -1,4 +1,4 @@
-"""Downloads whose SHA-256 is known before: into a cache, and on from where an earlier attempt ended."""
+"""Downloads into a cache, of files whose SHA-256 is known before. They continue where an earlier attempt ended."""
 
 import os
 import re
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from winhost.core.dataclass import dataclass
 from winhost.images.disk_image import Progress
 from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.files import sha256_of
 from winhost.model.units import Bytes, GiB, MiB, size
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class RemoteImage:
 
 
 class _Interrupted(Exception):
-    """Another attempt may do. The sentence goes on after the URL."""
+    """Another attempt may succeed. The sentence goes on after the URL."""
 
 
 def _not_it(what: str) -> UsageError:
@@ -59,9 +60,7 @@ def _failed(url: str, why: str, hint: str = _AGAIN) -> WinhostError:
 
 def check_file(path: Path, sha256: str) -> None:
     """A file that somebody brought. Raises UsageError (NotThisImage) and OSError."""
-    with path.open("rb") as file:
-        found = file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+    if (found := sha256_of(path)) != sha256:
         raise _not_it(f"{visible(str(path))} has SHA-256 {found}, and {visible(sha256)} is wanted")
 
 
@@ -88,33 +87,22 @@ def download(image: RemoteImage, cache: Path, progress: Progress | None = None) 
     part = whole.with_suffix(".part")
     try:
         with FileLock(whole.with_suffix(".lock"), timeout=0):
-            if not _is_whole(whole, image.sha256):
+            if not whole.is_file() or sha256_of(whole) != image.sha256:
                 _complete(image, part, progress or (lambda done, total: None))
-                _put_in_place(part, whole, image)
+                with part.open("r+b") as file:
+                    found = file_digest(file, "sha256").hexdigest()
+                    os.fsync(file.fileno())
+                if found != image.sha256:
+                    part.unlink()
+                    raise _not_it(f"{visible(image.url)} has SHA-256 {found}, and {image.sha256} is wanted")
+                part.replace(whole)
     except Timeout:
         raise _failed(image.url, "is being downloaded by another winhost", "Wait for that one to end") from None
     return whole
 
 
-def _is_whole(path: Path, sha256: str) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest() == sha256
-
-
-def _put_in_place(part: Path, whole: Path, image: RemoteImage) -> None:
-    with part.open("r+b") as file:
-        found = file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-    if found != image.sha256:
-        part.unlink()
-        raise _not_it(f"{visible(image.url)} has SHA-256 {found}, and {image.sha256} is wanted")
-    part.replace(whole)
-
-
 def _complete(image: RemoteImage, part: Path, progress: Progress) -> None:
-    """Attempts go on as long as they bring something."""
+    """Try again as long as attempts bring something. Raises WinhostError (DownloadFailed)."""
     idle = 0
     while True:
         before = _length(part)

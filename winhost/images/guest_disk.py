@@ -1,12 +1,11 @@
 """The VHDX that a guest starts from, made on this computer of an image that is known by its SHA-256.
 
-Both lie in the user's cache, so that a second plan or run waits for neither. The same image always becomes the same
-bytes: a plan names the SHA-256 of both, and another one is refused, wherever and whenever it is made again.
+Both are kept in the user's cache, so that a second plan or run waits for neither. The same image always becomes the
+same bytes: a plan names the SHA-256 of both, and a disk that is made again with another one is refused.
 """
 
 from collections.abc import Callable
 from functools import partial
-from hashlib import file_digest
 from pathlib import Path
 
 from winhost.core.dataclass import dataclass
@@ -16,6 +15,7 @@ from winhost.images.download import RemoteImage, check_file, download
 from winhost.images.vhdx import write_vhdx
 from winhost.model.catalogue_file import cache_folder
 from winhost.model.errors import UsageError
+from winhost.model.files import sha256_of
 from winhost.model.units import Bytes
 
 Tell = Callable[[str, Bytes, Bytes], None]
@@ -46,7 +46,7 @@ def image_cache() -> Path:
 
 
 def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache: Path | None = None) -> GuestDisk:
-    """Made once. sha256: of the VHDX, where a plan pinned it.
+    """Make the disk, or return the one that was made before. sha256: of the VHDX, where a plan pinned it.
 
     Raises UsageError (NotThisImage, ImageUnusable, OtherDisk), WinhostError (DownloadFailed) and OSError.
     """
@@ -57,11 +57,11 @@ def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache:
     disk = folder / f"{image.sha256}.vhdx"
     with FileLock(folder / f"{image.sha256}.making"):  # another host's run may want the same at this moment
         source = _source(image, folder, tell)
-        made = _sha256(disk) if disk.is_file() else None
+        made = sha256_of(disk) if disk.is_file() else None
         if made is None or sha256 not in (None, made):
             with open_image(source) as opened:
                 write_vhdx(opened, disk, progress=partial(tell, "making the disk"))
-            made = _sha256(disk)
+            made = sha256_of(disk)
     if sha256 not in (None, made):
         raise UsageError(
             "OtherDisk",
@@ -73,15 +73,10 @@ def guest_disk(image: SourceImage, tell: Tell, sha256: str | None = None, cache:
 
 
 def _source(image: SourceImage, cache: Path, tell: Tell) -> Path:
-    """Checked each time, because everything rests on it."""
+    """The source, checked each time, because the disk is made of it."""
     if is_address(image.place):
         remote = RemoteImage(image.place, image.sha256, image.bytes)
         return download(remote, cache, partial(tell, "downloading the image"))
     path = Path(image.place)
     check_file(path, image.sha256)
     return path
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()

@@ -1,8 +1,8 @@
 """Container images in one file: made for Docker and Podman to load, or saved by them or by `winhost fetch`.
 
 A file that winhost makes has an OCI layout and Docker's own manifest. The same image always becomes the same bytes, so
-that it has one SHA-256 wherever it is made. Layers are written where they will lie: what an earlier attempt brought is
-checked and gone on from. A saved image's digest is that of the manifest in the file; an older `docker save` wrote none.
+that it has one SHA-256 wherever it is made. Layers are written at their final offsets: what an earlier attempt brought
+is checked, and the attempt continued.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterator
-from hashlib import file_digest
 from pathlib import Path
 from typing import IO
 
@@ -31,6 +30,7 @@ from winhost.images.image_registry import (
     not_resolved,
 )
 from winhost.model.errors import UsageError, visible
+from winhost.model.files import sha256_of
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import NotAnswered
 from winhost.web.large_files import bring
@@ -173,7 +173,9 @@ _BLOBS = "blobs/sha256/"
 
 @dataclass(frozen=True)
 class SavedImage:
-    """name: that it has once it is loaded; bytes: of its layers; sha256: of the file; digest: see above."""
+    """name: once it is loaded; bytes: of its layers; sha256: of the file; digest: of its manifest, None where an older
+    `docker save` wrote none.
+    """
 
     name: ImageName
     bytes: Bytes
@@ -191,10 +193,8 @@ def read_saved(path: Path, platform: str) -> SavedImage:
     except Unusable as unusable:
         hint = "Write it with `docker save IMAGE:TAG -o FILE`, of one image"
         raise _unusable(path, str(unusable), hint) from None
-    with path.open("rb") as file:
-        sha256 = file_digest(file, "sha256").hexdigest()
     name, layers, digest = found
-    return SavedImage(name, layers, sha256, digest)
+    return SavedImage(name, layers, sha256_of(path), digest)
 
 
 class _Files:

@@ -16,7 +16,7 @@ from winhost.web.asking import NotAnswered, WebAnswer, ask
 
 RELEASES = "https://github.com/k3s-io/k3s/releases/download"
 PROGRAM, IMAGES, SUMS = "k3s", "k3s-airgap-images-amd64.tar.zst", "sha256sum-amd64.txt"
-# As others pinned them in public: whoever answers for the release has to agree.
+# As others pinned them in public: a server with another hash is refused.
 KNOWN: Mapping[str, str] = {
     "v1.35.5+k3s1": "267d18da7b3c837d82283f0588fb9031a8a6ff3c0dac772c260c40852ce515f6",
     K3S: "2f98a9f8fe5782479ee2d54e70a1b10a7f6fd4cae8d38ed3098452dc6eed76b5",

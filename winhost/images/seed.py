@@ -118,7 +118,7 @@ def filled(template: bytes, instance: str, private: str, public: str) -> bytes:
 
 
 class _Epoch:
-    """Time as pycdlib asks for it: it stamps all that it writes, and what is planned twice must be the same."""
+    """The epoch in place of the time with which pycdlib stamps files: a seed that is made twice must be the same."""
 
     time = staticmethod(lambda: 0.0)
     gmtime = localtime = staticmethod(gmtime)

@@ -47,7 +47,7 @@ def _not_verified(what: str) -> UsageError:
 
 
 def _signatures(text: bytes) -> Iterator[bytes]:
-    """There may be some by other keys."""
+    """The signatures, of which some may be by other keys."""
     from pysequoia.packet import PacketPile, Tag
 
     try:

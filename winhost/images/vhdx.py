@@ -1,4 +1,4 @@
-"""Dynamic VHDX files: written once, in order, from what an image holds. Blocks that hold only zeros are left out.
+"""Dynamic VHDX files: written once, in order, from a disk image. Blocks that hold only zeros are left out.
 
 After [MS-VHDX], with blocks of 1 MiB, as Microsoft advises for Linux ("Best practices for running Linux on Hyper-V").
 What is left out is PAYLOAD_BLOCK_ZERO, as qemu-img writes it for Hyper-V: a block that is merely "not present" may by
@@ -39,27 +39,17 @@ _ZEROS = bytes(BLOCK)
 _CREATOR = "winhost".encode("utf-16-le")
 
 
-def write_vhdx(
-    image: DiskImage,
-    path: Path,
-    *,
-    disk_id: UUID | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """The image as a VHDX, on disk as a whole or not at all, and the same bytes for the same image.
+def write_vhdx(image: DiskImage, path: Path, progress: Progress = lambda done, total: None) -> None:
+    """Write the image as a VHDX, as a whole or not at all, and with the same bytes for the same image: the id by which
+    guests know the disk (SCSI page 0x83) follows from its content too.
 
-    disk_id: by which guests know the disk (SCSI page 0x83), else one that follows from what is in it; progress: told
-    how much of the image is done. Raises UsageError (ImageUnusable) and OSError.
+    progress: is told how much of the image is done. Raises UsageError (ImageUnusable) and OSError.
     """
     check_size(str(path), image.size)
-    fill_whole(path, lambda file: _fill(file, image, disk_id, progress or _nobody))
+    fill_whole(path, lambda file: _fill(file, image, progress))
 
 
-def _nobody(done: Bytes, total: Bytes) -> None:
-    """Is told."""
-
-
-def _fill(file: IO[bytes], image: DiskImage, disk_id: UUID | None, progress: Progress) -> None:
+def _fill(file: IO[bytes], image: DiskImage, progress: Progress) -> None:
     virtual = image.size
     blocks = -(-virtual // BLOCK)
     bat_length = _rounded(8 * (blocks + (blocks - 1) // _CHUNK))
@@ -76,7 +66,7 @@ def _fill(file: IO[bytes], image: DiskImage, disk_id: UUID | None, progress: Pro
         progress(number * BLOCK, image.size)
     file.truncate(data_at + len(written) * BLOCK)
     _put(file, _BAT_AT, _bat(blocks, written, data_at // MiB))
-    _put_head(file, virtual, bat_length, content.digest(), disk_id)
+    _put_head(file, virtual, bat_length, content.digest())
     file.flush()
     os.fsync(file.fileno())
     progress(image.size, image.size)
@@ -125,7 +115,7 @@ def _put(file: IO[bytes], at: Bytes, pieces: Iterable[bytes]) -> None:
         file.write(piece)
 
 
-def _put_head(file: IO[bytes], virtual: Bytes, bat_length: Bytes, content: bytes, disk_id: UUID | None) -> None:
+def _put_head(file: IO[bytes], virtual: Bytes, bat_length: Bytes, content: bytes) -> None:
     _put(file, 0, [b"vhdxfile", _CREATOR])
     writes = (_derived(content, b"file"), _derived(content, b"data"))
     for sequence, at in enumerate(_HEADERS_AT):
@@ -133,7 +123,7 @@ def _put_head(file: IO[bytes], virtual: Bytes, bat_length: Bytes, content: bytes
     regions = _regions(bat_length)
     for at in _REGIONS_AT:
         _put(file, at, [regions])
-    table, items = _metadata(virtual, disk_id or _derived(content, b"disk"))
+    table, items = _metadata(virtual, _derived(content, b"disk"))
     _put(file, _METADATA_AT, [table])
     _put(file, _METADATA_AT + _ITEMS_AT, [items])
 

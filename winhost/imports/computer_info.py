@@ -1,17 +1,25 @@
-"""`Get-ComputerInfo | ConvertTo-Json`: the system, its firmware, processors and memory, but no GPUs."""
+"""`Get-ComputerInfo`, as JSON or as its own list: the system, its firmware, processors and memory, but no GPUs."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from winhost.core.answers import Json
 from winhost.imports.observation import MOST_ELEMENTS, FileObservations, Misread, Observation, State, Unreported, Value
+from winhost.imports.systeminfo import edition_of_sku
 from winhost.model.units import KiB
 
+LIST = re.compile(r"^(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory) {1,40}: \S", re.MULTILINE)
+"""The list that Get-ComputerInfo shows by itself."""
+_ITEM = re.compile(r"^([A-Z]\w{1,80}) {1,60}: ?(.*)$")
+_LISTS = ("OsMuiLanguages", "DeviceGuardAvailableSecurityProperties", "CsProcessors")
+_WORDS: Mapping[str, Json] = {"True": True, "False": False, "": None}
 _TOO_LARGE = 1 << 63  # Windows counts in 64 bits at most
 _EMPTY = Unreported("Get-ComputerInfo left it empty")
 
 # Enumerations are numbers in JSON, or words where somebody asked for words.
+_SKUS = {"enterpriseedition": 4, "standardserveredition": 7, "datacenterserveredition": 8, "windowshome": 101}
 _PRODUCT_TYPES = {"workstation": 1, "domaincontroller": 2, "server": 3}
 _SECURITY = {
     "basevirtualizationsupport": 1,
@@ -28,7 +36,7 @@ _PRODUCT_OPTIONS = {1: "WinNT", 2: "LanmanNT", 3: "ServerNT"}
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
-    info = _document(text)
+    info = _listed(text) if LIST.search(text) else _document(text)
     host = _text(info, "CsName")
     return FileObservations(
         host=host.value if isinstance(host, Observation) else None,
@@ -39,6 +47,31 @@ def read(text: str) -> FileObservations:
             **_processors(info),
         },
     )
+
+
+def _listed(text: str) -> Mapping[str, Json]:
+    """The list as the JSON has it. A long value goes on in indented lines; of processors it has only the names."""
+    written: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        found = _ITEM.match(line)
+        if found:
+            name = found[1]
+            written[name] = found[2].strip()
+        elif name and line.startswith("    "):
+            written[name] += " " + line.strip()
+        else:
+            name = ""
+    info: dict[str, Json] = {name: _WORDS.get(value, value) for name, value in written.items()}
+    for name in _LISTS:
+        # PowerShell shows the first four of a list, and dots for the others.
+        within = written.get(name, "").strip("{}")
+        whole = within and not within.endswith(("...", "…"))
+        info[name] = [each.strip() for each in within.split(",")] if whole else None
+    processors = info.pop("CsProcessors")
+    if isinstance(processors, list):
+        info["CsProcessors"] = [{"Name": each} for each in processors]
+    return info
 
 
 def _document(text: str) -> Mapping[str, Json]:
@@ -58,12 +91,15 @@ def _document(text: str) -> Mapping[str, Json]:
 
 def _system(info: Mapping[str, Json]) -> State:
     product_type = _number(info, "OsProductType", _PRODUCT_TYPES)
+    sku, edition = _number(info, "OsOperatingSystemSKU", _SKUS), _text(info, "WindowsEditionId")
+    if isinstance(sku, Observation) and not isinstance(edition, Observation):  # somebody pasted a part of it
+        edition = edition_of_sku(sku.value)
     return {
         "hostname": _text(info, "CsName"),
         "caption": _text(info, "OsName"),
         "product_type": product_type,
-        "sku": _number(info, "OsOperatingSystemSKU"),
-        "edition_id": _text(info, "WindowsEditionId"),
+        "sku": sku,
+        "edition_id": edition,
         "installation_type": _text(info, "WindowsInstallationType"),
         "product_options": _changed(product_type, _PRODUCT_OPTIONS.get),
         "build": _number(info, "OsBuildNumber"),

@@ -1,9 +1,12 @@
-"""`dxdiag /x`: what Windows shows with. GPUs that show nothing (TCC, disabled, dismounted) are not in it."""
+"""dxdiag, as XML (`/x`) or as text: the GPUs with which Windows shows something.
+
+Those in TCC mode, disabled or dismounted are not in it.
+"""
 
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, SubElement
 
 from winhost.imports.observation import (
     FileObservations,
@@ -14,11 +17,35 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     Worth,
+    document,
     text_at,
     tree,
 )
+from winhost.imports.systeminfo import system_by_name
 from winhost.model.units import MiB
 
+TEXT = re.compile(r"^[ \t]*(?:Machine name|Card name): \S", re.MULTILINE)
+"""What the file that dxdiag saves as text has; it words this in English on each Windows."""
+_LINE = re.compile(r"[ \t]*([A-Z][^:]{1,30}): (\S.*?)[ \t\r]*$")
+_RULE = re.compile(r"[ \t]*-{6,}[ \t\r]*$")
+_SECTIONS = ("SystemInformation", "DisplayDevices", "SystemDevices")
+_TAGS = {
+    "machine name": "MachineName",
+    "operating system": "OperatingSystem",
+    "system manufacturer": "SystemManufacturer",
+    "system model": "SystemModel",
+    "bios": "BIOS",
+    "memory": "Memory",
+    "available os memory": "OSMemory",
+    "card name": "CardName",
+    "device type": "DeviceType",
+    "device key": "DeviceKey",
+    "device problem code": "DeviceProblemCode",
+    "dedicated memory": "DedicatedMemory",
+    "monitor id": "MonitorId",
+    "driver version": "DriverVersion",
+    "driver model": "DriverModel",
+}
 _KEY = re.compile(r"(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)(?:&REV_[0-9A-F]{2})?", re.IGNORECASE)
 _SYSTEM = re.compile(r"(?P<caption>[^(]+?)\s*(?:64-bit|32-bit)?\s*\(\d+\.\d+, \w+ (?P<build>\d{4,6})\)")
 _MEMORY = re.compile(r"(\d{1,9})\s?MB")
@@ -29,7 +56,7 @@ _POST = "(POST)"
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
-    root = tree(text)
+    root = tree(document(text, "DxDiag")) if "<DxDiag" in text else _of_text(text)
     system = root.find("SystemInformation")
     if root.tag != "DxDiag" or system is None:
         raise Misread("is XML, but not of dxdiag /x")
@@ -44,12 +71,41 @@ def read(text: str) -> FileObservations:
     )
 
 
+def _of_text(text: str) -> Element:
+    """The text as dxdiag's XML has it: sections, and in some of them devices, which begin with their names."""
+    root = Element("DxDiag")
+    system, displays, devices = (SubElement(root, name) for name in _SECTIONS)
+    inside: Element | None = None
+    for line in text.splitlines():
+        found = _LINE.match(line)
+        if found is None:
+            inside = None if _RULE.match(line) else inside  # a heading follows
+            continue
+        tag, value = _TAGS.get(found[1].casefold()), found[2]
+        if tag == "MachineName":
+            inside = system
+        elif tag == "CardName":
+            inside = SubElement(displays, "DisplayDevice")
+        elif found[1] == "Device ID" and value.startswith("PCI\\"):
+            inside, tag = SubElement(devices, "SystemDevice"), "DeviceKey"
+        if tag and inside is not None and inside.find(tag) is None:
+            SubElement(inside, tag).text = value
+    if not len(system) and not len(displays):
+        raise Misread("names neither its machine nor a GPU")
+    return root
+
+
 def _system(system: Element) -> State:
     found = _SYSTEM.match((text_at(system, "OperatingSystem") or "")[:_LONGEST])
+    host = text_at(system, "MachineName") or ""
+    if found is None:
+        return {"hostname": _text(host), "caption": _text(None)}
+    caption = found["caption"].strip()
+    # It leaves the maker out, by which other tools begin.
     return {
-        "hostname": _text(text_at(system, "MachineName")),
-        "caption": _text(found and found["caption"].strip()),
-        "build": Observation(int(found["build"])) if found else Unreported("dxdiag does not tell it"),
+        **system_by_name(f"Microsoft {caption}", host, int(found["build"])),
+        "hostname": _text(host),
+        "caption": _text(caption),
     }
 
 
@@ -73,10 +129,12 @@ def _text(written: str | None) -> Value:
 
 
 def _functions(root: Element) -> tuple[SeenFunction, ...]:
-    """Per display output dxdiag has an entry, per GPU only one among the system's devices."""
+    """The GPUs: dxdiag has an entry for each display output, and one among the system's devices for each GPU."""
     gpus: defaultdict[str, list[Element]] = defaultdict(list)
     for output in root.findall("DisplayDevices/DisplayDevice"):
-        gpus[_key(output)].append(output)
+        # Where somebody left the key out, the name tells what is one GPU; what has another key is no PCI device.
+        key = _key(output) or ("" if text_at(output, "DeviceKey") else text_at(output, "CardName") or "")
+        gpus[key].append(output)
     gpus.pop("", None)
     booted = any(_booted(output) for outputs in gpus.values() for output in outputs)
     functions: list[SeenFunction] = []
@@ -98,7 +156,7 @@ def _booted(output: Element) -> bool:
 
 
 def _ids(key: str) -> str:
-    return key.partition("&REV_")[0]
+    return key.partition("&REV_")[0] if _KEY.fullmatch(key) else ""
 
 
 def _instances(root: Element, key: str) -> list[State]:
@@ -121,7 +179,7 @@ def _state(outputs: Sequence[Element], booted: bool, *, alone: bool) -> State:
     }
     if text_at(first, "DeviceProblemCode") == "No Problem":
         state["problem"] = Observation(0)
-    if alone:
+    if alone and _key(first):  # else somebody pasted a part of it
         state["displays"] = Observation(sum(1 for output in outputs if text_at(output, "MonitorId")), Worth.ROUGH)
         if booted:  # older versions mark no device
             state["post_path"] = Observation(any(map(_booted, outputs)))

@@ -1,7 +1,7 @@
 """`manage-bde -protectors -get C:` in any language, and `manage-bde -status` in English: BitLocker of a volume.
 
-What opens a volume stands in the first one. It is never kept: a protector is read by its GUID, and its kind by the form
-of what follows. In other languages only forms and GUIDs are read.
+The first one has the secrets that open a volume. They are never kept: a protector is read by its GUID, and its kind by
+the form of what follows. In other languages only forms and GUIDs are read.
 """
 
 import re
@@ -12,7 +12,7 @@ from winhost.imports.observation import FileObservations, Misread, Observation, 
 
 _GUID = r"\{([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})\}"
 PROTECTOR = re.compile(rf"^ {{4}}\S.*\r?\n {{6}}\S+\s*{_GUID}", re.MULTILINE)
-"""A protector: what it is, and in the next line its id."""
+"""A protector: its kind, and in the next line its id."""
 STATUS = re.compile(r"^ {4}Conversion Status: {1,40}\S", re.MULTILINE)
 VOLUME = re.compile(r"^\S[^\r\n:]{0,60} ([A-Z]:) \[", re.MULTILINE)
 _PASSWORD = re.compile(r"^\s*\d{6}(?:-\d{6}){7}\s*$", re.MULTILINE)

@@ -1,10 +1,11 @@
 """Several files of one machine made into its facts.
 
-Functions are the same by their location first, then by what they are. Of two values the one of greater worth counts.
-Two of equal worth must be equal: a rounded figure gives way to an exact one, but of two exact ones neither is silently
-dropped: it is unknown then, and told. Files of two machines are refused. What no file tells is unknown, and says why.
+Functions of two files are the same one by their location first, then by their ids. Of two values the one of greater
+worth counts: an exact figure replaces a rounded one. Two different values of equal worth make the fact unknown, which
+the user is told. Files of two machines are refused. What no file tells is unknown, with the reason.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
@@ -48,7 +49,7 @@ class Met:
 
     @property
     def ids(self) -> str:
-        """The most complete ones."""
+        """The most complete ids that a file has."""
         return max((function.ids for _, function in self.seen), key=len)
 
 
@@ -107,7 +108,20 @@ def _join(found: list[Met], file: str, functions: Iterable[SeenFunction], comple
 def _same_place(one: Met, other: SeenFunction) -> bool:
     places = {each.place for _, each in one.seen} | {_instance(each) for _, each in one.seen}
     shared = places & {other.place, _instance(other)} - {None}
-    return bool(shared) and _fits(one, other)
+    return bool(shared) and (_fits(one, other) or not any(_differ(function, other) for _, function in one.seen))
+
+
+def _differ(one: SeenFunction, other: SeenFunction) -> bool:
+    """Ids tell functions apart; else the models do, because tools word and cut names: `GeForce GTX 108...`."""
+    if one.ids and other.ids:
+        return not _same_ids(one.ids, other.ids)
+    first, second = (_model(each.name) for each in (one, other))
+    return bool(first and second) and not any(a.startswith(b) or b.startswith(a) for a in first for b in second)
+
+
+def _model(name: str) -> list[str]:
+    """Return the words with digits of a name as lspci writes it: `8000` of `TU102GL [Quadro RTX 8000]`."""
+    return re.findall(r"[a-z]*\d{2,}[a-z]*", name[name.rfind("[") + 1 :].casefold())
 
 
 def _instance(function: SeenFunction) -> str | None:
@@ -173,6 +187,9 @@ Warn = Callable[[str], None]
 
 ORIGIN = "imported"
 NOT_THERE = "not in what was imported"
+_OTHERS_MAY_BE_THERE = (
+    "no GPU by NVIDIA is listed, but only SurveyDDA.ps1 and lspci -vv -nn list those that show nothing"
+)
 IDENTITY = ("hostname", "machine_id")  # of these no two can be of one machine
 
 
@@ -186,23 +203,19 @@ class _Instance:
     disputed: dict[str, tuple[Worth, UsageError]] = field(default_factory=dict)
 
     def hear(self, file: str, state: State) -> None:
-        """Raises UsageError (Contradiction) where it is about which machine it is."""
+        """Raises UsageError (Contradiction) where files differ in which machine it is."""
         for name, value in state.items():
-            self._hear(file, name, value)
-
-    def _hear(self, file: str, name: str, value: Value) -> None:
-        if not isinstance(value, Observation):
-            self.silent.setdefault(name, value.why)
-            return
-        before = self.values.get(name)
-        if before is None or value.worth > before[1].worth:
-            self.values[name] = (file, value)
-        elif value.worth == before[1].worth and value.value != before[1].value:
-            both = (before[0], str(before[1].value)), (file, str(value.value))
-            found = contradiction(f"{self.what}.{name}", *both)
-            if name in IDENTITY:
-                raise found
-            self.disputed[name] = (value.worth, found)
+            before = self.values.get(name)
+            if not isinstance(value, Observation):
+                self.silent.setdefault(name, value.why)
+            elif before is None or value.worth > before[1].worth:
+                self.values[name] = (file, value)
+            elif value.worth == before[1].worth and value.value != before[1].value:
+                both = (before[0], str(before[1].value)), (file, str(value.value))
+                found = contradiction(f"{self.what}.{name}", *both)
+                if name in IDENTITY:
+                    raise found
+                self.disputed[name] = (value.worth, found)
 
     def state(self, resource: ResourceType, warn: Warn) -> dict[str, Json]:
         """Every property of the resource, known or not. Warns of what files differ in and none knows better."""
@@ -220,7 +233,7 @@ class _Instance:
 def merged(
     files: Sequence[tuple[str, str, FileObservations]], host: str | None, read_at: str, warn: Warn = lambda _: None
 ) -> Facts:
-    """The facts of one machine from files, each with its kind. warn: is told what files differ in.
+    """The facts of one machine from files, each with its kind. warn: is told the facts in which files differ.
 
     `read_at`: when they were imported, ISO 8601 in UTC, because the files say when they were made in local time or not
     at all. Raises UsageError: Contradiction, CardsDoNotMatch, NotReadable, Nameless.
@@ -230,7 +243,10 @@ def merged(
     resources: dict[str, Answer] = {resource: _unknown(NOT_THERE) for resource in WINDOWS}
     resources.update(_on_their_disks(_resources(observations, warn)))
     if any(each.functions or each.every_function for _, each in observations):
-        resources[PciDevice.resource_type.name] = _gpus(met(observations), warn)
+        found = met(observations)
+        whole = any(each.every_function or each.every_gpu for _, each in observations)
+        known = whole or not found or not all(map(_by_others, found))
+        resources[PciDevice.resource_type.name] = _gpus(found, warn) if known else _unknown(_OTHERS_MAY_BE_THERE)
     return Facts(
         host=_host(observations, host),
         origin=ORIGIN,
@@ -238,6 +254,13 @@ def merged(
         winhost=f"{__version__}, from {kinds}",
         resources=resources,
     )
+
+
+def _by_others(function: Met) -> bool:
+    if function.ids:
+        return not function.ids.startswith("VEN_10DE")
+    names = " ".join(each.name for _, each in function.seen)
+    return bool(re.search(r"\b(?:AMD|Radeon|Intel|Matrox|Microsoft)\b", names, re.IGNORECASE))
 
 
 def _unknown(why: str) -> Unknown:

@@ -1,7 +1,7 @@
 """msinfo32, as a file (.nfo) or as text: which Windows, its machine, processors and GPUs, and how firmware starts it.
 
-It words names in the language of Windows, in a file even the elements, and tells them in the same order in each. So
-they are known by values that no language changes: a version, a type of the system, an amount, the id of a device.
+Names, and in a file even the elements, are in the language of Windows, in the same order in each. So values are found
+by forms that no language changes: a version, a type of the system, an amount, the id of a device.
 """
 
 import re
@@ -64,7 +64,7 @@ def _pairs(text: str) -> Sequence[tuple[str, str]]:
 
 
 def _firmware(text: str, *, told: bool) -> Mapping[str, Mapping[str, State]]:
-    """told: something else is told, so that this may be missing."""
+    """told: the text has other facts, so this one may be missing."""
     try:
         return boot_texts.read_info(text).resources
     except Misread:
@@ -98,12 +98,14 @@ def _memory(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
 def _gpus(pairs: Sequence[tuple[str, str]]) -> Iterator[SeenFunction]:
     """The name of a device stands before its id, its driver's version behind it."""
     seen: set[str] = set()
+    named: set[str] = set()
     for at, (_, value) in enumerate(pairs):
         instance = _INSTANCE.fullmatch(value)
         name = pairs[at - 1][1] if at else ""
         if instance is None or value in seen or not is_gpu(name, value):
             continue
         seen.add(value)
+        named.add(name)
         state: dict[str, Value] = {
             "name": Observation(name),
             "kind": Observation("display", Worth.ROUGH),
@@ -114,3 +116,7 @@ def _gpus(pairs: Sequence[tuple[str, str]]) -> Iterator[SeenFunction]:
         if driver:
             state["driver_version"] = Observation(driver)
         yield SeenFunction(instance[1].upper(), state)
+    # Where a paste lacks the ids of devices, their names remain, in English.
+    for name in (value for label, value in pairs if label == "Adapter Description" and value not in named):
+        if is_gpu(name, ""):
+            yield SeenFunction("", {"name": Observation(name), "kind": Observation("display", Worth.ROUGH)})

@@ -1,10 +1,13 @@
-"""`nvidia-smi -q -x`: NVIDIA's GPUs, as their driver on Windows or Linux knows them.
+"""nvidia-smi: NVIDIA's GPUs, as their driver on Windows or Linux knows them.
 
-The table of plain `nvidia-smi` has no PCI ids, and cuts long names.
+Its XML (`-q -x`) has most; people paste its table, `-q` without `-x`, a CSV or `-L`, which tell less.
 """
 
 import re
-from xml.etree.ElementTree import Element
+import textwrap
+from collections.abc import Mapping
+from dataclasses import replace
+from xml.etree.ElementTree import Element, SubElement
 
 from winhost.imports.observation import (
     FileObservations,
@@ -15,39 +18,103 @@ from winhost.imports.observation import (
     Unreported,
     Value,
     Worth,
+    document,
     text_at,
     tree,
 )
 from winhost.model.units import MiB, size
 
 WINDOWS_MODELS = ("WDDM", "TCC", "MCDM")
+FIRST_IN_WSL = 450  # the first branch whose Windows drivers serve WSL
+_BUS_ID = r"[0-9A-F]{4,8}:[0-9A-F]{2}:[01][0-9A-F]\.[0-7]"
 _ADDRESS = re.compile(r"([0-9A-F]{4,8}):([0-9A-F]{2}):([01][0-9A-F])\.([0-7])", re.IGNORECASE)
 _IDS = re.compile(r"(?:0x)?([0-9A-F]{4})([0-9A-F]{4})", re.IGNORECASE)
 _MEMORY = re.compile(r"(\d{1,12}) MiB")
 
 
-TABLE = re.compile(r"^\| +NVIDIA-SMI +(?P<own>\S+).*Driver Version: +(?P<driver>[\d.]+)", re.MULTILINE)
-_ROW = re.compile(  # | 0  NVIDIA GeForce RTX 4090      WDDM  |   00000000:01:00.0  On |
-    r"^\|\s+\d+\s+(?P<name>\S.*?)\s+(?P<mode>WDDM|TCC|MCDM|On|Off|N/A)\s*\|\s*(?P<address>[0-9A-F]{4,8}:\S+)\s+\S+\s*\|"
-    r"[^\n]*\n\|[^|\n]*\|[^|\n]*/\s*(?P<memory>\d+)MiB\s*\|",
+TABLE = re.compile(r"^[ \t]*\| +NVIDIA-SMI +(?P<own>\S+).*(?:Driver|KMD) Version: +(?P<driver>[\d.]+)", re.MULTILINE)
+"""The head of the table; since 610 it says KMD Version."""
+LOG = re.compile(r"^[ \t]*=+NVSMI LOG=+\s*$", re.MULTILINE)
+LIST = re.compile(r"^[ \t]*GPU \d+: \S.* \(UUID: |^GPU models and configuration *:", re.MULTILINE)
+QUERY = re.compile(
+    r"^(?=.*\b(?:memory\.total|driver_version|pci\.bus_id|gpu_bus_id)\b)"
+    r"(?:[^,\n]{1,60},){0,60} ?(?:gpu_)?name(?:,|\s*$).*",
+    re.MULTILINE,
+)
+LOST = re.compile(
+    rf"^Unable to determine the device handle for GPU ?(?:\d+: )?(?P<address>{_BUS_ID})",
     re.MULTILINE | re.IGNORECASE,
 )
+_ROW = re.compile(  # | 0  NVIDIA GeForce RTX 4090      WDDM  |   00000000:01:00.0  On |
+    r"^[ \t]*\|\s+\d+\s+(?P<name>\S[^|\n]*?)(?:\s+(?P<mode>WDDM|TCC|MCDM|On|Off|N/A|ERR!))?\s*"
+    rf"\|\s*(?P<address>{_BUS_ID})\s[^\n]*"
+    r"(?:\n[ \t]*\|[^|\n]*\|[^|\n]*/\s*(?P<memory>\d{1,9})MiB\s*\|)?",
+    re.MULTILINE | re.IGNORECASE,
+)
+_LISTED = re.compile(
+    r"^[ \t]*(?:GPU models and configuration *: )?GPU \d+: (?P<name>\S.*?)(?: \(UUID: [^)\n]*\))?[ \t\r]*$",
+    re.MULTILINE,
+)
+_TOLD_DRIVER = re.compile(r"^Nvidia driver version *: ([\d.]+)", re.MULTILINE)
+_GPU_HEAD = re.compile(rf"^GPU ({_BUS_ID})[ \t\r]*$", re.MULTILINE | re.IGNORECASE)
+_LINE = re.compile(r"^( *)(\S[^:\n]*?)(?: +: (.*?))?\s*$")
 _CUT = "..."  # behind a name that was too long for the table
+_MOST_GPUS = 1024
+# Where the XML has what the text and the CSV (in small letters) call so.
+_PATHS = {
+    "Product Name": "product_name",
+    "Display Attached": "display_attached",
+    "Driver Model/Current": "driver_model/current_dm",
+    "PCI/Device Id": "pci/pci_device_id",
+    "PCI/Sub System Id": "pci/pci_sub_system_id",
+    "PCI/Bus Id": "pci/pci_bus_id",
+    "PCI/Base Classcode": "pci/pci_base_class",
+    "FB Memory Usage/Total": "fb_memory_usage/total",
+    "BAR1 Memory Usage/Total": "bar1_memory_usage/total",
+    "name": "product_name",
+    "gpu_name": "product_name",
+    "pci.device_id": "pci/pci_device_id",
+    "pci.sub_device_id": "pci/pci_sub_system_id",
+    "pci.bus_id": "pci/pci_bus_id",
+    "gpu_bus_id": "pci/pci_bus_id",
+    "driver_model.current": "driver_model/current_dm",
+    "memory.total": "fb_memory_usage/total",
+    "driver_version": "driver_version",
+}
 
 
 def read(text: str) -> FileObservations:
     """Raises Misread."""
-    table = TABLE.search(text)
-    return _of_table(text, table["driver"], wsl=table["own"] != table["driver"]) if table else _of_log(text)
+    if "<nvidia_smi_log" in text:
+        found = _of_log(text)
+    elif table := TABLE.search(text):
+        found = _of_table(text, table["driver"], wsl=table["own"] != table["driver"])
+    else:
+        found = _of_text(text)
+    listed = {function.address for function in found.functions or ()}
+    lost = (_lost(each) for each in LOST.finditer(text))  # by one nvidia-smi, and another in the same paste may list it
+    functions = (*(found.functions or ()), *(each for each in lost if each.address not in listed))
+    if not functions:
+        raise Misread("is of nvidia-smi, but without a GPU that can be read")
+    if len(functions) > _MOST_GPUS:
+        raise Misread(f"lists more than {_MOST_GPUS:,} GPUs")
+    return replace(found, functions=functions)
+
+
+def _lost(found: re.Match[str]) -> SeenFunction:
+    """A GPU that nvidia-smi names by its address alone, because the driver does not answer for it."""
+    state: dict[str, Value] = {"name": Observation("NVIDIA GPU", Worth.ROUNDED), "kind": Observation("display")}
+    return SeenFunction(ids="", state=state, address=_address(found["address"]))
 
 
 def _of_table(text: str, driver: str, *, wsl: bool) -> FileObservations:
     """wsl: nvidia-smi is of another version than the driver, which only Windows has."""
-    rows = list(_ROW.finditer(text))
-    if not rows:
-        raise Misread("is a table of nvidia-smi without a GPU that can be read")
     advice = "the table of nvidia-smi has no PCI ids, and cuts long names: nvidia-smi -q -x tells more"
-    return FileObservations(functions=tuple(_gpu_of_row(row, driver, wsl=wsl) for row in rows), advice=advice)
+    return FileObservations(
+        resources={"Wsl": {"": {"present": Observation(True)}}} if wsl else {},
+        functions=tuple(_gpu_of_row(row, driver, wsl=wsl) for row in _ROW.finditer(text)),
+        advice=advice,
+    )
 
 
 def _gpu_of_row(row: re.Match[str], driver: str, *, wsl: bool) -> SeenFunction:
@@ -59,13 +126,82 @@ def _gpu_of_row(row: re.Match[str], driver: str, *, wsl: bool) -> SeenFunction:
         "driver_model": Observation(row["mode"]) if windows else _not_told(wsl=wsl),
         "driver_version": _windows_driver(driver) if windows or wsl else _not_told(wsl=wsl),
         "ranges": Unreported("the table of nvidia-smi does not name them; lspci -vv or the host itself tells all"),
-        "vram": Observation(int(row["memory"]) * MiB, Worth.ROUGH),
+        "vram": Observation(int(row["memory"]) * MiB, Worth.ROUGH)
+        if row["memory"]
+        else Unreported("nvidia-smi does not tell it of this GPU"),
     }
     return SeenFunction(ids="", state=state, address=_address(row["address"]))
 
 
+def _of_text(text: str) -> FileObservations:
+    """nvidia-smi -q without -x, --query-gpu as CSV, -L, or the report that PyTorch and vLLM ask for."""
+    driver = _TOLD_DRIVER.search(text)
+    if LOG.search(text):
+        gpus, version = _of_sections(text)
+        advice = None
+    elif header := QUERY.search(text):
+        gpus, version = _of_csv(header[0], text[header.end() :])
+        advice = "the CSV of nvidia-smi has only the columns that were asked for: nvidia-smi -q -x tells more"
+    else:
+        gpus = [_element({"product_name": each["name"]}) for each in _LISTED.finditer(text)]
+        version = driver[1] if driver else None
+        advice = "a list of GPUs has only their names: nvidia-smi -q -x tells more"
+    return FileObservations(functions=tuple(_gpu(gpu, version) for gpu in gpus), advice=advice)
+
+
+def _of_sections(text: str) -> tuple[list[Element], str | None]:
+    """The GPUs of nvidia-smi -q, whose sections are indented, and the driver."""
+    begin = LOG.search(text)
+    text = textwrap.dedent(text[begin.start() :]) if begin else text
+    heads = list(_GPU_HEAD.finditer(text))
+    version = re.search(r"^(?:Driver|KMD) Version +: ([\d.]+)", text, re.MULTILINE)
+    gpus = []
+    for head, after in zip(heads, [*heads[1:], None], strict=False):
+        told = {"pci/pci_bus_id": head[1]}
+        section: list[tuple[int, str]] = []
+        for line in text[head.end() : after.start() if after else len(text)].splitlines():
+            found = _LINE.match(line)
+            if found is None:
+                continue
+            depth = len(found[1])
+            section = [each for each in section if each[0] < depth]
+            path = _PATHS.get("/".join([*(name for _, name in section), found[2]]))
+            if found[3] is None:
+                section.append((depth, found[2]))
+            elif path:
+                told.setdefault(path, found[3])
+        gpus.append(_element(told))
+    return gpus, version[1] if version else None
+
+
+def _of_csv(header: str, text: str) -> tuple[list[Element], str | None]:
+    columns = [_PATHS.get(name.strip().partition(" [")[0]) for name in header.split(",")]
+    gpus, version = [], None
+    for line in text.strip().splitlines():
+        values = [value.strip() for value in line.split(",")]
+        if len(values) != len(columns):
+            break
+        told = {path: value for path, value in zip(columns, values, strict=True) if path}
+        version = told.pop("driver_version", version)
+        memory = told.get("fb_memory_usage/total", "")
+        if memory.isdecimal():  # --format=csv,nounits
+            told["fb_memory_usage/total"] = f"{memory} MiB"
+        gpus.append(_element(told))
+    return gpus, version
+
+
+def _element(told: Mapping[str, str]) -> Element:
+    """A GPU as the XML of nvidia-smi has it, of values by their path there."""
+    gpu = Element("gpu")
+    for path, value in told.items():
+        parent, _, name = path.rpartition("/")
+        inside = gpu if not parent else gpu.find(parent)
+        SubElement(SubElement(gpu, parent) if inside is None else inside, name).text = value
+    return gpu
+
+
 def _of_log(text: str) -> FileObservations:
-    log = tree(text)
+    log = tree(document(text, "nvidia_smi_log"))
     if log.tag != "nvidia_smi_log":
         raise Misread(f"holds <{log.tag}>, not <nvidia_smi_log>")
     driver = text_at(log, "driver_version")
@@ -73,19 +209,20 @@ def _of_log(text: str) -> FileObservations:
 
 
 def _gpu(gpu: Element, driver: str | None) -> SeenFunction:
-    device = _IDS.fullmatch(text_at(gpu, "pci/pci_device_id") or "")
-    if device is None:
-        raise Misread(f"has a GPU without its PCI ids ({gpu.get('id', 'unnamed')})")
     name = text_at(gpu, "product_name")
+    address = text_at(gpu, "pci/pci_bus_id") or gpu.get("id")
     return SeenFunction(
-        ids=_ids(gpu, device),
+        ids=_ids(gpu),
         state=_state(gpu, name or "NVIDIA GPU", driver),
-        address=_address(text_at(gpu, "pci/pci_bus_id") or gpu.get("id") or ""),
+        address=_address(address) if address else None,
     )
 
 
-def _ids(gpu: Element, device: re.Match[str]) -> str:
-    """nvidia-smi writes the device before the vendor: `233510DE`."""
+def _ids(gpu: Element) -> str:
+    """nvidia-smi writes the device before the vendor: `233510DE`. Empty where it does not tell them."""
+    device = _IDS.fullmatch(text_at(gpu, "pci/pci_device_id") or "")
+    if device is None:
+        return ""
     subsystem = _IDS.fullmatch(text_at(gpu, "pci/pci_sub_system_id") or "")
     known = f"VEN_{device[2]}&DEV_{device[1]}".upper()
     return known + (f"&SUBSYS_{subsystem[1]}{subsystem[2]}".upper() if subsystem else "")
@@ -120,11 +257,8 @@ def _state(gpu: Element, name: str, driver: str | None) -> dict[str, Value]:
 
 def _base_class(gpu: Element) -> Value:
     written = text_at(gpu, "pci/pci_base_class") or ""
-    return (
-        Observation(int(written, 16))
-        if re.fullmatch("[0-9A-Fa-f]{1,2}", written)
-        else Unreported("not told by this driver")
-    )
+    known = re.fullmatch("(?:0x)?[0-9A-Fa-f]{1,2}", written)
+    return Observation(int(written, 16)) if known else Unreported("not told by this driver")
 
 
 def _not_told(*, wsl: bool) -> Unreported:
@@ -135,19 +269,19 @@ def _not_told(*, wsl: bool) -> Unreported:
 
 
 def _of_windows_alone(driver: str | None) -> bool:
-    """The drivers of a branch are called 550.* on Linux, and 551.* to 553.* or the like on Windows."""
+    """Drivers of a branch are called 550.* on Linux, and 551.* to 553.* or the like on Windows. Before those that know
+    WSL, Linux had branches such as 418.
+    """
     found = re.fullmatch(r"(\d{3})\.\d{2}", driver or "")
-    return found is not None and int(found[1]) % 5 != 0
+    return found is not None and int(found[1]) > FIRST_IN_WSL and int(found[1]) % 5 != 0
 
 
 def _windows_driver(driver: str | None) -> Value:
     """NVIDIA's number is the end of Windows' (`591.59` of `32.0.15.9159`); how that begins, only Windows knows."""
     found = re.fullmatch(r"(\d)(\d{2})\.(\d{2})", driver or "")
-    return (
-        Observation(f"1{found[1]}.{found[2]}{found[3]}", Worth.DRIVER)
-        if found
-        else Unreported(f"NVIDIA calls it {driver}")
-    )
+    if found is None:
+        return Unreported(f"NVIDIA calls it {driver}")
+    return Observation(f"1{found[1]}.{found[2]}{found[3]}", Worth.DRIVER)
 
 
 def _ranges(gpu: Element) -> Unreported:

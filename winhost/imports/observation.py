@@ -1,5 +1,7 @@
 """Observations from one file about a machine: its text, values with their worth, and why a value is missing."""
 
+import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import field
 from enum import IntEnum
@@ -11,6 +13,8 @@ from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.units import MiB
+
+READABLE = "What can be read: winhost facts import --help"
 
 
 def unreadable(file: str, why: str, hint: str | None = None) -> UsageError:
@@ -52,7 +56,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Unreported:
-    """This file cannot tell it, and why."""
+    """A value that this file cannot tell, and why."""
 
     why: str
 
@@ -102,16 +106,16 @@ class SeenFunction:
 class FileObservations:
     """Everything that one file tells.
 
-    host: the machine's name; resources: states by resource and the value of its key, empty for resources without
-    one; functions:
-    the GPUs it lists, None where it is not about GPUs; every_function: it lists all that the machine has;
-    advice: what would tell more than this file.
+    host: the machine's name; resources: states by resource and the value of its key, empty for resources without one;
+    functions: the GPUs that it lists, None where it is not about GPUs; every_function: it lists all GPUs of the
+    machine with the functions beside them, every_gpu: all GPUs; advice: what would tell more than this file.
     """
 
     host: str | None = None
     resources: Mapping[str, Mapping[str, State]] = field(default_factory=dict)
     functions: tuple[SeenFunction, ...] | None = None
     every_function: bool = False
+    every_gpu: bool = False
     advice: str | None = None
 
 
@@ -131,8 +135,12 @@ def decoded(data: bytes) -> str:
     What is neither is read as Latin-1, which every byte is in: old consoles redirect in the code page of the country,
     and what is looked for is ASCII.
     """
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return _decoded(data, "utf-16")
+    marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    if marked or (data[1:2] == b"\0" and data[:1] != b"\0"):  # wsl.exe writes it unmarked into a file
+        try:
+            return data.decode("utf-16" if marked else "utf-16-le")
+        except UnicodeDecodeError as error:
+            raise Misread(f"is not UTF-16 text (byte {error.start + 1})") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -142,12 +150,26 @@ def decoded(data: bytes) -> str:
     return text
 
 
-def _decoded(data: bytes, coding: str) -> str:
-    try:
-        return data.decode(coding)
-    except UnicodeDecodeError as error:
-        start = error.start
-    raise Misread(f"is not {coding.upper()} text (byte {start + 1})")
+_QUOTED = re.compile(r"^[ \t]*(?:> ?)+", re.MULTILINE)
+_COMMENTED = re.compile(r"^[ \t]*# ?", re.MULTILINE)
+
+
+def unquoted(text: str) -> str:
+    """Text as the tool wrote it: without the `>` of a quotation, the `#` of a comment, and a common indentation."""
+    text = text.replace("\r\n", "\n")
+    lines = sum(1 for line in text.splitlines() if line.strip())
+    for mark in (_QUOTED, _COMMENTED):
+        if 2 * len(mark.findall(text)) > lines:
+            text = mark.sub("", text)
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return textwrap.dedent(text) if first[:1] in (" ", "\t") else text
+
+
+def document(text: str, root: str) -> str:
+    """The XML document with this root, without the words that a paste has around it."""
+    begin = min((at for at in map(text.find, ("<?xml", "<!DOCTYPE", f"<{root}")) if at >= 0), default=0)
+    end = text.rfind(f"</{root}>")
+    return text[begin : end + len(f"</{root}>")] if end > begin else text[begin:]
 
 
 def tree(text: str) -> Element:

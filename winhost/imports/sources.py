@@ -1,7 +1,8 @@
-"""The kinds of files that are read, how each is recognised by what is in it, and what is near but not it."""
+"""The kinds of files that are read, how each is recognised, and files that are almost of that kind."""
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from winhost.core.dataclass import dataclass
 from winhost.imports import (
@@ -12,19 +13,24 @@ from winhost.imports import (
     manage_bde,
     msinfo,
     nvidia_smi,
+    partitionable,
+    pnp,
     storage_json,
     survey_dda,
     systeminfo,
+    windows_words,
+    wsl_version,
 )
-from winhost.imports.observation import FileObservations, Misread, decoded, unreadable
+from winhost.imports.observation import READABLE, FileObservations, Misread, decoded, unquoted, unreadable
 
 _BEGINNING = 1 << 20  # characters in which a file shows what it is
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file. made_by: the command that makes it; looks: what only this kind has; near: what makes it, but not
-    in this form, which `why` says, and instead: what to run then, where that is another command.
+    """A kind of file. made_by: the command that makes it; looks: what only this kind has; near: the output of that
+    command in a form that is not read; why: what is wrong with that form; instead: the command to run then, where it
+    is another one.
     """
 
     made_by: str
@@ -39,20 +45,29 @@ SOURCES: Mapping[str, FileKind] = {
     "nvidia-smi": FileKind(
         "nvidia-smi -q -x",
         nvidia_smi.read,
-        looks=re.compile(rf"<nvidia_smi_log\b|{nvidia_smi.TABLE.pattern}", re.MULTILINE),
-        near=re.compile(r"NVSMI LOG|\| NVIDIA-SMI "),
+        looks=re.compile(
+            rf"<nvidia_smi_log\b|{nvidia_smi.LOG.pattern}|{nvidia_smi.QUERY.pattern}|{nvidia_smi.LIST.pattern}"
+            rf"|{nvidia_smi.TABLE.pattern}|{nvidia_smi.LOST.pattern}",
+            re.MULTILINE,
+        ),
+        near=re.compile(r"\| NVIDIA-SMI |NVIDIA-SMI has failed|^\s*GPU0\s+(?:GPU1|X)\b", re.MULTILINE),
+        why="names no GPU",
     ),
     "dxdiag": FileKind(
         "dxdiag /x FILE",
         dxdiag.read,
-        looks=re.compile(r"<DxDiag\b"),
+        looks=re.compile(rf"<DxDiag\b|{dxdiag.TEXT.pattern}", re.MULTILINE),
         near=re.compile(r"DxDiag Version:|\"DxDiag\""),
     ),
     "computer-info": FileKind(
         "Get-ComputerInfo | ConvertTo-Json",
         computer_info.read,
-        looks=re.compile(r'^\s*[\[{][\s\S]*"(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)"\s*:'),
-        near=re.compile(r"^(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)\s+:", re.MULTILINE),
+        looks=re.compile(
+            r'\A\s*[\[{][\s\S]*"(?:OsOperatingSystemSKU|WindowsEditionId|CsTotalPhysicalMemory)"\s*:'
+            rf"|{computer_info.LIST.pattern}",
+            re.MULTILINE,
+        ),
+        near=re.compile(r"^(?:WindowsProductName|OsName|OsBuildNumber|HyperVisorPresent)\s*:", re.MULTILINE),
     ),
     "systeminfo": FileKind(
         "systeminfo",
@@ -67,16 +82,23 @@ SOURCES: Mapping[str, FileKind] = {
     "lspci": FileKind(
         "lspci -vv -nn, as root",
         lspci.read,
-        looks=re.compile(lspci.HEAD.pattern, re.MULTILINE),
+        looks=lspci.LOOKS,
         near=re.compile(r"^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] ", re.MULTILINE),
+        why="names no GPU by the words of its class",
     ),
     "survey-dda": FileKind(
-        "SurveyDDA.ps1",
+        ".\\SurveyDDA.ps1 *> survey.txt",
         survey_dda.read,
         looks=re.compile(
             rf"Generating a list of PCI Express endpoint devices|{survey_dda.LOCATION.pattern}", re.MULTILINE | re.I
         ),
         near=re.compile(r"PCIROOT\("),
+    ),
+    "pnp-devices": FileKind(
+        "Get-PnpDevice -Class Display | Format-List, or pnputil /enum-devices /class Display",
+        pnp.read,
+        looks=re.compile(rf"{pnp.LIST.pattern}|{pnp.TABLE.pattern}", re.MULTILINE | re.IGNORECASE),
+        near=re.compile(r"^[ \t]*(?:OK|Error|Unknown) +Display +\S", re.MULTILINE),
     ),
     "disks": FileKind(
         "Get-Disk | ConvertTo-Json",
@@ -108,29 +130,119 @@ SOURCES: Mapping[str, FileKind] = {
         looks=re.compile(rf"{boot_texts.INFO.pattern}|{msinfo.TEXT.pattern}", re.MULTILINE),
         near=re.compile(r"^\[System Summary\]", re.MULTILINE),
     ),
+    "partitionable-gpus": FileKind(
+        "Get-VMHostPartitionableGpu",
+        partitionable.read,
+        looks=partitionable.LOOKS,
+        near=re.compile(r"GPUPARAV", re.IGNORECASE),
+    ),
+    "wsl-version": FileKind(
+        "wsl --version",
+        wsl_version.read,
+        looks=wsl_version.LOOKS,
+        near=re.compile(r"^\s*NAME\s+STATE\s+VERSION", re.MULTILINE),
+    ),
+    "windows-version": FileKind(
+        "ver, or Settings > System > About",
+        windows_words.read,
+        looks=windows_words.LOOKS,
+        near=re.compile(r"^Edition[ \t]*[:\t][ \t]*Windows 1[01]", re.MULTILINE),
+    ),
 }
 
+_ALIKE = {"systeminfo", "msinfo32", "computer-info", "dxdiag"}  # which word some lines alike
 
-def read(file: str, data: bytes, kind: str | None = None) -> tuple[str, FileObservations]:
-    """The kind of a file, recognised where none is named, and what it tells. Raises UsageError: NotReadable."""
+_OWN = (  # files of winhost's own, and what they are for
+    ("is a facts file already", re.compile(r'"winhost\.facts/'), "Use it as it is: winhost assess --facts FILE"),
+    (
+        "is a host of the simulator",
+        re.compile(r"^[\s{\"]*schema\"?\s*:\s*\"?winhost\.host/", re.MULTILINE),
+        "Serve it: winhost lab up FILE",
+    ),
+)
+
+_PARTS = (  # what is of no kind, but tells what it is about, and what tells of that
+    ("names GPUs, but in no form that is read", re.compile(r"PCI\\VEN_[0-9A-F]{4}&DEV_", re.I), "dxdiag /x FILE"),
+    (
+        "lists disks, but in no form that is read",
+        re.compile(r"^\s*Disk ###|^\s*Volume ###", re.M),
+        "Get-Disk | ConvertTo-Json",
+    ),
+    (
+        "names a Windows, but in no form that is read",
+        re.compile(r"\bWindows (?:(?:1[01]|Server 20\d\d)\b|\[Version )"),
+        "Get-ComputerInfo | ConvertTo-Json",
+    ),
+    (
+        "names GPUs, but in no form that is read",
+        re.compile(r"\b(?:NVIDIA|GeForce|Quadro|Tesla)\b"),
+        "nvidia-smi -q -x",
+    ),
+    ("names GPUs, but in no form that is read", re.compile(r"\b(?:Radeon|Intel)\b.*\bGraphics\b"), "dxdiag /x FILE"),
+)
+
+
+def read(file: str, data: bytes, kind: str | None = None) -> list[tuple[str, FileObservations]]:
+    """Read the kinds of output in a file: the kind that is named alone, else each that is recognised.
+
+    Raises UsageError: NotReadable.
+    """
     try:
-        text = decoded(data)
-        kind = kind or _recognised(file, text)
-        return kind, SOURCES[kind].read(text)
+        text = unquoted(decoded(data))
+        if not text.strip():
+            raise Misread("is empty")
+        if kind:
+            return [(kind, SOURCES[kind].read(text))]
+        kind = _recognised(file, text)
+        return _each_read(kind, text)
     except Misread as misread:
         why = str(misread)
-    raise unreadable(file, why, f"It is made with: {SOURCES[kind].made_by}" if kind else None)
+    made = f"It is made with: {SOURCES[kind].made_by}" if kind else READABLE
+    raise unreadable(file, why, made)
+
+
+def _each_read(kind: str, text: str) -> list[tuple[str, FileObservations]]:
+    """Read every output of one paste, of which `kind` is the first. GPUs are taken of one output alone: two may number
+    them differently. Raises Misread where none can be read.
+    """
+    told = list[tuple[str, FileObservations]]()
+    same_gpus, unread = list[str](), dict[str, Misread]()
+    beside = [other for other in SOURCES if other != kind and not {kind, other} <= _ALIKE]
+    for each in (kind, *(other for other in beside if SOURCES[other].looks.search(text[:_BEGINNING]))):
+        try:
+            found = SOURCES[each].read(text)
+        except Misread as misread:
+            unread[SOURCES[each].made_by] = misread
+            continue
+        if found.functions and any(before.functions for _, before in told):
+            same_gpus.append(SOURCES[each].made_by)
+            found = replace(found, functions=None, every_function=False, every_gpu=False)
+        told.append((each, found if each == kind else replace(found, advice=None)))
+    if not told:
+        raise next(iter(unread.values()))
+    first, found = told[0]
+    advice = [found.advice] if found.advice else []
+    if same_gpus:
+        taken = next(SOURCES[each].made_by for each, observed in told if observed.functions)
+        apart = " and ".join(same_gpus)
+        advice.append(f"GPUs were read from what {taken} printed: bring {apart} in a file of its own")
+    if unread:
+        advice.append(f"what {' and '.join(unread)} printed was not read: bring it in a file of its own")
+    told[0] = first, replace(found, advice="; ".join(advice) or None)
+    return told
 
 
 def _recognised(file: str, text: str) -> str:
     beginning = text[:_BEGINNING]
-    if '"winhost.facts/' in beginning:
-        raise unreadable(file, "is a facts file already", "Use it as it is: winhost assess --facts FILE")
+    for why, pattern, hint in _OWN:
+        if pattern.search(beginning):
+            raise unreadable(file, why, hint)
     for kind, source in SOURCES.items():
         if source.looks.search(beginning):
             return kind
-    for source in SOURCES.values():
-        if source.near.search(beginning):
-            raise unreadable(file, source.why, f"Make it with: {source.instead or source.made_by}")
+    near = ((source.why, source.near, source.instead or source.made_by) for source in SOURCES.values())
+    for why, pattern, instead in (*near, *_PARTS):
+        if pattern.search(beginning):
+            raise unreadable(file, why, f"Make it with: {instead}")
     known = "\n".join(f"  {kind}: {source.made_by}" for kind, source in SOURCES.items())
     raise unreadable(file, "is of no kind that can be imported", f"These can be, or name one with --kind:\n{known}")

@@ -1,11 +1,21 @@
 """Microsoft's SurveyDDA.ps1 and its relatives: per device a few sentences, and the location path at the end."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from winhost.imports.observation import FileObservations, Misread, Observation, SeenFunction, Unreported, Value, Worth
+from winhost.imports.observation import (
+    FileObservations,
+    Misread,
+    Observation,
+    SeenFunction,
+    State,
+    Unreported,
+    Value,
+    Worth,
+)
 
-LOCATION = re.compile(r"^[ \t]*(PCIROOT\([0-9A-F]+\)(?:#PCI\([0-9A-F]{4}\))+)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
+LOCATION_PATH = re.compile(r"PCIROOT\([0-9A-F]+\)(?:#PCI\([0-9A-F]{4}\))+", re.IGNORECASE)
+LOCATION = re.compile(rf"^[ \t]*({LOCATION_PATH.pattern})[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
 _INSTANCE = re.compile(r"PCIP?\\(VEN_[0-9A-F]{4}&DEV_[0-9A-F]{4}(?:&SUBSYS_[0-9A-F]{8})?)\S*", re.IGNORECASE)
 _MMIO = re.compile(r"it requires at least:\s*(\d{1,9})\s*MB of MMIO")
 # The survey has no device class. Where a vendor's id stands in it, that tells: NVIDIA's boards have GPUs, their sound
@@ -14,7 +24,8 @@ _OF_NVIDIA = re.compile(r"PCIP?\\VEN_10DE&", re.IGNORECASE)
 _GPU = re.compile(
     r"geforce|quadro|tesla|\btitan\b|\bgrid\b|\bnvs\b|\bcmp \d|\bnvidia graphics|\brtx\b|\bnvidia [a-z]{1,2}\d"
     r"|radeon|firepro|instinct|\barc\b.*graphics|graphics$|(?:uhd|hd|iris|vega).*graphics|graphics processing unit"
-    r"|video ?controller|contr\S+ (?:de )?v[ií]d[eé]o|ビデオ ?コントローラ|视频控制器|видеоконтроллер"
+    r"|video ?controller|contr\S+ (?:de )?v[ií]d[eé]o|ビデオ ?コントローラ|视频控制器|視訊控制器|비디오 ?컨트롤러"
+    r"|видеоконтроллер|kontroler wideo"
     r"|vga|basic display|display adapter",
     re.IGNORECASE,
 )
@@ -22,9 +33,12 @@ _NO_GPU = re.compile(
     r"audio|usb|ucsi|type-c|\broot\b|bridge|switch|port\b|ethernet|network|controller hub", re.IGNORECASE
 )
 _LONGEST_NAME = 200
+_NO_SRIOV = "Unfortunately, this machine doesn't support using them in a VM."
+_BEGINNING = "Generating a list of PCI Express endpoint devices"
+_MOST_REASONS = 20
 _CONTROLLER = "Legacy Express Endpoint -- graphics controller."
 
-# What each sentence says, and that only later questions were asked of the device.
+# The facts in each sentence; the script asked only later questions about such a device.
 _SENTENCES: tuple[tuple[str, dict[str, Value]], ...] = (
     ("BIOS requires that this device remain attached", {"rmrr": Observation(True)}),
     ("Traffic from this device may be redirected", {"rmrr": Observation(False), "acs": Observation(0)}),
@@ -56,8 +70,23 @@ def read(text: str) -> FileObservations:
     """The GPUs of the listing. Raises Misread."""
     blocks = list(_blocks(text))
     if not any(_has_result(block) for block in blocks):
-        raise Misread("has no device that SurveyDDA.ps1 judged")
-    return FileObservations(functions=tuple(_function(block) for block in blocks if _is_gpu(block)))
+        raise Misread("has no device that SurveyDDA.ps1 judged: its judgements are redirected by *> and not by >")
+    return FileObservations(
+        resources=_host(text),
+        functions=tuple(_function(block) for block in blocks if _is_gpu(block)),
+        every_gpu=_BEGINNING in text,
+    )
+
+
+def _host(text: str) -> Mapping[str, Mapping[str, State]]:
+    """Hyper-V's refusal of SR-IOV, with its reasons. The survey says nothing of it where Hyper-V does not refuse."""
+    _, refused, behind = text.partition(_NO_SRIOV)
+    if not refused:
+        return {}
+    reasons = [line.strip() for line in behind.splitlines() if line.strip()]
+    return {
+        "HyperVHost": {"": {"iov_support": Observation(False), "iov_reasons": Observation(reasons[:_MOST_REASONS])}}
+    }
 
 
 def _blocks(text: str) -> Iterator[list[str]]:

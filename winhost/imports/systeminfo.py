@@ -1,7 +1,7 @@
 """`systeminfo`, as a list or with /fo csv: which Windows, its machine and roughly its memory.
 
-It words names and some values in the language of Windows, and tells them in the same order in each. In English all of
-it is read; in other languages what stands beside values that are the same in each: a version, a type, an amount.
+Names and some values are in the language of Windows, in the same order in each. In English all of it is read; in other
+languages only what stands beside values that no language changes: a version, a type, an amount.
 """
 
 import csv
@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from io import StringIO
 
+from winhost.core.answers import Json
 from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value, Worth
 from winhost.model.units import MiB
 
@@ -31,6 +32,7 @@ _TYPE = re.compile(r"(?:x64|ARM64)-", re.IGNORECASE)
 _ITEM = re.compile(r"[^\s\[:][^:]{0,80}:(?:\s+(.*))?")
 _MOST_DIGITS = 12
 _HYPERVISOR = "A hypervisor has been detected"
+_MONITOR_MODE = "VM Monitor Mode Extensions: "
 _PRODUCT_TYPES = {"Workstation": 1, "Domain Controller": 2, "Server": 3}
 _PRODUCT_OPTIONS = {1: "WinNT", 2: "LanmanNT", 3: "ServerNT"}
 # What Windows calls an edition: its SKU and edition id, as winnt.h and the registry have them.
@@ -44,12 +46,21 @@ _EDITIONS = {
     "Standard": (7, "ServerStandard"),
     "Datacenter": (8, "ServerDatacenter"),
     "Enterprise Evaluation": (72, "EnterpriseEval"),
+    "Standard Evaluation": (79, "ServerStandardEval"),
+    "Datacenter Evaluation": (80, "ServerDatacenterEval"),
+    "Datacenter Azure Edition": (407, "ServerTurbine"),
+    "Pro N": (49, "ProfessionalN"),
+    "Pro Education": (164, "ProfessionalEducation"),
+    "Home N": (98, "CoreN"),
+    "Home Single Language": (100, "CoreSingleLanguage"),
+    "Enterprise LTSC": (125, "EnterpriseS"),
+    "IoT Enterprise": (188, "IoTEnterprise"),
     "Professionnel": (48, "Professional"),
     "Famille": (101, "Core"),
     "Entreprise": (4, "Enterprise"),
     "专业版": (48, "Professional"),
     "家庭版": (101, "Core"),
-    "家庭中文版": (100, "CoreCountrySpecific"),
+    "家庭中文版": (99, "CoreCountrySpecific"),
     "企业版": (4, "Enterprise"),
     "教育版": (121, "Education"),
     "专业工作站版": (161, "ProfessionalWorkstation"),
@@ -71,7 +82,12 @@ def read(text: str) -> FileObservations:
         resources={
             "OperatingSystem": {"": _system(info)},
             "Firmware": {"": _firmware(info)},
-            "Memory": {"": _memory(info)},
+            "Memory": {
+                "": {
+                    "total": _amount(_MEGABYTES.match(info.get("Total Physical Memory", ""))),
+                    "free": _amount(_MEGABYTES.match(info.get("Available Physical Memory", ""))),
+                }
+            },
         },
         advice="systeminfo rounds memory and leaves out the revision: Get-ComputerInfo | ConvertTo-Json tells more",
     )
@@ -85,17 +101,15 @@ def _elsewhere(text: str) -> FileObservations:
     if version is None or kind is None or not 1 < version < kind - 2:
         raise Misread("is no whole output of systeminfo")
     name, host = values[version - 1], values[version - 2]
-    memory = [value for value in values[kind:] if _AMOUNT.fullmatch(value)]
+    memory = [found for value in values[kind:] if (found := _AMOUNT.fullmatch(value))]
     found = _VERSION.match(values[version])
     system = system_by_name(name, host, int(found[2]) if found else None)
     return FileObservations(
         host=host or None,
         resources={
-            "OperatingSystem": {
-                "": {**system, "architecture": _value_of(architecture(values[kind]))},
-            },
+            "OperatingSystem": {"": {**system, "architecture": _value_of(architecture(values[kind]))}},
             "Firmware": {"": {"manufacturer": _text(values[kind - 2]), "model": _text(values[kind - 1])}},
-            "Memory": {"": dict(zip(("total", "free"), map(_amount, [*memory, "", ""]), strict=False))},
+            "Memory": {"": dict(zip(("total", "free"), map(_amount, [*memory, None, None]), strict=False))},
         },
         advice="of other languages systeminfo is read by its order alone: Get-ComputerInfo | ConvertTo-Json tells more",
     )
@@ -117,6 +131,11 @@ def system_by_name(name: str, host: str, build: int | None) -> State:
     }
 
 
+def edition_of_sku(sku: Json) -> Value:
+    """The edition id that belongs to an SKU, for tools that tell only the number."""
+    return _value_of(next((edition for number, edition in _EDITIONS.values() if number == sku), None), Worth.ROUGH)
+
+
 def _values(text: str) -> list[str]:
     """The values in the order of the list or of the CSV. An indented or numbered line continues the one before."""
     rows = [row for row in csv.reader(StringIO(text.lstrip())) if row] if text.lstrip().startswith('"') else []
@@ -125,8 +144,8 @@ def _values(text: str) -> list[str]:
     return [(found[1] or "").strip() for line in text.splitlines() if (found := _ITEM.match(line))]
 
 
-def _amount(written: str) -> Value:
-    found = _AMOUNT.fullmatch(written)
+def _amount(found: re.Match[str] | None) -> Value:
+    """An amount of memory. systeminfo prints whole MB, which are MiB, with the separators of the country."""
     digits = re.sub(r"\D", "", found[1]) if found else ""
     return Observation(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _UNREPORTED
 
@@ -155,17 +174,11 @@ def _csv(text: str) -> Mapping[str, str]:
 def _system(info: Mapping[str, str]) -> State:
     product_type = next((n for word, n in _PRODUCT_TYPES.items() if word in info.get("OS Configuration", "")), None)
     name = info["OS Name"].split("|")[0].strip()
-    edition = _NAME.fullmatch(name)
-    sku, edition_id = _EDITIONS.get(edition[1] if edition else "", (None, None))
     version = _VERSION.search(info.get("OS Version", ""))
     return {
-        "hostname": _text(info.get("Host Name")),
-        "caption": _text(name),
-        "product_type": _value_of(product_type),
+        **system_by_name(name, info.get("Host Name", ""), int(version[2]) if version else None),
+        "product_type": _value_of(product_type),  # in English it also says that a server is a domain controller
         "product_options": _value_of(_PRODUCT_OPTIONS.get(product_type or 0)),
-        "sku": _value_of(sku, Worth.ROUGH),
-        "edition_id": _value_of(edition_id, Worth.ROUGH),
-        "build": _value_of(int(version[2]) if version else None),
         "architecture": _value_of(architecture(info.get("System Type", ""))),
     }
 
@@ -177,14 +190,15 @@ def architecture(written: str) -> str | None:
 
 def _firmware(info: Mapping[str, str]) -> State:
     requirements = info.get("Hyper-V Requirements", "")
-    running = _HYPERVISOR in requirements
+    running = requirements.startswith(_HYPERVISOR)
+    told = running or _MONITOR_MODE in requirements  # neither where the text was cut short
     state: dict[str, Value] = {
         "manufacturer": _text(info.get("System Manufacturer")),
         "model": _text(info.get("System Model")),
     }
-    if requirements:
+    if told:
         state["hypervisor_present"] = Observation(running)
-    if requirements and not running:
+    if told and not running:
         state["virtualization_enabled"] = _flag(requirements, "Virtualization Enabled In Firmware")
         state["second_level_translation"] = _flag(requirements, "Second Level Address Translation")
     return state
@@ -193,20 +207,6 @@ def _firmware(info: Mapping[str, str]) -> State:
 def _flag(requirements: str, name: str) -> Value:
     found = re.search(rf"{name}: (Yes|No)\b", requirements)
     return Observation(found[1] == "Yes") if found else _UNREPORTED
-
-
-def _memory(info: Mapping[str, str]) -> State:
-    """Total and free memory. systeminfo prints whole MB, which are MiB."""
-    return {
-        "total": _megabytes(info.get("Total Physical Memory", "")),
-        "free": _megabytes(info.get("Available Physical Memory", "")),
-    }
-
-
-def _megabytes(written: str) -> Value:
-    found = _MEGABYTES.match(written)
-    digits = re.sub(r"\D", "", found[1]) if found else ""
-    return Observation(int(digits) * MiB, Worth.ROUGH) if 0 < len(digits) <= _MOST_DIGITS else _UNREPORTED
 
 
 def _text(written: str | None) -> Value:

@@ -7,9 +7,8 @@ supported rests on (grounds). Severity and condition are in the rules.
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import partial
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -31,12 +30,13 @@ _HERE = files(__package__)
 class CatalogueEntry:
     """sentence: why it matters; means: what follows for the user; remedy, evidence: ids; risks: consents.
 
-    severity: of what its rule finds, None where the rule decides; unknown: what a fact that was not read causes; only:
-    the paths and variants that it is about, none for all of them; also: other capabilities that it is about; each: what
-    it is asked of; when, which, observed: the rule itself, the GPUs that it is about, and what it says of the facts;
-    none: what none of the GPUs may be; among, named: what else both choose from, and how each is named;
-    asks: the judge (a function of compat) in the place of these; case: for tests. older: of which (versions.yaml) it
-    finds a version that is too old, so that its evidence begins with a newer one; `when` tells it by itself.
+    severity: of what its rule finds, None where the rule decides; some: instead, where `which` chose not all; unknown:
+    what a fact that was not read causes; only: the paths and variants that it is about, none for all of them; also:
+    other capabilities that it is about; each: what it is asked of; when, which, observed: the rule itself, the GPUs
+    that it is about, and what it says of the facts; none: what none of the GPUs may be; among, named: what else both
+    choose from, and how each is named; asks: the judge (a function of compat) in the place of `observed`, asked where
+    `when` holds; case: for tests. older: of which (versions.yaml) it finds a version that is too old, so that its
+    evidence begins with a newer one; `when` tells it by itself.
     """
 
     sentence: str
@@ -45,6 +45,7 @@ class CatalogueEntry:
     evidence: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
     severity: Severity | None = None
+    some: Severity | None = None
     unknown: Literal["blocks", "notes", "nothing"] = "blocks"
     only: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
@@ -59,22 +60,23 @@ class CatalogueEntry:
     observed: str = ""
     case: Mapping[str, Any] = field(default_factory=dict)
 
-    def chosen(
-        self,
-        ones: Iterable[Any],
-        reading: Callable[[str], Reader],
-        tell: Callable[[Iterable[Any]], str] | None = None,
-    ) -> Callable[[], str] | None:
-        """Return what names those that are as `which` wants them; without it, all of them. None where none is, or one
-        is as `none` forbids. Raises MissingFact.
+    def choice(self, reading: Callable[[str], Reader]) -> Callable[[Sequence[Any]], Sequence[Any] | None]:
+        """Compile the row's choice among several. It returns those that are as `which` wants them; without that, all of
+        them; None where none is, or one is as `none` forbids. It raises MissingFact.
         """
-        every = tuple(ones)
-        if self.none is not None and any(map(self.none.by(reading), every)):
-            return None
-        found = list(filter(self.which.by(reading), every)) if self.which else every
-        return partial(tell or self._named, found) if found or not self.which else None
+        forbidden = self.none.by(reading) if self.none is not None else None
+        wanted = self.which.by(reading) if self.which else None
 
-    def _named(self, ones: Iterable[Any]) -> str:
+        def chosen(ones: Sequence[Any]) -> Sequence[Any] | None:
+            if forbidden and any(map(forbidden, ones)):
+                return None
+            found = list(filter(wanted, ones)) if wanted else ones
+            return found if found or (forbidden and not wanted) else None
+
+        return chosen
+
+    def name_all(self, ones: Iterable[Any]) -> str:
+        """Name those that the row chose, each name once."""
         return ", ".join(dict.fromkeys(say(self.named or "{label}", one) for one in ones))
 
 
@@ -176,6 +178,11 @@ def evidence() -> Mapping[str, Evidence]:
     return ChainMap(CITED, dict(Catalogue(_HERE / "evidence", proof)))
 
 
+def evidence_of(ids: Iterable[str]) -> tuple[Evidence, ...]:
+    """The pieces with these ids."""
+    return tuple(evidence()[key] for key in ids)
+
+
 def _topic(name: str, row: Mapping[str, Any]) -> Topic:
     return Topic(**{**row, "grounds": typed(name, row.get("grounds", {}))})
 
@@ -227,6 +234,6 @@ def explain(code: str) -> Explanation:
         means=found.means,
         risks=found.risks,
         remedy=remedies()[found.remedy] if found.remedy else None,
-        evidence=tuple(evidence()[key] for key in found.evidence),
+        evidence=evidence_of(found.evidence),
         related=related(code, found, own_entries()),
     )

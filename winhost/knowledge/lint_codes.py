@@ -56,7 +56,7 @@ def explain_lint(code: str) -> Explanation:
         means=f"{_MEANS[row.severity]} `winhost lint` finds it in a file, as {_COUNTED[row.severity.category]}.",
         risks=(),
         remedy=Remedy(code, advice, "admin") if advice else None,
-        evidence=tuple(catalogue.evidence()[key] for key in row.evidence),
+        evidence=catalogue.evidence_of(row.evidence),
         related=tuple(near[: catalogue.MOST_RELATED]),
     )
 

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
-from winhost.model.catalogue_file import load_catalogue
+from winhost.model.catalogue_file import load_beside
 from winhost.model.once import once
 from winhost.model.reason import Evidence
 
@@ -70,11 +69,6 @@ def windows_builds() -> Sequence[WindowsBuild]:
     return tuple(_windows().values())
 
 
-def revision(name: str) -> Revision:
-    """The row of a revision that rules refer to by name."""
-    return _revisions()[name]
-
-
 def revisions() -> Sequence[Revision]:
     """All of them."""
     return tuple(_revisions().values())
@@ -83,11 +77,6 @@ def revisions() -> Sequence[Revision]:
 def generation(architecture: str | None) -> Generation | None:
     """The software that runs on GPUs of an architecture; None if it is not in the table."""
     return _generations().get(architecture or "")
-
-
-def feature(name: str) -> Version:
-    """The least configuration version of VMs for it."""
-    return next(Version(row["version"]) for row in table()["features"] if row["feature"] == name)
 
 
 @dataclass(frozen=True)
@@ -278,8 +267,7 @@ def known_range(what: str) -> tuple[Version, Version]:
 @once
 def table() -> Mapping[str, Any]:
     """The file as it is, for the page that is made of it."""
-    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("versions.yaml"))
-    return read
+    return load_beside(__package__, "versions.yaml")
 
 
 @once

@@ -153,7 +153,9 @@ def expand_all() -> dict[str, tuple[Facts, LabSection]]:
 
 def expand(path: Path) -> tuple[Facts, LabSection]:
     """The facts that a session sees of this host, and what they do not show. Raises UsageError (FileFaults)."""
-    facts, lab = _expanded_shipped(path) if path in example_hosts().values() else _expanded(path)
+    if path not in example_hosts().values():
+        return _expanded(path)
+    facts, lab = _expanded_shipped(path)
     return deepcopy(facts), lab.model_copy(deep=True)
 
 
@@ -165,7 +167,8 @@ def _expanded_shipped(path: Path) -> tuple[Facts, LabSection]:
 
 def _expanded(path: Path) -> tuple[Facts, LabSection]:
     if path.suffix == ".json":
-        return _recorded(path), LabSection()
+        load_json(path, RecordedFacts)
+        return read_facts(path), LabSection()
     whole = _Whole(path)
     facts = Facts(whole.host, "synthetic", READ_AT, __version__, whole.answers())
     return _as_seen(facts, whole.lab())
@@ -189,11 +192,6 @@ def _shows(seen: Answer, written: Answer) -> bool:
         return seen == written
     states = [{name: each.state.get(name) for name in other.state} for each, other in zip(seen, written, strict=False)]
     return [each.key for each in seen] == [each.key for each in written] and states == [each.state for each in written]
-
-
-def _recorded(path: Path) -> Facts:
-    load_json(path, RecordedFacts)
-    return read_facts(path)
 
 
 class _Whole:

@@ -27,8 +27,6 @@ class LabRunspace:
 
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         """Takes parts of the agent's own text with a request, and then calls of what they define."""
-        if len(commands) != 1:
-            raise PipelineError("The lab runs one command at a time.", "LabOneCommand", "NotImplemented")
         (command,) = commands
         if command.is_script:
             self._define(command.text)

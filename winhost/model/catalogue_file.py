@@ -7,9 +7,12 @@ costs time and nothing else.
 import hashlib
 import json
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
+
+from winhost.model.files import write_whole
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -33,6 +36,14 @@ def load_catalogue(file: "Traversable | Path") -> Any:
         return _parsed(text, kept)
 
 
+def load_beside(package: str, name: str) -> Mapping[str, Any]:
+    """The data of a YAML file in a package: a mapping."""
+    from importlib.resources import files  # which a tab may do without
+
+    read: Mapping[str, Any] = load_catalogue(files(package).joinpath(name))
+    return read
+
+
 def _parsed(text: bytes, kept: Path) -> Any:
     import yaml  # only where the cache has nothing
 
@@ -47,15 +58,7 @@ def _parsed(text: bytes, kept: Path) -> Any:
     data = yaml.load(text, Loader)  # noqa: S506 - a safe one
     written = json.dumps(data)
     if json.loads(written) == data:  # keys of JSON are text
-        _keep(written, kept)
+        with suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(kept, [written], mode=0o600)
     return data
-
-
-def _keep(written: str, kept: Path) -> None:
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with NamedTemporaryFile("w", dir=kept.parent, encoding="ascii", delete=False) as file:
-            file.write(written)
-        Path(file.name).replace(kept)
-    except OSError:
-        return

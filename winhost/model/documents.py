@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from winhost.model.errors import UsageError, visible, visible_json
+from winhost.model.errors import UsageError, visible_json
 from winhost.model.facts import SCHEMA as FACTS
 from winhost.model.facts import Facts
 from winhost.model.lazy import LazySequence
 from winhost.model.plan import SCHEMA as PLAN
 from winhost.model.plan import Plan
-from winhost.model.versions import refuse_other_version
+from winhost.model.versions import refuse_other_kind, refuse_other_version
 from winhost.model.yamlfile import load_json
 
 T = TypeVar("T")
@@ -24,24 +24,15 @@ _MADE_BY: Mapping[type[Any], str] = {
     Facts: "read the host into a file: winhost detect HOST -o facts",
     Plan: "plan: winhost plan HOST -o plan.json",
 }
-_PRINTED = ("winhost.detection/", "winhost.planning/")
 
 
 def read_document(path: Path, kind: type[T]) -> T:
     """Facts or a plan from a file. Raises UsageError: WrongDocument, OtherVersion, or FileFaults with every fault."""
 
     def check(data: object) -> None:
-        schema = data.get("schema") if isinstance(data, dict) else None
-        found = schema if isinstance(schema, str) else "missing"
-        if isinstance(data, dict) and not _is_kind(found, kind):
-            raise UsageError(
-                "WrongDocument",
-                what=f"{visible(str(path))}: schema is {visible(found)!r}, not {SCHEMAS[kind]!r}",
-                meaning="It is what --json printed: an answer that contains such a document, not the document itself."
-                if found.startswith(_PRINTED)
-                else "It is another kind of file.",
-                hint="Write it again with this winhost: `winhost detect -o` writes facts, `winhost plan -o` plans.",
-            )
+        of_facts = kind is Plan and isinstance(data, dict) and _is_kind(str(data.get("schema")), Facts)
+        made = "plan from it: winhost plan FACTS -o plan.json" if of_facts else _MADE_BY[kind]
+        refuse_other_kind(str(path), data, SCHEMAS[kind], made[0].upper() + made[1:])
         refuse_other_version(str(path), data)
 
     return load_json(path, kind, check, _MADE_BY[kind])

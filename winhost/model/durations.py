@@ -42,7 +42,7 @@ def parse_age(text: str) -> int:
     days, d, rest = text.partition("d")
     if not d:
         days, rest = "0", text
-    seconds = _seconds(int(rest) if rest.isdecimal() and not d else rest) if rest else 0
+    seconds = _seconds(int(rest) if rest.isdecimal() and not d else rest) if rest or not d else 0
     if seconds is None or not (days.isascii() and days.isdecimal() and len(days) <= _DIGITS):
         raise ValueError("should be an age such as 12h, 7d or 1d12h, or a whole number of seconds")
     return int(days) * DAY + seconds

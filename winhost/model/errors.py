@@ -139,6 +139,11 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     return f"; did you mean '{visible(spelled[near.casefold()])}'?" if near else ""
 
 
+def near_or_end(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return what `did_you_mean` does, else the full stop of the sentence that it ends."""
+    return did_you_mean(word, known, cutoff=cutoff) or "."
+
+
 def _nearest(word: str, known: Sequence[str], cutoff: float) -> str | None:
     """The nearest word; of equally near ones the first: callers list what they prefer first, and difflib the last of
     the alphabet.

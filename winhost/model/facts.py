@@ -4,10 +4,11 @@ A value that could not be read is `Unknown`, one that cannot exist yet is `Unava
 resource or for one property of a state. Nothing hides them: reading one through a typed state raises.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from winhost.core.answers import NOT_THERE, Key, Record, Unavailable, Unknown
+from winhost.core.answers import NOT_THERE, Json, Key, Record, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.model.measured import Measurement
 from winhost.model.once import once
@@ -84,6 +85,21 @@ class Facts:
     def answer(self, resource: str) -> Answer:
         """Facts need not hold every resource: what they lack was not read."""
         return self.resources.get(resource, NOT_THERE)
+
+    def edited(self, resource: str, edit: Callable[[Record], Record | None]) -> "Facts":
+        """The facts with each record of a resource as `edit` returns it, without those for which it returns None. What
+        could not be read stays so.
+        """
+        answer = self.answer(resource)
+        if not isinstance(answer, tuple):
+            return self
+        after = tuple(changed for each in answer if (changed := edit(each)) is not None)
+        return replace(self, resources={**self.resources, resource: after})
+
+
+def with_state(record: Record, changed: Mapping[str, Json]) -> Record:
+    """The record with other values of these properties."""
+    return replace(record, state={**record.state, **changed})
 
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
-"""Files as they come and go: read no further than a limit, written as a whole or not at all, and through no link.
+"""Reads files up to a limit, and writes them as a whole or not at all, never through a link.
 
-What winhost acts on must not be written by others, who could decide with it what winhost does. A file is as open as the
-folders that lead to it: whoever can write one of these puts another file in its place.
+Others must not be able to write a file that winhost acts on: they would decide what winhost does. A file is as open as
+the folders that lead to it: whoever can write one of these can replace the file.
 """
 
 import errno
@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from enum import IntEnum
+from hashlib import file_digest
 from pathlib import Path
 from typing import IO
 
@@ -46,19 +47,24 @@ def read_within(path: Path, most: Bytes) -> bytes:
     return data
 
 
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits. Raises OSError."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o644) -> None:
-    """The file as a whole or not at all, text in UTF-8; as `fill_whole` does it."""
+    """Write a file as `fill_whole` does, text in UTF-8."""
     fill_whole(path, lambda file: _write(file, pieces), mode=mode)
 
 
 def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o644) -> None:
-    """The file as a whole or not at all; where there was one, who may read it stays, unless the new one is private.
+    """Write a file as a whole or not at all. It keeps its readers, unless the new mode is private; only its owner may
+    ever write it.
 
-    Nobody but the owner may ever write it.
-
-    A link is refused, because the file that it leads to was not named. What is no file, such as /dev/stdout, is written
-    to as it is. fill: writes what is in it, and may seek; mode: of a new file, before the umask. Raises OSError with
-    the name of this file.
+    A link is refused, because the file that it leads to was not named. A device, such as /dev/stdout, is written to as
+    it is. fill: writes the content, and may seek; mode: of a new file, before the umask. Raises OSError with the name
+    of this file.
     """
     try:
         if path.parent == Path("/dev") or (path.exists() and not path.is_file()):

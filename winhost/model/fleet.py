@@ -13,16 +13,13 @@ from winhost.model.secrets import SecretRef
 
 
 class WireKind(StrEnum):
-    """The protocol over WSMan: PowerShell remoting, or the older remote shell, where only that is open. None at all
-    with the computer itself.
+    """The protocol over WSMan: PowerShell remoting, or the older remote shell, where only that is open. local: none,
+    because the host is the computer itself.
     """
 
     PSRP = "psrp"
     WINRS = "winrs"
     LOCAL = "local"
-
-
-OVER_NETWORKS = (WireKind.PSRP, WireKind.WINRS)
 
 
 class Auth(StrEnum):
@@ -106,8 +103,8 @@ class Sudo:
 
 @dataclass(frozen=True)
 class Host:
-    """A Windows machine that winhost manages. ssh: none, where nobody is to go on to its Linux; sftp: how its own
-    OpenSSH server is entered, where it has one that files may come through.
+    """A Windows machine that winhost manages. ssh: None where winhost does not enter its Linux; sftp: the logon to its
+    own OpenSSH server, where files may be sent through that.
     """
 
     name: str
@@ -121,8 +118,7 @@ class Host:
 @dataclass(frozen=True)
 class LinuxHost:
     """A Linux that winhost manages by itself, on metal or in a VM. jump: the machine through which it is reached;
-    sudo: none where the user is root, or is not to become root; here: it is the one that winhost runs on, and nobody
-    logs on.
+    sudo: None where the user is root, or is not to become root; here: winhost runs on it, so that no logon is needed.
     """
 
     name: str
@@ -191,16 +187,21 @@ Or write one:
         password: env:GPU01_PASSWORD"""
 
 
-def find_fleet(path: Path | None = None) -> Path:
+def in_url(address: str) -> str:
+    """The address as URLs and USER@ADDRESS have it: one of IPv6 within brackets."""
+    return f"[{address}]" if ":" in address else address
+
+
+def find_fleet(path: Path | None) -> Path:
     """The file that is named, else in WINHOST_FLEET, else ./fleet.yaml, else the user's own.
 
     Raises UsageError: NoFleet.
     """
     named = path or os.environ.get("WINHOST_FLEET")
     places = (Path(named),) if named else (Path("fleet.yaml"), config_folder() / "fleet.yaml")
+    if named and places[0].is_dir():
+        places = (places[0] / "fleet.yaml",)  # of a lab's folder
     for place in places:
-        if named and place.is_dir():
-            place /= "fleet.yaml"  # of a lab's folder
         if place.exists():
             return place
     looked = ", then ".join(visible(str(path)) for path in places)

@@ -76,7 +76,7 @@ def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
         raise UsageError(
             "UnfitEntry", what=f"{visible(name)}: {visible(first['msg'])}", hint="winhost host add --help"
         ) from None
-    before = _read(path)
+    before = _read(path, name, entry)
     _write(path, added(before, name, entry), before)
     (host,) = (each for each in load_fleet(path).hosts if each.name == name)
     return host
@@ -84,15 +84,18 @@ def write_added(path: Path, name: str, entry: Entry) -> AnyHost:
 
 def write_removed(path: Path, name: str) -> None:
     """Write the file. Raises UsageError, OSError; then the file is as before."""
-    before = _read(path)
+    before = _read(path, name, None)
     _write(path, removed(before, name), before)
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, name: str, entry: Entry | None) -> str:
     if not path.exists():
         return ""
     load_fleet(path)  # a file with faults is not made longer
-    return path.read_bytes().decode("utf-8")
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise _not_edited("it is UTF-16, and winhost changes UTF-8 alone", name, entry) from None
 
 
 def _write(path: Path, text: str, before: str) -> None:

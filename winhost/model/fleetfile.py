@@ -308,7 +308,7 @@ def _sftp(loaded: Loaded[FleetFile], name: str, address: str, transport: Transpo
     options = (loaded.value.hosts[name] or HostOptions()).sftp
     assert options is not None
     said = {key: value for key in _LOGON if (value := getattr(options, key)) is not None}
-    if not _PROOFS & said.keys() and transport.password:
+    if not _proves(said) and transport.password:
         said["password"] = transport.password
     where = loaded.where(("hosts", name, "sftp"))
     return Login(
@@ -323,7 +323,6 @@ def _sftp(loaded: Loaded[FleetFile], name: str, address: str, transport: Transpo
 _OF_NETWORKS = ("kind", "tls", "port", "auth", "user", "password", "verify")
 _OF_DISTROS = ("key", "passphrase", "user", "address", "port")
 _LOGON = ("user", "port", "host_key", "key", "passphrase", "agent", "password")
-_PROOFS = {"key", "agent", "password"}
 _OF_SSHD = (*_LOGON, "known_hosts", "jump")
 _TIMEOUTS = ("connect_timeout", "operation_timeout", "call_timeout")
 
@@ -360,8 +359,7 @@ def _is_here(options: HostOptions, name: str, said: Mapping[str, Any]) -> bool:
 def _jump(loaded: Loaded[FleetFile], login: Login, options: JumpOptions, where: str) -> Login:
     """The logon to a jump host. Omitted keys are as on the host; a password is never shown to both."""
     said = _said(options)
-    own = {"key", "agent", "password"} & said.keys()
-    inherited = () if own else ("key", "passphrase", "agent")
+    inherited = () if _proves(said) else ("key", "passphrase", "agent")
     known_hosts = said.get("known_hosts")
     values = {key: getattr(login, key) for key in ("user", *inherited, *_TIMEOUTS)}
     return Login(
@@ -373,18 +371,23 @@ def _jump(loaded: Loaded[FleetFile], login: Login, options: JumpOptions, where: 
     )
 
 
+def _proves(said: Mapping[str, Any]) -> bool:
+    """Tell whether options of a logon name something to show: a key, the agent, a password."""
+    return any(map(said.get, ("key", "agent", "password")))
+
+
 def _known_hosts(loaded: Loaded[FleetFile], said: str | None) -> Path:
     return loaded.path.absolute().parent / Path(said or "~/.ssh/known_hosts").expanduser()
 
 
 def _said(options: Written) -> dict[str, Any]:
-    """The options that are not left out, in alphabetical order."""
+    """The options that are set, in alphabetical order."""
     values = {each.name: getattr(options, each.name) for each in fields(cast(Any, options))}
     return {name: value for name, value in sorted(values.items()) if value is not None}
 
 
 def _given(file: FleetFile, name: str, part: Part = "transport") -> dict[str, tuple[Loc, Any]]:
-    """Each option of a part that is said for a host, by the strongest layer that says it, and where."""
+    """Each option of a part that is set for a host, by the strongest layer that sets it, and where."""
     given: dict[str, tuple[Loc, Any]] = {}
     for layer, options in _layers(file, name, part):
         for key, value in _said(options).items():
@@ -407,111 +410,75 @@ def _layers(file: FleetFile, name: str, part: Part) -> Iterator[tuple[Loc, Trans
 
 def _disagreements(file: FleetFile) -> Iterator[Mistake]:
     """Find faults that show only when parts of the file are seen together."""
-    yield from _same_names(file)
-    for name in file.hosts:
-        options = file.hosts[name] or HostOptions()
-        if options.kind == "linux":
-            yield from _linux_logon(file, name, options)
-            continue
-        yield from _unsafe_logon(file, name)
-        yield from _remote_shell(file, name)
-        yield from _this_computer(file, name, options)
-        yield from _keyless(file, name)
-        yield from _of_linux_hosts(name, options)
-        yield from _sftp_logon(file, name, options)
-
-
-def _same_names(file: FleetFile) -> Iterator[Mistake]:
     first: dict[str, str] = {}
-    for name in file.hosts:
+    for name, options in file.hosts.items():
         if (known := first.setdefault(name.lower(), name)) != name:
             yield ("hosts", name), f"is the same name as '{known}': Windows names know no case"
+        ssh = {key: value for key, (_, value) in _given(file, name, "ssh").items()}
+        transport = {key: value for key, (_, value) in _given(file, name).items()}
+        checks = _of_linux(name, options or HostOptions(), ssh)
+        if options is None or options.kind != "linux":
+            checks = _of_windows(name, options or HostOptions(), transport, ssh)
+        for loc, message in checks:
+            yield ("hosts", name, *loc), message
 
 
-def _unsafe_logon(file: FleetFile, name: str) -> Iterator[Mistake]:
-    given = {key: value for key, (_, value) in _given(file, name).items()}
-    if given.get("auth") is not Auth.BASIC:
-        return
-    options = file.hosts[name] or HostOptions()
-    if given.get("tls") is False and not _is_loopback(options.address or name):
+_Faults = Iterator[tuple[tuple[str, ...], str]]  # keys below a host, and what is wrong there
+
+
+def _of_windows(name: str, options: HostOptions, given: Mapping[str, Any], ssh: Mapping[str, Any]) -> _Faults:
+    """given, ssh: the values of `transport` and `ssh`, of whatever layer."""
+    address = options.address or name
+    yield from _windows_logon(address, given)
+    if given.get("kind") is WireKind.LOCAL:
+        yield from _this_computer(address, options)
+    if "key" not in ssh and "passphrase" in ssh:  # of hosts with kind: linux, layers may say it
+        yield ("ssh", "key"), "is missing: the passphrase is that of a key"
+    for key in sorted(_said(options.ssh).keys() - {*_OF_DISTROS}) if options.ssh else ():
+        yield ("ssh", key), "is for a host with kind: linux"  # Windows says where a distro is and what it shows
+    if options.sftp:
+        said = _said(options.sftp)
+        # The transport may name neither: the Windows session of this computer is no logon over SSH.
+        if "user" not in {**said, **given}:
+            yield ("sftp", "user"), "is missing: which account to log on with"
+        if not _proves(said) and "password" not in given:
+            yield ("sftp", "key"), "is missing: give it a key, agent: true, or a password"
+
+
+def _windows_logon(address: str, given: Mapping[str, Any]) -> _Faults:
+    basic, winrs = given.get("auth") is Auth.BASIC, given.get("kind") is WireKind.WINRS
+    if basic and given.get("tls") is False and not _is_loopback(address):
         message = "basic without TLS would send the password readable: set tls: true, or auth: negotiate"
-        yield ("hosts", name, "transport", "auth"), message
-    yield from _nameless(given, name, "basic")
+        yield ("transport", "auth"), message
+    if winrs and given.get("auth") is Auth.NEGOTIATE:
+        yield ("transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"
+    for key in ("user", "password") if basic or winrs else ():  # neither can log on as the user of this computer
+        if key not in given:
+            yield ("transport", key), f"is missing: {'basic' if basic else 'winrs'} needs it"
 
 
-def _remote_shell(file: FleetFile, name: str) -> Iterator[Mistake]:
-    """pywinrm has no Negotiate, and takes nobody's session of this computer."""
-    given = {key: value for key, (_, value) in _given(file, name).items()}
-    if given.get("kind") is not WireKind.WINRS:
-        return
-    if given.get("auth") is Auth.NEGOTIATE:
-        yield ("hosts", name, "transport", "auth"), "winrs logs on by ntlm or basic: negotiate is for psrp"
-    if given.get("auth") is not Auth.BASIC:
-        yield from _nameless(given, name, "winrs")
-
-
-def _this_computer(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
-    """Nobody logs on to it, and no other computer is meant."""
-    given = {key: value for key, (_, value) in _given(file, name).items()}
-    if given.get("kind") is not WireKind.LOCAL:
-        return
-    if (options.address or name).lower() != "localhost":
-        yield ("hosts", name, "address"), "should be localhost: kind: local is the computer that winhost runs on"
+def _this_computer(address: str, options: HostOptions) -> _Faults:
+    if address.lower() != "localhost":
+        yield ("address",), "should be localhost: kind: local is the computer that winhost runs on"
     said = _said(options.transport) if options.transport else {}
     for key in sorted(said.keys() & ({*_OF_NETWORKS} - {"kind"})):
-        yield ("hosts", name, "transport", key), "is for a host over the network: kind: local logs on nowhere"
+        yield ("transport", key), "is for a host over the network: kind: local logs on nowhere"
 
 
-def _nameless(given: Mapping[str, Any], name: str, needing: str) -> Iterator[Mistake]:
-    for key in ("user", "password"):
-        if key not in given:
-            yield ("hosts", name, "transport", key), f"is missing: {needing} needs it"
-
-
-def _keyless(file: FleetFile, name: str) -> Iterator[Mistake]:
-    """Find a missing key of a host. What layers say for hosts with kind: linux does not count for this one."""
-    given = _given(file, name, "ssh")
-    if "key" not in given and "passphrase" in given:
-        yield ("hosts", name, "ssh", "key"), "is missing: the passphrase is that of a key"
-
-
-def _of_linux_hosts(name: str, options: HostOptions) -> Iterator[Mistake]:
-    """Refuse options that a distro of WSL does not need: Windows says where it is and what it shows, and winhost is
-    root there.
-    """
-    for key in sorted(_said(options.ssh).keys() - {*_OF_DISTROS}) if options.ssh else ():
-        yield ("hosts", name, "ssh", key), "is for a host with kind: linux"
-
-
-def _sftp_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
-    """Check the SFTP logon. It inherits from the transport, which may say nothing: this session is nobody's
-    over SSH.
-    """
-    if options.sftp is None:
-        return
-    said, transport = _said(options.sftp).keys(), _given(file, name)
-    if not {"user"} & (said | transport.keys()):
-        yield ("hosts", name, "sftp", "user"), "is missing: which account to log on with"
-    if not _PROOFS & said and "password" not in transport:
-        yield ("hosts", name, "sftp", "key"), "is missing: give it a key, agent: true, or a password"
-
-
-def _linux_logon(file: FleetFile, name: str, options: HostOptions) -> Iterator[Mistake]:
-    given = {key: value for key, (_, value) in _given(file, name, "ssh").items()}
-    here = ("hosts", name, "ssh")
-    if options.transport is not None:
-        yield ("hosts", name, "transport"), "is for Windows: a host with kind: linux is reached by ssh alone"
-    if options.sftp is not None:
-        yield ("hosts", name, "sftp"), "is for Windows: a host with kind: linux is reached by ssh alone"
+def _of_linux(name: str, options: HostOptions, given: Mapping[str, Any]) -> _Faults:
+    """given: the values of `ssh`, of whatever layer."""
+    for part in ("transport", "sftp"):
+        if getattr(options, part) is not None:
+            yield (part,), "is for Windows: a host with kind: linux is reached by ssh alone"
     if "address" in given:
-        yield (*here, "address"), f"belongs to hosts.{name}.address: a host with kind: linux has one"
+        yield ("ssh", "address"), f"belongs to hosts.{name}.address: a host with kind: linux has one"
     if not _is_here(options, name, given):
         if "user" not in given:
-            yield (*here, "user"), "is missing: which account to log on with"
-        if not ({"key", "password"} & given.keys() or given.get("agent")):
-            yield (*here, "key"), "is missing: give it a key, agent: true, or a password"
+            yield ("ssh", "user"), "is missing: which account to log on with"
+        if not _proves(given):
+            yield ("ssh", "key"), "is missing: give it a key, agent: true, or a password"
     if given.get("sudo") is False and "sudo_password" in given:
-        yield (*here, "sudo_password"), "contradicts sudo: false"
+        yield ("ssh", "sudo_password"), "contradicts sudo: false"
 
 
 def _is_loopback(address: str) -> bool:

@@ -1,4 +1,4 @@
-"""Values that are made only when somebody looks."""
+"""A sequence that is made when somebody first reads it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -8,7 +8,7 @@ T = TypeVar("T", covariant=True)
 
 
 class LazySequence(Sequence[T]):
-    """A tuple that its first reader has made: most who ask for verdicts never look at what most ways offer."""
+    """A tuple that its first reader makes: most callers of `assess` never read what most variants offer."""
 
     def __init__(self, make: Callable[[], Iterable[T]]) -> None:
         self._make = make

@@ -4,7 +4,7 @@ import re
 
 MASK = "***"
 
-# What is a secret by its own shape, whatever stands before it.
+# Secrets that are known by their own form, whatever stands before them.
 _SHAPES = (
     r"hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}|[a-z]{16,})|(?:sk|pk|rk)-[\w-]{16,}|nvapi-[\w-]{8,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{12,}",
     r"xox[abprs]-[\w-]{8,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|dckr_pat_[\w-]{12,}|pypi-[\w-]{16,}|AIza[\w-]{20,}",

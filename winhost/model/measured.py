@@ -13,7 +13,7 @@ Seconds = float
 
 @dataclass(frozen=True)
 class FailedCall:
-    """A call that said no: `cuInit`, 100, `CUDA_ERROR_NO_DEVICE`. number: -1 where there is no such call or library."""
+    """A call that failed: `cuInit`, 100, `CUDA_ERROR_NO_DEVICE`. number: -1 where there is no such call or library."""
 
     call: str
     number: int
@@ -25,9 +25,7 @@ class FailedCall:
 
 @dataclass(frozen=True)
 class PartOutcome:
-    """The outcome of a part of the probe. failed: it was told no, or found something wrong; skipped: it was not
-    tried.
-    """
+    """The outcome of a part of the probe. failed: a call failed, or a result was wrong; skipped: it was not tried."""
 
     part: str
     outcome: Ended
@@ -151,7 +149,7 @@ class AllReduce:
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """All that the script said. What a part did not come to is None or empty; `outcomes` says why."""
+    """All results of the probe. What a part did not measure is None or empty; `outcomes` says why."""
 
     kernel: str
     outcomes: tuple[PartOutcome, ...]
@@ -177,7 +175,7 @@ class ProbeAnswer:
 
 @dataclass(frozen=True)
 class InContainer:
-    """The same in a container. answer: None where it did not start."""
+    """The probe in a container. answer: None where it did not start."""
 
     image: str
     runtime: str

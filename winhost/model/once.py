@@ -15,15 +15,15 @@ _NOT_MADE: Any = object()
 def once(make: Callable[P, T]) -> Callable[P, T]:
     """Like `functools.cache`, and no two threads are ever inside `make` or of anything else that is made once.
 
-    Hosts are worked on in threads. What they share is parsed by the first that needs it, and the parsers it goes
-    through (`ast` in Python 3.11 for one, which ended a run) take two at a time badly.
+    Hosts are worked on in threads. What they share is parsed by the first thread that needs it, and some parsers are
+    not thread-safe (`ast` of Python 3.11 ended a run).
     """
     kept: dict[Any, T] = {}
 
     @wraps(make)
     def get(*args: P.args, **kwargs: P.kwargs) -> T:
         asked: Any = (args, tuple(kwargs.items())) if kwargs else args
-        found: T = kept.get(asked, _NOT_MADE)  # without the lock: for what is there, no thread waits for one that makes
+        found: T = kept.get(asked, _NOT_MADE)  # without the lock: a value that exists never waits
         if found is _NOT_MADE:
             with _MAKING:
                 found = kept.get(asked, _NOT_MADE)

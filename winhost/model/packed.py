@@ -1,4 +1,4 @@
-"""The packed parts of a plan, gzip in base64, and how they are shown: nobody reads the text itself."""
+"""Packed parts of a plan (gzip in base64) are shown by size and hash, because nobody can read the text itself."""
 
 import re
 from base64 import b64decode

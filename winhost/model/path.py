@@ -18,7 +18,7 @@ VARIANTS = {"wsl2": ("bridged", "mirrored", "nat")}
 # good.
 ON_REQUEST = {"wsl2/bridged": ("--set", "bridge.switch=winhost", "--set", "bridge.adapter=auto")}
 
-# What is evaluated by itself: `wsl2/bridged` where a path has variants, else the path.
+# All that is evaluated: `wsl2/bridged` where a path has variants, else the path itself.
 ALL_VARIANTS = tuple(f"{path}/{name}" if name else path for path in PATHS for name in VARIANTS.get(path, ("",)))
 
 NATIVE = ("dual-boot", "bare-metal", "linux")  # Linux owns the machine

@@ -110,9 +110,9 @@ class PlanRequest:
 @dataclass(frozen=True)
 class Plan:
     """A plan for one host, by its machine id. notes: what the verdict says that a reader should know before applying;
-    linux_key: the host key of its Linux, by which that is known, where one let somebody in; variant: of the path, where
-    it has some; made_at: ISO 8601, put in by whoever writes it down, because planning knows no clock; stated: facts
-    that the plan was made with and nobody read, which apply reads itself.
+    linux_key: the SSH host key of its Linux, where that can be entered; variant: of the path, where it has some;
+    made_at: ISO 8601, set when the plan is written, because planning reads no clock; stated: facts that a user stated
+    for the plan, and that apply reads itself.
     """
 
     host: str

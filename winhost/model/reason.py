@@ -1,5 +1,6 @@
 """Reasons, the verdicts that follow from them, and the evidence behind each."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
@@ -7,14 +8,14 @@ from typing import Literal
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.model.path import AvailableMemory
+from winhost.model.path import ON_REQUEST, AvailableMemory
 
 Mender = Literal["winhost", "admin", "firmware", "money"]
 Kind = Literal["vendor-doc", "source", "issue", "measured", "inferred"]
 Confidence = Literal["high", "medium", "low"]
 
 HOST = "host"
-PLAN = "plan"  # the subject of what a plan would be refused for in which nothing is chosen
+PLAN = "plan"  # the subject of findings for which a plan is refused if nothing is chosen in it
 
 
 class Category(StrEnum):
@@ -65,6 +66,12 @@ class Verdict(StrEnum):
         """The worst of the reasons; supported where there are only notes."""
         return _BY_RANK[min(max((reason.severity.rank for reason in reasons), default=0), len(_BY_RANK) - 1)]
 
+    def because(self, reasons: Iterable["Finding"]) -> tuple[str, ...]:
+        """The codes of the reasons that lead to it, each once; none where it is supported."""
+        if self is Verdict.SUPPORTED:
+            return ()
+        return tuple(dict.fromkeys(reason.code for reason in reasons if reason.severity.rank == self.rank))
+
     @classmethod
     def worst(cls, verdicts: Iterable["Verdict"]) -> "Verdict":
         """The worst of them; supported where there are none."""
@@ -81,6 +88,7 @@ for _rank, _severity in enumerate(Severity):
 for _rank, _verdict in enumerate(Verdict):
     _verdict.rank = _rank
 _BY_RANK = tuple(Verdict)
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a word that no shell quotes
 _IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 
 
@@ -91,8 +99,8 @@ class Finding:
     observed: what was seen, in numbers and names; subject: `host`, a GPU's or VM's name, what is wanted together, or
     `plan`, where a plan in which nothing is chosen would be refused;
     remedy, evidence: ids in the catalogue; sentence: why it matters, for people; risks: consents that it asks for;
-    lacks: the fact that could not be read, as `PciDevice.acs`, where it is that; stated: what it rests on that nobody
-    read.
+    lacks: the fact that could not be read, as `PciDevice.acs`, if there is one; stated: facts that it depends on and
+    that a user stated.
     """
 
     code: str
@@ -128,9 +136,9 @@ class SubjectVerdict:
 class CapabilityVerdict:
     """The verdict on one capability of a target.
 
-    because: the codes that the verdict rests on, none where it is supported; grounds: evidence ids of its working where
-    no reason speaks against it; measure: how much of it there is, or which, for people; stated: what the verdict rests
-    on that nobody read.
+    because: the codes that decide the verdict, none where it is supported; grounds: ids of evidence that it works,
+    where no reason speaks against it; measure: how much of it there is, or which, for people; stated: facts that the
+    verdict depends on and that a user stated.
     """
 
     capability: str
@@ -146,10 +154,10 @@ class CapabilityVerdict:
 class PathVerdict:
     """The verdict on one path, or on one of its variants (`wsl2/bridged`).
 
-    reasons: those of the host, and of the selection as a whole; because: the codes that the verdict rests on, each
-    once, none where it is supported. Of the subjects only the best count, or all where they were selected. grounds:
-    evidence ids of its working where no reason speaks against it; variants: the best of them counts; available_memory:
-    what it provides, where that is known; stated: what the verdict rests on that nobody read.
+    reasons: those of the host, and of the selection as a whole; because: the codes that decide the verdict, each once,
+    none where it is supported. Only the best subjects count, or all where they were selected. grounds: ids of evidence
+    that it works, where no reason speaks against it; variants: the best of them counts; available_memory: what it
+    provides, where that is known; stated: facts that the verdict depends on and that a user stated.
     """
 
     path: str
@@ -163,6 +171,19 @@ class PathVerdict:
     capabilities: Sequence[CapabilityVerdict] = ()
     available_memory: AvailableMemory | None = None
     stated: tuple[str, ...] = ()
+
+    @property
+    def path_and_options(self) -> tuple[str, ...]:
+        """Return what follows `winhost plan --path` to choose it: the path, and the best VM where there are several.
+
+        A VM whose name some shell would not take as it is goes by its id.
+        """
+        named: tuple[str, ...] = ()
+        if len(self.vms) > 1:
+            best = min(self.vms, key=lambda vm: vm.verdict.rank)
+            alone = sum(vm.name == best.name for vm in self.vms) == 1
+            named = ("--vm", best.name if alone and _PLAIN.fullmatch(best.name) else best.key)
+        return (self.path, *named, *ON_REQUEST.get(self.path, ()))
 
     @property
     def every_variant(self) -> tuple["PathVerdict", ...]:
@@ -182,7 +203,7 @@ class PathVerdict:
 @dataclass(frozen=True)
 class Assessment:
     """All paths of one host, in the order in which equally good ones are preferred; `recommended` names one, if any:
-    none where it is not known which Windows this is. stated: what a user said where nothing was read.
+    none where it is not known which Windows this is. stated: facts that a user stated because nobody read them.
     """
 
     host: str
@@ -204,7 +225,7 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A remedy for a reason. unverified: what it rests on is inferred; nobody has reported that it helps.
+    """A remedy for a reason. unverified: it is inferred, and nobody has reported that it helps.
 
     effect: what it changes in facts, resource by resource; stated: the versions that are there after it, by name as in
     VERSIONS. Neither for a choice or an act that nothing shows.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 COMMAND_SECONDS = 60
-_LARGEST = 64 * KiB
 """How long a `cmd:` may take: long enough for a hardware token to be touched."""
+_LARGEST = 64 * KiB
 
 _FORMS = "env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER"
 

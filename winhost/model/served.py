@@ -6,7 +6,7 @@ from winhost.model.units import Bytes
 
 @dataclass(frozen=True)
 class UnitState:
-    """A unit as systemd reports it. code: exit code of the last process; seconds: how long it has been so, None where
+    """A unit as systemd reports it. code: exit code of the last process; seconds: since it is in this state, None where
     unknown; invocation: of this start.
     """
 
@@ -166,7 +166,7 @@ class YieldState:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """It was done, and nothing else is told of it."""
+    """A change was made; the answer says nothing else."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,24 @@ READ: Mapping[str, str] = {
 _BY_KIND = {schema.rpartition("/")[0]: schema for schema in READ}
 
 
+_PRINTED = ("winhost.detection/", "winhost.planning/")
+
+
+def refuse_other_kind(path: str, data: Any, schema: str, hint: str) -> None:
+    """Raises UsageError (WrongDocument) for a document of another kind than that of a schema. hint: how one is made."""
+    found = data.get("schema") if isinstance(data, Mapping) else schema
+    found = found if isinstance(found, str) else "missing"
+    if found.rpartition("/")[0] != schema.rpartition("/")[0]:
+        raise UsageError(
+            "WrongDocument",
+            what=f"{visible(path)}: schema is {visible(found)!r}, not {schema!r}",
+            meaning="It is what --json printed: an answer that contains such a document, not the document itself."
+            if found.startswith(_PRINTED)
+            else "It is another kind of file.",
+            hint=hint,
+        )
+
+
 def refuse_other_version(place: str, data: Any) -> None:
     """Raises UsageError (OtherVersion) for a document of another version. place: of its schema: `fleet.yaml:1`."""
     found = str(data.get("schema")) if isinstance(data, Mapping) else ""

@@ -10,7 +10,8 @@ Level: TypeAlias = Literal["OWN", "SOME", "UNTOLD", "EVERYONE"]
 
 _ALLOWED = re.compile(r"\((A|XA|OA);([A-Z]*);([^;]*);[^;]*;[^;]*;([^;)]+)")
 _CONTROL = 0x40000 | 0x80000 | 0x10000000  # change its rights or owner, all
-# By what it is: the bits that change it, and their words in SDDL. In a folder: to remove what others made.
+# By kind: the bits of access that let somebody change it, and their abbreviations in SDDL. In a folder, removing what
+# others made is one of them.
 _WRITES = {
     "file": (_CONTROL | 0x2 | 0x4 | 0x10000 | 0x40000000, {"FA", "FW", "GA", "GW", "WD", "WO", "SD", "DC", "LC"})
 }
@@ -60,7 +61,7 @@ def _writes(rights: str, kind: str) -> bool:
 
 
 def places_on_windows(path: Path) -> Iterator[tuple[Path, Level, str]]:
-    """The file and its folder; folders above inherit to neither what they do not say there."""
+    """The file and its folder. Folders above need no look: what they pass on stands in the lists of these two."""
     for place in (path, path.resolve(), path.resolve().parent):
         try:
             yield place, *judged_descriptor(*_descriptor(place), "folder" if place.is_dir() else "file")

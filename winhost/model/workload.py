@@ -121,6 +121,7 @@ _FIELD = r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}"
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 # The last label of a name begins with a letter, and no address does.
 _HOST = rf"(?:{_LABEL}\.)+[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?(?::[0-9]{{1,5}})?"
+_COMMIT = r"[0-9a-f]{40}"
 _MODEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 
@@ -141,24 +142,6 @@ def _capability(text: str) -> str:
 
 def is_model_name(text: str) -> bool:
     return re.fullmatch(_MODEL_NAME, text) is not None
-
-
-def _model_name(text: str) -> str:
-    if is_model_name(text):
-        return text
-    raise ValueError("is not a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
-
-
-def _key_name(text: str) -> str:
-    if re.fullmatch(_KEY_NAME, text):
-        return text
-    raise ValueError("is not the name of an API key: up to 64 letters, digits, '.', '_' and '-'")
-
-
-def _commit(text: str) -> str:
-    if re.fullmatch(r"[0-9a-f]{40}", text):
-        return text
-    raise ValueError("is not a commit: 40 hexadecimal digits; a branch may lead elsewhere tomorrow")
 
 
 def _matching(pattern: str, what: str) -> Callable[[str], str]:
@@ -214,14 +197,28 @@ _Parameters = Annotated[
 _Capability = Annotated[
     str, AfterValidator(_capability), WithJsonSchema({"type": "string", "enum": list(CAPABILITIES)})
 ]
-_ModelName = Annotated[str, AfterValidator(_model_name), WithJsonSchema(text_schema(_MODEL_NAME))]
+_ModelName = Annotated[
+    str,
+    AfterValidator(
+        _matching(_MODEL_NAME, "a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
+    ),
+    WithJsonSchema(text_schema(_MODEL_NAME)),
+]
 _Version = Annotated[Version, PlainValidator(_version), WithJsonSchema({"type": "string"})]
-_Commit = Annotated[str, AfterValidator(_commit), WithJsonSchema(text_schema(r"[0-9a-f]{40}"))]
+_Commit = Annotated[
+    str,
+    AfterValidator(_matching(_COMMIT, "a commit: 40 hexadecimal digits; a branch may lead elsewhere tomorrow")),
+    WithJsonSchema(text_schema(_COMMIT)),
+]
 _Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
 _Network = Annotated[str, AfterValidator(_network)]
 _Count = Annotated[int, Field(ge=1, le=65_536)]
 _Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
-_KeyName = Annotated[str, AfterValidator(_key_name), WithJsonSchema(text_schema(_KEY_NAME))]
+_KeyName = Annotated[
+    str,
+    AfterValidator(_matching(_KEY_NAME, "the name of an API key: up to 64 letters, digits, '.', '_' and '-'")),
+    WithJsonSchema(text_schema(_KEY_NAME)),
+]
 _Field = Annotated[str, AfterValidator(_matching(_FIELD, "the name of a field")), WithJsonSchema(text_schema(_FIELD))]
 _Host = Annotated[
     str,
@@ -399,7 +396,7 @@ class Model(Written):
     stands_by: Annotated[str, NOT_WRITTEN] = ""
     """For which model it is the second engine; empty: it is a model of the file."""
     starts_anew: Annotated[bool, NOT_WRITTEN] = False
-    """Its standby is its own engine in its next life: a second one does not fit beside it."""
+    """Its standby is its own engine, started again: a second one does not fit beside it."""
 
     @property
     def served_name(self) -> str:

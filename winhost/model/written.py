@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Closed(BaseModel):
-    """A mapping with no unknown keys. What it takes to check one is built when the first one is read."""
+    """A mapping with no unknown keys. Its validator is built when the first one is read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 

@@ -1,12 +1,12 @@
 """Reads the files that people write (YAML) and those that are exchanged (JSON) into pydantic models.
 
-All faults of a file are told at once, each with its place. What YAML 1.1 turns into something else than was written
-is left as it was written: `no`, `on`, `12:30`, `0755` and dates are text, and only `true` and `false` are booleans.
+All faults of a file are reported at once, each with its position. Values that YAML 1.1 would change stay as they are
+written: `no`, `on`, `12:30`, `0755` and dates are text, and only `true` and `false` are booleans.
 Tags and aliases are refused, so that no document is larger than its file. Validation is pydantic's strict JSON mode:
 `"5986"` is no number and `yes` no boolean.
 
-Memory is bounded whatever the file: by its size, by how many values it holds and how deeply they are nested, and by how
-many faults are told.
+Memory is bounded whatever the file: by its size, the number and nesting of its values, and the number of faults that
+are listed.
 """
 
 import json
@@ -81,7 +81,7 @@ def load_placed(
 ) -> Loaded[Model]:
     """Reads a YAML file whose parts must also agree with each other. Raises UsageError (FileFaults, OtherVersion).
 
-    `check` finds what a model alone cannot. It is also asked about the rest of a file that has other faults.
+    `check` finds what a model alone cannot. In a file with other faults it checks what is left without them.
     made_by: how such a file is made, for somebody who has none.
     """
     document = _Document(str(path))
@@ -89,10 +89,10 @@ def load_placed(
     heed_writers(path, data)
     refuse_other_version(f"{path}:{_nearest(document.places, ('schema',)).line}", data)
     value, mistakes, more = _validated(json.dumps(data), data, model)
-    rest = value if value is not None or more else _rest(data, mistakes, model)
-    if rest is not None:
+    checked = value if value is not None or more else _without(mistakes, data, model)
+    if checked is not None:
         known = {loc for loc, _ in mistakes}
-        found, others = _first(mistake for mistake in check(rest) if mistake[0] not in known)
+        found, others = _first(mistake for mistake in check(checked) if mistake[0] not in known)
         mistakes += found
         more += others
     mistakes = [mistake for mistake in mistakes if mistake[0] not in document.unread]
@@ -112,7 +112,7 @@ def load_json(
     """
     text = _text(path, made_by)
     mistakes: list[Mistake] = []
-    data = _parsed_json(path, text, mistakes)
+    data = _parsed_json(path, text, mistakes, made_by)
     heed_writers(path, data)
     first(data)
     value, invalid, more = _validated(text, data, kind)
@@ -138,8 +138,8 @@ def _fault(file: str, places: Mapping[Loc, Place] | None, loc: Loc, message: str
 
 def _first(mistakes: Iterable[Mistake]) -> tuple[list[Mistake], int]:
     """The mistakes that are listed, and how many more there are."""
-    rest = iter(mistakes)
-    return list(islice(rest, MOST_FAULTS)), sum(1 for _ in rest)
+    left = iter(mistakes)
+    return list(islice(left, MOST_FAULTS)), sum(1 for _ in left)
 
 
 def _listed(faults: Sequence[Fault], more: int) -> UsageError:
@@ -183,8 +183,15 @@ def _text(path: Path, made_by: str = "") -> str:
     except UnicodeDecodeError as error:
         start = error.start
     else:
+        if not text.strip():
+            raise _hinted(_single(path, "is empty"), made_by)
         return text
     raise _single(path, f"is not {coding.removesuffix('-sig').upper()} text (byte {start + 1})")
+
+
+def _hinted(fault: UsageError, made_by: str) -> UsageError:
+    fault.hint = fault.hint or (f"Mend it, or {made_by}" if made_by else None)
+    return fault
 
 
 def _single(path: Path, message: str, line: int | None = None, column: int | None = None) -> UsageError:
@@ -199,7 +206,7 @@ _TOO_MANY = f"holds more than {MOST_VALUES:,} values, which no file of this kind
 _HOST_FILE = re.compile(r"(#.*\n|\s)*schema: winhost\.host/")
 
 
-def _parsed_json(path: Path, text: str, mistakes: list[Mistake]) -> object:
+def _parsed_json(path: Path, text: str, mistakes: list[Mistake], made_by: str) -> object:
     if sum(map(text.count, "[{,")) > MOST_VALUES:
         raise _single(path, _TOO_MANY)
 
@@ -220,7 +227,7 @@ def _parsed_json(path: Path, text: str, mistakes: list[Mistake]) -> object:
         fault = _single(path, "is nested too deeply")
     except ValueError:  # all that is left: Python reads no whole number of more than 4,300 digits
         fault = _single(path, "holds a number that is too long to be one")
-    raise fault  # outside of `except`, because the decoder's error holds the whole text
+    raise _hinted(fault, made_by)  # outside of `except`, because the decoder's error holds the whole text
 
 
 # ---- YAML
@@ -250,7 +257,7 @@ class _Document:
         self.more = 0
         """Faults that are counted and not listed."""
         self.unread: set[Loc] = set()
-        """Where something is written that we refused to read, so that nothing can be said of its value."""
+        """Positions of values that were refused unread: their other mistakes are not reported."""
         self._events: Iterator[Any] = iter(())
 
     def read(self, text: str) -> object:
@@ -456,7 +463,7 @@ def _unknown_key(key: str, known: list[str]) -> str:
     return f"unknown key; known here: {', '.join(known)}"
 
 
-def _rest(data: object, mistakes: Iterable[Mistake], model: type[Model]) -> Model | None:
+def _without(mistakes: Iterable[Mistake], data: object, model: type[Model]) -> Model | None:
     """The file without the faulty entries, if that is valid."""
     gone = {_entry(loc) for loc, _ in mistakes}
 
@@ -478,11 +485,13 @@ def _entry(loc: Loc) -> Loc:
 
 
 def value_of(text: str) -> Any:
-    """A value of the command line as YAML has it, or else the text itself."""
+    """A value of the command line as a file would have it; what no file could have is the text itself."""
+    document = _Document("")
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a day that no calendar has
+        value = document.read(text)
+    except UsageError:
         return text
+    return value if document.places and not document.faults else text
 
 
 def kinds_at(model: type[Any], loc: Loc) -> list[object]:

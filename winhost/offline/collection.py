@@ -1,6 +1,6 @@
-"""A folder that is filled: images of containers, files of models, the image of a guest, each checked by its hash.
+"""Fills a folder with images of containers, files of models and the image of a guest, each checked by its hash.
 
-What is there and right stays; what came in part goes on. Nothing is put in its place before it is whole and checked.
+Files that are right stay, and partial ones are continued. No file gets its name before it is whole and checked.
 """
 
 import hashlib
@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from hashlib import file_digest
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote, urlsplit
 
@@ -19,6 +20,7 @@ from winhost.images.guest_disk import Tell
 from winhost.images.image_archive import archive_name, archive_size, write_archive
 from winhost.images.image_registry import ImageName, Registry, Resolved, resolve
 from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.files import sha256_of
 from winhost.model.plan import Offline, OfflineImage
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, MiB, about
@@ -26,7 +28,6 @@ from winhost.offline.package_archive import PackageFile, PackageSource, signed_l
 from winhost.web.asking import NotAnswered, OpenAnswer, opened
 from winhost.web.large_files import bring
 
-_PIECE: Bytes = MiB
 _FILE = re.compile(r"(sha256|git-sha1):([0-9a-f]+) ([0-9]{1,15}) (.+)")
 FromByte = Callable[[str, Bytes], AbstractContextManager[OpenAnswer]]
 _SPARE: Bytes = 64 * MiB
@@ -94,15 +95,17 @@ class Collection:
         needed = sum(self._lacking(self._archive(each), archive_size(each)) for each in images)
         for model in models:
             needed += sum(self._lacking(self._place(model, file), file.bytes) for file in _files(model))
-        needed += guest.bytes or 0 if guest else 0
+        if guest:  # as `download` names them
+            image = self._folder / "images" / f"{guest.sha256}.img"
+            needed += self._lacking(image, guest.bytes or 0, image.with_suffix(".part"))
         free = shutil.disk_usage(self._folder).free
         if needed + _SPARE > free:
             what = f"{about(needed)} are still to come, and {visible(str(self._folder))} has {about(free)} left"
             raise UsageError("NoRoom", what=what, hint="Free some, or name a folder on another disk with -o")
 
-    def _lacking(self, path: Path, size: Bytes) -> Bytes:
-        """The bytes that are still to come, beside those that are there."""
-        there = [each.stat().st_size for each in (path, _part(path)) if each.is_file()]
+    def _lacking(self, path: Path, size: Bytes, part: Path | None = None) -> Bytes:
+        """The bytes that are still to come, beside those that are there. part: the partial file."""
+        there = [each.stat().st_size for each in (path, part or _part(path)) if each.is_file()]
         return max(0, size - max(there, default=0))
 
     # ---- images of containers
@@ -120,7 +123,7 @@ class Collection:
         entry = SecretRef.parse(wanted.credentials).resolve() if wanted.credentials else None
         registry = Registry(ImageName.parse(wanted.name), entry)
         write_archive(registry, found, part, lambda done, whole: self._tell(found.name.repository, done, whole))
-        copied = self._copied(path, part.stat().st_size, _sha256(part))
+        copied = self._copied(path, part.stat().st_size, sha256_of(part))
         part.replace(path)
         self._images[wanted.name] = OfflineImage(f"{self._there}/{copied.path}", copied.sha256, archive_name(found))
 
@@ -129,14 +132,15 @@ class Collection:
         name = PurePosixPath(image.archive).name
         path = self._folder / "containers" / name
         source = next(
-            (each for each in (beside / name, path) if each.is_file() and _sha256(each) == image.sha256), None
+            (each for each in (beside / name, path) if each.is_file() and sha256_of(each) == image.sha256), None
         )
         if source is None:
             what = f"{visible(name)}, from which the plan takes {visible(pinned)}, is not beside the plan"
             raise UsageError("ArchiveNotBeside", what=what, hint=f"Put it to {visible(str(beside))}, as it was planned")
         if source != path:
             path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, path)
+            shutil.copyfile(source, _part(path))
+            _part(path).replace(path)
         copied = self._copied(path, path.stat().st_size, image.sha256)
         self._images[pinned] = replace(image, archive=f"{self._there}/{copied.path}")
 
@@ -161,7 +165,7 @@ class Collection:
             if not (path.is_file() and file.is_in(path)):
                 self._bring(from_byte, file, path, name, done, whole)
             done += file.bytes
-            self._copied(path, file.bytes, file.digest if file.kind == "sha256" else _sha256(path))
+            self._copied(path, file.bytes, file.digest if file.kind == "sha256" else sha256_of(path))
         folder = self._model_folder(model).relative_to(self._folder).as_posix()
         self._models[f"{model.source}@{model.revision}"] = f"{self._there}/{folder}"
 
@@ -255,9 +259,11 @@ class _File:
     def is_in(self, path: Path) -> bool:
         if path.stat().st_size != self.bytes:
             return False
-        # A blob of git: its SHA-1 is over a header and the content.
-        start = hashlib.sha1(b"blob %d\0" % self.bytes) if self.kind == "git-sha1" else hashlib.sha256()  # noqa: S324
-        return _hexdigest(path, start) == self.digest
+        if self.kind == "sha256":
+            return sha256_of(path) == self.digest
+        with path.open("rb") as content:  # a blob of git: its SHA-1 is over a header and the content
+            start = hashlib.sha1(b"blob %d\0" % self.bytes)  # noqa: S324
+            return file_digest(content, lambda: start).hexdigest() == self.digest
 
 
 def _files(model: WantedModel) -> Iterator[_File]:
@@ -276,32 +282,16 @@ def _opener(model: WantedModel) -> tuple[str, FromByte]:
         return urlsplit(model.source).netloc, lambda path, at: opened(
             f"{model.source}/{quote(path)}", headers={"Range": f"bytes={at}-"} if at else {}
         )
-    hub, name = _hub_and_name(model)
-    token = SecretRef.parse(model.token).resolve() if model.token else None
-    return name, HubRepository(name, model.revision, hub, token).from_byte
-
-
-def _hub_and_name(model: WantedModel) -> tuple[str, str]:
-    """An address ends with ORG/NAME."""
     parts = urlsplit(model.source)
-    *above, name = parts.path.strip("/").split("/")
-    before = "".join(f"/{each}" for each in above[:-1])
-    return f"{parts.scheme}://{parts.netloc}{before}", "/".join([*above[-1:], name])
+    *below, organization, name = ["", *parts.path.strip("/").split("/")]  # an address ends with ORG/NAME
+    hub = f"{parts.scheme}://{parts.netloc}{''.join(f'/{each}' for each in below if each)}"
+    token = SecretRef.parse(model.token).resolve() if model.token else None
+    full = f"{organization}/{name}".strip("/")
+    return full, HubRepository(full, model.revision, hub, token).from_byte
 
 
 def _part(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
-
-
-def _sha256(path: Path) -> str:
-    return _hexdigest(path, hashlib.sha256())
-
-
-def _hexdigest(path: Path, digest: "hashlib._Hash") -> str:
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _not_brought(why: str, hint: str) -> WinhostError:

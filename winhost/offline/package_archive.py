@@ -126,7 +126,7 @@ def signed_lists(source: PackageSource, wanted: Collection[str], machine: str) -
 
 
 def _lists(source: PackageSource, release: str, machine: str) -> Iterator[tuple[str, Bytes, str]]:
-    """One of each component, as small as there is."""
+    """The smallest form of each component's list: its path, size and hash."""
     sums = {found[3]: (int(found[2]), found[1]) for line in release.splitlines() if (found := _SUM.fullmatch(line))}
     flat = source.suite.endswith("/")
     for folder in [""] if flat else [f"{each}/binary-{machine}/" for each in source.components]:
@@ -156,7 +156,7 @@ def _packages(source: PackageSource, path: str, data: bytes) -> Iterator[Package
 
 
 def _is_usable(found: dict[str, str]) -> bool:
-    """The parts that become the name of a file have the usual form."""
+    """Tell whether the fields that become the name of a file have their usual form."""
     return all(
         re.fullmatch(form, found[name])
         for name, form in (
@@ -170,7 +170,7 @@ def _is_usable(found: dict[str, str]) -> bool:
 
 
 def _unpacked(path: str, data: bytes) -> bytes:
-    """Bounded: a list of nothing but zeros would take all memory."""
+    """Unpack up to a limit: a list of nothing but zeros would take all memory. Raises ValueError."""
     if path.endswith(".xz"):
         text = lzma.LZMADecompressor(memlimit=256 * MiB).decompress(data, _UNPACKED)
     elif path.endswith(".gz"):

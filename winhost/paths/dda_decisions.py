@@ -16,7 +16,7 @@ from winhost.model.units import Bytes, mib, size
 from winhost.paths.dda_mmio import AskedInVain, MmioWindows, windows
 from winhost.paths.dda_selection import Selection, choose_vm
 from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
+from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions, ListOf
 from winhost.paths.linux_driver import DriverChoice, refuse_mixed, wanted_driver
 from winhost.paths.never_sleep import power_plans
 from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged, the_made_vm
@@ -104,21 +104,8 @@ class DdaDecisions(ContainersInside):
         refuse_mixed(self._devices)
         return self._guest.seeds
 
-    @property
-    def known_guests(self) -> tuple[Item, ...]:
-        return self._guest.known_guests if self._guest else ()
-
-    @property
-    def guests(self) -> tuple[Item, ...]:
-        return self._guest.guests if self._guest else ()
-
-    @property
-    def first_keys(self) -> tuple[Item, ...]:
-        return self._guest.first_keys if self._guest else ()
-
-    @property
-    def own_keys(self) -> tuple[Item, ...]:
-        return self._guest.own_keys if self._guest else ()
+    known_guests, guests = ListOf("_guest"), ListOf("_guest")
+    first_keys, own_keys = ListOf("_guest"), ListOf("_guest")
 
     @cached_property
     def drivers(self) -> tuple[DriverChoice, ...]:

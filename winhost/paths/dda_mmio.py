@@ -10,6 +10,7 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware import allocation, bars, mmio
 from winhost.hardware.host_gpus import bars_of
 from winhost.hardware.processors import narrowest
+from winhost.model.facts import with_state
 from winhost.model.reason import Caution, Severity
 from winhost.model.units import Bytes, mib
 from winhost.paths.dda_selection import Selection
@@ -95,8 +96,6 @@ def width_by_model(facts: HostFacts) -> int | None:
 
 def with_width(facts: HostFacts, bits: int | None) -> HostFacts:
     """The host with the physical address bits that somebody was told, by Start-VM for one."""
-    answer = facts.document.answer("Firmware")
-    if bits is None or not isinstance(answer, tuple):
+    if bits is None:
         return facts
-    told = tuple(replace(each, state={**each.state, "address_width": bits}) for each in answer)
-    return HostFacts(replace(facts.document, resources={**facts.document.resources, "Firmware": told}))
+    return HostFacts(facts.document.edited("Firmware", lambda each: with_state(each, {"address_width": bits})))

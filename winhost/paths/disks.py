@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from winhost.core.answers import MissingFact
+from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.reason import Refusal
@@ -36,10 +36,7 @@ class Gap:
 
 def place_of(facts: HostFacts, name: str) -> str | None:
     """The disk, by the GUID of its table, on which winhost made a partition of this name, or began to."""
-    try:
-        made = facts.of(OwnPartition, {"name": name})
-    except MissingFact:
-        return None
+    made = if_known(lambda: facts.of(OwnPartition, {"name": name}))
     return made.disk if made is not None and made.made is not False else None
 
 

@@ -22,8 +22,7 @@ from winhost.paths.disks import (
     windows_partition,
 )
 from winhost.paths.dual_boot_settings import DualBootSettings
-from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
-from winhost.paths.linux_driver import DriverChoice
+from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions, ListOf
 from winhost.paths.new_ubuntu import UbuntuDecisions
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.bit_locker import BitLocker
@@ -248,9 +247,8 @@ class DualBootDecisions(ContainersInside):
     def inside(self) -> LinuxDecisions | None:
         return self._ubuntu.inside if self._ubuntu else None
 
-    @property
-    def images(self) -> tuple[Item, ...]:
-        return self._ubuntu.images if self._ubuntu else ()
+    images, drivers, specs = ListOf("_ubuntu"), ListOf("_ubuntu"), ListOf("_ubuntu")
+    shown_gpus, serving_systems = ListOf("_ubuntu"), ListOf("_ubuntu")
 
     @property
     def installers(self) -> tuple[Item, ...]:
@@ -260,22 +258,6 @@ class DualBootDecisions(ContainersInside):
     def switches(self) -> tuple[Item, ...]:
         """The switch to Linux, once its installer can be started. Raises MissingFact before."""
         return ({"system": LINUX_RUNS, "partition": self._staged},) if self._ubuntu else ()
-
-    @property
-    def drivers(self) -> tuple[DriverChoice, ...]:
-        return self._ubuntu.drivers if self._ubuntu else ()
-
-    @property
-    def specs(self) -> tuple[Mapping[str, str], ...]:
-        return self._ubuntu.specs if self._ubuntu else ()
-
-    @property
-    def shown_gpus(self) -> tuple[Item, ...]:
-        return self._ubuntu.shown_gpus if self._ubuntu else ()
-
-    @property
-    def serving_systems(self) -> tuple[Item, ...]:
-        return self._ubuntu.serving_systems if self._ubuntu else ()
 
 
 def _drive(volume: str) -> Item:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 from winhost.core.answers import Json
 from winhost.paths.distro_containers import TOOLKIT, Repository
@@ -67,9 +68,23 @@ class LinuxDecisions:
         return (packages,) if self._has_toolkit else ()
 
 
+class ListOf:
+    """The list of the same name of a part of the decisions; empty where there is no such part."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, decisions: object, owner: type) -> tuple[Any, ...]:
+        part = getattr(decisions, self._part)
+        return () if part is None else tuple(getattr(part, self._name))
+
+
 class ContainersInside:
-    """The decisions about containers that a path's playbook may refer to; all are empty where no containers are wanted.
-    They raise MissingFact until that Linux can be read.
+    """The decisions about containers that a path's playbook may refer to. They raise MissingFact until that Linux can
+    be read.
     """
 
     @property
@@ -77,22 +92,5 @@ class ContainersInside:
         """The decisions of the Linux with the containers; None where none are wanted. Raises MissingFact."""
         raise NotImplementedError
 
-    @property
-    def engines(self) -> tuple[Mapping[str, str], ...]:
-        return self.inside.engines if self.inside else ()
-
-    @property
-    def units(self) -> tuple[Mapping[str, str], ...]:
-        return self.inside.units if self.inside else ()
-
-    @property
-    def docker_settings(self) -> tuple[Mapping[str, Json], ...]:
-        return self.inside.docker_settings if self.inside else ()
-
-    @property
-    def sources(self) -> tuple[Repository, ...]:
-        return self.inside.sources if self.inside else ()
-
-    @property
-    def packages_inside(self) -> tuple[Mapping[str, str], ...]:
-        return self.inside.packages_inside if self.inside else ()
+    engines, units, docker_settings = ListOf("inside"), ListOf("inside"), ListOf("inside")
+    sources, packages_inside = ListOf("inside"), ListOf("inside")

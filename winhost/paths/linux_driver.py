@@ -6,7 +6,7 @@ The GPUs need not be there yet: before they are assigned, a guest has no PCI bus
 from collections.abc import Sequence
 from contextlib import suppress
 
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import if_available
 from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import OpenModules, known
 from winhost.model.errors import UsageError
@@ -58,12 +58,7 @@ def wanted_driver(facts: HostFacts, coming: Sequence[str] = ()) -> DriverChoice 
 
 def _is_offered(state: AptPackages) -> bool:
     """Tell whether a package source has the whole set."""
-    try:
-        return bool(state.to_add)
-    except MissingFact as missing:
-        if isinstance(missing.missing, Unavailable):
-            return False
-        raise
+    return bool(if_available(lambda: state.to_add))
 
 
 def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:

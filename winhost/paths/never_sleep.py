@@ -1,9 +1,9 @@
 """Keeping a host awake: what `never_sleep=true` changes, and what is not known of it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from winhost.core.answers import NOT_THERE, MissingFact
+from winhost.model.facts import with_state
 from winhost.model.reason import Caution, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.power_plan import NEVER, PowerPlan
@@ -23,14 +23,13 @@ def power_plans(facts: HostFacts, never_sleep: bool) -> tuple[Mapping[str, str],
 
 def kept_awake(facts: HostFacts, never_sleep: bool) -> HostFacts:
     """The host as a plan leaves it, for the rules that look at what it does when nobody uses it."""
-    answer = facts.document.answer("PowerPlan")
-    if not never_sleep or not isinstance(answer, tuple):
+    if not never_sleep:
         return facts
-    awake = tuple(
-        replace(each, state={**each.state, "standby": NEVER, "hibernate": NEVER}) if each.state["active"] else each
-        for each in answer
+    awake = {"standby": NEVER, "hibernate": NEVER}
+    document = facts.document.edited(
+        "PowerPlan", lambda each: with_state(each, awake) if each.state["active"] else each
     )
-    return HostFacts(replace(facts.document, resources={**facts.document.resources, "PowerPlan": awake}))
+    return HostFacts(document)
 
 
 def cautions_of_sleep(facts: HostFacts, path: str, never_sleep: bool) -> Iterator[Caution]:

@@ -18,7 +18,7 @@ from winhost.autoinstall.facts_manifest import (
 )
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem
 from winhost.autoinstall.medium_files import before_settings
-from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.answers import Json, MissingFact, Unavailable, if_available
 from winhost.images.cloud_images import is_address
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.once import once
@@ -197,12 +197,8 @@ class UbuntuDecisions(ContainersInside):
 
     def _await(self) -> None:
         """Raises MissingFact until it runs."""
-        try:
-            _ = self._facts.the(LinuxSystem)
-        except MissingFact as missing:
-            if isinstance(missing.missing, Unavailable):
-                raise MissingFact("LinuxSystem", Unavailable(RUNNING)) from missing
-            raise
+        if if_available(lambda: self._facts.the(LinuxSystem)) is None:
+            raise MissingFact("LinuxSystem", Unavailable(RUNNING))
 
     @cached_property
     def inside(self) -> LinuxDecisions | None:

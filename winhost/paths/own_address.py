@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from winhost.images.seed import GuestAddress
 from winhost.model.written import Closed
-from winhost.paths.setting_values import OfOneHost, address_value
+from winhost.paths.setting_values import OfOneHost, address_value, refuse_gateway
 
 DHCP = "dhcp"
 
@@ -30,8 +30,8 @@ class OwnAddress(Closed):
     def _agrees(self) -> "OwnAddress":
         if self.gateway is not None and self.address == DHCP:
             raise ValueError("a gateway goes with an address of its own; DHCP tells both")
-        if self.gateway is not None and self.gateway not in IPv4Interface(self.address).network:
-            raise ValueError(f"the gateway {self.gateway} is not in the network of {self.address}")
+        if self.gateway is not None:
+            refuse_gateway(self.gateway, self.address)
         return self
 
     @property

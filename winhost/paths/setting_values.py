@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Interface, IPv4Network, IPv6Network, ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Network, ip_interface
 from itertools import combinations
 from typing import Annotated, Literal
 
@@ -29,6 +29,18 @@ def address_value(text: str) -> str:
         if "/" not in text or interface.ip in (interface.network.network_address, interface.network.broadcast_address):
             raise ValueError("should be dhcp, or an address of a host with its prefix, as 192.0.2.10/24")
     return text
+
+
+def refuse_gateway(gateway: IPv4Address, address: str) -> None:
+    """Raise ValueError where a host with this address and prefix can send nothing through the gateway."""
+    interface = IPv4Interface(address)
+    network = interface.network
+    if gateway not in network:
+        raise ValueError(f"the gateway {gateway} is not in the network of {address}")
+    if gateway in (network.network_address, network.broadcast_address):
+        raise ValueError(f"the gateway {gateway} is no host's: it stands for all of {network}")
+    if gateway == interface.ip:
+        raise ValueError(f"the gateway {gateway} is the own address of this Linux")
 
 
 def _at_least(text: str, least: Bytes, should: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.answers import Json, MissingFact, Unavailable, if_available
 from winhost.images.seed import GuestAddress, GuestSeed, seed_template
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
@@ -121,12 +121,7 @@ class GuestDecisions:
     @cached_property
     def _own(self) -> SshHostKey | None:
         """The guest's host key; None before it first answers. Raises MissingFact where it should and does not."""
-        try:
-            return self._facts.the(SshHostKey)
-        except MissingFact as missing:
-            if isinstance(missing.missing, Unavailable):
-                return None
-            raise
+        return if_available(lambda: self._facts.the(SshHostKey))
 
     def _answering(self) -> SshHostKey:
         if self._own is None:

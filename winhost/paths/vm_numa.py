@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from winhost.core.answers import MissingFact
+from winhost.core.answers import MissingFact, if_known
 from winhost.hardware.host_gpus import gpu_label
 from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Severity
@@ -38,10 +38,7 @@ def _places(gpus: Iterable[Gpu]) -> Iterator[str]:
 
 
 def _node(gpu: Gpu) -> int | None:
-    try:
-        return gpu.pci.state.numa
-    except MissingFact:
-        return None
+    return if_known(lambda: gpu.pci.state.numa)
 
 
 def _spans_memory(facts: HostFacts, sockets: int, memory: Bytes) -> Iterator[str]:

@@ -1,38 +1,16 @@
 """The content of .wslconfig of the account, and of /etc/wsl.conf and the network files of the distro."""
 
-import ipaddress
-from typing import Self
+from ipaddress import IPv4Interface
 
 from winhost.core.dataclass import dataclass
+from winhost.images.seed import GuestAddress
 from winhost.model.units import Bytes, MiB
 from winhost.paths.wsl2_network import Mode
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.wslconfig import WSLCONF, changed
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-
-@dataclass(frozen=True)
-class StaticAddress:
-    """A static address of a bridged distro: with `dhcp=false` WSL leaves its adapter unconfigured."""
-
-    address: ipaddress.IPv4Interface | ipaddress.IPv6Interface
-    gateway: Address | None = None
-    dns: tuple[Address, ...] = ()
-
-    @classmethod
-    def parse(cls, address: str, gateway: str | None = None, dns: tuple[str, ...] = ()) -> Self:
-        """Parse an address. Raises ValueError for an address without prefix, or a gateway outside its network."""
-        if "/" not in address:
-            raise ValueError(f"{address!r} has no prefix length, as 192.0.2.10/24 has")
-        found = ipaddress.ip_interface(address)
-        outward = ipaddress.ip_address(gateway) if gateway else None
-        if outward is not None and (outward not in found.network or outward == found.ip):
-            raise ValueError(f"the gateway {outward} is not another address of {found.network}")
-        return cls(found, outward, tuple(ipaddress.ip_address(each) for each in dns))
-
-
-def network_file(static: StaticAddress) -> str:
+def network_file(static: GuestAddress) -> str:
     """The file for systemd-networkd. All distros of one WSL share their adapter: exactly one of them has this file."""
     lines = [
         "# Written by winhost.",
@@ -40,9 +18,9 @@ def network_file(static: StaticAddress) -> str:
         "Name=eth0",
         "",
         "[Network]",
-        f"Address={static.address.with_prefixlen}",
-        *([f"Gateway={static.gateway}"] if static.gateway else []),
-        *(f"DNS={each}" for each in static.dns),
+        f"Address={static.interface.with_prefixlen}",
+        f"Gateway={static.gateway}",
+        *(f"DNS={each}" for each in static.resolvers),
         # Otherwise it waits for a router of IPv6, and all that wants the network waits for it: two minutes a boot.
         "IPv6AcceptRA=no",
     ]
@@ -102,10 +80,10 @@ def wsl_conf(settings: Wsl2Settings, mode: Mode) -> Conf:
         ("interop", "appendWindowsPath"): "false",
     }
     bridge = settings.bridge if mode == "bridged" else None
-    if bridge is None or bridge.address == "dhcp":
+    if bridge is None or bridge.gateway is None:  # DHCP tells both
         return Conf(changed("", values, WSLCONF), network=None, resolver=None)
     if bridge.dns:
         values["network", "generateResolvConf"] = "false"
-    static = StaticAddress.parse(bridge.address, str(bridge.gateway), tuple(map(str, bridge.dns)))
+    static = GuestAddress(IPv4Interface(bridge.address), bridge.gateway, bridge.dns)
     resolver = "".join(f"nameserver {server}\n" for server in bridge.dns) or None
     return Conf(changed("", values, WSLCONF), network_file(static), resolver)

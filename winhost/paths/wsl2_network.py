@@ -4,7 +4,7 @@ from hashlib import sha256
 from ipaddress import ip_interface
 from typing import Literal
 
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import if_available
 from winhost.model.errors import NotOnHost
 from winhost.model.reason import Refusal
 from winhost.paths.wsl2_settings import AUTO, Bridge, Wsl2Settings
@@ -59,12 +59,7 @@ def _best_adapter(facts: HostFacts, switch: str) -> str:
 
 def _adapter_of(facts: HostFacts, switch: str) -> str | None:
     """The adapter of a switch; None if there is no such switch, or no Hyper-V."""
-    try:
-        found = facts.of(ExternalSwitch, {"name": switch})
-    except MissingFact as missing:
-        if isinstance(missing.missing, Unavailable):
-            return None
-        raise
+    found = if_available(lambda: facts.of(ExternalSwitch, {"name": switch}))
     return found.adapter if found else None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import MissingFact, Unavailable, if_available
 from winhost.core.steps import DesiredResource
 from winhost.model.facts import Instance
 from winhost.model.reason import Refusal
@@ -81,23 +81,13 @@ def _of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Refusal]:
 
 def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
     """The instances; none where what they depend on is missing, such as Hyper-V."""
-    try:
-        return facts.all(state)
-    except MissingFact as missing:
-        if isinstance(missing.missing, Unavailable):
-            return ()
-        raise
+    return if_available(lambda: facts.all(state)) or ()
 
 
 def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
     """Nothing until there is SSH access, by which the distro is read."""
-    try:
-        driver = facts.the(LinuxGpuDriver)
-    except MissingFact as missing:
-        if isinstance(missing.missing, Unavailable):
-            return
-        raise
-    if driver.packages:
+    driver = if_available(lambda: facts.the(LinuxGpuDriver))
+    if driver and driver.packages:
         yield Refusal(
             "wsl.linux-driver",
             f"A Linux GPU driver is installed in the distro: {', '.join(driver.packages)}.",

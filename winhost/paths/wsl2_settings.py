@@ -1,7 +1,7 @@
 """The settings of the WSL 2 path: `settings` of its playbook, or `winhost plan --set NAME=VALUE`."""
 
 import re
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Literal
 
 from packaging.version import Version
@@ -23,6 +23,7 @@ from winhost.paths.setting_values import (
     address_value,
     matching,
     memory_value,
+    refuse_gateway,
     swap_value,
     zero_as_text,
 )
@@ -93,8 +94,10 @@ class Bridge(Closed):
         if self.address == "dhcp":
             if self.gateway or self.dns:
                 raise ValueError("gateway and dns go with a static address; DHCP brings its own")
-        elif self.gateway is None or self.gateway not in IPv4Interface(self.address).network:
+        elif self.gateway is None:
             raise ValueError(f"{self.address} needs a gateway in its network")
+        else:
+            refuse_gateway(self.gateway, self.address)
         return self
 
 

@@ -8,8 +8,9 @@ from functools import cached_property
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import version_of
 from winhost.findings.finding import Found, run
-from winhost.recipes.recipe_case import RecipeTarget, version_of
+from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.yaml_nodes import NotYaml, YamlNode, documents, keys_twice
 

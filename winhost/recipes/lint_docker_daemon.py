@@ -1,12 +1,11 @@
 """Docker's own settings, daemon.json, held against what engines need and what Docker refuses."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from winhost.findings.finding import Found, TextEdit, run
-from winhost.model.catalogue_file import load_catalogue
-from winhost.model.errors import did_you_mean
+from winhost.model.catalogue_file import load_beside
+from winhost.model.errors import near_or_end
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeTarget
@@ -30,8 +29,7 @@ _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 @once
 def daemon_keys() -> Mapping[str, Any]:
     """See daemon_keys.yaml."""
-    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("daemon_keys.yaml"))
-    return read
+    return load_beside(__package__, "daemon_keys.yaml")
 
 
 def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
@@ -62,8 +60,7 @@ def keys(document: YamlNode) -> Iterator[Found]:
             edits = replaced(value.key_text, row["to"]) if "to" in row else without(value, document)
             yield Found("old-key", place, {"name": name, "instead": row["instead"]}, edits)
         elif name not in kinds and name not in either:
-            near = did_you_mean(name, [*kinds, *either]) or "."
-            yield Found("unknown-key", place, {"name": name, "near": f"{near}"})
+            yield Found("unknown-key", place, {"name": name, "near": near_or_end(name, [*kinds, *either])})
         elif name not in either and not _KINDS[kinds[name]](value):
             yield Found("wrong-kind", place, {"name": name, "kind": _SAID[kinds[name]]})
         else:

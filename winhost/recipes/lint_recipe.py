@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -20,6 +20,7 @@ from winhost.recipes.lint_cdi import cdi_findings
 from winhost.recipes.lint_docker_daemon import daemon_findings
 from winhost.recipes.read_commands import FENCED, STARTS, read_commands, sleep_levels
 from winhost.recipes.read_compose import read_compose
+from winhost.recipes.read_config import is_config, read_config
 from winhost.recipes.read_kubernetes import read_kubernetes
 from winhost.recipes.read_units import read_environment, read_unit
 from winhost.recipes.recipe_case import RecipeCase, RecipeTarget
@@ -47,10 +48,23 @@ def form_of(text: str) -> RecipeForm | None:
         return RecipeForm.KUBERNETES
     if found := _UNIT.search(around):
         return RecipeForm.QUADLET if "[Container]" in text else RecipeForm.SYSTEMD if found else None
+    if is_config(text):
+        return RecipeForm.CONFIG
     if STARTS.search(text):
         return RecipeForm.COMMAND
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", ";"))]
     return RecipeForm.ENVIRONMENT if lines and all(map(_VARIABLE.match, lines)) else None
+
+
+_READERS: Mapping[RecipeForm, Callable[[SourceFile], Recipe]] = {
+    RecipeForm.COMPOSE: lambda source: replace(read_compose(source.filled), template=source.is_template),
+    RecipeForm.KUBERNETES: lambda source: replace(read_kubernetes(source.filled), template=source.is_template),
+    RecipeForm.SYSTEMD: read_unit,
+    RecipeForm.QUADLET: read_unit,
+    RecipeForm.ENVIRONMENT: read_environment,
+    RecipeForm.CONFIG: read_config,
+    RecipeForm.COMMAND: read_commands,
+}
 
 
 def read_recipe(source: SourceFile) -> Recipe | None:
@@ -59,17 +73,7 @@ def read_recipe(source: SourceFile) -> Recipe | None:
     if form is None:
         return None
     try:
-        match form:
-            case RecipeForm.COMPOSE:
-                return replace(read_compose(source.filled), template=source.is_template)
-            case RecipeForm.KUBERNETES:
-                return replace(read_kubernetes(source.filled), template=source.is_template)
-            case RecipeForm.SYSTEMD | RecipeForm.QUADLET:
-                return read_unit(source)
-            case RecipeForm.ENVIRONMENT:
-                return read_environment(source)
-            case RecipeForm.COMMAND:
-                return read_commands(source)
+        return _READERS[form](source)
     except NotYaml as wrong:
         return Recipe(form, (), ((str(wrong), wrong.place),))
 
@@ -82,7 +86,8 @@ RULES = (
 COMMON = (
     *(rules_of_options.slips, rules_of_containers.container_names, rules_of_containers.gpus, rules_of_containers.shm),
     *(rules_of_containers.visible_gpus, rules_of_containers.ports),
-    *(*rules_of_exposure.RULES, rules_of_pods_and_units.manifest, rules_of_pods_and_units.unit, by_rows),
+    *(*rules_of_exposure.RULES, rules_of_pods_and_units.manifest, rules_of_pods_and_units.unit),
+    *(rules_of_pods_and_units.sandbox, rules_of_pods_and_units.start_time, by_rows),
 )
 PREFIX = "serve"
 ROUNDS = 7  # a mend can make room for another
@@ -139,7 +144,8 @@ def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[Found]:
         for each in run(RULES if case.other is None else COMMON, case):
             lacks, elsewhere = each.place == engine.at.start, engine.partial or recipe.template
             if not (lacks and elsewhere):
-                edits = () if each.doubt or recipe.template else each.edits
+                unmended = each.doubt or recipe.template or recipe.form is RecipeForm.CONFIG  # its keys have no dashes
+                edits = () if unmended else each.edits
                 once.setdefault((each.code, each.place), replace(each, edits=edits, where=engine.where))
     return [*_in_whole(recipe, source), *once.values()]
 

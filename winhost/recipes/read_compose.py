@@ -100,6 +100,7 @@ def _service(service: YamlNode) -> RecipeEngine | None:
             add_to(engine, setting)
     _devices(service, engine)
     engine.variables += list(environment(service.get("environment")))
+    slips += _quoted(engine.variables)
     entry, command = service.get("entrypoint"), service.get("command")
     first = words_of(entry, slips) if entry else None
     inside = words_of(command, slips) if not (entry.is_list and command.is_list) else []
@@ -109,6 +110,8 @@ def _service(service: YamlNode) -> RecipeEngine | None:
         return None
     engine.slips += slips
     engine.places = {**engine.places, "service": service.key_text}
+    told = {"profiles": service.get("profiles"), "replicas": service.get("deploy", "replicas"), "entrypoint": entry}
+    engine.places = {**engine.places, **{key: node.key_text for key, node in told.items() if node}}
     if build := service.get("build"):
         recipe = build.get("dockerfile")
         engine.places = {**engine.places, "built": recipe.text if recipe.is_scalar else build.key_text}
@@ -122,21 +125,28 @@ def words_of(node: YamlNode, slips: list[Found]) -> list[PlacedText]:
         return item_words([each.text for each in node.items() if each.is_scalar], slips)
     if not node.is_scalar or not node:
         return []
-    found, inner = commands(node.text, compose=True)
-    slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
-    words = without_comments([word for command in found for word in command.words], "Compose", slips)
+    words = split_words(node.text, "Compose", slips, compose=True)
     slips += [_folded(word) for word in words if word.value.startswith(" -")]
     return [word.part(1) if word.value.startswith(" -") else word for word in words]
 
 
-def without_comments(words: Sequence[PlacedText], by: str, slips: list[Found]) -> list[PlacedText]:
+def split_words(
+    text: PlacedText, by: str, slips: list[Found], *, comments: bool = True, compose: bool = False
+) -> list[PlacedText]:
+    """Split a text as a shell would, without its comments. by: what reads it; the others as `commands` takes them."""
+    found, inner = commands(text, comments=comments, compose=compose)
+    slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
+    return _without_comments([word for command in found for word in command.words], by, slips)
+
+
+def _without_comments(words: Sequence[PlacedText], by: str, slips: list[Found]) -> list[PlacedText]:
     """Drop a comment that the format does not know as one, and report it once."""
     at = next((i for i, word in enumerate(words) if word.value.startswith("#")), len(words))
     if at == len(words):
         return list(words)
     slips.append(Found("comment-is-words", words[at].start, {"by": by}))
     more = next((i for i in range(at, len(words)) if words[i].value.startswith("-")), len(words))
-    return [*words[:at], *without_comments(words[more:], by, [])]
+    return [*words[:at], *_without_comments(words[more:], by, [])]
 
 
 def item_words(items: Sequence[PlacedText], slips: list[Found]) -> list[PlacedText]:
@@ -185,6 +195,10 @@ def _setting(option: str, value: YamlNode) -> Setting:
     if value.is_scalar:
         text = value.text
         return Setting.of(option, value.key_text, text, (text,), value.key_text.value or option)
+    if option == "--health-cmd":
+        test = value.get("test")
+        word = test.value or " ".join(each.value for each in test.items())
+        return Setting(option, word, (test or value).key_text, None, (), option)
     told = {name: inner.value for name, inner in value.pairs()}
     ends = {"--publish": ("published", "target"), "--volume": ("source", "target")}.get(option, ())
     word = ":".join(told[end] for end in ends if told.get(end))
@@ -221,6 +235,18 @@ def environment(node: YamlNode) -> Iterator[Setting]:
     for name, value in node.pairs():
         text = value.text if value and value.is_scalar else None
         yield Setting.of(name, value.key_text, text, (value.key_text,), name)
+
+
+def _quoted(variables: Sequence[Setting]) -> Iterator[Found]:
+    """Find quotes within an item of a list: Compose hands them on, as YAML takes away only those around the whole item.
+
+    In a mapping somebody meant them. What YAML would read as something else without them is left alone.
+    """
+    for each in variables:
+        in_list = any("=" in text.value for text in each.texts[:1])
+        bare = re.fullmatch(r"""(["'])([^\s"'#:](?:[^\s"'#]*[^\s"'#:])?)\1""", each.value or "")
+        if each.shown and in_list and bare and not each.by_default:
+            yield Found("quotes-in-value", each.shown.start, {"name": each.name}, replaced(each.shown, bare[2]))
 
 
 class ComposeEditor(Editor):

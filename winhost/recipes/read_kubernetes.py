@@ -10,15 +10,9 @@ from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.words import IMAGE
 from winhost.recipes.yaml_nodes import YamlNode, documents, keys_twice, pair_after, without
 
-_PODS = {
-    "Pod": (("spec",),),
-    "CronJob": (("spec", "jobTemplate", "spec", "template", "spec"),),
-    "LeaderWorkerSet": (
-        ("spec", "leaderWorkerTemplate", "leaderTemplate", "spec"),
-        ("spec", "leaderWorkerTemplate", "workerTemplate", "spec"),
-    ),
-}
-_USUAL = (("spec", "template", "spec"),)
+# Kinds whose pods are as they stand there; of others (Ray's, KServe's) something else completes them.
+_WHOLE = ("Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "LeaderWorkerSet")
+_DEEPEST = 16  # keys around the containers of a pod
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 GPU = "nvidia.com/gpu"
 _OTHERS = ("gpu", "mig-", "tpu", "npu")
@@ -36,14 +30,25 @@ def read_kubernetes(source: SourceFile) -> Recipe:
     engines = []
     for each in found:
         kind, name = each.get("kind").value, each.get("metadata", "name").value
-        for path in _PODS.get(kind, _USUAL):
-            pod = each.get(*path)
+        for pod in _pods(each, set()):
             for container in pod.get("containers").items():
                 if (engine := _engine(container, pod)) is not None:
                     engine.where = f"{kind} {name}"
+                    engine.partial = kind not in _WHOLE
                     _services(engine, services)
                     engines.append(engine)
     return Recipe(RecipeForm.KUBERNETES, tuple(engines), slips=tuple(slips))
+
+
+def _pods(node: YamlNode, seen: set[int], depth: int = 0) -> Iterator[YamlNode]:
+    """Every mapping with a list of containers, in whatever kind of object: a Job, a RayService, an InferenceService."""
+    if id(node.node) in seen or depth > _DEEPEST or not (node.is_map or node.is_list):
+        return
+    seen.add(id(node.node))
+    if node.get("containers").is_list:
+        yield node
+    for inner in (*(value for _, value in node.pairs()), *node.items()):
+        yield from _pods(inner, seen, depth + 1)
 
 
 def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:

@@ -7,7 +7,7 @@ from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.command_editor import removed_words
 from winhost.recipes.read_commands import engine_of, let_know, with_command
-from winhost.recipes.read_compose import without_comments
+from winhost.recipes.read_compose import split_words
 from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeForm, Setting, is_secret
 from winhost.recipes.recipe_text import PlacedText, SourceFile
 from winhost.recipes.shell_words import commands
@@ -48,6 +48,15 @@ KEPT = (
     "Environment",
     "PrivateDevices",
     "DevicePolicy",
+    "DeviceAllow",
+    "ProtectHome",
+    "BindPaths",
+    "BindReadOnlyPaths",
+    "MemoryDenyWriteExecute",
+    "WorkingDirectory",
+    "ExecStartPre",
+    "ExecStartPost",
+    "Notify",
     "WantedBy",
     "TimeoutSec",
 )
@@ -115,7 +124,7 @@ def read_unit(source: SourceFile) -> Recipe:
         return Recipe(RecipeForm.QUADLET if quadlet else RecipeForm.SYSTEMD, ())
     engine.slips += slips
     for entry in found:
-        if entry.name in KEPT and entry.section in ("Service", "Install", "Unit"):
+        if entry.name in KEPT and entry.section in ("Service", "Install", "Unit", "Container"):
             shown = entry.value if entry.value.value else None
             engine.container.append(Setting(entry.name, entry.value.value, entry.key, shown, (), entry.name))
     engine.places = {**engine.places, **dict(_places(found))}
@@ -201,9 +210,7 @@ def _assignments(text: PlacedText) -> list[PlacedText]:
 
 def _words(text: PlacedText, slips: list[Found]) -> list[PlacedText]:
     """Split as systemd does, near enough: `;` and `#` are words there."""
-    found, inner = commands(text, comments=False)
-    slips += [slip for slip in inner if slip.code != "continues-into-nothing"]
-    return without_comments([word for command in found for word in command.words], "systemd", slips)
+    return split_words(text, "systemd", slips, comments=False)
 
 
 class UnitEditor(Editor):

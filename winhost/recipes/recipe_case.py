@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
-from winhost.compat.target import Target, listed
-from winhost.core.answers import known
+from winhost.compat.target import Target
+from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import version_of
 from winhost.hardware.gpus import GpuModel
+from winhost.hardware.host_gpus import listed
 from winhost.model.units import Bytes
 from winhost.recipes.misspelt import one_slip
 from winhost.recipes.read_commands import has_entrypoint
@@ -43,7 +45,7 @@ class RecipeTarget:
     def gpus(self) -> tuple[Gpu, ...] | None:
         """The GPUs that CUDA runs on; None where they are not known."""
         on = self.on
-        return known(lambda: on.gpus) if on else None
+        return if_known(lambda: on.gpus) if on else None
 
     @cached_property
     def models(self) -> tuple[GpuModel, ...] | None:
@@ -54,17 +56,17 @@ class RecipeTarget:
     @cached_property
     def driver(self) -> Version | None:
         on = self.on
-        return known(lambda: on.driver) if on else None
+        return if_known(lambda: on.driver) if on else None
 
     @cached_property
     def wsl_version(self) -> Version | None:
         on = self.on
-        return known(lambda: on.wsl) if on and self.path == "wsl2" else None
+        return if_known(lambda: on.wsl) if on and self.path == "wsl2" else None
 
     @cached_property
     def memory(self) -> Bytes | None:
         on = self.on
-        return known(lambda: on.memory) if on else None
+        return if_known(lambda: on.memory) if on else None
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class RecipeCase:
         if found and image and has_entrypoint(image.value or ""):
             return version_of(found[1])
         on = self.target.on
-        return known(lambda: on.vllm) if on else None
+        return if_known(lambda: on.vllm) if on else None
 
     @cached_property
     def wsl(self) -> bool | None:
@@ -160,12 +162,25 @@ class RecipeCase:
         engine = self.engine
         if not engine.known or engine.option("--uds") or not self.port:
             return None
-        host = engine.option("--host")
         unset = self.other is not None and self.other.local and not engine.in_container
-        local = (host.value or "") in ("127.0.0.1", "localhost", "::1") if host else unset
+        host = self._host
+        local = unset if host is None else host in ("127.0.0.1", "localhost", "::1", "[::1]")
         if not engine.in_container:
             return None if local else "it listens on every address of the machine"
         return None if local and self._host_network else self._open_container()
+
+    @property
+    def _host(self) -> str | None:
+        """The address that it listens at, of `ADDRESS`, `ADDRESS:PORT` or a whole URL; None where nothing says it.
+
+        `:PORT` alone has an empty one, which is every address.
+        """
+        told = [self.engine.option("--host"), *map(self.engine.variable, self.other.host_from if self.other else ())]
+        value = next((each.value for each in told if each and each.value), None)
+        if value is None:
+            return None
+        parts = re.fullmatch(r"(?:\w+://)?(\[[^\]]*\]|[^:/]*)(?::\d+)?/?", value)
+        return parts[1] if parts else value
 
     @property
     def _host_network(self) -> bool:
@@ -210,11 +225,3 @@ class RecipeCase:
     @property
     def is_pod(self) -> bool:
         return self.engine.form is RecipeForm.KUBERNETES
-
-
-def version_of(text: str) -> Version | None:
-    """Parse a version; None if the text is no version."""
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None

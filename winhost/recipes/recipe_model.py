@@ -19,6 +19,7 @@ class RecipeForm(StrEnum):
     SYSTEMD = "systemd"
     QUADLET = "quadlet"
     ENVIRONMENT = "environment"
+    CONFIG = "config"
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from winhost.findings.finding import Found, Row, TextEdit, rows_of
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import Setting
+from winhost.recipes.words import IMAGE
 from winhost.serving.vllm_options import seen_versions
 
 ROWS = rows_of(__package__)
 UNKNOWN_VERSION = "the version of vLLM"
-SELECTORS = ("env", "option", "boxed", "lacks", "lacks_boxed", "at", "value", "switched")
+SELECTORS = ("env", "option", "boxed", "lacks", "lacks_boxed", "at", "place", "value", "switched")
 MENDS = ("set", "swap", "remove", "rename", "option", "env")
 
 
@@ -76,6 +77,11 @@ QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
     "container": lambda case: (case.engine.in_container,),
     "detached": lambda case: (case.engine.form != "command" or case.engine.boxed("--detach") is not None,),
     "engine": lambda case: (case.engine.kind,),
+    "image": lambda case: ((image.value or "") if (image := case.engine.boxed(IMAGE)) else "",),
+    "reached_without_key": lambda case: (case.open_by is not None and not case.has_key,),
+    "own_entrypoint": lambda case: (
+        "entrypoint" in case.engine.places or case.engine.boxed("--entrypoint") is not None,
+    ),
     "nvidia": lambda case: (not case.on_others,),
     "written": lambda case: (" ".join(word.value for word in case.engine.words),),
     "form": lambda case: (case.engine.form.value,),
@@ -95,6 +101,9 @@ def _found(find: Mapping[str, Any], case: RecipeCase) -> list[Setting | None]:
     engine = case.engine
     if find.get("at"):
         return [None]
+    if "place" in find:
+        place = engine.places.get(find["place"])
+        return [Setting("", None, place, None, (place,), "")] if place else []
     if names := _names(find, "lacks"):
         return [] if any(engine.option(name) or engine.variable(name) for name in names) else [None]
     if names := _names(find, "lacks_boxed"):

@@ -71,17 +71,13 @@ def gpus(case: RecipeCase) -> Iterator[Found]:
     """Check that the container gets GPUs, and the ones it names."""
     engine = case.engine
     given = [each for each in engine.container if _gives_gpu(each)]
-    if engine.in_container and not given and not case.on_others and _wants_gpu(case):
-        yield _no_gpu(case)
+    if engine.in_container and not given and not case.on_others:
+        if _wants_gpu(case):
+            yield _no_gpu(case, "no-gpu")
+        elif engine.kind == "ollama":  # whose image has both
+            yield _no_gpu(case, "on-processor")
     for setting in given:
         yield from _given(setting, case)
-    for code, place in (
-        ("reservation-incomplete", "no capabilities"),
-        ("counted-and-named", "counted and named"),
-        ("devices-misplaced", "devices misplaced"),
-    ):
-        if place in engine.places:
-            yield Found(code, engine.places[place].start)
 
 
 def _gives_gpu(setting: Setting) -> bool:
@@ -102,7 +98,7 @@ def _wants_gpu(case: RecipeCase) -> bool:
     return case.other is None or re.search(case.other.cuda, told) is not None
 
 
-def _no_gpu(case: RecipeCase) -> Found:
+def _no_gpu(case: RecipeCase, code: str) -> Found:
     engine = case.engine
     advice = {
         RecipeForm.COMPOSE: "Add deploy.resources.reservations.devices with driver, count and capabilities.",
@@ -114,7 +110,7 @@ def _no_gpu(case: RecipeCase) -> Found:
     podman = "podman" in engine.program or engine.form is RecipeForm.QUADLET
     option = ("--device", "nvidia.com/gpu=all") if podman else ("--gpus", "all")
     edits = engine.editor.add_to_container(*option) if engine.form is not RecipeForm.COMPOSE else ()
-    return Found("no-gpu", engine.at.start, {"instead": advice}, edits)
+    return Found(code, engine.at.start, {"instead": advice}, edits)
 
 
 _SEVERAL_FILES = re.compile(r"(?:-f|--file)[ =]\S+ +(?:-f|--file)[ =]\S+|COMPOSE_FILE=\S+:\S+")

@@ -46,7 +46,7 @@ def secrets(case: RecipeCase) -> Iterator[Found]:
         ):
             instead = case.other.keeps if case.other else "Set VLLM_API_KEY from a file that only its owner reads."
             yield Found("key-in-command", setting.text.start, {"name": setting.name, "instead": instead})
-        elif setting.name not in SECRET_OPTIONS and engine.form is RecipeForm.ENVIRONMENT:
+        elif engine.form in (RecipeForm.ENVIRONMENT, RecipeForm.CONFIG):
             yield Found("secret-in-variables", setting.text.start, {"name": setting.name})
         elif setting.name not in SECRET_OPTIONS and not (engine.form is RecipeForm.COMMAND and not engine.in_container):
             instead = _INSTEAD.get(engine.form, _PASSED)
@@ -69,7 +69,8 @@ def exposed(case: RecipeCase) -> Iterator[Found]:
         service = engine.boxed("service")
         at = service or case.open_port
         code = "service-without-key" if service else "open-to-all"
-        yield Found(code, at.text.start if at else engine.at.start, {"how": how}, _kept_local(case))
+        words = {"how": how, "verb": "Publish" if case.open_port else "Listen"}
+        yield Found(code, at.text.start if at else engine.at.start, words, _kept_local(case))
 
 
 def _kept_local(case: RecipeCase) -> Sequence[TextEdit]:

@@ -8,10 +8,11 @@ from winhost.findings.finding import Found
 from winhost.hardware.gpus import GpuModel
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
+from winhost.recipes.recipe_model import RecipeEngine, RecipeForm
 
 FIRST_CUDA_13 = Version("0.20.0")  # VLLM_MAIN_CUDA_VERSION of its parser
 CUDA_13_DRIVER = Version("580")
-CUDA_13_LEAST = (7, 5)
+OLDEST_OF_CUDA_13 = (7, 5)  # compute capability; CUDA 13.0 release notes: Maxwell, Pascal and Volta are dropped
 BFLOAT16, FP8 = (8, 0), (8, 9)
 WSL_SHARE, WSL_SHARE_OF_SEVERAL, SHARE = 0.944, 0.8, 0.95
 DEFAULT_SHARES = ((Version("0.20.0"), 0.92), (Version("0"), 0.9))
@@ -33,7 +34,7 @@ def generation(case: RecipeCase) -> Iterator[Found]:
         return
     capability = gpu.compute_capability
     words = {"gpu": gpu.name, "capability": ".".join(map(str, capability)), "version": case.version}
-    if case.version and case.version >= FIRST_CUDA_13 and capability < CUDA_13_LEAST:
+    if case.version and case.version >= FIRST_CUDA_13 and capability < OLDEST_OF_CUDA_13:
         yield Found("too-old-for-cuda", case.engine.at.start, words)
     if capability < BFLOAT16:
         dtype = case.engine.option("--dtype")
@@ -97,4 +98,46 @@ def share(case: RecipeCase) -> Iterator[Found]:
         yield Found("share-too-large", found.text.start, {"value": found.value}, replaced(found.shown, "0.95"))
 
 
-RULES = (gpus_there, generation, formats, driver, share)
+def shares(case: RecipeCase) -> Iterator[Found]:
+    """Find engines of one Compose file that start together on the same GPUs and take more of them than there is."""
+    mine, gpus = _share_of(case.engine), _gpus_of(case.engine)
+    if case.engine.form is not RecipeForm.COMPOSE or case.recipe.template or not mine or gpus is None:
+        return
+    same = [each for each in case.recipe.engines if _share_of(each) and _gpus_of(each) == gpus]
+    before = same[: next((at for at, each in enumerate(same) if each is case.engine), 0)]
+    whole = mine + sum(map(_share_of, before))
+    if before and whole > 1:
+        at = case.engine.option(_SHARE)
+        words = {"others": " and ".join(each.where for each in before), "whole": f"{whole:.2f}"}
+        yield Found("shares-over-one", at.text.start if at else case.engine.at.start, words)
+
+
+_SHARE = "--gpu-memory-utilization"
+_NOT_TOGETHER = ("profiles", "replicas")  # keys of a service that may leave it out
+
+
+def _share_of(engine: RecipeEngine) -> float:
+    """The share of each of its GPUs that an engine of vLLM takes; 0 where that is not known, or it may not run."""
+    found = engine.option(_SHARE)
+    alone = (
+        engine.sleeps
+        or engine.option("--kv-cache-memory-bytes")
+        or any(each in engine.places for each in _NOT_TOGETHER)
+    )
+    if alone or engine.kind != "vllm" or not engine.known or engine.partial:
+        return 0
+    try:
+        return float(found.value or "") if found else DEFAULT_SHARES[-1][1]
+    except ValueError:
+        return 0
+
+
+def _gpus_of(engine: RecipeEngine) -> tuple[object, ...] | None:
+    """The settings that choose its GPUs; None where nothing that is known does."""
+    chosen = [engine.boxed("--gpus"), engine.boxed("--runtime")]
+    chosen += [engine.variable(name) for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")]
+    told = tuple(each.value if each else None for each in chosen)
+    return None if not any(told) or "$" in str(told) else told
+
+
+RULES = (gpus_there, generation, formats, driver, share, shares)

@@ -3,14 +3,13 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any, Literal
 
 from packaging.version import Version
 
 from winhost.findings.finding import Found, TextEdit
-from winhost.model.catalogue_file import load_catalogue
-from winhost.model.errors import did_you_mean
+from winhost.model.catalogue_file import load_beside
+from winhost.model.errors import did_you_mean, near_or_end
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.misspelt import CUTOFF, meant, suggested
@@ -31,8 +30,7 @@ _OMNI = "--omni"
 @once
 def renames() -> Mapping[str, Any]:
     """See renames.yaml."""
-    read: Mapping[str, Any] = load_catalogue(files(__package__).joinpath("renames.yaml"))
-    return read
+    return load_beside(__package__, "renames.yaml")
 
 
 def options(case: RecipeCase) -> Iterator[Found]:
@@ -56,7 +54,7 @@ def _single_dash(setting: Setting) -> Iterator[Found]:
         edits = (TextEdit(at[0], at[0], "-"),) if at else ()
         yield Found("single-dash", setting.text.start, {"written": setting.written, "name": name}, edits)
     elif setting.written != "-h":
-        words = {"name": setting.written, "near": did_you_mean(setting.written, shapes().short) or "."}
+        words = {"name": setting.written, "near": near_or_end(setting.written, shapes().short)}
         yield Found("unknown-option", setting.text.start, words)
 
 
@@ -108,7 +106,9 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         last = having[-1] if having else f"one before {seen_versions()[0]}"
         yield Found("gone-by-now", place, {**words, "last": last, "instead": instead}, doubt=doubt)
     elif row and not (having and version < having[0]):
-        yield Found(f"{noun}-renamed", place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
+        idle = "anyway" in row and setting.value == row["anyway"]
+        code = f"{noun}-idle" if idle else f"{noun}-renamed"
+        yield Found(code, place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
     elif other:
         words["instead"] = f"Write {other}."
         mended = () if case.uses(other, setting) else replaced(setting.text, other)
@@ -191,12 +191,7 @@ def _value(setting: Setting, value: str, place: int) -> Iterator[Found]:
         kind = "whole" if name in shapes().whole else "decimal"
         yield Found("bad-number", place, {"name": name, "value": value, "kind": kind})
     elif choices and value not in choices:
-        words = {
-            "name": name,
-            "value": value,
-            "near": did_you_mean(value, choices) or ".",
-            "choices": ", ".join(choices),
-        }
+        words = {"name": name, "value": value, "near": near_or_end(value, choices), "choices": ", ".join(choices)}
         yield Found("bad-choice", place, words)
     elif name == "--gpu-memory-utilization" and float(value) > 1:
         better = f"{float(value) / 100:g}" if 2 <= float(value) <= 100 else "0.9"

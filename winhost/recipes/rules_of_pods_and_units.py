@@ -1,13 +1,14 @@
 """Rules that only manifests of Kubernetes, or only units of systemd, have."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 from winhost.findings.finding import Found
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.misspelt import suggested
 from winhost.recipes.recipe_case import RecipeCase
-from winhost.recipes.recipe_model import RecipeForm
+from winhost.recipes.recipe_model import RecipeForm, Setting
 from winhost.recipes.words import container_options
 
 LEAST_START = 300  # seconds; a 7B model took 92 s from cold files, and fetching one takes longer
@@ -19,9 +20,6 @@ _ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", 
 
 def manifest(case: RecipeCase) -> Iterator[Found]:
     """Find values that Kubernetes refuses, and names that it turns into variables."""
-    places = case.engine.places
-    if found := places.get("service vllm"):
-        yield Found("service-named-vllm", found.start)
     restart = case.engine.boxed("--restart") if case.is_pod else None
     if (
         restart is not None
@@ -31,7 +29,7 @@ def manifest(case: RecipeCase) -> Iterator[Found]:
     ):
         words = {"value": restart.value, "kind": case.engine.where.partition(" ")[0]}
         yield Found("restart-not-always", restart.text.start, words, replaced(restart.shown, "Always"))
-    for name, text in places.items():
+    for name, text in case.engine.places.items():
         if name.startswith("no text "):
             quoted = replaced(text, f'"{text.value}"')
             yield Found("value-is-no-text", text.start, {"name": name.removeprefix("no text ")}, quoted)
@@ -44,7 +42,8 @@ def probes(case: RecipeCase) -> Iterator[Found]:
     found = case.engine.probes
     startup, liveness = found.get("startupProbe"), found.get("livenessProbe")
     if startup is not None and (given := _patience(startup)) < LEAST_START:
-        yield Found("startup-too-short", _at(case, "startupProbe"), {"seconds": given})
+        code = "startup-too-short" if given < QUICKEST_START else "startup-may-be-short"
+        yield Found(code, _at(case, "startupProbe"), {"seconds": given})
     elif startup is liveness is None or case.recipe.template:
         pass
     elif startup is None and liveness is not None and (given := _patience(liveness)) < LEAST_START:
@@ -92,8 +91,6 @@ def unit(case: RecipeCase) -> Iterator[Found]:
         yield Found("not-absolute", first.start, {"word": first.value})
     elif first is not None and not first.value.startswith(("/", "%")):
         yield Found("relative-program", first.start, {"word": first.value})
-    if again := places.get("ExecStart again"):
-        yield Found("several-programs", again.start)
     for name, text in places.items():
         if name.startswith("unknown key "):
             known = container_options().quadlet
@@ -102,4 +99,138 @@ def unit(case: RecipeCase) -> Iterator[Found]:
             yield Found("variable-not-expanded", text.start, {"name": text.value.partition("=")[0]})
 
 
-RULES = (manifest, probes, unit)
+_YES = ("yes", "true", "on", "1", "y", "t")
+_HOMES = re.compile(r"(?:^|[=:,])((?:/home|/root|/run/user|%h|~)(?=/|$)[^\s:,]*)")
+_SPANS = {
+    "": 1,
+    "s": 1,
+    "sec": 1,
+    "m": 60,
+    "min": 60,
+    "h": 3600,
+    "hr": 3600,
+    "d": 86400,
+    "month": 2_629_800,
+    "ms": 0.001,
+}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)")
+_FETCHES = re.compile(
+    r"\b(docker|podman|nerdctl)\b.* pull\b|\b(hf|huggingface-cli) download\b|\bollama pull\b|\bgit clone\b"
+)
+_WAITS = re.compile(r"/health\b|/v1/models\b|/api/tags\b|wait-for|\buntil\b|\bwhile\b")
+_DRM = re.compile(r"/dev/dri|char-drm|/dev/kfd")  # the GPUs of other makers, and what Vulkan may use
+_NO_DEVICE = re.compile(r"/dev/(?:(?:dri|snd|input|nvidia-caps)/?(?:\s|$)|\S*\*)")  # folders and patterns
+DEFAULT_START = 90  # seconds: DefaultTimeoutStartSec of systemd
+
+
+def sandbox(case: RecipeCase) -> Iterator[Found]:
+    """Find what a unit's sandbox takes away that an engine needs: the GPU, its files, code made at run time."""
+    engine = case.engine
+    if engine.form is not RecipeForm.SYSTEMD or engine.in_container or not engine.known:
+        return  # a container is started by a daemon that is in no sandbox
+    yield from _devices(case)
+    guard = engine.boxed("ProtectHome")
+    if guard is not None and (_is_yes(guard) or guard.value == "tmpfs"):
+        for path in _below_homes(case):
+            yield Found("home-hidden", guard.text.start, {**_said(guard), "path": path})
+    strict = engine.boxed("MemoryDenyWriteExecute")
+    if strict is not None and _is_yes(strict):
+        yield Found("no-code-at-run-time", strict.text.start, _said(strict), replaced(strict.shown, "no"))
+    yield from _locked(case)
+
+
+def _devices(case: RecipeCase) -> Iterator[Found]:
+    """Find GPUs that the unit hides or denies, and devices that it allows by a name that systemd does not read."""
+    engine = case.engine
+    elsewhere = engine.kind in ("llama.cpp", "ollama", "ffmpeg") or case.on_others  # they compute without a GPU as well
+    hides = engine.boxed("PrivateDevices")
+    if hides is not None and _is_yes(hides):
+        code, edits = ("may-miss-gpu", ()) if elsewhere else ("devices-hidden", replaced(hides.shown, "no"))
+        yield Found(code, hides.text.start, _said(hides), edits)
+    elif (denies := _denied(case)) is not None and not (elsewhere and _DRM.search(denies.value or "")):
+        yield Found("may-miss-gpu" if elsewhere else "devices-denied", denies.text.start, _said(denies))
+    for device in engine.all_boxed("DeviceAllow"):
+        if _NO_DEVICE.match(device.value or ""):
+            yield Found("no-device-file", device.text.start, _said(device))
+
+
+def _is_yes(setting: Setting) -> bool:
+    return (setting.value or "").strip().casefold() in _YES
+
+
+def _said(setting: Setting) -> dict[str, object]:
+    return {"name": setting.name, "value": setting.told}
+
+
+def _denied(case: RecipeCase) -> Setting | None:
+    """The setting that leaves no device but the pseudo ones; systemd allows all where neither is there."""
+    allowed = [each for each in case.engine.all_boxed("DeviceAllow") if each.value]
+    policy = case.engine.boxed("DevicePolicy")
+    closed = policy if policy is not None and policy.value in ("closed", "strict") else None
+    if any(re.search(r"nvidia|/dev/dxg|char-\*|\$|%", each.value or "") for each in allowed):
+        return None
+    return closed or (allowed[-1] if allowed else None)
+
+
+def _below_homes(case: RecipeCase) -> Iterator[str]:
+    """Paths of the engine below the folders that ProtectHome= empties, but for those that are mounted back."""
+    engine = case.engine
+    texts = [each.value for each in engine.words] or [engine.model.value if engine.model else ""]
+    texts += [each.value or "" for each in (*engine.options, *engine.variables)]
+    texts += [each.value or "" for each in engine.all_boxed("WorkingDirectory")]
+    texts.append(engine.places["command"].value if "command" in engine.places else "")
+    mounted = [each.value or "" for name in ("BindPaths", "BindReadOnlyPaths") for each in engine.all_boxed(name)]
+    parts = [part.lstrip("-").split(":") for value in mounted for part in value.split()]  # source[:place[:options]]
+    back = tuple(part[min(1, len(part) - 1)].rstrip("/") + "/" for part in parts)
+    found = dict.fromkeys(match[1] for text in texts for match in _HOMES.finditer(text))
+    yield from [path for path in found if not f"{path}/".startswith(back)][:1]
+
+
+def _locked(case: RecipeCase) -> Iterator[Found]:
+    """Find engines that lock more memory than the 8 MiB that systemd lets an account other than root lock."""
+    user, engine = case.engine.boxed("User"), case.engine
+    if user is None or user.value in ("root", "0") or engine.boxed("LimitMEMLOCK"):
+        return
+    locks = engine.option("--kv-transfer-config") or any(word.value == "--mlock" for word in engine.words)
+    if locks or engine.spread:
+        yield Found("memlock-of-unit", user.text.start)
+
+
+def start_time(case: RecipeCase) -> Iterator[Found]:
+    """Find starts that systemd ends although they go on: what it waits for takes longer than it waits."""
+    engine = case.engine
+    limit = engine.boxed("TimeoutStartSec") or engine.boxed("TimeoutSec")
+    given = _seconds(limit.value or "") if limit else DEFAULT_START
+    if given is None or given >= LEAST_START:
+        return
+    oneshot = any(each.value == "oneshot" for each in engine.all_boxed("Type"))
+    if engine.form is RecipeForm.QUADLET:
+        healthy = engine.boxed("Notify")
+        waits = healthy if healthy is not None and healthy.value == "healthy" else None
+    elif engine.form is RecipeForm.SYSTEMD and not (oneshot and limit is None):
+        waits = next((each for each in engine.container if _is_slow(each)), None)
+    else:
+        return
+    if waits is not None:
+        place = (limit or waits).text.start
+        yield Found("start-too-short", place, {**_said(waits), "seconds": f"{given:g}"})
+
+
+def _is_slow(setting: Setting) -> bool:
+    slow = {"ExecStartPre": _FETCHES, "ExecStartPost": _WAITS}.get(setting.name)
+    return slow is not None and slow.search(setting.value or "") is not None
+
+
+def _seconds(span: str) -> float | None:
+    """A time span of systemd; None for one without end or that cannot be read."""
+    span = re.sub(r"(?<![A-Za-z])M(?![A-Za-z])", "months", span).casefold()  # the one unit whose case counts
+    parts = _PART.findall(span)
+    if not parts or _PART.sub("", span).strip():
+        return None
+    if not all(unit.rstrip("s") in _SPANS or unit in _SPANS for _, unit in parts):
+        return None
+    whole = sum(float(number) * _SPANS.get(unit, _SPANS.get(unit.rstrip("s"), 1)) for number, unit in parts)
+    return whole or None  # 0 waits without end
+
+
+RULES = (manifest, probes, unit, sandbox, start_time)

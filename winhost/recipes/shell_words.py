@@ -28,6 +28,7 @@ _CURLY = {"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": 
 _DASHES = "\u2013\u2014\u2010\u2011\u2212"  # en dash, em dash, hyphens, minus
 _LONG_DASH = re.compile(rf"[{_DASHES}][{_DASHES}-]*(?=[A-Za-z])")
 _PROMPT = re.compile(r"[ \t]*(?:\$|PS [^>\n]*>|[A-Za-z]:\\[^>\n]*>|[\w.-]+@[\w.-]+:[^$#\n]*[$#])[ \t]+")
+_HERE = re.compile(r"<<-?[ \t]*([A-Za-z_]\w*)")
 # What a shell prints before a line that goes on: of `>` alone only where no file is meant.
 _GOING_ON = re.compile(r"[ \t]*(?:>>?[ \t]+|More\?[ \t]+)")
 _GOING_ON_ALONE = re.compile(r">>?[ \t]+(?=-)")
@@ -69,6 +70,18 @@ def commands(
     return list(lexer.commands()), lexer.slips
 
 
+def _documents(text: str) -> Iterator[tuple[int, int]]:
+    """The spans of here-documents whose end is not quoted, so that the shell reads backslashes in them."""
+    at, first, end = 0, 0, ""
+    for line in text.splitlines(keepends=True):
+        at += len(line)
+        if end and line.strip() == end:
+            yield first, at
+            end = ""
+        elif not end and (found := _HERE.search(line)):
+            first, end = at, found[1]
+
+
 class _Lexer:
     """Goes through the text once; `word` collects the characters of the word being read, each with its place."""
 
@@ -77,6 +90,7 @@ class _Lexer:
         self._at = text.at if len(text.at) == len(text.value) else None
         self._whole = text
         self._prompted = False
+        self._documents = list(_documents(text.value)) if shell is ShellKind.SH and "<<" in text.value else []
         self._i = 0
         self.slips: list[Found] = []
 
@@ -114,7 +128,7 @@ class _Lexer:
             char = self._text[self._i]
             if char in " \t\r\ufeff":
                 self._i += 1
-            elif self._goes_on(char):
+            elif self._goes_on(self._undoubled(char)):
                 continue
             elif char == "#" and self._comments:
                 self._i = (self._text + "\n").index("\n", self._i)
@@ -145,6 +159,13 @@ class _Lexer:
             self._i += 1
         if self._i < len(self._text) and self._text[self._i] not in _OPERATORS + "<>\r":
             self._word()
+
+    def _undoubled(self, char: str) -> str:
+        """Skip the first of two backslashes in an unquoted here-document, which are one in the file that it becomes."""
+        doubled = self._text.startswith("\\\\", self._i)
+        if doubled and any(first <= self._i < last for first, last in self._documents):
+            self._i += 1
+        return char
 
     def _goes_on(self, char: str) -> bool:
         """Tell whether the line continues here, and skip the continuation if so."""

@@ -3,13 +3,11 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import PurePosixPath
-from typing import Any
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Found
-from winhost.model.catalogue_file import load_catalogue
+from winhost.model.catalogue_file import load_beside
 from winhost.model.once import once
 from winhost.recipes.recipe_model import RecipeEngine, RecipeForm, Setting
 from winhost.recipes.recipe_text import PlacedText
@@ -36,7 +34,7 @@ class ContainerOptions:
 
 @once
 def container_options() -> ContainerOptions:
-    read = load_catalogue(files(__package__).joinpath("container_options.yaml"))
+    read = load_beside(__package__, "container_options.yaml")
     flags, valued, quadlet = (frozenset(read[key].split()) for key in ("flags", "valued", "quadlet"))
     return ContainerOptions(flags, valued, read["short"], quadlet)
 
@@ -121,7 +119,7 @@ class OptionShapes:
 
 @once
 def shapes() -> OptionShapes:
-    read: dict[str, Any] = load_catalogue(files("winhost.knowledge").joinpath("vllm_option_shapes.yaml"))
+    read = load_beside("winhost.knowledge", "vllm_option_shapes.yaml")
     sets = {name: frozenset(read[name].split()) for name in ("flags", "several", "whole", "number")}
     return OptionShapes(**sets, short=read["short"], choices={k: tuple(v) for k, v in read["choices"].items()})
 
@@ -214,6 +212,7 @@ class OtherEngine:
     port: int
     local: bool
     port_from: tuple[str, ...]
+    host_from: tuple[str, ...]
     key_from: tuple[str, ...]
     same: Mapping[str, str]
     keeps: str
@@ -221,8 +220,7 @@ class OtherEngine:
 
 @once
 def other_engines() -> Mapping[str, OtherEngine]:
-    read: Mapping[str, Mapping[str, Any]] = load_catalogue(files(__package__).joinpath("engines.yaml"))
-    return {name: OtherEngine(**row) for name, row in read.items()}
+    return {name: OtherEngine(**row) for name, row in load_beside(__package__, "engines.yaml").items()}
 
 
 def kind_of(image: str) -> str | None:

@@ -23,6 +23,11 @@ def format_fact(read: Callable[[], object]) -> str:
         return NOT_YET if isinstance(gap.missing, Unavailable) else "unknown"
 
 
+def percent(part: int, whole: int) -> float:
+    """The part in percent, as precisely as a drawing needs it."""
+    return round(100 * part / whole, 3)
+
+
 def columns(text: str) -> int:
     """The width of a text in columns; most East Asian characters take two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)

@@ -40,7 +40,7 @@ def machine_line(host: HostFacts) -> str:
 
 
 def driver_line(host: HostFacts) -> str:
-    """NVIDIA's, as it runs and as it is on disk."""
+    """NVIDIA's driver, as it runs and as it is on disk."""
     driver = host.the(LinuxGpuDriver)
     if driver.wsl_libcuda:
         return "NVIDIA driver of Windows"

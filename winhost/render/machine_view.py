@@ -3,15 +3,19 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from winhost.core.answers import MissingFact
+from winhost.core.answers import MissingFact, if_known
 from winhost.core.dataclass import dataclass
+from winhost.hardware.gpus import known
 from winhost.hardware.host_gpus import gpu_name, memory_of, runs_cuda, serves
 from winhost.model.facts import Instance
 from winhost.model.units import Bytes, about, mib, size
+from winhost.render import linux_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
 from winhost.resources.windows.assignable_device import ASSIGNED, owner
 from winhost.resources.windows.read_only import Processor, Vm
 from winhost.resources.windows.vm_settings import VmMemory, VmMmio
@@ -58,8 +62,8 @@ class ShownVm:
 
 @dataclass(frozen=True)
 class MachinePicture:
-    """The content of a diagram. gaps: what could not be read, each with the reason; said: what else there is, of a
-    Linux of its own.
+    """The content of a diagram. gaps: what could not be read, each with the reason; said: lines about a Linux of its
+    own besides the diagram.
     """
 
     host: str
@@ -81,10 +85,10 @@ class MachinePicture:
 
 
 def machine(facts: HostFacts) -> MachinePicture:
-    """The view of a host. What could not be read is listed in the gaps and raises nothing."""
+    """The view of a Windows host. What could not be read is listed in the gaps and raises nothing."""
     gaps: list[str] = []
     sockets = _listed("Processors", lambda: facts.all(Processor), gaps)
-    gpus = tuple(_gpu(facts, gpu, number) for number, gpu in enumerate(_gpus(facts, gaps), 1))
+    gpus = tuple(_gpu(facts, gpu, at) for at, gpu in enumerate(_listed("GPUs", lambda: facts.gpus, gaps), 1))
     vms = _listed("Virtual machines", lambda: facts.vms, gaps)
     return MachinePicture(
         host=facts.host,
@@ -106,10 +110,6 @@ def _listed(what: str, read: Callable[[], tuple[T, ...]], gaps: list[str]) -> tu
         return ()
 
 
-def _gpus(facts: HostFacts, gaps: list[str]) -> tuple[Gpu, ...]:
-    return _listed("GPUs", lambda: facts.gpus, gaps)
-
-
 def _socket(socket: Instance[Processor]) -> str:
     return format_fact(lambda: f"{socket.state.name}, {socket.state.cores} cores, {socket.state.threads} threads")
 
@@ -123,7 +123,7 @@ def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
         name=format_fact(lambda: gpu_name(gpu)),
         location=gpu.location,
         root=f"PCI root {root[1]}" if root else "PCI root unknown",
-        memory=_memory(gpu),
+        memory=if_known(lambda: memory_of(gpu)),
         bars=format_fact(lambda: " + ".join(size(found.length) for found in state.ranges) or "not readable now"),
         driver=format_fact(lambda: state.driver_model or "no GPU driver"),
         displays=format_fact(lambda: state.displays),
@@ -132,13 +132,6 @@ def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
         serves=serves(gpu),
         cuda=serves(gpu) and runs_cuda(gpu),
     )
-
-
-def _memory(gpu: Gpu) -> Bytes | None:
-    try:
-        return memory_of(gpu)
-    except MissingFact:
-        return None
 
 
 def _vm(facts: HostFacts, vm: Instance[Vm], gpus: Sequence[ShownGpu]) -> ShownVm:
@@ -160,3 +153,66 @@ def _startup(facts: HostFacts, vm: Instance[Vm]) -> str:
 def _windows(facts: HostFacts, vm: Instance[Vm]) -> str:
     mmio = facts.of(VmMmio, vm.key)
     return f"{mib(mmio.low)} low, {mib(mmio.high)} high" if mmio else "unknown"
+
+
+# --- A Linux of its own ----------------------------------------------------------------------------------------------
+
+
+def linux_machine(host: HostFacts) -> MachinePicture:
+    """The view of a Linux host. What could not be read is listed in the gaps and raises nothing."""
+    gaps: list[str] = []
+    gpus = _listed("GPUs", lambda: host.all(LinuxGpu), gaps)
+    return MachinePicture(
+        host=host.host,
+        system=format_fact(lambda: _distribution(host.the(LinuxSystem))),
+        model=format_fact(lambda: _model(host.the(LinuxSystem).virtualization)),
+        memory=format_fact(lambda: about(host.the(LinuxSystem).memory)),
+        sockets=(),
+        gpus=tuple(_linux_gpu(gpu, number) for number, gpu in enumerate(gpus, 1)),
+        vms=(),
+        gaps=tuple(gaps),
+        said=tuple((what, format_fact(partial(tell, host))) for what, tell in _SAID),
+        is_linux=True,
+    )
+
+
+_SAID: Sequence[tuple[str, Callable[[HostFacts], str]]] = (
+    ("System", linux_text.system_line),
+    ("Machine", linux_text.machine_line),
+    ("Driver", linux_text.driver_line),
+    ("Containers", lambda host: linux_text.engines_line(host).removeprefix("Containers: ")),
+    ("Disks", lambda host: _joined(linux_text.disk_rows(host), "{} {}")),
+    ("Listening", lambda host: _joined(linux_text.port_rows(host), "{} port {}")),
+)
+
+
+def _distribution(system: LinuxSystem) -> str:
+    return f"{system.id.capitalize()} {system.version or ''}".strip()
+
+
+def _model(virtualization: str) -> str:
+    return "metal" if virtualization == "none" else f"a VM ({virtualization})"
+
+
+def _joined(rows: list[tuple[str, ...]], form: str) -> str:
+    return ", ".join(form.format(*row) for row in rows) or "none"
+
+
+def _linux_gpu(gpu: Instance[LinuxGpu], number: int) -> ShownGpu:
+    """Its name and memory are those of the catalogue as long as no driver tells them."""
+    state = gpu.state
+    catalogued = known(if_known(lambda: state.device) or "")
+    return ShownGpu(
+        number=number,
+        name=format_fact(lambda: state.name or (catalogued.name if catalogued else f"GPU {state.device}")),
+        location=gpu.key["address"],
+        root=format_fact(lambda: "PCI" if state.numa is None else f"NUMA node {state.numa}"),
+        memory=if_known(lambda: state.vram) or (catalogued.memory if catalogued else None),
+        bars=format_fact(lambda: " + ".join(size(bar.size) for bar in state.bars) or "none"),
+        driver=format_fact(lambda: state.driver or "no driver"),
+        displays="",
+        place="",
+        vm=None,
+        serves=True,
+        cuda=True,
+    )

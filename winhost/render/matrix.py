@@ -88,13 +88,9 @@ def _row(name: str, variants: Sequence[PathVerdict], needs: Needs) -> MatrixRow:
 
 
 def named(variants: Sequence[str]) -> str:
-    """Variants for people; a path stands for all of its variants."""
-    whole = {path for path in map(path_of, variants) if _of(path) <= set(variants)}
-    return ", ".join(dict.fromkeys(path_of(each) if path_of(each) in whole else each for each in variants))
-
-
-def _of(path: str) -> set[str]:
-    return {variant for variant in EVERY_VARIANT if path_of(variant) == path}
+    """Name variants for people; a path stands for all of its variants."""
+    lacking = {path_of(variant) for variant in EVERY_VARIANT if variant not in variants}
+    return ", ".join(dict.fromkeys(each if path_of(each) in lacking else path_of(each) for each in variants))
 
 
 def _groups(offered: Offered) -> tuple[VariantGroup, ...]:
@@ -104,7 +100,7 @@ def _groups(offered: Offered) -> tuple[VariantGroup, ...]:
 
 
 def _observed_reasons(offered: Offered) -> tuple[ObservedReason, ...]:
-    """The heaviest first."""
+    """The reasons with the variants to which each applies, the heaviest first."""
     every = [(variant, reason, _observed(reason, variant)) for variant, offer in offered for reason in offer.reasons]
     found = _variants_by((variant, (reason.code, reason.severity, observed)) for variant, reason, observed in every)
     firsts = {(reason.code, reason.severity, observed): reason for _, reason, observed in reversed(every)}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from winhost.compat.needs import Fit
 from winhost.core.dataclass import dataclass
 from winhost.model.units import gib, gib_range
+from winhost.render.fact_text import percent
 from winhost.sizing.budget import Budget
 from winhost.sizing.memory_places import HOST, HOST_PER_GPUS, PINNED, RAM, SHM, BudgetLine, MemoryPlace
 
@@ -68,7 +69,7 @@ def _verdict(found: Budget | MemoryPlace) -> str:
 
 
 def memory(fit: Fit, gpus: Sequence[str]) -> MemoryChart | None:
-    """The chart; None without a workload, or where its memory is unknown. GPUs: names of the GPUs that run CUDA."""
+    """The chart; None without a workload, or where its memory is unknown. gpus: names of those that run CUDA."""
     found = fit.budget
     if found is None:
         return None
@@ -77,16 +78,12 @@ def memory(fit: Fit, gpus: Sequence[str]) -> MemoryChart | None:
         verdict=_verdict(found),
         bars=tuple(_bar(place, found, gpus) for place in found.places if place.used or not place.fits),
         homeless=found.placement.homeless,
-        missing=tuple(_missing(found)),
+        missing=tuple(
+            f"{lack.model or 'the workload'}: {lack.what}, because {lack.why}; to state: {' or '.join(lack.state)}"
+            for lack in found.missing
+        ),
         fixes=tuple(fix.text for fix in fit.short.fixes) if fit.short else (),
     )
-
-
-def _missing(found: Budget) -> Sequence[str]:
-    return [
-        f"{lack.model or 'the workload'}: {lack.what}, because {lack.why}; to state: {' or '.join(lack.state)}"
-        for lack in found.missing
-    ]
 
 
 def _bar(place: MemoryPlace, found: Budget, gpus: Sequence[str]) -> PlaceBar:
@@ -95,10 +92,10 @@ def _bar(place: MemoryPlace, found: Budget, gpus: Sequence[str]) -> PlaceBar:
     shares, left = [], 0
     for number, line in enumerate(lines, 1):
         shares.append(
-            Share(number, line, gib(line.bytes), gib(line.least), _percent(left, whole), _percent(line.bytes, whole))
+            Share(number, line, gib(line.bytes), gib(line.least), percent(left, whole), percent(line.bytes, whole))
         )
         left += line.bytes
-    limit = None if place.capacity is None else _percent(place.capacity, whole)
+    limit = None if place.capacity is None else percent(place.capacity, whole)
     capacity = "unknown" if place.capacity is None else gib(place.capacity)
     return PlaceBar(
         title=_PLACES[place.where] if place.card is None else gpus[place.card],
@@ -110,7 +107,3 @@ def _bar(place: MemoryPlace, found: Budget, gpus: Sequence[str]) -> PlaceBar:
         shares=tuple(shares),
         evidence=place.evidence,
     )
-
-
-def _percent(part: int, whole: int) -> float:
-    return round(100 * part / whole, 3)

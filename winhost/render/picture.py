@@ -37,7 +37,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Box:
-    """kind: host, processor, memory, gpu, screen (and no GPU), given (to a VM) or vm."""
+    """A box of the diagram. kind: host, processor, memory, gpu, screen (no GPU), given (to a VM) or vm."""
 
     kind: str
     x: int
@@ -74,7 +74,7 @@ class _Content:
 
 
 def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
-    """Rows of at most `columns` boxes: processors and memory, then the GPUs in their slots, then the VMs."""
+    """Draw rows of at most `columns` boxes: processors and memory, then the GPUs in their slots, then the VMs."""
     head = _head(view, width)
     boxes: list[Box] = []
     gpus: list[list[Box]] = []

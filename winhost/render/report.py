@@ -18,6 +18,7 @@ from winhost.compat.evaluation import Evaluation, Supposed
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
 from winhost.core.dataclass import dataclass
+from winhost.findings.show import evidence_lines, remedy_words, standing
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.model.errors import WinhostError, visible
@@ -29,8 +30,7 @@ from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Sub
 from winhost.model.shipped import shipped
 from winhost.render import verdict_text
 from winhost.render.fact_text import ORIGINS
-from winhost.render.linux_view import linux_machine
-from winhost.render.machine_view import MachinePicture, machine
+from winhost.render.machine_view import MachinePicture, linux_machine, machine
 from winhost.render.matrix import MatrixRow, matrix, named
 from winhost.render.memory_bars import MemoryChart, memory
 from winhost.render.picture import Picture, picture
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 SHORT: Mapping[str, str] = {"supported": "s", "degraded": "d", "unverified": "q", "unsupported": "u", "note": "n"}
 """CSS classes of verdicts and severities: short, because a report on hundreds of hosts has tens of thousands."""
 
-# Of the diagram, which scrolls sideways on a phone: scaled down, its text would be too small to read.
+# The diagram keeps this width and scrolls sideways on a phone: scaled down, its text would be too small to read.
 WIDTH, COLUMNS = 744, 3
 
 BY_NAME = "By name"
@@ -502,6 +502,7 @@ def _environment() -> "Environment":
         finalize=_escaped,
     )
     made.globals |= {"short": SHORT, "remedy": verdict_text.remedy, "named": named}
+    made.globals |= {"remedy_words": remedy_words, "evidence_lines": evidence_lines, "standing": standing}
     return made
 
 

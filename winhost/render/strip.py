@@ -11,6 +11,7 @@ from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
 from winhost.paths.dda_mmio import MmioWindows, windows
 from winhost.paths.dda_selection import Selection
+from winhost.render.fact_text import percent
 from winhost.resources.host import Gpu, HostFacts
 
 _WIDE_ENOUGH = 4.0  # percent of a strip that a number needs
@@ -102,7 +103,7 @@ def _high(window: mmio.HighWindow, numbers: Sequence[int]) -> Strip:
         begin=size(window.base),
         end=size(window.end),
         pieces=tuple(_pieces(window, numbers, window.base)),
-        floor=_percent(window.floor, window.size),
+        floor=percent(window.floor, window.size),
         least=f"nothing below {mib(window.floor)} works",
         why=tuple(window.why.split("\n")),
     )
@@ -135,13 +136,9 @@ def _pieces(window: mmio.HighWindow | mmio.LowWindow, numbers: Sequence[int], ba
 def _piece(start: Bytes, length: Bytes, base: Bytes, whole: Bytes, what: str, number: int | None = None) -> Piece:
     return Piece(
         kind="gpu" if number else "reserved",
-        left=_percent(start - base, whole),
-        width=_percent(length, whole),
+        left=percent(start - base, whole),
+        width=percent(length, whole),
         number=number,
         what=what,
         at=f"{mib(length)} at {mib(start)}",
     )
-
-
-def _percent(part: Bytes, whole: Bytes) -> float:
-    return round(100 * part / whole, 3)

@@ -43,7 +43,7 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
     state = gpu.pci.state
     return (
         state.name,
-        _memory(gpu),
+        format_fact(lambda: size(memory_of(gpu))),
         _driver(gpu),
         format_fact(lambda: state.driver_model or "none"),
         format_fact(lambda: host.place(gpu.pci)),
@@ -56,17 +56,12 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
 
 
 def _driver(gpu: Gpu) -> str:
-    """Its version alone where only that was read, as from an nvidia-smi in WSL."""
+    """The driver and its version; the version alone where only that was read, as from an nvidia-smi in WSL."""
     state = gpu.pci.state
     try:
         return " ".join(filter(None, (state.driver, state.driver_version))) or "none"
     except MissingFact:  # and NVIDIA's number is all that nvidia-smi tells of it
         return format_fact(lambda: driver_branch(state.driver_version) or state.driver_version)
-
-
-def _memory(gpu: Gpu) -> str:
-    """Format a GPU's memory, from the catalogue where no driver reports it."""
-    return format_fact(lambda: size(memory_of(gpu)))
 
 
 def disk_rows(host: HostFacts) -> list[tuple[str, ...]]:

@@ -1,8 +1,9 @@
 """Facts of one host, typed: what rules and decisions read."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache, reduce
+from operator import itemgetter, or_
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -98,34 +99,35 @@ def of_other_system(facts: "HostFacts", what: str) -> UsageError:
         known, hint = "a Linux of its own", f"What it is: winhost detect {here}; what can be planned: --path linux"
         other = "a Windows host"
     else:
-        known, hint = "a Windows host", f"What works on it: winhost assess {here}; a Linux in it: --path wsl2"
+        known, hint = "a Windows host", f"What works on it: winhost assess {facts.named}; a Linux in it: --path wsl2"
         other = "a host with kind: linux"
     return UsageError("OtherSystem", what=f"{here} is {known}, and {what} is for {other}", hint=hint, host=facts.host)
 
 
 class HostFacts:
     """The facts of one host, resource by resource, and the versions that a user states over them. Reading what could
-    not be read raises `MissingFact`.
+    not be read raises `MissingFact`. named: how a command names them, which is the host if they are not of a file.
 
     Answers that follow from facts are kept with what they read, so that `changed` facts keep those that stay true.
     Not thread-safe: each host is worked on in one thread.
     """
 
-    def __init__(self, facts: Facts, stated: Mapping[str, Version] | None = None) -> None:
+    def __init__(self, facts: Facts, stated: Mapping[str, Version] | None = None, named: str | None = None) -> None:
+        self.named = named or visible(facts.host)
         self._document = facts
         self._stated = stated or {}
         self.is_linux = is_linux(facts)  # a Linux of its own, of which there is no Windows to read
         self._answers = host_answers(facts)
         self._typed: dict[type[State], tuple[Instance[Any], ...]] = {}
         self._kept: dict[Any, tuple[Any, int]] = {}  # each answer, and the inputs that it was computed from
-        self._kept_at = defaultdict[Any, dict[str, tuple[Any, int]]](dict)  # by question and assignment, if one matters
+        self._kept_at = defaultdict[str, dict[Any, tuple[Any, int]]](dict)  # by the assignment that matters, "" if none
         self._reads = 0
 
     def changed(self, document: Facts, stated: Mapping[str, Version] | None = None) -> "HostFacts":
         """The facts of this host as `document` has them. Answers that rest on nothing that differs are kept."""
         before, after = self._document.resources, document.resources
         names = [name for name in {**before, **after} if before.get(name) is not after.get(name)]
-        found = HostFacts(document, stated)
+        found = HostFacts(document, stated, self.named)
         if document.measured is not self.measured or found.is_linux is not self.is_linux or {BESIDE, SEED} & {*names}:
             return found  # these decide what other answers mean
         changed = {RESOURCE_TYPES[name].state for name in names if name in RESOURCE_TYPES}
@@ -135,8 +137,8 @@ class HostFacts:
         inputs = sum(_INPUTS[each] for each in (DOCUMENT, *changed, *differ))
         found._typed = {state: known for state, known in self._typed.items() if state not in changed}
         found._kept = {asked: kept for asked, kept in self._kept.items() if not kept[1] & inputs}
-        for asked, at in self._kept_at.items():
-            found._kept_at[asked] = {place: kept for place, kept in at.items() if not kept[1] & inputs}
+        for place, answers in self._kept_at.items():
+            found._kept_at[place] = {asked: kept for asked, kept in answers.items() if not kept[1] & inputs}
         return found
 
     def keep(self, question: Any, answer: Callable[..., T], *about: Any) -> T:
@@ -175,29 +177,30 @@ class HostFacts:
         return found
 
     def outcomes_at(
-        self, places: tuple[str, str], judges: Iterable[Callable[..., T]], *about: Any
+        self, places: tuple[str, str], judges: Sequence[Callable[..., T]], *about: Any
     ) -> list[T | MissingFact]:
         """Like `outcomes`, of judges of several assignments, the wider one first. What depends on neither holds
         everywhere, what rests on the wider alone wherever that is the same.
         """
-        found, kept, outside = [], self._kept_at, self._reads
-        wide, narrow = places
-        for judge in judges:
-            at = kept[judge]
-            known = at.get("") or at.get(wide) or at.get(narrow)
-            if known is None:
+        everywhere, outside = self._kept_at[""], self._reads
+        wide, narrow = map(self._kept_at.__getitem__, places)
+        known: list[Any] = list(map(everywhere.get, judges))
+        for number, judge in enumerate(judges):
+            if known[number] is not None:
+                continue
+            kept = wide.get(judge) or narrow.get(judge)
+            if kept is None:
                 self._reads = 0
                 try:
                     seen: T | MissingFact = judge(*about)
                 except MissingFact as missing:
                     seen = missing.with_traceback(None)
-                reads = self._reads
-                place = narrow if reads & _INPUTS[narrow] else wide if reads & _INPUTS[wide] else ""
-                known = at[place] = (seen, reads)
-            outside |= known[1]
-            found.append(known[0])
-        self._reads = outside
-        return found
+                kept = seen, self._reads
+                read_wide, read_narrow = (kept[1] & _INPUTS[place] for place in places)
+                (narrow if read_narrow else wide if read_wide else everywhere)[judge] = kept
+            known[number] = kept
+        self._reads = reduce(or_, map(itemgetter(1), known), outside)
+        return list(map(itemgetter(0), known))
 
     def reads(self, question: Any) -> frozenset[Any]:
         """The inputs that the kept answer to a question was computed from: classes of states, `stated.vllm`, DOCUMENT.
@@ -330,13 +333,13 @@ class HostFacts:
 
 
 @lru_cache(maxsize=1024)
-def asking(question: str) -> Callable[[HostFacts], tuple[Any, ...]]:
-    """The reader of a property, as `HostFacts.ask` names it."""
+def asking(question: str) -> Callable[..., tuple[Any, ...]]:
+    """The reader of a property of facts, as `HostFacts.ask` names it, whatever subject comes with them."""
     resource, _, name = question.partition(".")
     kind = RESOURCE_TYPES[resource]
     if kind.key:
-        return lambda facts: tuple([getattr(instance.state, name) for instance in facts.all(kind.state)])
-    return lambda facts: (getattr(facts.the(kind.state), name),)
+        return lambda facts, _=None: tuple([getattr(instance.state, name) for instance in facts.all(kind.state)])
+    return lambda facts, _=None: (getattr(facts.the(kind.state), name),)
 
 
 def _gpus(facts: HostFacts) -> tuple[Gpu, ...]:

@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
-from winhost.core.answers import MissingFact, Unavailable
+from winhost.core.answers import Json, Key, MissingFact, Unavailable
 from winhost.core.host_answers import HostAnswers
 from winhost.core.rules import ResourceRules, Rests, restarted_by_its_vm
 from winhost.model.facts import Answer, Facts
@@ -231,6 +231,12 @@ def host_answers(facts: Facts) -> HostAnswers:
         return HostAnswers(facts.resources, RULES_OF_LINUX)
     beside = RULES_BESIDE_WINDOWS if is_beside_windows(facts) else RULES
     return HostAnswers(_WithoutLinux(facts), RULES_WITH_GUEST if _has_guest(facts) else beside)
+
+
+def misfit_of(resource: str, key: Key, desired: Mapping[str, Json]) -> str | None:
+    """Say why this cannot be desired of the resource with this name, or None."""
+    known = RESOURCE_TYPES.get(resource)
+    return f"there is no resource {resource}" if known is None else known.misfit(key, desired)
 
 
 def titled(resource: str) -> str:

@@ -1,4 +1,4 @@
-"""Selects the serving profile for each model of a workload on a host, and fills it in. Pure."""
+"""Choose the serving profile of each model of a workload on a host, and fill it in."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +39,8 @@ EVIDENCE = ("copies-measured", "vllm-sleep-measured", "vllm-start-measured")
 
 @dataclass(frozen=True)
 class Lost:
-    """Seconds; None where the size of the weights is not known.
+    """The cost of stopping a model instead of putting it to sleep, in seconds; None where the size of its weights is
+    not known.
 
     waking: fastest and slowest, as measured; reading: all weights from files at read_speed MB/s; starting: of a whole
     start, as measured; least: the shortest possible start; within: what the workload allows; kept: whether the start is
@@ -83,13 +84,13 @@ PROFILED = ("wsl2", "dda", "bare-metal", "dual-boot", *PATHS_OF_LINUX)
 
 @dataclass(frozen=True)
 class Served:
-    """One model. because: empty where nothing rules out sleep, or the profile was named by the user and nothing ruled
-    it out;
+    """One engine with its profile. because: what rules out sleep; empty where nothing does, or where the user named the
+    profile.
 
     cards: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
     that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
-    awake, rest: what it takes of each GPU in its turn, and how it rests between them, where it takes turns; stands_by:
-    it is the second engine of that model, empty: of none; anew: how it comes back, where it is its own standby.
+    awake: what it takes of each GPU in its turn, where it takes turns; rest: how it rests between them; stands_by: the
+    model whose second engine it is, or empty; anew: how it comes back, where it is its own standby.
     """
 
     model: str
@@ -203,7 +204,12 @@ def _serving(
         why = "what was asked for" if told else "what can carry this workload here"
     cases = _cases(target.on(variant), awake, granted, set_now)
     models = tuple(
-        _served(case, choice, _lost(replace(case, model=model), choice, read_speed), rest_of(case, granted))
+        _served(
+            case,
+            choice,
+            lost(model, awake, case.budget, read_speed) if _sleepless(choice) and model.sleeps else None,
+            rest_of(case, granted),
+        )
         for case, choice, model in zip(cases, choices, workload.models, strict=True)
     )
     vllm, document = workload.versions.get("vllm"), facts.document
@@ -391,9 +397,3 @@ def _awake(case: Case) -> Bytes:
     """The share of the smallest of its GPUs, which is a little less than what it takes."""
     gpus = case.budget.placement.cards[case.model.name]
     return int(float(str(COMPUTED["gpu.share"](case).value)) * min(case.vram[gpu] for gpu in gpus))
-
-
-def _lost(case: Case, choice: Choice, read_speed: int) -> Lost | None:
-    if not _sleepless(choice) or not case.model.sleeps:
-        return None
-    return lost(case.model, case.workload, case.budget, read_speed)

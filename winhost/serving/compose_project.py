@@ -15,8 +15,9 @@ from winhost.resources.host import HostFacts
 from winhost.serving.choice import Served, Serving, serving
 from winhost.serving.command import START
 from winhost.serving.containers import compose_engine, compose_text, compose_word, hardened
+from winhost.serving.deployed import endpoint
 from winhost.serving.engine_files import START_SECONDS
-from winhost.serving.engine_names import CACHE, MODEL, kv_folder, model_folder, slug, socket_folder
+from winhost.serving.engine_names import CACHE, MODEL, kv_folder, model_folder, slug, socket, socket_folder
 from winhost.serving.gateway_entries import gateway_files, published_model, workload_settings
 from winhost.serving.kv_mirror import prune_program
 from winhost.serving.profile import base_of, no_sleep
@@ -115,8 +116,8 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
 
 
 def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
-    """Profiles that never switch vLLM's development mode on: outside of a Linux that winhost sets up nobody sees to it
-    that the gateway alone reaches these endpoints. Raises as `serving` does.
+    """Choose profiles that never switch on vLLM's development mode: only on a Linux that winhost sets up does the
+    gateway alone reach these endpoints. Raises as `serving` does.
     """
     found = serving(facts, workload, path=path)
     if not any(model.sleeps for model in workload.models):
@@ -126,24 +127,23 @@ def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
 
 def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:
     """Engines on one GPU start one after the other: two at once count each other's memory as their own."""
-    name, socket, spec = slug(model.name), served.socket, served.spec
+    name, spec = slug(model.name), served.spec
     volumes = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
     volumes[kv_folder(model.name)] = f"kv-{name}"  # below Docker's own folder, which root alone enters
     mounts = tuple(replace(each, source=volumes.get(each.source, each.source)) for each in spec.container.mounts)
-    remote = ["--trust-remote-code"] * model.trust_remote_code
-    spec = replace(spec, options=(*spec.options, *remote), container=replace(spec.container, mounts=mounts))
+    spec = replace(spec, container=replace(spec.container, mounts=mounts))
     waits = {engine: "service_healthy" for gpu, engine in before.items() if gpu in served.cards}
     return {
         **hardened(request.image, "unless-stopped"),
         # A socket that a killed engine left would be in the way.
-        **compose_engine(spec, f"rm -f {socket}; {START}"),
+        **compose_engine(spec, f"rm -f {served.socket}; {START}"),
         **({"profiles": ["by-turns"]} if model.sleeps else {}),
         "depends_on": {
             f"model-{name}": {"condition": "service_completed_successfully"},
             **{engine: {"condition": condition} for engine, condition in waits.items()},
         },
         "healthcheck": {
-            "test": ["CMD", "python3", "-I", "-c", _HEALTH, socket],
+            "test": ["CMD", "python3", "-I", "-c", _HEALTH, served.socket],
             "interval": "15s",
             "timeout": "15s",
             "start_period": f"{START_SECONDS}s",
@@ -152,7 +152,7 @@ def _engine(request: ComposeRequest, model: Model, served: Served, before: Mappi
 
 
 def _download(request: ComposeRequest, model: Model) -> dict[str, Any]:
-    """Its files at one commit, by the library that is in the image; it ends when they are there."""
+    """The service that downloads a model at one commit, with the library of the image, and ends once that is there."""
     environment = {"NVIDIA_VISIBLE_DEVICES": "void", "HF_HOME": "/tmp"}  # noqa: S108 - of its own container
     if request.hub:
         environment["HF_ENDPOINT"] = compose_word(request.hub)
@@ -208,10 +208,7 @@ def _gateway(request: ComposeRequest, files: Mapping[str, str]) -> dict[str, Any
 
 
 def _settings(request: ComposeRequest) -> dict[str, Json]:
-    models: list[Json] = [
-        published_model(model, {"socket": f"{socket_folder(model.name)}/engine.sock"})
-        for model in request.workload.models
-    ]
+    models: list[Json] = [published_model(model, {"socket": socket(model.name)}) for model in request.workload.models]
     return workload_settings(request.workload, request.listen, models, plain_http=request.plain_http)
 
 
@@ -235,14 +232,12 @@ def _target(path: str) -> str:
 
 
 def _head(request: ComposeRequest, found: Serving, version: str) -> str:
-    address, port = request.listen
-    shown = f"[{address}]" if ":" in address else address
     devices = any(served.spec.container.cdi for served in found.models)
     return _HEAD.format(
         version=version,
         models=", ".join(served.model for served in found.models),
         vllm=found.vllm,
-        url=f"{'https' if request.tls else 'http'}://{shown}:{port}",
+        url=f"{'https' if request.tls else 'http'}://{endpoint(*request.listen)}",
         cdi=", with GPUs by CDI (Docker 25 or later)" if devices else "",
     )
 

@@ -5,11 +5,11 @@ from fractions import Fraction
 
 from packaging.version import Version
 
-from winhost.compat.workload_rules import CONVERTED
+from winhost.compat.workload_rules import needs_conversion
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import RefusedError, visible
 from winhost.model.units import Bytes, GiB, gib, gib_range
-from winhost.model.workload import LoadFormat, Model, is_folder
+from winhost.model.workload import LoadFormat, Model
 from winhost.serving.engine_names import (
     CACHE,
     MODEL,
@@ -180,9 +180,8 @@ def _of_model(said: Callable[[Model], object]) -> Callable[[Case], Computed]:
 
 def _loader(case: Case) -> Computed:
     model = case.model
-    unconverted = model.load_format in CONVERTED and not is_folder(model.id)
-    doubt = f"winhost converts nothing: {model.id} must have files in this format already" if unconverted else None
-    return Computed(str(model.load_format), "as the workload says", doubt)
+    doubt = f"winhost converts nothing: {model.id} must have files in this format already"
+    return Computed(str(model.load_format), "as the workload says", doubt if needs_conversion(model) else None)
 
 
 def _named(said: Callable[[str], str | Mount]) -> Callable[[Case], Computed]:

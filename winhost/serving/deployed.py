@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from winhost.core.dataclass import dataclass
+from winhost.model.fleet import in_url
 from winhost.model.yamlfile import adapter
 
 PATH = "/etc/winhost/serving.json"
@@ -66,8 +67,7 @@ class DeployedGateway:
 
     def url(self, address: str) -> str:
         """The URL where the machine is reached at this address."""
-        shown = f"[{address}]" if ":" in address else address
-        return f"{'https' if self.tls else 'http'}://{shown}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{endpoint(address, self.port)}"
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,11 @@ class Deployed:
             if len(set(values)) < len(values):
                 raise NotDeployed(f"engines: two have the same {name}")
         return cls(tuple(engines), _checked(DeployedGateway, top["gateway"], "gateway"))
+
+
+def endpoint(address: str, port: int) -> str:
+    """An address and a port in one text, with the brackets of IPv6."""
+    return f"{in_url(address)}:{port}"
 
 
 def _checked(kind: Any, value: object, where: str) -> Any:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import PurePosixPath
 
@@ -28,8 +27,7 @@ from winhost.serving.gateway_entries import GROUP
 
 _READY, _IMAGE = "ready.py", "process_image.py"
 START_SECONDS = 3600
-"""For an engine to start: to load a model and to compile its graphs."""
-
+"""The time in which an engine has to start: to load a model and to compile its graphs."""
 
 # What CRIU needs to read a process and to make one; the engine has none of it.
 _OF_CRIU = " ".join(
@@ -59,7 +57,7 @@ _FILTERED = (
 class ServedEngine:
     """One model and what starts it. by: `docker`, `podman`, `compose`, or the path of a program such as vLLM's of a
     venv; image: pinned, with a container; after: units that start before it: two that start at once miscount memory;
-    remote_code: whether programs of the model's repository may run; turns: it is started and stopped by its turn;
+    turns: it is started and stopped by its turn;
     mirror: through what its KV cache is written; image_on_disk: its process is written to disk and starts from there.
     """
 
@@ -67,7 +65,6 @@ class ServedEngine:
     by: str
     image: str | None
     after: tuple[str, ...] = ()
-    remote_code: bool = False
     turns: bool = False
     mirror: Mirror | None = None
     image_on_disk: bool = False
@@ -75,12 +72,13 @@ class ServedEngine:
     @property
     def program(self) -> str | None:
         """The engine of containers; None where vLLM runs without."""
-        return None if not self._container else "/usr/bin/podman" if self.by == "podman" else "/usr/bin/docker"
+        if not self._container:
+            return None
+        return "/usr/bin/podman" if self.by == "podman" else "/usr/bin/docker"
 
     @property
     def spec(self) -> EngineSpec:
-        spec = self.served.spec
-        return replace(spec, options=(*spec.options, *["--trust-remote-code"] * self.remote_code))
+        return self.served.spec
 
     @property
     def _program_words(self) -> list[str]:
@@ -113,7 +111,7 @@ class ServedEngine:
 
     @property
     def folder(self) -> str:
-        """Named by what is in it, so that a change is a new one beside the old."""
+        """The folder of its files, named by what is in it, so that a change is a new one beside the old."""
         digest = hashlib.sha256(
             json.dumps([self._compose, *self._programs.values(), self.spec.arguments(MODEL)]).encode("utf-8")
         ).hexdigest()[:16]
@@ -121,7 +119,7 @@ class ServedEngine:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Their texts, by name."""
+        """The texts of its files, by name."""
         compose = {"compose.yaml": self._compose} if self.by == "compose" else {}
         return {**compose, **self._programs}
 
@@ -179,7 +177,7 @@ class ServedEngine:
         return ["Restart=on-failure", "RestartSec=15"]
 
     @property
-    def _on_disk(self) -> bool:
+    def _kv_on_disk(self) -> bool:
         return self.mirror is Mirror.TIERS
 
     @property
@@ -205,7 +203,7 @@ class ServedEngine:
             f"ExecStartPre=/usr/bin/install -d -m 2750 -o root -g {GROUP} {folder}",
             *(
                 ["ExecStartPre=/usr/bin/install -d -m 0700 -o root -g root " + kv_folder(self.served.served_name)]
-                * self._on_disk
+                * self._kv_on_disk
             ),
             f"ExecStartPre=/bin/rm -f {self.served.socket}",
             f"ExecStart={self._start(str(program))}",
@@ -236,8 +234,8 @@ class ServedEngine:
             *(f"Environment={_word(each)}" for each in _variables("", kept)),
             *([f"User={self.user}"] if self.mirror or self.image_on_disk else []),
             *([] if self.image_on_disk else ["DynamicUser=yes"]),
-            *([f"StateDirectory={kv_folder(self.served.served_name).rpartition('/')[2]}"] * self._on_disk),
-            *(["StateDirectoryMode=0700"] * self._on_disk),
+            *([f"StateDirectory={kv_folder(self.served.served_name).rpartition('/')[2]}"] * self._kv_on_disk),
+            *(["StateDirectoryMode=0700"] * self._kv_on_disk),
             f"RuntimeDirectory=winhost-engines/{model}",
             "RuntimeDirectoryMode=0750",
             f"CacheDirectory={self._name}",

@@ -21,8 +21,9 @@ from typing import Any
 
 from winhost.compat.assess import assess
 from winhost.compat.needs import fit_as_it_is, fits, needs_of
-from winhost.compat.target import Target, listed
+from winhost.compat.target import Target
 from winhost.core.dataclass import dataclass
+from winhost.hardware.host_gpus import listed
 from winhost.hub.catalogue import Entry, catalogue, workload_document
 from winhost.model.facts import Facts
 from winhost.model.path import AvailableMemory, is_meant

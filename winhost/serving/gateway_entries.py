@@ -18,12 +18,12 @@ from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.yielding import MODE_FILE
 from winhost.model.secrets import SecretRef
 from winhost.model.workload import KeyLimit, Model, Workload
+from winhost.serving.engine_names import UNITS
 from winhost.serving.entries import entry, file_entry
 
 GROUP = "winhost-engines"
 UNIT, KEEPER, BOOT_TEST = "winhost-gateway.service", "winhost-keeper.service", "winhost-boot-test.service"
 _SOURCE = Path(__file__).parents[1] / "gateway"
-_UNITS = "/usr/local/lib/systemd/system"
 KEEPER_SOCKET = "/run/winhost-keeper/keeper.sock"
 KEY_CHANGES = "/etc/winhost/gateway-keys"  # which no plan writes, so that none takes back what was changed since
 _PROGRAM = "gateway/"
@@ -52,7 +52,9 @@ def yield_key_line(name: str, reference: str) -> str:
 
 
 def published_model(model: Model, engine: Json, standby: "dict[str, Json] | None" = None) -> dict[str, Json]:
-    """A model in the gateway's settings. engine: where it listens; standby: its second engine, or empty."""
+    """A model in the gateway's settings. engine: where it listens; standby: its second engine, empty where the same
+    engine starts anew, None without one.
+    """
     said = {"fields": [*model.body.fields], "media": [*model.body.media], "most": dict(model.body.most)}
     body = {name: value for name, value in said.items() if value}
     second: dict[str, Json] = {} if standby is None else {"standby": standby}
@@ -67,9 +69,7 @@ def workload_settings(
     *,
     plain_http: bool,
 ) -> dict[str, Json]:
-    """The settings of a gateway for a workload. models: of `published_model`; turns: those of all models that take
-    turns.
-    """
+    """The settings of a gateway for a workload. models: of `published_model`; turns: those that all models share."""
     address, port = listen
     plain: dict[str, Json] = {"plain_http_beyond_this_machine": True} if plain_http else {}
     by_turns: dict[str, Json] = {"turns": dict(turns)} if turns else {}
@@ -134,12 +134,17 @@ def _with_eyes(settings: Mapping[str, Json], keys: Sequence[str]) -> Mapping[str
     return {**settings, "turns": {"keeper": KEEPER_SOCKET, **(turns if isinstance(turns, dict) else {})}}
 
 
+def gateway_program() -> dict[str, str]:
+    """The texts of its modules, by name."""
+    return {path.name: path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
+
+
 def gateway_files(
     settings: Mapping[str, Json], keys: Sequence[str], tls: tuple[str, str] | None = None
 ) -> dict[str, str]:
     """Its program in `gateway/`, `settings.json` and `keys`, checked. Raises ValueError."""
     names = {"tls": {"certificate": "certificate", "key": "key"}} if tls else {}
-    files = {f"{_PROGRAM}{path.name}": path.read_text("utf-8") for path in sorted(_SOURCE.glob("*.py"))}
+    files = {f"{_PROGRAM}{name}": text for name, text in gateway_program().items()}
     files["settings.json"] = json.dumps({**settings, **names}, indent=2) + "\n"
     files["keys"] = "\n".join([*keys, ""])
     check_key_names(files["settings.json"], files["keys"])
@@ -161,8 +166,7 @@ def check_key_names(settings: str, keys: str) -> None:
 def _entries(files: Mapping[str, str], folder: str, tls: tuple[str, str] | None, keeper: bool) -> Iterator[Json]:
     group, why = {"there": True, "system": True}, "Engines let it into the folders of their sockets."
     yield entry("LinuxGroup", _title(GROUP), {"group": GROUP}, group, why)
-    program = {name.partition("/")[2]: text for name, text in files.items() if name.startswith(_PROGRAM)}
-    desired: dict[str, Any] = {"files": program, "only_root": True}
+    desired: dict[str, Any] = {"files": gateway_program(), "only_root": True}
     path = {"path": f"{folder}/{_PROGRAM}".rstrip("/")}
     why = "The gateway runs it, and only root can change it."
     yield entry("LinuxFolder", _title("its program"), path, desired, why)
@@ -185,7 +189,7 @@ def _unit_text(unit: str, folder: str) -> str:
 
 
 def _unit(unit: str, text: str, why: str) -> Iterator[Json]:
-    yield file_entry(_title(unit), f"{_UNITS}/{unit}", text, "Its unit is restarted where this changes.")
+    yield file_entry(_title(unit), f"{UNITS}/{unit}", text, "Its unit is restarted where this changes.")
     yield entry("SystemdUnit", _title(unit), {"unit": unit}, {"enabled": "enabled", "active": True}, why)
 
 

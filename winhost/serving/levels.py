@@ -79,24 +79,24 @@ LADDER = (AWAKE, PINNED, SUSPENDED, RELOADED_PACKED, RELOADED, UNPINNED, ON_DISK
 
 
 @dataclass(frozen=True)
-class ChosenRung:
-    """seconds: a swap to it, None where the size of its weights is not known; kept: whether that is soon enough, None
-    where that is not known, or nobody asked.
+class Rest:
+    """rung: by its name; seconds: a swap to it, None where the size of its weights is not known; kept: whether that is
+    soon enough, None where that is not known, or nobody asked.
     """
 
-    rung: Rung
+    rung: str
     seconds: float | None
     kept: bool | None
 
 
-def chosen(rung: Rung, weights_gib: float | None, within: float | None) -> ChosenRung:
+def chosen(rung: Rung, weights_gib: float | None, within: float | None) -> Rest:
     if weights_gib is None:
-        return ChosenRung(rung, None, None)
+        return Rest(rung.name, None, None)
     seconds = rung.swap(weights_gib)
-    return ChosenRung(rung, seconds, None if within is None else seconds <= within)
+    return Rest(rung.name, seconds, None if within is None else seconds <= within)
 
 
-def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | None) -> ChosenRung:
+def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | None) -> Rest:
     """The first that is soon enough, else the fastest. possible: the preferred first, and at least one."""
     found = [chosen(rung, weights_gib, within) for rung in possible]
     return next((each for each in found if each.kept is not False), min(found, key=lambda each: each.seconds or 0))
@@ -111,15 +111,6 @@ def preferred(pinned: bool, reloads: bool, model: Model | None = None) -> tuple[
         level_1 = ON_DISK if model.image else SUSPENDED
     packed = model is not None and model.load_format is LoadFormat.PACKED
     return (level_1, *([RELOADED_PACKED if packed else RELOADED] if reloads else []), STOPPED)
-
-
-@dataclass(frozen=True)
-class Rest:
-    """A ChosenRung, with the name of its rung."""
-
-    rung: str
-    seconds: float | None
-    kept: bool | None
 
 
 def format_wait(found: Rest, within: int) -> str:
@@ -139,7 +130,8 @@ def format_rest(found: Rest) -> str:
     return f"{found.rung}: it answers after about {found.seconds:.1f} s (estimate){soon}"
 
 
-_LEVELS = {PINNED: 1, UNPINNED: 1, SUSPENDED: 1, ON_DISK: 1, RELOADED: 2, RELOADED_PACKED: 2, STOPPED: 0}
+_AT_1, _AT_2 = (PINNED, UNPINNED, SUSPENDED, ON_DISK), (RELOADED, RELOADED_PACKED)
+_LEVELS = {STOPPED.name: 0, **{each.name: 1 for each in _AT_1}, **{each.name: 2 for each in _AT_2}}
 
 
 @dataclass(frozen=True)
@@ -162,7 +154,7 @@ def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fall
         tried = _Trial(target, found, granted, fallback, name)
         rung = choose(tried.possible, tried.weights_gib, workload.availability.swap_within).rung
         found = with_levels(found, {name: _LEVELS[rung]})
-        if rung is STOPPED:
+        if rung == STOPPED.name:
             stopped[name] = tried.against_level_1
     return Levels(found, stopped)
 
@@ -175,12 +167,11 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
     level_1, level_2, _ = preferred(pins(case.workload, granted), reloads=True, model=model)
     rung = {0: STOPPED, 1: level_1, 2: level_2}[model.level]
     size = _whole(model)
-    found = chosen(rung, None if size is None else size / GiB, within)
     files = size * PACKED_PERCENT // 100 if size is not None and rung is RELOADED_PACKED else size
     if model.level == 2 and files is not None and not _cached(case.budget, files):
         reading = files / (FROM_DISK * GB)
         return Rest(rung.name, reading, None if within is None else reading <= within)
-    return Rest(rung.name, found.seconds, found.kept)
+    return chosen(rung, None if size is None else size / GiB, within)
 
 
 def wait_of(model: Model) -> Rest | None:
@@ -233,7 +224,7 @@ class _Trial:
     def possible(self) -> list[Rung]:
         reloads = is_safe_to_reload(self._model)
         rungs = preferred(pins(self.workload, self.granted), reloads, self._model)
-        return [rung for rung in rungs if rung is STOPPED or not any(self._against(_LEVELS[rung]))]
+        return [rung for rung in rungs if rung is STOPPED or not any(self._against(_LEVELS[rung.name]))]
 
     @property
     def against_level_1(self) -> tuple[Because, ...]:

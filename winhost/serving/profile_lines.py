@@ -67,7 +67,7 @@ def lines_of(of: Profile, case: Case) -> tuple[tuple[ProfileLine, ...], tuple[Pr
         if line is None:
             continue
         known = _as_known(line, case)
-        out = known.unverified == UNKNOWN_WORD or _undecided(row, case)
+        out = known.unverified == UNKNOWN_WORD or not holds(row.when, case).unknown.keys().isdisjoint(row.must_know)
         (left_out if out else kept).append(known)
     return tuple(kept), tuple(left_out)
 
@@ -96,7 +96,3 @@ def _as_known(line: ProfileLine, case: Case) -> ProfileLine:
     doubt = f"the options of vLLM {version} were not read" if known is None else None
     doubts = "; ".join(filter(None, (line.unverified, doubt))) or None
     return replace(line, unverified=doubts, default=changed_default(line.name, version))
-
-
-def _undecided(row: ProfileRow, case: Case) -> bool:
-    return not holds(row.when, case).unknown.keys().isdisjoint(row.must_know)

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from winhost.core.dataclass import dataclass
 from winhost.gateway.gateway_settings import Limits
 from winhost.model.workload import Workload
+from winhost.serving.deployed import endpoint
 from winhost.serving.engine_files import START_SECONDS
 
 KEPT_S = 60  # an idle connection; less than the gateway keeps it, so that no request meets its end
@@ -22,9 +23,9 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class ProxyRequest:
-    """certificate, key: files on the machine of the proxy; HAProxy reads both from one. gateway_ca: of the authorities,
-    or the certificate itself, by which the gateway is known, under gateway_name; None: it is reached without TLS.
-    allowed: networks of clients; none: all of them.
+    """certificate, key: files on the machine of the proxy; HAProxy reads both from one. gateway_ca: the file with the
+    authorities, or with the certificate itself, by which the proxy knows the gateway under gateway_name; None: no TLS
+    between them. allowed: networks of clients; none: all of them.
     """
 
     workload: Workload
@@ -99,7 +100,7 @@ def _check_names(proxy: str, request: ProxyRequest) -> None:
 
 
 def _haproxy(request: ProxyRequest) -> str:
-    server = f"    server gateway {_place(request.gateway)}"
+    server = f"    server gateway {endpoint(*request.gateway)}"
     # What a client wrote there goes in either case.
     forwarded = "set-header X-Forwarded-For %[src]"
     if request.workload.proxy_protocol:
@@ -135,7 +136,7 @@ def _haproxy(request: ProxyRequest) -> str:
         f"    timeout server {request.patience}s",
         "",
         "frontend clients",
-        f"    bind {_place(request.listen)} ssl crt {request.certificate} alpn http/1.1",
+        f"    bind {endpoint(*request.listen)} ssl crt {request.certificate} alpn http/1.1",
         *(allowed if request.allowed else ()),
         f"    http-request deny deny_status 413 if {{ req.hdr_val(content-length) gt {request.limits.body_bytes} }}",
         f"    http-request {forwarded}",
@@ -157,13 +158,13 @@ def _nginx(request: ProxyRequest) -> str:
     allowed = [*(f"    allow {each};" for each in request.allowed), "    deny all;"]
     return _lines(
         "upstream winhost_gateway {",
-        f"    server {_place(request.gateway)};",
+        f"    server {endpoint(*request.gateway)};",
         "    keepalive 64;",
         f"    keepalive_timeout {KEPT_S}s;",
         "}",
         "",
         "server {",
-        f"    listen {_place(request.listen)} ssl;",
+        f"    listen {endpoint(*request.listen)} ssl;",
         f"    ssl_certificate {request.certificate};",
         f"    ssl_certificate_key {request.key};",
         "    ssl_protocols TLSv1.2 TLSv1.3;",
@@ -223,7 +224,7 @@ def _caddy(request: ProxyRequest) -> str:
         "\t}",
         "\t# No flush_interval -1: with it, a client that goes away does not end the request. Caddy hands on",
         "\t# each event of a stream at once without it, sets X-Forwarded-For, and waits for an answer without a limit.",
-        f"\treverse_proxy {'https' if request.gateway_ca else 'http'}://{_place(request.gateway)} {{",
+        f"\treverse_proxy {'https' if request.gateway_ca else 'http'}://{endpoint(*request.gateway)} {{",
         "\t\ttransport http {",
         "\t\t\tversions 1.1",
         "\t\t\tcompression off",
@@ -238,11 +239,6 @@ def _caddy(request: ProxyRequest) -> str:
 
 _WRITERS: Mapping[str, Callable[[ProxyRequest], str]] = {"haproxy": _haproxy, "nginx": _nginx, "caddy": _caddy}
 PROXIES = tuple(_WRITERS)
-
-
-def _place(place: tuple[str, int]) -> str:
-    address, port = place
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _lines(*lines: str) -> str:

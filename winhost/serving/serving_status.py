@@ -197,10 +197,11 @@ def _model(engine: DeployedEngine, unit: UnitState, found: EngineState, metrics:
 
 
 def _answers(engine: DeployedEngine, metrics: Collection[Sample]) -> bool | None:
-    for which, word in ((engine.stands_by is None, FIRST), (engine.stands_by is not None, SECOND)):
-        if any(each.name == f"standby:{word}" and each.model == (engine.stands_by or engine.model) for each in metrics):
-            return which
-    return None
+    is_first, model = engine.stands_by is None, engine.stands_by or engine.model
+    named = {each.name for each in metrics if each.model == model}
+    if f"standby:{FIRST}" in named:
+        return is_first
+    return not is_first if f"standby:{SECOND}" in named else None
 
 
 def _whole(value: float | None) -> int | None:

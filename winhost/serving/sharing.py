@@ -1,6 +1,6 @@
 """The models of a workload that take turns on GPUs, and the gateway's settings for them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from winhost.compat.workload_rules import conflicts
@@ -38,10 +38,10 @@ class SharingModel:
 
 
 def turn_settings(
-    models: Sequence[SharingModel], memory: Mapping[int, int], idle: int | None = None
+    models: Sequence[SharingModel], idle: int | None = None
 ) -> tuple[dict[str, dict[str, Json]], dict[str, Json]]:
-    """Settings of each model's turns, by name, and of all turns. memory: of GPUs in MiB; idle: seconds without requests
-    until all of them leave their GPUs.
+    """The settings of each model's turns, by name, and those of all turns. idle: seconds without requests until all
+    models leave their GPUs.
     """
     of_models: dict[str, dict[str, Json]] = {}
     for model in models:
@@ -49,8 +49,6 @@ def turn_settings(
         if model.awake is not None:
             of_models[model.name]["awake_mib"] = model.awake
     turns: dict[str, Json] = {"keeper": KEEPER_SOCKET}
-    if memory:
-        turns["memory"] = {str(gpu): size for gpu, size in sorted(memory.items())}
     if idle is not None:
         turns["idle"] = idle
     return of_models, turns
@@ -74,11 +72,10 @@ def _between(model: SharingModel) -> dict[str, Json]:
 
 
 def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingModel]:
-    """The models that take turns or start anew after a failure. Where sleep is unsafe, the profile is one
-    without sleep.
+    """The models that take turns or start anew after a failure.
 
-    Of what one takes when it is awake its share is stated, which is less, so that a gateway that has just started wakes
-    none without room; the rest is measured by its first sleep. One at a time is awake.
+    Of the memory that a model takes awake, only its share is stated, which is less. It keeps a gateway that has just
+    started from waking a model without room; the first sleep measures the rest. One model at a time is awake.
     """
     for model, served in zip(models, found.models, strict=True):
         if not (model.sleeps or model.starts_anew):
@@ -116,7 +113,7 @@ def refuse_suspending(models: Sequence[Model], host: str) -> None:
 
 
 def refuse_mirror(workload: Workload, found: Serving) -> None:
-    """A mirror beside what is known to break it, or to be broken by it. Raises RefusedError: MirrorConflict."""
+    """Refuse a mirror beside what is known to break it, or to be broken by it. Raises RefusedError: MirrorConflict."""
     if workload.kv_mirror is None:
         return
     levels = {served.model: served.level for served in found.models}
@@ -134,7 +131,7 @@ def refuse_mirror(workload: Workload, found: Serving) -> None:
 
 
 def residents_beside(served: Served, models: Sequence[Model], found: Serving) -> tuple[str, ...]:
-    """Units of engines that start with the machine, on its GPUs."""
+    """The units of engines that start with the machine on the GPUs of this model."""
     residents = (
         other for model, other in zip(models, found.models, strict=True) if not (model.sleeps or model.starts_anew)
     )

@@ -16,9 +16,9 @@ from winhost.paths.stack_packages import compose_package, criu_packages, video_p
 from winhost.resources.host import HostFacts
 from winhost.resources.values import networks_in_order
 from winhost.serving.choice import Served, Serving, serving
-from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway
+from winhost.serving.deployed import PATH, Deployed, DeployedEngine, DeployedGateway, endpoint
 from winhost.serving.engine_files import START_SECONDS, ServedEngine
-from winhost.serving.engine_names import kv_folder, lmcache, model_folder, slug, socket, unit
+from winhost.serving.engine_names import CACHE, kv_folder, lmcache, model_folder, slug, socket, unit
 from winhost.serving.entries import PythonWheels, entry, file_entry
 from winhost.serving.gateway_entries import UNIT, gateway_entries, published_model, workload_settings
 from winhost.serving.kv_mirror import PRUNE_TIMER, prune_entries
@@ -43,12 +43,12 @@ class EngineImage:
 
 @dataclass(frozen=True)
 class StackRequest:
-    """The workload and what serves it. path: the one that leads to that Linux, by default the one that the facts say.
+    """The workload and what serves it. path: leads to that Linux, by default the one that the facts say.
 
     by: the engine of containers, or the path of vLLM's program; image: None with a program; files: the desired
-    `ModelFiles` by model; keys: lines of the gateway's file; allowed: networks that reach the endpoint, of one beyond
-    this machine; None where that is judged before it, by the Windows around it; engine_wheels: of the environment that
-    the program of `by` is in; nvcomp: where a model has load_format packed.
+    `ModelFiles` by model; keys: lines of the gateway's file of keys; allowed: networks that reach an endpoint which
+    listens beyond its machine, None where the Windows around it decides that; engine_wheels: of the environment that
+    the program of `by` is in; nvcomp: its wheels, where a model has `load_format: packed`.
     """
 
     workload: Workload
@@ -156,12 +156,12 @@ def _engines(request: StackRequest, found: Serving, by: str) -> Iterator[ServedE
                     f"load_format: packed of {visible(model.name)} needs nvCOMP, which is not planned here"
                 )
             served = replace(served, lines=(*served.lines, *loader_lines(request.nvcomp)))
-        yield ServedEngine(served, by, image, after, model.trust_remote_code, turns, mirror, on_disk)
+        yield ServedEngine(served, by, image, after, turns, mirror, on_disk)
         before = before if turns else (unit(model.name),)
 
 
 def _user(engine: ServedEngine) -> Json:
-    """One that stays: a restored process has the user that it had."""
+    """A user that stays, because a restored process has the user that it had."""
     desired: dict[str, Json] = {"there": True, "system": True, "shell": "/usr/sbin/nologin"}
     why = "It runs as this user, before its image is written and after it is restored."
     return entry("LinuxUser", f"Engine of {engine.served.model}", {"user": engine.user}, desired, why)
@@ -233,7 +233,7 @@ def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
     for each in request.workload.models:
         if each.stands_by:
             standbys[each.stands_by] = {"engine": {"socket": socket(each.name)}}
-    turns, limits = turn_settings(sharing, {}, request.workload.availability.idle)
+    turns, limits = turn_settings(sharing, request.workload.availability.idle)
     models: list[Json] = [
         {
             **published_model(model, {"socket": socket(model.name)}, standbys.get(model.name)),
@@ -247,8 +247,6 @@ def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
 
 
 def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]) -> Deployed:
-    address, port = request.listen
-    listen = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     return Deployed(
         tuple(
             DeployedEngine(
@@ -266,7 +264,9 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
             )
             for each in engines
         ),
-        DeployedGateway(UNIT, listen, request.tls is not None, request.workload.availability.yield_to is not None),
+        DeployedGateway(
+            UNIT, endpoint(*request.listen), request.tls is not None, request.workload.availability.yield_to is not None
+        ),
     )
 
 
@@ -306,7 +306,8 @@ def _what_rollback_leaves(request: StackRequest) -> Iterator[str]:
         folders = " ".join(map(kv_folder, _of_file(request.workload)))
         yield f"rollback leaves what users asked, up to {gib(mirror.kept)} for each model: rm -r {folders}"
     if request.image:
-        yield "rollback leaves the volume winhost-vllm (compiled graphs): docker volume rm winhost-vllm"
+        program = "podman" if request.by == "podman" else "docker"
+        yield f"rollback leaves the volume {CACHE} (compiled graphs): {program} volume rm {CACHE}"
 
 
 def _of_folders(request: StackRequest) -> Mapping[str, Mapping[str, Any]]:

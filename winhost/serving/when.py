@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from packaging.version import Version
 
 from winhost.compat.capabilities.nccl import PEERS, SHM, shown_transport, transport
-from winhost.compat.target import Target, in_a_guest, listed
+from winhost.compat.target import Target, in_a_guest
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import ConditionResult, When, evaluate, format_when
-from winhost.hardware.host_gpus import gpu_name
+from winhost.hardware.host_gpus import gpu_name, listed
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.serving.profile import profile
 from winhost.sizing.budget import Budget
@@ -93,6 +93,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "pipeline": lambda case: case.model.parallel.pipeline,
     "data": lambda case: case.model.parallel.data,
     "lora": lambda case: case.model.lora is not None,
+    "remote_code": lambda case: case.model.trust_remote_code,
     "quantized": lambda case: case.model.quantization is not None,
     "context": lambda case: case.model.context is not None,
     "kv_fp8": lambda case: case.model.kv_bytes == 1,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from winhost.core.dataclass import dataclass
 from winhost.model.path import AvailableMemory
+from winhost.model.units import gib_range
 from winhost.model.workload import Workload, with_standbys
 from winhost.sizing.engines import Engine, Missing, engine
 from winhost.sizing.gpu_memory import VIDEO, gpu_capacity, gpu_lines, missing_of_video, placement_of
@@ -16,6 +17,7 @@ from winhost.sizing.host_memory import host_lines, pinned_lines, pins, ram_lines
 from winhost.sizing.memory_places import (
     HOST,
     HOST_PER_GPUS,
+    NOT_KNOWN,
     PINNED,
     RAM,
     SHARED_WITH_WINDOWS,
@@ -47,6 +49,26 @@ class Budget:
     def at(self, where: str) -> MemoryPlace | None:
         """The place of this name, if anything is counted there."""
         return next((place for place in self.places if place.where == where), None)
+
+    def not_known(self) -> Iterator[str]:
+        """The missing values and capacities without which a fit is not certain."""
+        for lack in self.missing:
+            yield f"{lack.model}: {lack.what}" if lack.model else lack.what
+        yield from dict.fromkeys(place.how.removesuffix(NOT_KNOWN) for place in self.places if place.capacity is None)
+
+    def deciding(self) -> Iterator[str]:
+        """The places where only the lower ends fit, with the line that decides: the one of the widest range."""
+        for place in self.places:
+            if place.fits is not False:
+                continue
+            lines = [line for line in self.lines if line.where == place.where]
+            widest = max(lines, key=lambda line: line.bytes - line.least)
+            of = f"{widest.model}: " if widest.model else ""
+            capacity = gib_range(place.capacity or 0, place.most or 0)
+            yield (
+                f"{place.where}: {gib_range(place.least, place.used)} of {capacity}; "
+                f"what decides is {of}{widest.what}, {gib_range(widest.least, widest.bytes)}"
+            )
 
 
 def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:

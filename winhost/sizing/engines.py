@@ -52,7 +52,7 @@ TAMED, GRAPHS_BEFORE = Version("0.9"), 3 * GiB
 BATCH_LARGE, BATCH = (8192, 1024), (2048, 256)  # tokens, sequences
 SAMPLER = Fraction(96, 10) * 4  # bytes for each entry of the logits, at their peak: 9.6 copies in 32 bits
 VOCABULARY = 262_144  # where none is stated: the largest in common use
-ACTIVATIONS_LEAST = 256 * MiB
+ACTIVATIONS_LEAST = 224 * MiB  # without graphs; no compiled engine was seen below 0.3 GiB
 
 
 @dataclass(frozen=True)
@@ -251,11 +251,15 @@ def activations(model: Model, gpu: Bytes = 0) -> MemoryPart:
     tokens, sequences = BATCH_LARGE if gpu >= LARGE_GPU else BATCH
     vocabulary = model.embedding.vocabulary if model.embedding else VOCABULARY
     hidden = model.embedding.hidden if model.embedding else 0
-    most = max(ACTIVATIONS_LEAST, ceil(SAMPLER * sequences * vocabulary) + tokens * hidden * model.dtype.bytes)
+    batch = tokens * hidden * model.dtype.bytes
+    # vLLM holds its part of the embeddings twice for a moment while it compiles; with --enforce-eager it does not.
+    compiled = -(-vocabulary // model.parallel.tensor) * hidden * model.dtype.bytes + batch
+    most = max(ACTIVATIONS_LEAST, ceil(SAMPLER * sequences * vocabulary), compiled) + batch
     untold = "" if model.embedding else " (not stated: as large as any)"
     how = (
         f"{gib(ACTIVATIONS_LEAST)}, and up to 38.4 bytes x {sequences:,} sequences x a vocabulary of "
-        f"{vocabulary:,}{untold} while vLLM samples; the engine's log of its start tells it"
+        f"{vocabulary:,}{untold} while vLLM samples, or a copy of the embeddings while it compiles; the engine's log "
+        "of its start tells it"
     )
     return MemoryPart("activations", most, ACTIVATIONS_LEAST, how, ("engine-activations",), estimate=True)
 

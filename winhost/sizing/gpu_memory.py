@@ -1,6 +1,6 @@
 """The memory that a workload takes on the GPUs, the part of them that engines can have, and the GPUs of each model."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -9,11 +9,7 @@ from packaging.version import Version
 from winhost.core.dataclass import dataclass
 from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, gib
-from winhost.model.workload import (
-    Model,
-    Video,
-    Workload,
-)
+from winhost.model.workload import Model, Video, Workload
 from winhost.sizing.engines import CUDA_GRAPHS, NCCL, OUTSIDE, Engine, MemoryPart, Missing
 from winhost.sizing.memory_places import SHARED_WITH_WINDOWS, BudgetLine, Capacity, line_of
 from winhost.sizing.placement import Claim, Placement, place_on_gpus
@@ -92,30 +88,21 @@ def _ends(parts: Iterable[MemoryPart]) -> tuple[Bytes, Bytes]:
 def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequence[Capacity]) -> Placement:
     """Place the engines by their upper ends, or by their lower ends if those have no room."""
     safe, most = [each.bytes or 0 for each in capacities], [each.most or 0 for each in capacities]
-    found = place_on_gpus([*map(_claim, engines), *_claims_of_video(workload.video)], safe)
+    video = workload.video
+    beside = [Claim(VIDEO, 1, video.streams * (video.each or 0))] if video else []
+    found = place_on_gpus([*(_claim(each, lambda part: part.bytes) for each in engines), *beside], safe)
     if found.fits:
         return found
-    least = place_on_gpus([*map(_least_claim, engines), *_claims_of_video(workload.video)], most)
+    least = place_on_gpus([*(_claim(each, lambda part: part.least) for each in engines), *beside], most)
     if not least.fits:
         return replace(found, proven=found.proven and least.proven)
     return Placement(least.cards, found.homeless, fits=False, proven=found.proven)
 
 
-def _claim(each: Engine) -> Claim:
-    return _claimed(each, sum(part.bytes for part in each.stays), each.awake)
-
-
-def _least_claim(each: Engine) -> Claim:
-    return _claimed(each, sum(part.least for part in each.stays), sum(part.least for part in each.turn))
-
-
-def _claimed(each: Engine, stays: Bytes, turn: Bytes) -> Claim:
-    name, gpus, apart = each.model.name, each.model.gpus, each.model.served_name
-    return Claim(name, gpus, stays, turn, apart) if each.model.sleeps else Claim(name, gpus, stays + turn, 0, apart)
-
-
-def _claims_of_video(video: Video | None) -> list[Claim]:
-    return [Claim(VIDEO, 1, video.streams * (video.each or 0))] if video else []
+def _claim(each: Engine, size: Callable[[MemoryPart], Bytes]) -> Claim:
+    stays, turn = sum(map(size, each.stays)), sum(map(size, each.turn))
+    fixed, turn = (stays, turn) if each.model.sleeps else (stays + turn, 0)
+    return Claim(each.model.name, each.model.gpus, fixed, turn, each.model.served_name)
 
 
 def missing_of_video(video: Video | None) -> tuple[Missing, ...]:
@@ -146,8 +133,5 @@ def _turn(here: Iterable[Engine], where: str) -> Iterator[BudgetLine]:
     largest = max(sleepers, key=lambda each: each.awake)
     among = f"; the largest of {len(sleepers)} that take turns" if len(sleepers) > 1 else ""
     for part in largest.turn:
-        line = line_of(part, where, largest.model.name)
-        evidence = (*line.evidence, "sleepers-take-turns")
-        yield BudgetLine(
-            line.what, where, line.bytes, line.least, line.how + among, evidence, line.estimate, line.model
-        )
+        evidence = (*part.evidence, "sleepers-take-turns")
+        yield line_of(replace(part, how=part.how + among, evidence=evidence), where, largest.model.name)

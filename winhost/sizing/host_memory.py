@@ -5,12 +5,7 @@ from dataclasses import replace
 
 from winhost.model.path import AvailableMemory
 from winhost.model.units import Bytes, GiB, MiB, gib
-from winhost.model.workload import (
-    LoadFormat,
-    Mirror,
-    Model,
-    Workload,
-)
+from winhost.model.workload import LoadFormat, Mirror, Model, Workload
 from winhost.sizing.engines import Engine
 from winhost.sizing.memory_places import (
     ALONGSIDE_WINDOWS,
@@ -141,7 +136,7 @@ def _tiers_rounding(workload: Workload) -> Iterator[BudgetLine]:
 
 
 def _packed_loaders(workload: Workload, where: str) -> Iterator[BudgetLine]:
-    """On the GPU it takes a tensor and a packed chunk, where the KV cache is not there yet."""
+    """The buffers of winhost's loader. Its use of the GPU is not counted: the KV cache is not there yet."""
     for model in workload.models:
         if model.load_format is LoadFormat.PACKED:
             total = model.gpus * PACKED_LOADER
@@ -182,15 +177,8 @@ def pinned_lines(
 
 def host_lines(workload: Workload, available_memory: AvailableMemory) -> Iterator[BudgetLine]:
     if available_memory.path in ALONGSIDE_WINDOWS:
-        yield BudgetLine(
-            "target",
-            HOST,
-            available_memory.ram,
-            available_memory.ram,
-            f"the {gib(available_memory.ram)} that it gets",
-            (),
-            estimate=False,
-        )
+        ram = available_memory.ram
+        yield BudgetLine("target", HOST, ram, ram, f"the {gib(ram)} that it gets", (), estimate=False)
         needs = WINDOWS_USABLE if workload.keep_windows_usable else WINDOWS
         how = "the least that Windows asks for" + (" with people working on it" if workload.keep_windows_usable else "")
         yield BudgetLine("Windows", HOST, needs, needs, how, ("windows-memory",), estimate=True)

@@ -79,7 +79,7 @@ def memory_place(
     unproven: bool = False,
 ) -> MemoryPlace:
     used, least = line_sum(line for line in lines if line.where == where)
-    fits = _fits(used, capacity.bytes, doubts)
+    fits, may_fit = _fits(used, capacity.bytes, doubts), _fits(least, capacity.most, doubts)
     return MemoryPlace(
         where=where,
         card=gpu,
@@ -91,9 +91,7 @@ def memory_place(
         least=least,
         margin=None if capacity.bytes is None else capacity.bytes - used,
         fits=None if unproven and fits is False else fits,
-        may_fit=None
-        if unproven and _fits(least, capacity.most, doubts) is False
-        else _fits(least, capacity.most, doubts),
+        may_fit=None if unproven and may_fit is False else may_fit,
     )
 
 

@@ -18,9 +18,8 @@ TRIES = 5_000
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim on `gpus` different GPUs: `fixed` bytes on each at all times, `turn` while the model is awake. Of those
-    on a GPU that take turns, one is awake: the largest turn counts. apart: claims with
-    the same word share no GPU.
+    """A claim on `gpus` different GPUs: `fixed` bytes on each at all times, `turn` while the model is awake. One of the
+    models that take turns on a GPU is awake: the largest turn counts. apart: claims with the same word share no GPU.
     """
 
     name: str
@@ -111,9 +110,9 @@ class _Search:
         first, *others = claims
         for chosen in self._choices(first, gpus):
             after = tuple(gpu.take(first) if gpu in chosen else gpu for gpu in gpus)
-            rest = self.follow(others, after)
-            if rest is not None:
-                return {first.name: tuple(sorted(gpu.position for gpu in chosen))} | rest
+            placed = self.follow(others, after)
+            if placed is not None:
+                return {first.name: tuple(sorted(gpu.position for gpu in chosen))} | placed
         return None
 
     def _choices(self, claim: Claim, gpus: tuple[_Gpu, ...]) -> Iterator[tuple[_Gpu, ...]]:

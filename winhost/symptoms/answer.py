@@ -41,7 +41,7 @@ class LikelyCause:
             remedy=found.remedy or "",
             who=found.who,
             reason=found.reason,
-            evidence=tuple(catalogue.evidence()[key] for key in found.evidence),
+            evidence=catalogue.evidence_of(found.evidence),
         )
 
 

@@ -18,8 +18,8 @@ from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
 from winhost.symptoms.codes import Code, UnknownCode, spellings, told
-from winhost.symptoms.scan import Hit, scan
-from winhost.symptoms.table import LAYERS, MACHINES, PLACES, KnownCause, marks, symptoms
+from winhost.symptoms.scan import Hit, ranked, scan
+from winhost.symptoms.table import LAYERS, MACHINES, PLACES, PROGRAMS, KnownCause, Symptom, marks, symptoms
 
 Standing: TypeAlias = Literal["shown", "possible", "ruled-out"]
 STANDINGS: Mapping[Severity, Standing] = {
@@ -34,13 +34,15 @@ By: TypeAlias = Literal["text", "facts"]
 @dataclass(frozen=True)
 class Ruling:
     """severity: one of STANDINGS; because: what says so, in the facts or in the text; nothing where neither says
-    anything. here: the cause belongs to the place that the text comes from.
+    anything. here: the cause belongs to the place that the text comes from; unseen: companions of the line would show
+    it, and none of them is there.
     """
 
     severity: Severity
     because: str = ""
     by: By = "facts"
     here: bool = False
+    unseen: bool = False
 
 
 SHOWN, POSSIBLE, RULED_OUT = STANDINGS
@@ -49,36 +51,38 @@ SHOWN, POSSIBLE, RULED_OUT = STANDINGS
 class TextRulings:
     """Rulings by what else the same text shows, and by where it comes from.
 
-    seen: marks of the text, each with its line. A host whose facts are known narrows the places of a text that says
-    nothing of them.
+    seen: marks of the text, each with its line; None where there is no text. A host whose facts are known narrows the
+    machines of a text that says nothing of them.
     """
 
-    def __init__(self, seen: Mapping[str, str], facts: HostFacts | None = None) -> None:
-        self._seen = seen
-        told = [set(marks()[name].places) for name in seen if marks()[name].places]
-        self._places = {*MACHINES}.intersection(*(each for each in told if not each.isdisjoint(MACHINES)))
-        self._layers = {*LAYERS}.intersection(*(each for each in told if not each.isdisjoint(LAYERS)))
-        self._by: By = "text"
-        if len(self._places) in (0, len(MACHINES)) and facts is not None:
-            self._places, self._by = _places_of(facts), "facts"
+    def __init__(self, seen: Mapping[str, str] | None, facts: HostFacts | None = None) -> None:
+        self._read = seen is not None
+        self._seen = seen or {}
+        told = [set(marks()[name].places) for name in self._seen if marks()[name].places]
+        self._at: list[tuple[set[str], Mapping[str, str], By]] = [
+            ({*known}.intersection(*(each for each in told if not each.isdisjoint(known))), known, "text")
+            for known in (MACHINES, LAYERS, PROGRAMS)
+        ]
+        if len(self._at[0][0]) in (0, len(MACHINES)) and facts is not None:
+            self._at[0] = _places_of(facts), MACHINES, "facts"
 
     def of(self, cause: KnownCause) -> Ruling:
         """A line that contradicts a cause outweighs one that shows it."""
         for name in cause.unless:
             if name in self._seen:
                 return Ruling(RULED_OUT, marks()[name].shows, "text")
-        for at, known, by in ((self._places, MACHINES, self._by), (self._layers, LAYERS, "text")):
+        for at, known, by in self._at:
             where = {place for place in cause.where if place in known}
             if where and at and at.isdisjoint(where):
                 return Ruling(RULED_OUT, f"it is {_either(at)}", by)
-        here = any(
-            at.intersection(cause.where) and len(at) < len(known)
-            for at, known in ((self._places, MACHINES), (self._layers, LAYERS))
-        )
-        for name in cause.beside:
+        here = any(at.intersection(cause.where) and len(at) < len(known) for at, known, _ in self._at)
+        for name in (*cause.beside, *cause.shown_by):
             if name in self._seen:
                 return Ruling(SHOWN, marks()[name].shows, "text", here)
-        return Ruling(POSSIBLE, here=here)
+        if not cause.beside or not self._read:
+            return Ruling(POSSIBLE, here=here, unseen=bool(cause.beside))
+        unseen = " or ".join(marks()[name].shows for name in cause.beside)
+        return Ruling(POSSIBLE, f"only if {unseen}, which it does not show", "text", here, unseen=True)
 
 
 def _places_of(facts: HostFacts) -> set[str]:
@@ -96,6 +100,8 @@ def _places_of(facts: HostFacts) -> set[str]:
 
 def _either(places: set[str]) -> str:
     named = places - {"docker-desktop"} if "wsl" in places else places  # which is WSL as well
+    if "pytorch" in places or "llama.cpp" in places:  # others contain it
+        named = places & {"pytorch", "llama.cpp"}
     return " or ".join(words for place, words in PLACES.items() if place in named)
 
 
@@ -190,11 +196,24 @@ def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None
     lines = own.OwnLines()
     seen = scan(lines.pieces(pieces))
     rulings = _Rulings(seen.marks, facts)
-    found = (*(_found(hit, rulings) for hit in seen.ranked), *_own(lines.lines))
+    excluded = {name for name, hit in seen.hits.items() if rulings.exclude(hit.symptom)}
+    hits = ranked(hit for name, hit in seen.hits.items() if name not in excluded)
+    hits += ranked(hit for name, hit in seen.hits.items() if name in excluded and not hit.symptom.general)
+    found = (*(_found(hit, rulings) for hit in hits), *_own(lines.lines))
     codes: Mapping[Code, int] = seen.codes if found else {**seen.codes, **seen.spoken}
-    answered = " ".join(hit.literal for hit in seen.ranked)
-    codes = {code: count for code, count in codes.items() if spellings(code.number)[0] not in answered}
+    answered = " ".join((*(literal for hit in hits for literal in hit.literals), *map(_explained, hits)))
+    codes = {code: count for code, count in codes.items() if not _stands_in(answered, code)}
     return Diagnosed(source, facts.host if facts else None, seen.lines, found, tuple(starmap(told, codes.items())))
+
+
+def _explained(hit: Hit) -> str:
+    """The line of a hit that says what is wrong: the code in it needs no answer of its own."""
+    return hit.text.lower() if hit.symptom.severity is Severity.UNSUPPORTED and not hit.symptom.general else ""
+
+
+def _stands_in(text: str, code: Code) -> bool:
+    hexadecimal, *decimal = spellings(code.number)
+    return any(written in text for written in (hexadecimal[2:], *decimal))
 
 
 def of_code(code: str) -> Diagnosed | None:
@@ -206,7 +225,7 @@ def of_code(code: str) -> Diagnosed | None:
 def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosed:
     """Explain a symptom by its name. Raises KeyError for an unknown name."""
     hit = Hit(symptoms()[name], 0, "")
-    rulings = _Rulings({}, facts)
+    rulings = _Rulings(None, facts)
     return Diagnosed(name, facts.host if facts else None, 0, (_found(hit, rulings),), ())
 
 
@@ -265,24 +284,28 @@ def _sentence(text: str) -> str:
 class _Rulings:
     """Judge causes by the text and the facts of a host. Either can rule one out; what the text shows comes first."""
 
-    def __init__(self, seen: Mapping[str, str], facts: HostFacts | None) -> None:
+    def __init__(self, seen: Mapping[str, str] | None, facts: HostFacts | None) -> None:
         self._text = TextRulings(seen, facts)
         self._host = HostRulings(facts) if facts else None
+
+    def exclude(self, symptom: Symptom) -> bool:
+        """The text contradicts each cause: another engine has the same words, or it comes from another place."""
+        return all(self._text.of(cause).severity is RULED_OUT for cause in symptom.causes)
 
     def of(self, cause: KnownCause) -> Ruling:
         text = self._text.of(cause)
         if text.severity is RULED_OUT or self._host is None:
             return text
         host = self._host.of(cause)
-        if host.severity is RULED_OUT or text.severity is POSSIBLE:
-            return replace(host, here=text.here)
+        if host.severity is RULED_OUT or (text.severity is POSSIBLE and (host.because or not text.because)):
+            return replace(host, here=text.here, unseen=text.unseen and host.severity is POSSIBLE)
         return text
 
 
 def _found(hit: Hit, rulings: _Rulings) -> SymptomFinding:
     symptom = hit.symptom
     ruled = [(number, cause, rulings.of(cause)) for number, cause in enumerate(symptom.causes, start=1)]
-    ruled.sort(key=lambda each: (-each[2].severity.rank, each[2].by != "text", _unseen(*each[1:]), not each[2].here))
+    ruled.sort(key=lambda each: (-each[2].severity.rank, each[2].unseen, each[2].by != "text", not each[2].here))
     return SymptomFinding(
         code=symptom.id,
         severity=symptom.severity,
@@ -296,11 +319,6 @@ def _found(hit: Hit, rulings: _Rulings) -> SymptomFinding:
         signs=tuple(sign.text or f"0x{sign.code or 0:08X}" for sign in symptom.signs),
         causes=tuple(_likely(symptom.id, *each) for each in ruled),
     )
-
-
-def _unseen(cause: KnownCause, ruling: Ruling) -> bool:
-    """A cause that companions of the line would show, and none of them is there."""
-    return bool(cause.beside) and ruling.severity is POSSIBLE
 
 
 def _likely(symptom: str, number: int, cause: KnownCause, ruling: Ruling) -> CauseFinding:

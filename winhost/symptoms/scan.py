@@ -72,7 +72,9 @@ MOST_CODES = 20  # codes of which nothing is known
 
 @dataclass
 class Hit:
-    """A symptom seen in a text. line: its first line, from 1; text: that line as it was; literal: the match in it."""
+    """A symptom seen in a text. line: its first line, from 1; text: that line as it was; literal: the longest match in
+    it; literals: all matches in the text.
+    """
 
     symptom: Symptom
     line: int
@@ -80,6 +82,7 @@ class Hit:
     literal: str = ""
     count: int = 0
     lines: set[int] = field(default_factory=set)
+    literals: set[str] = field(default_factory=set)
 
     def add(self, line: int) -> None:
         """A further line; one that several signs know counts once."""
@@ -104,20 +107,20 @@ class Scan:
     named: dict[str, Hit] = field(default_factory=dict)
     lines: int = 0
 
-    @property
-    def ranked(self) -> list[Hit]:
-        """Causes first, by line, then consequences and what is harmless; of two in one line the one with more words.
 
-        A line that says what is wrong needs nobody to say that something is: such consequences are left out. What knows
-        a line only by its program is left out where another symptom knows that line, or one says what is wrong.
-        """
-        hits = self.hits.values()
-        wrong = [hit for hit in hits if hit.symptom.severity is Severity.UNSUPPORTED]
-        told = {line for hit in wrong for line in hit.lines}
-        named = {line for hit in hits if not hit.symptom.general for line in hit.lines}
-        general = (hit for hit in hits if hit.symptom.general and not wrong and not hit.lines <= named)
-        others = (hit for hit in hits if not hit.symptom.general and (hit in wrong or not hit.lines <= told))
-        return sorted([*general, *others], key=_order)
+def ranked(found: Iterable[Hit]) -> list[Hit]:
+    """Causes first, by line, then consequences and what is harmless; of two in one line the one with more words.
+
+    A line that says what is wrong needs nobody to say that something is: such consequences are left out. What knows
+    a line only by its program is left out where another symptom knows that line, or one says what is wrong.
+    """
+    hits = [*found]
+    wrong = [hit for hit in hits if hit.symptom.severity is Severity.UNSUPPORTED]
+    told = {line for hit in wrong for line in hit.lines}
+    named = {line for hit in hits if not hit.symptom.general for line in hit.lines}
+    general = (hit for hit in hits if hit.symptom.general and not wrong and not hit.lines <= named)
+    others = (hit for hit in hits if not hit.symptom.general and (hit in wrong or not hit.lines <= told))
+    return sorted([*general, *others], key=_order)
 
 
 def _order(hit: Hit) -> tuple[int, bool, int, int, str]:
@@ -274,6 +277,9 @@ def _numbers_fit(sign: Sign, matched: re.Match[str]) -> bool:
     if sign.apart:
         one, other, least = sign.apart
         return abs(int(matched[one]) - int(matched[other])) >= least
+    if sign.share:
+        part, whole, lowest, highest = sign.share
+        return lowest * _size(matched[whole]) <= _size(matched[part]) <= highest * _size(matched[whole])
     return True
 
 
@@ -312,6 +318,7 @@ def _add(hits: dict[str, Hit], symptom: Symptom, line: int, text: str, literal: 
     known = hits.get(symptom.id)
     if known is None:
         known = hits[symptom.id] = Hit(symptom, line, text, literal)
-    elif line < known.line:
+    elif (line, -len(literal), literal) < (known.line, -len(known.literal), known.literal):
         known.line, known.text, known.literal = line, text, literal
+    known.literals.add(literal)
     known.add(line)

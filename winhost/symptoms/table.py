@@ -6,7 +6,7 @@ A symptom is found by codes and by identifiers. Words are matched only of progra
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -25,7 +25,7 @@ class Sign:
 
     like: an expression that the line also matches; near: literals, of which one stands within a few lines; less: two
     groups of `like`, sizes of which the first is smaller; apart: two groups, whole numbers that are that far from each
-    other or farther.
+    other or farther; share: two groups, sizes of which the first is this share of the second, from and to.
     """
 
     text: str = ""
@@ -34,6 +34,7 @@ class Sign:
     near: tuple[str, ...] = ()
     less: tuple[str, str] | None = None
     apart: tuple[str, str, int] | None = None
+    share: tuple[str, str, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ class KnownCause:
     cause: a sentence; tell: how to know that it is this one, a command or a fact; remedy: an id of remedies.yaml, or
     do: what to do; when: facts without which it cannot be this; reason: the code of a reason that says the same of a
     host, and whose sentence, remedy and evidence stand for what is not written here. where: the places (PLACES) at
-    which it can be this; beside: marks, of which one in the same text shows that it is this; unless: marks, of which
-    one shows that it is not.
+    which it can be this, with the engine that prints the symptom unless it names programs itself; beside: marks, of
+    which one in the same text shows that it is this, and without which it is unlikely; shown_by: the same, where their
+    absence says nothing; unless: marks, of which one shows that it is not.
     """
 
     cause: str
@@ -68,6 +70,7 @@ class KnownCause:
     reason: str | None = None
     where: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    shown_by: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
 
 
@@ -101,7 +104,21 @@ MACHINES: Mapping[str, str] = {
 }
 # And what starts the program there.
 LAYERS: Mapping[str, str] = {"container": "a container", "kubernetes": "Kubernetes"}
-PLACES: Mapping[str, str] = {**MACHINES, **LAYERS}
+# And which program it is, as far as it matters to a cause.
+PROGRAMS: Mapping[str, str] = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tgi": "text-generation-inference",
+    "tensorrt-llm": "TensorRT-LLM",
+    "lmdeploy": "LMDeploy",
+    "comfyui": "ComfyUI",
+    "pytorch": "a program of PyTorch",
+    "llama.cpp": "llama.cpp",
+    "ollama": "Ollama",
+    "lm-studio": "LM Studio",
+}
+WITH_LLAMA_CPP = ("ollama", "lm-studio")
+PLACES: Mapping[str, str] = {**MACHINES, **LAYERS, **PROGRAMS}
 _HERE = files(__package__)
 
 
@@ -132,13 +149,15 @@ def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
     The family's id, signs and case are patterns: `{number}` stands for that key of the row, a list of them for any.
     A row's own `signs` and `codes` come on top; `cause`, `tell` and `do` are its only cause, unless it has `causes`.
-    `sentences` names a file that was made from the sources of a program: by row, its `signs` and a line that has one.
+    `sentences` names a file that was made from the sources of a program: by row, its `signs`, those that other programs
+    say as well (`shared`: one of the family's `near` has to stand close by), and a line that has one.
     """
     sentences = json.loads((_HERE / family["sentences"]).read_bytes()) if "sentences" in family else {}
     for row in family["rows"]:
         told = {**family.get("default", {}), **row, **sentences.get(row.get("id"), {})}
         words = {key: _either(value) for key, value in told.items() if isinstance(value, str | int | list)}
         cause = {key: _filled(told[key], words) for key in ("cause", "tell", "do", "unless", "where") if key in told}
+        shared = [{"text": text, "near": family["near"]} for text in told.get("shared", ())]
         yield (
             _filled(family["id"], {**words, "number": _first(told.get("number", ""))}),
             {
@@ -146,7 +165,12 @@ def _members(family: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
                 "says": told["says"],
                 "severity": told.get("severity", "unsupported"),
                 "general": told.get("general", False),
-                "signs": [*_filled(family.get("signs", []), words), *told.get("codes", ()), *told.get("signs", ())],
+                "signs": [
+                    *_filled(family.get("signs", []), words),
+                    *told.get("codes", ()),
+                    *told.get("signs", ()),
+                    *shared,
+                ],
                 "causes": told.get("causes") or [{**cause, "evidence": told["evidence"]}],
                 "case": told.get("case")
                 or _filled(family["case"], {**words, "number": _first(told.get("number", ""))}),
@@ -179,7 +203,16 @@ def _either(value: Any) -> str:
 def _symptom(name: str, row: Mapping[str, Any]) -> Symptom:
     signs = tuple(sign for written in row["signs"] for sign in _signs(written))
     causes = tuple(_cause(f"{name}/{number}", cause) for number, cause in enumerate(row["causes"], start=1))
+    causes = tuple(_of_program(cause, row["program"]) for cause in causes)
     return Symptom(name, **typed(name, {**row, "signs": signs, "causes": causes}))
+
+
+def _of_program(cause: KnownCause, program: str) -> KnownCause:
+    """A cause of what engines print belongs to them, and not to another whose text has the same words."""
+    printed = tuple(key for key, name in PROGRAMS.items() if name in program)
+    if not printed or not PROGRAMS.keys().isdisjoint(cause.where):
+        return cause
+    return replace(cause, where=(*cause.where, *printed, *(WITH_LLAMA_CPP if "llama.cpp" in printed else ())))
 
 
 def _signs(written: str | int | Mapping[str, Any]) -> tuple[Sign, ...]:
@@ -207,9 +240,11 @@ def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:
         filled.setdefault("evidence", said.evidence)
         if "do" not in filled and "remedy" not in filled:
             filled |= {"remedy": said.remedy} if said.remedy else {"do": said.means}
-    cause = typed(owner, filled, texts=("where", "beside", "unless"))
+    cause = typed(owner, filled, texts=("where", "beside", "shown_by", "unless"))
     if "wsl" in cause.get("where", ()):
         cause["where"] += ("docker-desktop",)  # its distro is one of WSL
+    if "llama.cpp" in cause.get("where", ()):
+        cause["where"] += WITH_LLAMA_CPP
     return KnownCause(**cause)
 
 

@@ -4,11 +4,10 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
-from importlib.resources import files
 from typing import Any, TypeAlias
 
 from winhost.core.dataclass import dataclass
-from winhost.model.catalogue_file import load_catalogue
+from winhost.model.catalogue_file import load_beside
 from winhost.model.once import once
 from winhost.model.units import Bytes
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, ConfigFile, ConfigLine, Dialect, parse
@@ -63,6 +62,11 @@ def sections_of(dialect: Dialect) -> list[str]:
     return list(_book()[dialect.name])
 
 
+def never_known(name: str) -> str:
+    """Say what does the work of a key that pages name and no WSL has; empty for others."""
+    return next((said for key, said in _book()["never"].items() if key.lower() == name.lower()), "")
+
+
 def other(dialect: Dialect) -> Dialect:
     """The other of the two files, to which a misplaced key may belong."""
     return WSLCONF if dialect.windows else WSLCONFIG
@@ -87,9 +91,8 @@ def _id(dotted: str) -> Id:
 
 
 @once
-def _book() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    book: Mapping[str, Mapping[str, Mapping[str, Any]]] = load_catalogue(files(__package__).joinpath("known_keys.yaml"))
-    return book
+def _book() -> Mapping[str, Any]:
+    return load_beside(__package__, "known_keys.yaml")
 
 
 Value: TypeAlias = bool | int | str | tuple[int, ...]

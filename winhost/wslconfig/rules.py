@@ -9,10 +9,10 @@ from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import FileFinding, Found, rows_of, run, tell
-from winhost.model.errors import did_you_mean
+from winhost.model.errors import did_you_mean, near_or_end
 from winhost.model.units import Bytes, size
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, WSLCONFIG_3, ConfigFile, ConfigLine, Dialect, LineKind, parse
-from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, other, read, sections_of, valid
+from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, never_known, other, read, sections_of, valid
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def sections(context: LintContext) -> Iterator[Found]:
     dialect = context.file.dialect
     for line in _unknown_sections(context.file):
         elsewhere = line.section.lower() in map(str.lower, sections_of(other(dialect)))
-        near = _belongs(dialect) if elsewhere else _meant(line.section, sections_of(dialect))
+        near = _belongs(dialect) if elsewhere else near_or_end(line.section, sections_of(dialect))
         yield context.found(line, "unknown-section", section=line.section, near=near)
 
 
@@ -131,11 +131,9 @@ def _nearest(dialect: Dialect, section: str, name: str) -> str:
     theirs = [key for key in keys_of(other(dialect)) if key.name.lower() == name.lower()]
     if here := next((key for key in theirs if key.section.lower() == section.lower()), next(iter(theirs), None)):
         return _belongs(dialect, f"[{here.section}] of ")
-    return _meant(name, [key.name for key in keys_of(dialect)])
-
-
-def _meant(word: str, known: list[str]) -> str:
-    return did_you_mean(word, known) or "."
+    if instead := never_known(name):
+        return f", which no source of WSL has since 2.5.8: {instead}"
+    return near_or_end(name, [key.name for key in keys_of(dialect)])
 
 
 def _belongs(dialect: Dialect, section: str = "") -> str:
@@ -211,16 +209,17 @@ def policies(context: LintContext) -> Iterator[Found]:
 def without_effect(context: LintContext) -> Iterator[Found]:
     """Settings that have no effect, or do harm, in combination with others."""
     for key, line in context.keys:
+        value = valid(key, line)
+        shown = str(value).lower() if isinstance(value, bool) else value
         if key.modes and context.mode not in key.modes:
-            yield context.found(line, "other-mode", key=key, mode=context.mode, modes=" or ".join(key.modes))
-        for name, value in key.idle_when.items():
-            if context.values.get(name) == value:
-                yield context.found(line, "idle", key=key, other=name, value=str(value).lower())
+            code = "other-mode-anyway" if shown == key.default else "other-mode"
+            yield context.found(line, code, key=key, mode=context.mode, modes=" or ".join(key.modes), value=shown)
+        for name, idle in key.idle_when.items():
+            if context.values.get(name) == idle:
+                yield context.found(line, "idle", key=key, other=name, value=str(idle).lower())
         if key.needs and not context.values.get(key.needs):
             yield context.found(line, "needs-key", key=key, needs=key.needs)
-        value = valid(key, line)
         if value in key.beware:
-            shown = str(value).lower() if isinstance(value, bool) else value
             yield context.found(line, "beware", key=key, value=shown, what=key.beware[value])
 
 

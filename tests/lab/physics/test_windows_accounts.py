@@ -200,25 +200,6 @@ def test_without_a_ready_task_there_are_no_jobs_yet(here: World, owner: Account,
         here.machine.accounts.ready_to_run("winhost")
 
 
-def test_a_profile_does_not_take_the_folder_of_another(here: World, owner: Account) -> None:
-    accounts = here.machine.accounts
-    accounts.accounts["old"] = Account("old", "S-1-5-21-1-2-3-1099", profile="C:\\Users\\winhost")
-    done(here, "AccountTasks", OWNER, {"jobs": "ready"})
-    assert owner.profile == f"C:\\Users\\winhost.{here.machine.name}"
-
-
-def test_a_first_logon_takes_its_time(here: World, owner: Account, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr(type(here.machine.clock), "sleep", lambda self, seconds, stop=None: slept.append(seconds))
-    for _ in range(2):
-        here.machine.accounts.tasks.clear()
-        done(here, "AccountTasks", OWNER, {"jobs": "ready"})
-    assert slept.count(20) == 1
-
-
-# ---- what is left behind
-
-
 def test_an_account_leaves_no_profile_and_no_folder_for_jobs(here: World, owner: Account) -> None:
     files = here.machine.files
     done(here, "AccountTasks", OWNER, {"jobs": "ready"})

@@ -25,11 +25,22 @@ function Read-WinhostJson {
 function Read-WinhostBytes {
     param([string]$Path)
     # What is just being replaced is not there for a moment: only what is not there twice is not there.
-    if (-not [System.IO.File]::Exists($Path)) {
+    if ($null -eq (Read-WinhostEntry $Path)) {
         Wait-WinhostGap
     }
-    if ([System.IO.File]::Exists($Path)) {
+    if ($null -ne (Read-WinhostEntry $Path)) {
         , [System.IO.File]::ReadAllBytes($Path)
+    }
+}
+
+function Read-WinhostEntry {
+    param([string]$Path)
+    # The attributes of a file or folder; nothing where there is none. .NET's Exists also says no where access is denied.
+    try {
+        [System.IO.File]::GetAttributes($Path)
+    }
+    catch [System.IO.FileNotFoundException], [System.IO.DirectoryNotFoundException] {
+        return
     }
 }
 
@@ -59,27 +70,45 @@ function Write-WinhostFile {
     # Beside it, then over it: whoever reads meanwhile sees the one or the other. Its permissions stay; a new one has
     # those of its folder.
     $beside = "$Path.$([System.Guid]::NewGuid().ToString('N')).new"
+    $there = $null -ne (Read-WinhostEntry $Path)
     $stream = New-Object -TypeName System.IO.FileStream -ArgumentList $beside, ([System.IO.FileMode]::CreateNew)
     try {
-        $stream.Write($Bytes, 0, $Bytes.Length)
-        # To the disk: a power cut must not leave the name without its bytes.
-        $stream.Flush($true)
+        try {
+            $stream.Write($Bytes, 0, $Bytes.Length)
+            # To the disk: a power cut must not leave the name without its bytes.
+            $stream.Flush($true)
+        }
+        finally {
+            $stream.Dispose()
+        }
+        if ($there) {
+            Move-WinhostOver $beside $Path
+        }
+        else {
+            [System.IO.File]::Move($beside, $Path)
+        }
     }
-    finally {
-        $stream.Dispose()
+    catch {
+        # It may hold a key, and who tries again makes another one. Windows may have taken the old file away by then: so
+        # that nothing is lost, the new one stays.
+        Invoke-WinhostAside "$beside could not be removed" {
+            if (-not $there -or $null -ne (Read-WinhostEntry $Path)) {
+                [System.IO.File]::Delete($beside)
+            }
+        }
+        throw
     }
-    if ([System.IO.File]::Exists($Path)) {
-        [System.IO.File]::Replace($beside, $Path, [System.Management.Automation.Language.NullString]::Value)
-    }
-    else {
-        [System.IO.File]::Move($beside, $Path)
-    }
+}
+
+function Move-WinhostOver {
+    param([string]$From, [string]$Path)
+    [System.IO.File]::Replace($From, $Path, [System.Management.Automation.Language.NullString]::Value)
 }
 
 function Remove-WinhostFile {
     param([string]$Path)
     # Whether or not it is there; Delete would want at least its folder to be.
-    if ([System.IO.File]::Exists($Path)) {
+    if ($null -ne (Read-WinhostEntry $Path)) {
         [System.IO.File]::Delete($Path)
     }
 }
@@ -87,7 +116,7 @@ function Remove-WinhostFile {
 function Read-WinhostFileTime {
     param([string]$Path)
     # When it was written, in seconds of Unix; nothing where there is none.
-    if (-not [System.IO.File]::Exists($Path)) {
+    if ($null -eq (Read-WinhostEntry $Path)) {
         return $null
     }
     # The kind as an enumeration: of a text PowerShell would make the number of milliseconds, and fail.
@@ -142,28 +171,21 @@ function Assert-WinhostOwnFolder {
 
 function Test-WinhostOwnFolder {
     param([string]$Path)
-    # Whether it is there and Initialize-WinhostFolder would use it. One that may not be asked after may not be read.
-    if (-not (Test-WinhostFolder $Path) -or (Test-WinhostLink $Path)) {
-        return $false
-    }
-    try {
-        Test-WinhostOwner (Read-WinhostOwner $Path)
-    }
-    catch [System.UnauthorizedAccessException] {
-        $false
-    }
+    # Whether it is there and Initialize-WinhostFolder would use it.
+    (Test-WinhostFolder $Path) -and -not (Test-WinhostLink $Path) -and (Test-WinhostOwner (Read-WinhostOwner $Path))
 }
 
 function Test-WinhostFolder {
     param([string]$Path)
-    [System.IO.Directory]::Exists($Path)
+    $found = Read-WinhostEntry $Path
+    $null -ne $found -and [bool]($found -band [System.IO.FileAttributes]::Directory)
 }
 
 function Test-WinhostLink {
     param([string]$Path)
     # A symbolic link, a junction, or anything else that leads elsewhere; not what is not there.
-    $there = [System.IO.File]::Exists($Path) -or [System.IO.Directory]::Exists($Path)
-    $there -and [bool]([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint)
+    $found = Read-WinhostEntry $Path
+    $null -ne $found -and [bool]($found -band [System.IO.FileAttributes]::ReparsePoint)
 }
 
 function Add-WinhostFolder {
@@ -217,7 +239,7 @@ function Read-WinhostOwnSid {
 function Remove-WinhostFolder {
     param([string]$Path)
     # With all that is in it: only of a folder in which nobody but administrators makes anything.
-    if ([System.IO.Directory]::Exists($Path)) {
+    if (Test-WinhostFolder $Path) {
         [System.IO.Directory]::Delete($Path, $true)
     }
 }
@@ -225,7 +247,7 @@ function Remove-WinhostFolder {
 function Remove-WinhostEmptyFolder {
     param([string]$Path)
     # Whether it is gone. One with something in it stays; of a link the link goes, and nothing of where it leads.
-    if ([System.IO.Directory]::Exists($Path)) {
+    if (Test-WinhostFolder $Path) {
         try {
             [System.IO.Directory]::Delete($Path, $false)
         }
@@ -264,10 +286,11 @@ function Read-WinhostAnswer {
 function Test-WinhostEmpty {
     param([string]$Path)
     # No such file, and no such folder with anything in it.
-    if ([System.IO.File]::Exists($Path)) {
-        return $false
+    $found = Read-WinhostEntry $Path
+    if ($null -eq $found) {
+        return $true
     }
-    -not [System.IO.Directory]::Exists($Path) -or @([System.IO.Directory]::GetFileSystemEntries($Path)).Count -eq 0
+    (Test-WinhostFolder $Path) -and @([System.IO.Directory]::GetFileSystemEntries($Path)).Count -eq 0
 }
 
 # ---- places

@@ -285,7 +285,7 @@ public static class WinhostNative
                 throw new Win32Exception();
             }
             using (FileStream stream = new FileStream(handle, FileAccess.Read))
-            using (SHA256 hash = SHA256.Create())
+            using (SHA256 hash = new SHA256CryptoServiceProvider())
             {
                 length = stream.Length;
                 return BitConverter.ToString(hash.ComputeHash(stream)).Replace("-", "").ToLowerInvariant();

@@ -28,8 +28,13 @@ function Join-WinhostMarks {
 }
 
 function Read-WinhostMarks {
-    # Those in a folder that others made say nothing.
-    if (-not (Test-WinhostOwnFolder "$(Read-WinhostProgramData)\winhost")) {
+    $folder = "$(Read-WinhostProgramData)\winhost"
+    if (Test-WinhostFolder $folder) {
+        # To anybody else it would look empty.
+        Assert-WinhostAdministrator
+    }
+    # Marks in a folder that others made say nothing.
+    if (-not (Test-WinhostOwnFolder $folder)) {
         return
     }
     $bytes = Read-WinhostFile (Join-WinhostMarks)

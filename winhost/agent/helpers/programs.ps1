@@ -23,10 +23,24 @@ function Invoke-WinhostNative {
     Start-WinhostProgram $Program $Arguments $Seconds
 }
 
+function Invoke-WinhostProgram {
+    param([string]$Program, [string[]]$Arguments, [string]$Code)
+    # Its output, of a program that ends well or is the error of this code.
+    $ended = Invoke-WinhostNative $Program $Arguments 120
+    if ($null -eq $ended) {
+        Stop-Winhost $Code 'ObjectNotFound' "This Windows has no $Program."
+    }
+    if ($ended.code -ne 0) {
+        $output = ("$($ended.output) $($ended.errors)" -replace '\s+', ' ').Trim()
+        Stop-Winhost $Code 'InvalidResult' "${Program}: $($ended.code) $output"
+    }
+    $ended.output
+}
+
 function Start-WinhostProgram {
     param([string]$Program, [string[]]$Arguments, [int]$Seconds)
     $path = [System.IO.Path]::Combine((Read-WinhostSystemFolder), $Program)
-    if (-not [System.IO.File]::Exists($path)) {
+    if ($null -eq (Read-WinhostEntry $path)) {
         return $null
     }
     $start = New-Object -TypeName System.Diagnostics.ProcessStartInfo
@@ -41,7 +55,13 @@ function Start-WinhostProgram {
     $output = $process.StandardOutput.ReadToEndAsync()
     $errors = $process.StandardError.ReadToEndAsync()
     if (-not $process.WaitForExit($Seconds * 1000)) {
-        $process.Kill()
+        try {
+            $process.Kill()
+        }
+        catch {
+            # It has just ended.
+            $null = $_
+        }
         Stop-Winhost 'Winhost.ProgramTimedOut' 'OperationTimeout' "$Program did not end within $Seconds s."
     }
     @{ code = $process.ExitCode; output = $output.Result; errors = $errors.Result }

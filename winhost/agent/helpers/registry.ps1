@@ -17,9 +17,6 @@ function Read-WinhostRegistry {
     }
     $data = $key.GetValue($Name)
     $key.Close()
-    if ($null -eq $data) {
-        return $null
-    }
     $data
 }
 

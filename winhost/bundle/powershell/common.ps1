@@ -4,6 +4,13 @@
 $script:WinhostCode = 0
 
 function Assert-WinhostUsage {
+    # Back to where PowerShell stood before this was loaded: there it looks for what parameters name.
+    try {
+        $null = $ExecutionContext.SessionState.Path.PopLocation('winhost')
+    }
+    catch {
+        Stop-WinhostScript 2 'NoFolder' 'the folder that this PowerShell was in does not exist any more' "$($_.Exception.Message) Nothing was done." 'Go to a folder that exists, as with: cd C:\. Then run the script again, by its whole path.'
+    }
     # PowerShell itself would end with 1, as if something had failed.
     if ($script:Unknown.Count -gt 0) {
         Stop-WinhostScript 2 'Usage' "there is no parameter for: $($script:Unknown -join ' ')" 'Nothing was done.' 'Get-Help shows those that there are, with -Detailed.'

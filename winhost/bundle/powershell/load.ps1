@@ -1,6 +1,6 @@
 # All that this does is written in Winhost.ps1. That runs only as SHA256SUMS has it: while it is open here nobody can
 # write to it, so what is checked is what runs, if the policy of Windows for scripts lets it: else its error says why.
-# From its folder: in a whole path Windows PowerShell takes brackets for a pattern, which another file may fit.
+# From its folder, which it leaves again: in a whole path Windows PowerShell takes brackets for a pattern that others fit.
 $winhostPlace = $ExecutionContext.SessionState.Path
 $winhostShared = [System.IO.Path]::Combine($PSScriptRoot, 'Winhost.ps1')
 $winhostSums = [System.IO.Path]::Combine($PSScriptRoot, 'SHA256SUMS')
@@ -9,7 +9,7 @@ $winhostPlace.PushCurrentLocation('winhost')
 try {
     if ([System.IO.File]::Exists($winhostShared) -and [System.IO.File]::Exists($winhostSums)) {
         $winhostOpen = [System.IO.File]::Open($winhostShared, 'Open', 'Read', 'Read')
-        $winhostHash = [System.Security.Cryptography.SHA256]::Create().ComputeHash($winhostOpen)
+        $winhostHash = (New-Object -TypeName System.Security.Cryptography.SHA256CryptoServiceProvider).ComputeHash($winhostOpen)
         $winhostLine = "$([System.BitConverter]::ToString($winhostHash).Replace('-', '').ToLowerInvariant())  Winhost.ps1"
         if ([System.IO.File]::ReadAllLines($winhostSums) -ccontains $winhostLine) {
             $null = $winhostPlace.SetLocation([System.Management.Automation.WildcardPattern]::Escape($PSScriptRoot))
@@ -27,8 +27,8 @@ finally {
         $winhostOpen.Dispose()
     }
 }
-$null = $winhostPlace.PopLocation('winhost')
 if (-not $winhostLoaded) {
+    $null = $winhostPlace.PopLocation('winhost')
     $winhostError = [ordered]@{ kind = 'Changed'; exit_code = 2; what = 'Winhost.ps1 is not as SHA256SUMS says, or one of them is missing'; meaning = 'It was changed, or lost, since the bundle was made. Nothing was done.'; hint = 'Copy the whole folder again, or make the bundle again.' }
     if ($script:Json) {
         ConvertTo-Json -InputObject @{ error = $winhostError } -Compress -ErrorAction Stop

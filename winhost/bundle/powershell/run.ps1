@@ -243,7 +243,7 @@ function Register-WinhostTask {
 function Unregister-WinhostTask {
     param($Run)
     # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task.
-    if (-not [System.IO.Directory]::Exists((Join-WinhostPath $Run.journals $Run.sum))) {
+    if ($null -eq (Read-WinhostEntry (Join-WinhostPath $Run.journals $Run.sum))) {
         return
     }
     foreach ($task in @(Find-WinhostScheduled '\')) {

@@ -309,11 +309,19 @@ function Show-WinhostSwitchStep {
     $goes = $null -eq $Step.desired.adapter
     $moved = @($Step.desired.adapter, $Step.before.adapter)[[int]$goes]
     $port = "vEthernet ($($Step.key.name))"
-    foreach ($adapter in @(Invoke-WinhostRequest @(@{ resource = 'NetworkAdapter'; verb = 'get' }) $false).instances) {
+    $answer = Invoke-WinhostRequest @(@{ resource = 'NetworkAdapter'; verb = 'get' }) $false
+    if (-not $answer.ok) {
+        Show-WinhostLine "  Which addresses go over to another interface cannot be read: $(ConvertTo-WinhostWhy $answer)"
+    }
+    foreach ($adapter in @(foreach ($each in (Read-WinhostField $answer 'instances')) { $each })) {
         if ($adapter.key.adapter -cne $moved -and -not ($goes -and $adapter.state.name -ceq $port)) {
             continue
         }
-        $addresses = @(foreach ($each in @($adapter.state.addresses)) { "$($each.address)/$($each.prefix)" })
+        if ($adapter.state.addresses -isnot [array]) {
+            Show-WinhostLine "  $($adapter.state.name): its addresses cannot be read: $(ConvertTo-WinhostWhy $adapter.state.addresses)"
+            continue
+        }
+        $addresses = @(foreach ($each in $adapter.state.addresses) { "$($each.address)/$($each.prefix)" })
         if ($addresses.Count -gt 0) {
             Show-WinhostLine "  $($adapter.state.name) ($($addresses -join ', ')): what it has goes over to another interface."
         }

@@ -2,27 +2,28 @@
 
 import os
 import shlex
-from pathlib import Path
 
 import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
+    PATH,
     Age,
-    Duration,
+    WholeNumber,
     accept_option,
     at_once_option,
     facts_option,
     fleet_option,
     hosts_and_facts,
+    restart_deadline_option,
     run_options,
 )
 from winhost.cli.outputs import answers
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("plans", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PLAN...")
+@click.argument("plans", nargs=-1, required=True, type=PATH, metavar="PLAN...")
 @run_options
 @at_once_option
 @click.option("--stop-on-failure", is_flag=True, help="Start no further host once one has failed.")
@@ -47,9 +48,13 @@ def apply() -> None:
     metavar="NAME",
     help="Assign the GPUs to this VM instead. Only while nothing has been done for the other VM.",
 )
-@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="Use this GPU instead, likewise; may be repeated.")
+@click.option("--gpu", "gpus", multiple=True, metavar="NAME", help="Use this GPU instead, under the same condition.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Use this setting of the path instead, likewise."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Use this setting of the path instead, under the same condition.",
 )
 @run_options
 @does("resume")
@@ -69,8 +74,8 @@ def resume() -> None:
 def rollback() -> None:
     """Undo exactly what a RUN changed.
 
-    Works in reverse order, also after a crash and if part of the run was undone by hand. Whatever others use by now is
-    kept and reported.
+    Works in reverse order, also after a crash and if part of the run was undone by hand. What others use by now is kept
+    and reported.
     """
 
 
@@ -109,8 +114,8 @@ def verify() -> None:
 def down() -> None:
     """Undo what `winhost up` did on a HOST.
 
-    HOST is a host of fleet.yaml, or USER@ADDRESS; without one it is this machine. This is the rollback of the runs that
-    up made there, newest first, with a summary of what goes and what stays. It may be interrupted and typed again.
+    HOST is a host of fleet.yaml, or USER@ADDRESS; without one it is this machine. Rolls back the runs that up made
+    there, newest first, and shows what goes and what stays. If it is interrupted, type it again.
     """
 
 
@@ -128,13 +133,11 @@ SYSTEMS = ("linux", "windows", "installer")
 )
 @click.option(
     "--return-after",
-    type=click.IntRange(0, 1440),
+    type=WholeNumber(0, 1440),
     metavar="MINUTES",
     help="On its Linux: a timer that starts Windows if winhost does not come within MINUTES of a start; 0 for none.",
 )
-@click.option(
-    "--restart-deadline", type=Duration(), default="30m", help="How long to wait for --other.", show_default=True
-)
+@restart_deadline_option
 @accept_option
 @fleet_option
 @answers()
@@ -142,9 +145,9 @@ SYSTEMS = ("linux", "windows", "installer")
 def boot() -> None:
     """Start the other system of a machine with two, once.
 
-    HOST is the one that runs now. The firmware is told to start SYSTEM once (BootNext), that is read back, and the
-    machine restarts: with --accept restart, and --console or --without-console. The order of the firmware stays as it
-    is, so that the start after that is by the order again.
+    HOST is the system that runs now. winhost tells the firmware to start SYSTEM once (BootNext), checks that it took
+    that, and restarts the machine. This needs --accept restart, and --console or --without-console. The firmware's boot
+    order does not change, so that the next start follows it again.
     """
 
 
@@ -164,7 +167,7 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path(path_type=Path))
+@click.argument("plan_file", metavar="[PLAN]", required=False, type=PATH)
 @click.option(
     "--sign-with",
     "signing",
@@ -184,20 +187,20 @@ def bundle() -> None:
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+@click.argument("plan_file", metavar="PLAN", type=PATH)
 @click.option(
     "--there",
     metavar="PATH",
     default="/srv/winhost-offline",
     show_default=True,
-    help="Where the folder will lie on the Linux that serves.",
+    help="The path of the folder on the Linux that serves.",
 )
 @click.option(
     "--platform",
     type=click.Choice(("linux/amd64", "linux/arm64")),
     default="linux/amd64",
     show_default=True,
-    help="For which machine images are fetched.",
+    help="The platform of the images to fetch.",
 )
 @click.option(
     "--release",
@@ -210,7 +213,8 @@ def bundle() -> None:
 def fetch() -> None:
     """Collect what PLAN downloads, for a host without a network.
 
-    Fills a folder with the images of containers, the files of models and the image of a new VM, and with --release the
-    packages, each checked by its hash, with checksums, and with the plan that takes them from there. Run it again to go
-    on where it ended. Carry the folder to the host and to the computer that applies its plan.json.
+    Fills a folder with the images of containers, the files of models, the image of a new VM and, with --release,
+    packages. Each is checked by its hash. The folder also gets checksums, and a plan.json that takes everything from
+    there. If it is interrupted, run it again to go on. Carry the folder to the host, and to the computer that applies
+    its plan.json.
     """

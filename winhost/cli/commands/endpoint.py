@@ -8,6 +8,8 @@ from winhost.cli.options import (
     Duration,
     WholeNumber,
     at_once_option,
+    client_key_option,
+    declared,
     fleet_option,
     option,
     options_object,
@@ -26,13 +28,9 @@ class ChatOptions:
     )
     system: str | None = option("--system", metavar="TEXT", help="A system message before the prompt.")
     max_tokens: int | None = option(
-        "--max-tokens", type=WholeNumber(1, 1_000_000), help="The most tokens of an answer."
+        "--max-tokens", metavar="N", type=WholeNumber(1, 1_000_000), help="The most tokens of an answer."
     )
-    api_key: str | None = option(
-        "--api-key",
-        metavar="REF",
-        help="A secret reference to the API key, such as env:NAME. Default: the one that the plan was made with.",
-    )
+    api_key: str | None = declared(client_key_option)
 
 
 @click.command(cls=WinhostCommand)
@@ -44,23 +42,26 @@ class ChatOptions:
 def chat() -> None:
     """Talk to a model that is served, as its answer comes.
 
-    HOST may be left out where one host serves. PROMPT is `-` to read it from stdin, as a pipe does by itself; without
-    it, a terminal gets a conversation, which Ctrl-D ends. A model that is asleep wakes for it.
+    HOST can be left out if only one host serves. PROMPT is `-`, or a pipe, to read it from stdin; without PROMPT, a
+    terminal gets a conversation, which Ctrl-D ends. A model that is asleep wakes up for it.
     """
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("host", metavar="[HOST]", required=False, **completion.HOSTS)
 @click.option(
-    "--port", type=WholeNumber(1, 65_535), help="The port on 127.0.0.1. Default: that of the endpoint, or a free one."
+    "--port",
+    metavar="PORT",
+    type=WholeNumber(1, 65_535),
+    help="The port on 127.0.0.1. Default: that of the endpoint, or a free one.",
 )
 @fleet_option
 @does("endpoint")
 def open() -> None:  # noqa: A001 - the command is called so
     """Open a port on this computer that leads to what HOST serves.
 
-    Default: the only host that serves. Runs until Ctrl-C, through SSH, and prints the base URL and a request. Only
-    this computer reaches the port. If the endpoint can be reached without a tunnel, it says so and ends.
+    Without HOST, it is the only host that serves. Runs until Ctrl-C, through SSH, and prints the base URL and a
+    request. Only this computer reaches the port. If the endpoint needs no tunnel, it says so and ends.
     """
 
 
@@ -69,9 +70,10 @@ def open() -> None:  # noqa: A001 - the command is called so
 @click.option("--watch", is_flag=True, help="Ask again and again, until Ctrl-C: in a terminal the screen is redrawn.")
 @click.option(
     "--every",
-    type=click.IntRange(1, 3600),
+    metavar="SECONDS",
+    type=WholeNumber(1, 3600),
     show_default="10",
-    help="With --watch: seconds from one look to the next.",
+    help="With --watch: how often to look.",
 )
 @click.option(
     "--test",
@@ -79,12 +81,7 @@ def open() -> None:  # noqa: A001 - the command is called so
     help="With --watch: test what serves, as winhost serve test does, once after each restart of its machine and each "
     "change of a version since its endpoint was last found to answer.",
 )
-@click.option(
-    "--api-key",
-    "key",
-    metavar="REF",
-    help="With --test: an API key, such as env:API_KEY. Default: one that winhost made.",
-)
+@client_key_option
 @at_once_option
 @fleet_option
 @answers()
@@ -92,9 +89,9 @@ def open() -> None:  # noqa: A001 - the command is called so
 def status() -> None:
     """Show what is served where, how it is, and what is unfinished.
 
-    Asks the hosts that serve by the journals of this computer, or HOSTS; one that cannot be reached is shown with the
-    reason. Each host has its next command. Changes nothing. With --watch, and where stdout is no terminal, a host has a
-    line with the time whenever something of it has changed.
+    Asks HOSTS, or those that serve by the journals of this computer. If one cannot be reached, it shows why. Names the
+    next command for each host. Changes nothing. With --watch, if stdout is no terminal, it prints a line with the time
+    whenever something of a host has changed.
     """
 
 
@@ -109,7 +106,7 @@ def status() -> None:
 def yields() -> None:
     """Let the models of HOST leave their GPUs to something else, and come back.
 
-    now: they leave, and requests get 503 with Retry-After; never: they stay, whoever asks; auto: they leave when a key
-    for it asks, as the watcher on a Windows does. Without one of these it shows how it is. now and never hold until
-    the gateway stops.
+    now: they leave, and requests get 503 with Retry-After. never: they stay, whoever asks. auto: they leave when a key
+    that may do so asks, as the watcher on a Windows desktop does. Without one of these, the command shows which one
+    holds. now and never hold until the gateway stops.
     """

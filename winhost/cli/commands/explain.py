@@ -1,13 +1,13 @@
 """Arguments, options and help of `winhost explain`."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
+from winhost.cli.options import one_facts_option
 from winhost.cli.outputs import answers
 
 _NEGATIVE = re.compile(r"-[0-9]{9,10}")
@@ -25,23 +25,18 @@ class ExplainCommand(WinhostCommand):
 @click.command(cls=ExplainCommand)
 @click.argument("words", metavar="[CODE|TEXT|FILE|-]...", required=False, nargs=-1, **completion.CODES)
 @click.option("--list", "listed", is_flag=True, help="List all codes, or those that start with CODE.")
-@click.option(
-    "--facts",
-    "facts_file",
-    type=click.Path(path_type=Path),
-    help="Rule out the causes that these facts of a host contradict.",
-)
+@one_facts_option
 @answers()
 @does("explain")
 def explain() -> None:
     """Explain a reason by its CODE, or an error that you paste.
 
-    Of a CODE of winhost: what the reason says and means, its remedy, its evidence with sources, and related reasons.
+    For a CODE of winhost: what the reason says and means, its remedy, its evidence with sources, and related reasons.
     The codes for a fact that could not be read are listed once, as *.unknown, and can be explained for each path and
-    capability, for example nvlink.unknown. Of a CODE that lint prints: what it finds, why, and what to do.
+    capability, for example nvlink.unknown. For a CODE that lint prints: what it finds, why, and what to do.
 
     TEXT is what another program printed: an error code of Windows (0xC035001E or -2147023511), or a message of wsl.exe,
-    Hyper-V, Linux's kernel, Docker, NCCL or vLLM. FILE is a log of any size, and - is standard input,
-    as is nothing at all behind a pipe. The answer is the
-    likely causes, how to tell which one it is, and the remedy. Secrets in the text are never shown.
+    Hyper-V, Linux's kernel, Docker, NCCL or vLLM. FILE is a log of any size; - is standard input, which is also read
+    without any argument if a pipe leads to it. The answer is the likely causes, how to tell which one it is, and the
+    remedy. --facts rules out the causes that the facts contradict. Secrets in the text are never shown.
     """

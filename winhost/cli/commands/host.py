@@ -8,6 +8,7 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
+    PATH,
     WholeNumber,
     at_once_option,
     declared,
@@ -34,11 +35,14 @@ class NewHost:
         "--name", metavar="NAME", help="What to call it. Default: the first part of its DNS name, or its address."
     )
     groups: Sequence[str] = option(
-        "--group", "groups", metavar="GROUP", multiple=True, help="A group that it belongs to; may be repeated."
+        "--group", "groups", metavar="GROUP", multiple=True, help="A group that it belongs to."
     )
     linux: bool = option("--linux", is_flag=True, help="It is a Linux of its own, reached by SSH.")
     port: int | None = option(
-        "--port", type=WholeNumber(1, 65_535), help="TCP port. Default: 5986 with TLS, then 5985; with --linux, 22."
+        "--port",
+        metavar="PORT",
+        type=WholeNumber(1, 65_535),
+        help="TCP port. Default: 5986 with TLS, then 5985; with --linux, 22.",
     )
     password: str | None = option(
         "--password",
@@ -46,11 +50,15 @@ class NewHost:
         help="A secret reference to the password, such as env:NAME. Default: it is asked for.",
     )
     ca: Path | None = option(
-        "--ca", type=click.Path(path_type=Path), help="The CA of a Windows host's certificate, as a PEM file."
+        "--ca",
+        metavar="FILE",
+        type=PATH,
+        help="The CA of a Windows host's certificate, as a PEM file.",
     )
     key: Path | None = option(
         "--key",
-        type=click.Path(path_type=Path),
+        metavar="FILE",
+        type=PATH,
         help="With --linux: a private key to log on with. Default: those in ~/.ssh, then the password.",
     )
     host_key: str | None = option(
@@ -66,7 +74,7 @@ def add() -> None:
     """Try a host, and add it to fleet.yaml.
 
     Asks for the password and offers to keep it in this computer's keyring; fleet.yaml gets a reference to it, never the
-    password. The file is made where there is none, and what stands in it stays as it is. Changes nothing on the host.
+    password. Creates fleet.yaml if it does not exist, and keeps the rest of it. Changes nothing on the host.
     """
 
 
@@ -94,8 +102,8 @@ def remove() -> None:
 @answers()
 @does("host")
 def test() -> None:
-    """Say step by step whether hosts can be managed, and what to do where not.
+    """Check step by step whether hosts can be managed, and say what to do if not.
 
-    Name, port, TLS, logon, rights and PowerShell; of a Linux its host key, the logon and sudo. Without NAME all hosts.
-    Changes nothing.
+    Checks name, port, TLS, logon, rights and PowerShell; on a Linux its host key, the logon and sudo. Without NAME it
+    checks all hosts. Changes nothing.
     """

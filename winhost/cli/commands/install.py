@@ -6,7 +6,17 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import accept_option, fleet_option, force_option, option, options_object
+from winhost.cli.options import (
+    PATH,
+    WholeNumber,
+    accept_option,
+    allow_unverified_option,
+    declared,
+    fleet_option,
+    force_option,
+    option,
+    options_object,
+)
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
@@ -27,21 +37,25 @@ class InstallOptions:
         multiple=True,
         help="Give this disk to Ubuntu whole, by its unique id if it has no table; several with --raid.",
     )
-    raid: int | None = option("--raid", type=int, metavar="LEVEL", help="Join the disks: 0, 1, 5, 6 or 10.")
+    raid: int | None = option(
+        "--raid", type=int, metavar="LEVEL", help="Join the disks to a RAID of this level: 0, 1, 5, 6 or 10."
+    )
     lvm: bool = option("--lvm", is_flag=True, help="Put the root into a volume group, on whole disks.")
     hostname: str = option("--hostname", metavar="NAME", required=True, help="The new system's name.")
-    user: str = option("--user", metavar="NAME", default="winhost", show_default=True, help="Who logs on to it.")
+    user: str = option(
+        "--user", metavar="NAME", default="winhost", show_default=True, help="The user that logs on to it."
+    )
     keys: tuple[Path, ...] = option(
         "--ssh-key",
         "keys",
         metavar="FILE.pub",
         multiple=True,
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="A public key of that user. There is no password. Default: that of ssh.key of the host in fleet.yaml, "
         "else of a pair that winhost makes.",
     )
     mac: str = option("--mac", metavar="ADDRESS", required=True, help="The MAC address of its network card.")
-    address: str | None = option("--address", metavar="ADDRESS", help="As 192.0.2.10/24. Default: by DHCP.")
+    address: str | None = option("--address", metavar="ADDRESS", help="Its address, as 192.0.2.10/24. Default: dhcp.")
     gateway: str | None = option("--gateway", metavar="ADDRESS", help="The gateway of its network.")
     dns: str | None = option("--dns", metavar="ADDRESSES", help="Its name servers, with commas between them.")
     installer: str = option(
@@ -66,15 +80,11 @@ class InstallOptions:
         type=click.Choice(("criu", "cuda-checkpoint")),
         help="Say how to install this afterwards.",
     )
-    allow_unverified: bool = option(
-        "--allow-unverified",
-        is_flag=True,
-        help="Plan even if a required fact could not be read or the option is unproven.",
-    )
+    allow_unverified: bool = declared(allow_unverified_option, False)
 
 
 @install.command()
-@click.argument("facts", metavar="FACTS", type=click.Path(path_type=Path))
+@click.argument("facts", metavar="FACTS", type=PATH)
 @options_object(InstallOptions, "asked")
 @force_option
 @answers("FILE", "The plan to write.", required=True)
@@ -82,8 +92,8 @@ class InstallOptions:
 def plan() -> None:
     """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
 
-    Beside Windows, Windows makes the partition first: winhost plan --path dual-boot. With --disk, everything on that
-    disk is lost; the consent to that is typed when media are made.
+    For an Ubuntu beside Windows, Windows makes the partition first: winhost plan --path dual-boot. With --disk,
+    everything on that disk is lost; you confirm that when you make the media.
     """  # fmt: skip
 
 
@@ -92,7 +102,7 @@ class MediaOptions:
     """The source of media, the delivery of the new system's settings, and how long to wait for it."""
 
     mirror: str | None = option(
-        "--mirror", metavar="PLACE", help="Another place of Ubuntu's releases, or a folder with a copy."
+        "--mirror", metavar="URL|FOLDER", help="A mirror of Ubuntu's releases, or a folder with a copy."
     )
     serve: str | None = option(
         "--serve",
@@ -100,7 +110,7 @@ class MediaOptions:
         help="Hand out the settings once from this address of this computer, and keep them off the media.",
     )
     report: str | None = option(
-        "--report", metavar="ADDRESS", help="Hear at this address of this computer how far the installer is."
+        "--report", metavar="ADDRESS", help="Receive the installer's progress at this address of this computer."
     )
     reach: str | None = option(
         "--reach", metavar="ADDRESS", help="Where the new system answers. Default: the address of the plan."
@@ -108,7 +118,7 @@ class MediaOptions:
     minutes: int = option(
         "--wait",
         "minutes",
-        type=click.IntRange(1, 1440),
+        type=WholeNumber(1, 1440),
         default=120,
         show_default=True,
         metavar="MINUTES",
@@ -117,22 +127,22 @@ class MediaOptions:
     consent_file: Path | None = option(
         "--consent-file",
         metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="A file that quotes each disk that is lost, one a line, in place of typing them at a terminal.",
+        type=PATH,
+        help="A file that names each disk whose data is lost, one a line, instead of typing them at a terminal.",
     )
 
 
 @install.command()
-@click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+@click.argument("plan_file", metavar="PLAN", type=PATH)
 @options_object(MediaOptions, "asked")
 @force_option
 @answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
 @does("media_install")
 def media() -> None:
-    """Make installation media of PLAN, with a host key that is made now.
+    """Make installation media of PLAN, with a new host key.
 
-    The image of Ubuntu is taken by Canonical's signature. The GUID or serial number of each disk that Ubuntu gets whole
-    is to be typed at a terminal, or quoted in a file.
+    winhost checks Ubuntu's image by Canonical's signature. For each disk that Ubuntu gets whole, type its GUID or
+    serial number at a terminal, or give a file that names it.
     """  # fmt: skip
 
 
@@ -141,20 +151,20 @@ def media() -> None:
 @click.option(
     "--bmc", "url", metavar="ADDRESS", required=True, help="The host's BMC, as https://bmc-gpu-01.example.org."
 )
-@click.option("--bmc-user", "user", metavar="NAME", required=True, help="Who logs on to it.")
+@click.option("--bmc-user", "user", metavar="NAME", required=True, help="The user that logs on to it.")
 @click.option(
     "--bmc-password",
     "password",
-    metavar="REFERENCE",
+    metavar="REF",
     required=True,
-    help="Where the password is: env:NAME, file:/PATH, cmd:PROGRAM or keyring:SERVICE/USER.",
+    help="A secret reference to the password: env:NAME, file:/PATH, cmd:PROGRAM or keyring:SERVICE/USER.",
 )
 @click.option(
     "--bmc-ca",
     "ca",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="The certificate that it shows, or of who signed that. Default: public authorities.",
+    help="The certificate that it shows, or that of its authority. Default: public authorities.",
 )
 @click.option("--image", metavar="ADDRESS", help="The media, at an https address that the BMC can read.")
 @click.option("--take-back", is_flag=True, help="Take the media out, and start as usual again.")
@@ -165,6 +175,6 @@ def media() -> None:
 def bmc() -> None:
     """Insert media through the BMC of HOST, and start from them once.
 
-    HOST is read first: a BMC that does not say the same SMBIOS UUID and serial number gets nothing. With --accept
-    restart, the machine restarts by force, whatever runs on it.
+    winhost reads HOST first: a BMC that does not report the same SMBIOS UUID and serial number gets nothing. With
+    --accept restart, the machine restarts by force, whatever runs on it.
     """  # fmt: skip

@@ -30,13 +30,18 @@ def lab() -> None:
 @lab.command()
 @click.argument("hosts", nargs=-1, required=True, metavar="HOST_OR_FACTS...", **completion.LAB_HOSTS)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="The folder to write fleet.yaml to."
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder to write fleet.yaml to.",
 )
 @force_option
 @click.option("--tls", is_flag=True, help="Serve HTTPS with a temporary certificate.")
 @engine_option
 @click.option(
     "--speed",
+    metavar="N",
     type=Number(0.001, 1_000_000),
     callback=_number,
     default=1.0,
@@ -47,8 +52,8 @@ def lab() -> None:
 def up() -> None:
     """Serve simulated hosts until Ctrl-C, and write a fleet.yaml for them.
 
-    HOST_OR_FACTS is the name of an example (see `winhost lab list`), a host file, or a facts file that detect wrote, or
-    a folder of those: rehearse a plan on a replica of your own host.
+    HOST_OR_FACTS is the name of an example (see `winhost lab list`), a host file, a facts file that detect wrote, or a
+    folder of those. With facts of your own host, you can rehearse a plan on a replica.
     """
 
 
@@ -64,6 +69,7 @@ def list_hosts() -> None:
 @click.option("--full", "in_full", is_flag=True, help="Play both jobs in full, every step of them.")
 @click.option(
     "--keep",
+    metavar="FOLDER",
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep fleet.yaml, facts, plan and journal in this folder.",
 )

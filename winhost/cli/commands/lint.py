@@ -1,17 +1,17 @@
 """Arguments, options and help of `winhost lint`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import declared, option, options_object
+from winhost.cli.options import PATH, declared, force_option, one_facts_option, option, options_object
 from winhost.cli.outputs import Output, answers
 from winhost.core.dataclass import dataclass
 
-file_argument = click.argument("file", metavar="FILE|-", type=click.Path(path_type=Path))
-facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=click.Path(path_type=Path))
-facts_option = click.option("--facts", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
+file_argument = click.argument("file", metavar="FILE|-", type=PATH)
+facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=PATH)
 version_option = click.option(
     "--wsl", "version", metavar="VERSION", help="The WSL version that will read the file, for example 2.7.14."
 )
@@ -22,20 +22,18 @@ strict_option = click.option("--strict", is_flag=True, help="Count advice as wel
 class RecipeOptions:
     """The options of a lint that knows where a file is to run, and may mend it."""
 
-    facts_file: Path | None = option(
-        "--facts", "facts_file", type=click.Path(path_type=Path), help="The facts of the host that it is to run on."
-    )
+    facts_file: Path | None = declared(one_facts_option)
     path: str | None = option(
         "--path",
         type=click.Choice(("wsl2", "dda", "bare-metal", "linux")),
         help="Where it is to run. Default: as the facts say (of a Windows client: wsl2; of a server: dda).",
     )
     vllm: str | None = option(
-        "--vllm", metavar="VERSION", help="The version of vLLM, where no image's tag tells it: 0.33.0."
+        "--vllm", metavar="VERSION", help="The version of vLLM, where no image's tag tells it, for example 0.33.0."
     )
     fix: bool = option("--fix", is_flag=True, help="Write what can be mended by itself to NAME.mended.EXT.")
-    in_place: bool = option("--in-place", is_flag=True, help="Mend the file itself; all other bytes of it stay.")
-    force: bool = option("--force", is_flag=True, help="Write over a file that is there.")
+    in_place: bool = option("--in-place", is_flag=True, help="Mend the file itself and keep all other bytes of it.")
+    force: bool = declared(force_option, False)
     everything: bool = option("--explain", "everything", is_flag=True, help="Show what each finding rests on.")
     strict: bool = declared(strict_option, False)
     output: Output = declared(answers("FILE", "The file that --fix writes."), Output())
@@ -45,7 +43,19 @@ class RecipeOptions:
         return self.fix or self.in_place
 
 
-@click.group(cls=WinhostGroup)
+class Lints(WinhostGroup):
+    """A group whose commands are kinds of files: who names a file first is told which kinds there are."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        word, kinds = args[0], self.list_commands(ctx)
+        if word not in kinds and (word == "-" or Path(word).exists()) and not ctx.resilient_parsing:
+            from winhost.model.errors import visible  # which `winhost lint --help` does without
+
+            ctx.fail(f"the kind of a file comes before '{visible(word)}': {', '.join(kinds)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Lints)
 def lint() -> None:
     """Find what is wrong in files for WSL, vLLM, containers and Ubuntu's installer, and mend it."""
 
@@ -54,7 +64,7 @@ def lint() -> None:
 @file_argument
 @facts_argument
 @version_option
-@facts_option
+@one_facts_option
 @strict_option
 @answers()
 @does("lint")
@@ -78,7 +88,7 @@ def wslconf() -> None:
 @lint.command()
 @file_argument
 @facts_argument
-@facts_option
+@one_facts_option
 @click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
 @strict_option
 @answers()
@@ -97,11 +107,10 @@ def autoinstall() -> None:
 def serve() -> None:
     """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
 
-    FILE is a script, a compose file, a manifest of Kubernetes, a unit of systemd, a quadlet of podman, or a file of
-    variables, each linted by itself; - is standard input. Of SGLang, llama.cpp, Ollama and FFmpeg it reads what is true
-    of every engine: GPUs, shared memory, ports, keys. COMMAND is a command itself, in quotes or behind --:
-    `vllm serve …`, `docker run …`.
-    Secrets in it are never shown.
+    FILE is a script, a compose file, a Kubernetes manifest, a systemd unit, a podman quadlet, a file of variables, or
+    the file of vllm serve --config; each is checked by itself. - is standard input. COMMAND is a command itself, in
+    quotes or behind --: `vllm serve …`, `docker run …`. For SGLang, llama.cpp, Ollama, TGI and FFmpeg it checks what is
+    true of every engine: GPUs, shared memory, ports, keys. Secrets are never shown.
     """
 
 

@@ -7,6 +7,7 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, WinhostGroup, does
 from winhost.cli.options import (
+    PATH,
     assume_option,
     at_once_option,
     declared,
@@ -16,10 +17,12 @@ from winhost.cli.options import (
     hosts_and_facts,
     hosts_argument,
     one_of,
+    only_path_option,
     option,
     options_object,
     split_words,
     words_argument,
+    workload_option,
 )
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
@@ -55,7 +58,9 @@ PARTS = ("pin-limit", "checkpoint", "nccl", "container")
     help="Also try what disturbs more: pin-limit (pins up to 4 GiB, which Windows shares), checkpoint (suspends a "
     "process of its own), nccl (an all-reduce over all GPUs), container (driver and NCCL in --image).",
 )
-@click.option("--image", help="The container image for --also container. It must be there already, with python3.")
+@click.option(
+    "--image", metavar="IMAGE", help="The container image for --also container. It must be there already, with python3."
+)
 @force_option
 @fleet_option
 @at_once_option
@@ -74,25 +79,23 @@ def probe() -> None:
 class Wanted:
     """The capabilities that hosts must offer, and the assumptions under which they are judged."""
 
-    path: str | None = option("--path", help="Evaluate this path only.", **completion.PATHS)
+    path: str | None = declared(only_path_option)
     needed: tuple[str, ...] = option(
         "--need",
         "needed",
         multiple=True,
         metavar="CAPABILITY[,...]",
         callback=split_words,
-        help="Require this capability; may be repeated.",
+        help="Require this capability.",
         **completion.CAPABILITIES,
     )
-    workload_file: Path | None = option(
-        "--workload", "workload_file", type=click.Path(path_type=Path), help="The workload to be served."
-    )
+    workload_file: Path | None = declared(workload_option())
     remedies: tuple[str, ...] = option(
         "--what-if",
         "remedies",
         multiple=True,
         metavar="REMEDY",
-        help="Evaluate as if this remedy were applied; may be repeated.",
+        help="Judge as if this remedy were applied.",
         **completion.REMEDIES,
     )
     assumed: tuple[str, ...] = declared(assume_option, ())
@@ -138,8 +141,8 @@ def report() -> None:
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("before", metavar="FACTS", type=click.Path(path_type=Path))
-@click.argument("after", metavar="FACTS", type=click.Path(path_type=Path))
+@click.argument("before", metavar="FACTS", type=PATH)
+@click.argument("after", metavar="FACTS", type=PATH)
 @click.option(
     "--all", "everything", is_flag=True, help="Include what changes by itself, such as free memory or the boot id."
 )
@@ -148,14 +151,16 @@ def report() -> None:
 def diff() -> None:
     """Compare two snapshots: what changed, and which verdicts changed with it.
 
-    Takes two facts files, the older one first. Of two folders that detect wrote, each host is compared with itself; of
-    a folder and a file, only the host in the file. What changes by itself counts only with --all.
+    Takes two facts files, the older one first. With two folders that detect wrote, each host is compared with itself;
+    with a folder and a file, only the host in the file. What changes by itself counts only with --all.
     """
 
 
 # Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
-KINDS: tuple[str, ...] = ("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda")
-KINDS += ("disks", "partitions", "manage-bde", "bcdedit", "msinfo32")
+KINDS: tuple[str, ...] = (
+    *("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda", "pnp-devices", "disks"),
+    *("partitions", "manage-bde", "bcdedit", "msinfo32", "partitionable-gpus", "wsl-version", "windows-version"),
+)
 
 
 @click.group(cls=WinhostGroup)
@@ -164,8 +169,8 @@ def facts() -> None:
 
 
 @facts.command("import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("--host", help="Name for the machine. Default: its own name, if a file contains it.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
+@click.option("--host", metavar="NAME", help="Name for the machine. Default: its own name, if a file contains it.")
 @click.option(
     "--kind", type=click.Choice(KINDS), help="The kind of all FILES. Default: recognised from the content of each."
 )
@@ -175,11 +180,11 @@ def facts() -> None:
 def import_() -> None:
     """Make a facts file of one machine from FILES.
 
-    FILES are the output of nvidia-smi -q -x (on Windows or Linux; its plain table too), Get-ComputerInfo |
-    ConvertTo-Json, systeminfo in English (/fo csv too), SurveyDDA.ps1, lspci -vv -nn (from a live Linux on the same
-    machine) or dxdiag /x. Facts that no file contains are unknown. If two files differ, the more exact one counts; if
-    they are equally exact, the fact is unknown. Unreadable files are left out with a warning; files from two different
-    machines are refused.
+    FILES are the output of nvidia-smi -q -x (on Windows or Linux; also its plain table), Get-ComputerInfo |
+    ConvertTo-Json, systeminfo in English (also with /fo csv), SurveyDDA.ps1, lspci -vv -nn (from a live Linux on the
+    same machine), dxdiag /x, Get-PnpDevice -Class Display or wsl --version; one file may hold several of them. Facts
+    that no file contains are unknown. If two files differ, the more exact one counts; if they are equally exact, the
+    fact is unknown. Unreadable files are left out with a warning; files from two different machines are refused.
     """
 
 
@@ -188,9 +193,9 @@ def import_() -> None:
 @answers(wide=True)
 @does("known")
 def known() -> None:
-    """List what winhost knows of versions, from where to where, and when that was checked.
+    """List the versions that winhost knows about, from where to where, and when that was checked.
 
-    SUBJECT is one of those that are listed without it, for example wsl or vllm: then each statement about it is listed,
-    with the newest version for which it was checked and the day, and with -o wide also its claim and its source. A
-    verdict that rests on statements about other versions than that of a host is unverified.
+    SUBJECT is one of those that the command lists without it, for example wsl or vllm. With SUBJECT, it lists each
+    statement about it, with the newest version for which the statement was checked and the day; -o wide adds its claim
+    and its source. A verdict that rests on statements about other versions than that of a host is unverified.
     """

@@ -1,33 +1,29 @@
 """Arguments, options and help of `winhost models`, `winhost workload` and `winhost weights`."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
-from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
+    PATH,
     WholeNumber,
     at_once_option,
     declared,
     facts_option,
     fleet_option,
+    force_option,
     hosts_and_facts,
     hub_option,
+    only_path_option,
     option,
     options_object,
+    token_option,
     words_argument,
 )
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
-
-token_option = click.option(
-    "--token",
-    metavar="REF",
-    help="A secret reference to a token of the hub, for example env:HF_TOKEN. Gated models then rank as any other.",
-)
 
 
 class ModelsGroup(WinhostGroup):
@@ -50,7 +46,7 @@ def models() -> None:
 class ModelOptions:
     """The models to show, and the hub to ask for those that the catalogue does not have."""
 
-    path: str | None = option("--path", help="For this path only.", **completion.PATHS)
+    path: str | None = declared(only_path_option)
     everything: bool = option(
         "--all", "everything", is_flag=True, help="Show every repository, also what does not fit, and why."
     )
@@ -73,8 +69,8 @@ class ModelOptions:
 def show() -> None:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
 
-    Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. For each model: the longest usual
-    context that fits, the download, the memory that is estimated on each GPU, and the verdict, as assess judges them.
+    Takes HOSTs from fleet.yaml, or FACTS: facts files, or folders that detect wrote. Shows for each model the longest
+    usual context that fits, the download, the estimated memory on each GPU, and the verdict that assess gives.
     """
 
 
@@ -86,7 +82,7 @@ def show() -> None:
 def refresh() -> None:
     """Ask the hub for revision, files and config.json of each model, and keep them as your own catalogue.
 
-    It is used from then on, in place of the one that comes with winhost. What cannot be asked stays as it was.
+    winhost then uses it in place of its own. What the hub does not answer stays as it was.
     """
 
 
@@ -104,27 +100,34 @@ def workload() -> None:
     show_default=True,
     help="A branch, tag or commit; the file gets the commit that it leads to now.",
 )
-@click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
+@token_option
 @hub_option
-@click.option("--context", type=WholeNumber(1, 100_000_000), metavar="TOKENS", help="Of the longest sequence.")
 @click.option(
-    "--sequences", type=WholeNumber(1, 65_536), metavar="N", help="At once, each at full context. With --context only."
+    "--context", type=WholeNumber(1, 100_000_000), metavar="TOKENS", help="The length of the longest sequence."
 )
-@click.option("--gpus", type=WholeNumber(1, 64), metavar="N", help="GPUs that share each layer. With --context only.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option(
+    "--sequences",
+    type=WholeNumber(1, 65_536),
+    metavar="N",
+    help="How many sequences at once, each at full context. With --context only.",
+)
+@click.option(
+    "--gpus", type=WholeNumber(1, 64), metavar="N", help="How many GPUs share each layer. With --context only."
+)
+@force_option
 @answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
 @does("workload")
 def init() -> None:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
 
     Reads its config.json, the list of its files and the headers of its safetensors files: some kilobytes, no weights.
-    Fixes the commit, and says what it assumed and what to look at: a licence to accept, pickles, code that wants to
-    run. A folder has no commit: a plan pins each of its files by its hash. Edit the file, then see what could serve it:
+    Fixes the commit, and says what it assumed and what to look at: a licence to accept, pickles, code that would run. A
+    folder has no commit: a plan pins each of its files by its hash. Edit the file, then see what could serve it:
     winhost assess HOST --workload FILE
     """
 
 
-model_argument = click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
+model_argument = click.argument("model", metavar="MODEL", type=PATH)
 python_option: Callable[..., Any] = click.option(
     "--python", metavar="PATH", default="python3", show_default=True, help="The Python of an engine, which has torch."
 )
@@ -148,8 +151,8 @@ def weights() -> None:
 def pack() -> None:
     """Pack the safetensors files of MODEL, a folder, on the GPU of this machine.
 
-    The folder gets all files of the model and the loader as a wheel. MODEL stays as it is without --replace. Run it
-    again to go on where it ended.
+    The output folder gets all files of the model, and the loader as a wheel. MODEL stays as it is without --replace. If
+    it is interrupted, run it again to go on.
     """
 
 

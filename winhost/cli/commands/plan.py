@@ -9,8 +9,10 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
+    PATH,
     RunOptions,
     Size,
+    allow_unverified_option,
     assume_option,
     at_once_option,
     declared,
@@ -20,7 +22,9 @@ from winhost.cli.options import (
     hosts_and_facts,
     option,
     options_object,
+    path_option,
     run_options,
+    settings_option,
     words_argument,
 )
 from winhost.cli.outputs import answers
@@ -28,52 +32,54 @@ from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.core.dataclass import dataclass
 
 Power = Literal["as-found", "running", "off"]
+DDA = "Path dda"
 
 
 @dataclass(frozen=True)
 class PlanOptions:
     """The request for a plan. variant: a path or one of its variants; power: None if not specified."""
 
-    variant: str | None = option(
-        "--path", "variant", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS
-    )
+    variant: str | None = declared(path_option)
     vm: str | None = option(
-        "--vm", help="dda: the VM that gets the GPUs, by name or GUID. Required if there are several."
+        "--vm",
+        metavar="NAME",
+        section=DDA,
+        help="The VM that gets the GPUs, by name or GUID. Required if there are several.",
     )
     cards: tuple[str, ...] = option(
         "--gpu",
         "cards",
+        metavar="NAME",
         multiple=True,
-        help="dda: a GPU, by name or location path. Default: all that can be used.",
+        section=DDA,
+        help="A GPU, by name or location path. Default: all that can be used.",
     )
     high: int | None = option(
         "--high",
         type=Size(),
-        help="dda: high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
+        section=DDA,
+        help="The high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
     )
-    low: int | None = option("--low", type=Size(), help="dda: low MMIO window. Default: computed.")
+    low: int | None = option("--low", type=Size(), section=DDA, help="The low MMIO window. Default: computed.")
     power: Power | None = option(
-        "--power", type=click.Choice(get_args(Power)), help="dda: the final state of the VM. Default: as-found."
+        "--power",
+        type=click.Choice(get_args(Power)),
+        section=DDA,
+        help="The final state of the VM. Default: as-found.",
     )
-    new_vm: NewVmOptions = declared(options_object(NewVmOptions, "new_vm"), NewVmOptions())
-    stack: StackOptions = declared(options_object(StackOptions, "stack"), StackOptions())
-    cluster: ClusterOptions = declared(options_object(ClusterOptions, "cluster"), ClusterOptions())
+    new_vm: NewVmOptions = declared(
+        options_object(NewVmOptions, "new_vm", section="Path dda with a VM that winhost makes"), NewVmOptions()
+    )
+    stack: StackOptions = declared(options_object(StackOptions, "stack", section="With --workload"), StackOptions())
+    cluster: ClusterOptions = declared(
+        options_object(ClusterOptions, "cluster", section="A workload with deploy: kubernetes"), ClusterOptions()
+    )
     playbook: Path | None = option(
-        "--playbook", type=click.Path(path_type=Path), help="Your own copy of the path's playbook."
+        "--playbook", metavar="FILE", type=PATH, help="Your own copy of the path's playbook."
     )
-    settings: tuple[str, ...] = option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A setting of the path, for example network=nat of wsl2.",
-    )
+    settings: tuple[str, ...] = declared(settings_option, ())
     assumed: tuple[str, ...] = declared(assume_option, ())
-    allow_unverified: bool = option(
-        "--allow-unverified",
-        is_flag=True,
-        help="Plan even if a required fact could not be read or the option is unproven.",
-    )
+    allow_unverified: bool = declared(allow_unverified_option, False)
 
 
 @click.command(cls=WinhostCommand)
@@ -104,19 +110,13 @@ class UpOptions:
     on: str | None = option(
         "--on", metavar="HOST", help="A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS
     )
-    path: str | None = option(
-        "--path", help="The option, as assess names it. Default: the recommended one.", **completion.PATHS
-    )
-    settings: tuple[str, ...] = option(
-        "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the path, as of plan."
-    )
-    allow_unverified: bool = option(
-        "--allow-unverified",
-        is_flag=True,
-        help="Go on even if a required fact could not be read or the option is unproven.",
-    )
+    variant: str | None = declared(path_option)
+    settings: tuple[str, ...] = declared(settings_option, ())
+    allow_unverified: bool = declared(allow_unverified_option, False)
     details: bool = option("--details", is_flag=True, help="Show every step with its reason before the summary.")
-    stack: StackOptions = declared(options_object(StackOptions, "stack", leave_out=("workload",)), StackOptions())
+    stack: StackOptions = declared(
+        options_object(StackOptions, "stack", leave_out=("workload",), section="What serves the model"), StackOptions()
+    )
     options: RunOptions = declared(run_options, RunOptions())
 
     @property
@@ -134,7 +134,7 @@ class UpOptions:
             "up",
             *((self.model,) if self.model else ()),
             *(("--on", self.on) if self.on else ()),
-            *(("--path", self.path) if self.path else ()),
+            *(("--path", self.variant) if self.variant else ()),
             *(word for each in settings for word in ("--set", each)),
             *(("--allow-unverified",) if self.allow_unverified else ()),
             *self.stack.command(more),

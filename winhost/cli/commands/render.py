@@ -5,7 +5,17 @@ from pathlib import Path
 import click
 
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import AddressPort, Size, force_option, option, options_object
+from winhost.cli.options import (
+    PATH,
+    AddressPort,
+    Size,
+    declared,
+    force_option,
+    linux_path_option,
+    one_facts_option,
+    option,
+    options_object,
+)
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
 from winhost.core.dataclass import dataclass
@@ -23,12 +33,7 @@ def render() -> None:
 class MachineOptions:
     """The machine that is to serve: its facts, or what is said of it instead."""
 
-    facts_file: Path | None = option(
-        "--facts",
-        "facts_file",
-        type=click.Path(path_type=Path),
-        help="The facts of the machine that is to serve, as detect -o writes them.",
-    )
+    facts_file: Path | None = declared(one_facts_option)
     gpus: str | None = option(
         "--gpus",
         metavar="NUMBERxSIZE",
@@ -37,16 +42,11 @@ class MachineOptions:
     memory: int | None = option(
         "--memory", type=Size(), help="Instead of facts: the memory of the machine, such as 256GiB."
     )
-    path: str | None = option(
-        "--path",
-        type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
-        help="Facts of a Windows host: how it gets its Linux. Default: wsl2, or dda where only that carries the "
-        "workload.",
-    )
+    path: str | None = declared(linux_path_option)
 
 
 @render.command()
-@click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
+@click.argument("workload", metavar="WORKLOAD", type=PATH)
 @options_object(MachineOptions, "machine")
 @options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
 @force_option
@@ -56,13 +56,13 @@ def compose() -> None:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway.
 
     Name the machine by --facts, or by --gpus and --memory. The engine's image is pinned by digest, models by their
-    commit; an engine has no port, and development mode is off. Changes no machine; where --api-key names no key, one
-    is made in winhost's own state on this computer.
+    commit; an engine has no port, and development mode is off. Changes no machine; without --api-key, winhost makes a
+    key in its own state on this computer.
     """
 
 
 @render.command()
-@click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
+@click.argument("workload", metavar="WORKLOAD", type=PATH)
 @options_object(MachineOptions, "machine")
 @options_object(
     StackOptions, "stack", leave_out=(*_OF_A_PLAN, "engine_archive", "listen", "certificate", "certificate_key")
@@ -75,15 +75,28 @@ def kubernetes() -> None:
     """Print all that serves WORKLOAD as manifests for a cluster: engines, models, the gateway, NVIDIA's device plugin.
 
     The workload has deploy: kubernetes. Name the machine that is to be the node by --facts, or by --gpus and --memory.
-    Images are pinned by digest, models by commit and hash; keys stand there as hashes, tokens as references. Only the
-    gateway reaches an engine. Changes no machine; where --api-key names no key, one is made in winhost's own state on
-    this computer.
+    Images are pinned by digest, models by commit and hash; keys are hashes there, tokens are references. Only the
+    gateway reaches an engine. Changes no machine; without --api-key, winhost makes a key in its own state on this
+    computer.
     """
+
+
+gateway_ca_option = click.option(
+    "--gateway-ca",
+    metavar="PATH",
+    help="The certificate of a gateway with TLS, or that of its authority, on the machine that connects to it.",
+)
+gateway_name_option = click.option("--gateway-name", metavar="NAME", help="The name in the gateway's certificate.")
+unprotected_option = click.option(
+    "--plain-http",
+    is_flag=True,
+    help="The gateway is on another machine and has no TLS: others on the network can read keys and prompts.",
+)
 
 
 @render.command()
 @click.argument("program", metavar="haproxy|nginx|caddy", type=click.Choice(("haproxy", "nginx", "caddy")))
-@click.argument("workload", metavar="WORKLOAD", type=click.Path(path_type=Path))
+@click.argument("workload", metavar="WORKLOAD", type=PATH)
 @click.option(
     "--gateway",
     type=AddressPort(),
@@ -91,18 +104,9 @@ def kubernetes() -> None:
     show_default=True,
     help="Where the gateway listens, as the proxy reaches it.",
 )
-@click.option(
-    "--gateway-ca",
-    metavar="PATH",
-    help="The gateway is reached over TLS: the certificate that it is known by, or that of its authority, on "
-    "the machine of the proxy.",
-)
-@click.option("--gateway-name", metavar="NAME", help="The name in the gateway's certificate.")
-@click.option(
-    "--plain-http",
-    is_flag=True,
-    help="The gateway is on another machine and without TLS: others can read keys and prompts on their way.",
-)
+@gateway_ca_option
+@gateway_name_option
+@unprotected_option
 @click.option("--listen", type=AddressPort(), default="0.0.0.0:443", show_default=True, help="Where the proxy listens.")
 @click.option(
     "--certificate",
@@ -115,16 +119,16 @@ def kubernetes() -> None:
     "--allow",
     metavar="NETWORK",
     multiple=True,
-    help="A network of clients, for example 10.20.0.0/16. Default: everybody who reaches the proxy.",
+    help="A network of clients, for example 10.20.0.0/16. Default: everyone who reaches the proxy.",
 )
 @force_option
 @answers("FILE", "The file to write; without it, the text goes to the terminal.")
 @does("render")
 def proxy() -> None:
-    """Print the configuration of a proxy of your own before the gateway: HAProxy, nginx or Caddy, as Debian has them.
+    """Print the configuration of your own proxy before the gateway: HAProxy, nginx or Caddy, as Debian has them.
 
-    WORKLOAD names the proxy in trusted_proxies, so that the gateway believes it for whom it asks. Streams are handed on
-    event by event, and a client that goes away ends its request. Changes nothing.
+    WORKLOAD names the proxy in trusted_proxies, so that the gateway believes which client it asks for. The proxy passes
+    streams on event by event, and ends the request of a client that goes away. Changes nothing.
     """
 
 
@@ -136,16 +140,12 @@ def proxy() -> None:
     multiple=True,
     default=("127.0.0.1:8443",),
     show_default=True,
-    help="Where a gateway listens, as Prometheus reaches it. May be given more than once.",
+    help="Where a gateway listens, as Prometheus reaches it.",
 )
 @click.option("--tls", is_flag=True, help="The gateways have TLS.")
-@click.option("--gateway-ca", metavar="PATH", help="The authority of their certificate, on the machine of Prometheus.")
-@click.option("--gateway-name", metavar="NAME", help="The name in their certificate.")
-@click.option(
-    "--plain-http",
-    is_flag=True,
-    help="A gateway is on another machine and without TLS: others can read the key for metrics on its way.",
-)
+@gateway_ca_option
+@gateway_name_option
+@unprotected_option
 @click.option(
     "--key-file",
     metavar="PATH",
@@ -157,8 +157,8 @@ def proxy() -> None:
 @answers("FOLDER", "The folder to write.", required=True)
 @does("render")
 def monitoring() -> None:
-    """Write what Prometheus and Grafana need to watch gateways: what to scrape, rules with alerts, and a dashboard.
+    """Write what Prometheus and Grafana need to watch gateways: scrape targets, rules with alerts, and a dashboard.
 
-    Gateways tell of themselves, of engines and of GPUs to a key for metrics (--metrics-key of plan, render and serve
-    gateway). Changes nothing but the files.
+    Gateways show metrics of themselves, of engines and of GPUs to a key for metrics (--metrics-key of plan, render and
+    serve gateway). Changes nothing but the files.
     """

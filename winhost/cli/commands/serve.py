@@ -1,23 +1,29 @@
 """Arguments, options and help of `winhost serve`."""
 
-from pathlib import Path
-
 import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
+    PATH,
     Duration,
     Number,
     WholeNumber,
+    client_key_option,
     hub_option,
     key_rules,
+    linux_path_option,
+    models_option,
+    one_facts_option,
     option,
     options_object,
     target_options,
+    token_option,
+    workload_option,
     yes_option,
 )
 from winhost.cli.outputs import answers
+from winhost.cli.stack_options import GatewayOptions
 from winhost.core.dataclass import dataclass
 
 
@@ -28,22 +34,16 @@ def serve() -> None:
 
 # Said twice, here and in winhost.serving, so that --help need not load it.
 @serve.command()
-@click.argument("facts", metavar="FACTS", required=False, type=click.Path(path_type=Path))
-@click.option("--target", "facts_file", type=click.Path(path_type=Path), help="The same as FACTS.")
-@click.option(
-    "--workload", "workload_file", type=click.Path(path_type=Path), required=True, help="The workload to be served."
-)
+@click.argument("facts", metavar="FACTS", required=False, type=PATH)
+@one_facts_option
+@workload_option(required=True)
 @click.option(
     "--profile",
     "named",
     type=click.Choice(("bare-metal", "bare-metal-no-sleep", "dda", "dda-no-sleep", "wsl2", "wsl2-no-sleep")),
     help="Use this profile for every model. Default: that of the path, or its -no-sleep where sleep mode is unsafe.",
 )
-@click.option(
-    "--path",
-    type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
-    help="Of a Windows host: how it gets its Linux. Default: wsl2, or dda where only that carries the workload.",
-)
+@linux_path_option
 @click.option(
     "--read-speed",
     type=WholeNumber(1, 1_000_000),
@@ -66,7 +66,7 @@ def profile() -> None:
 @click.argument("model", metavar="MODEL")
 @click.option("--revision", metavar="COMMIT", required=True, help="The commit, all 40 digits.")
 @click.option("--folder", metavar="PATH", required=True, help="Where the files are to be on the Linux that serves.")
-@click.option("--token", metavar="REF", help="A secret reference to a token of the hub, for example env:HF_TOKEN.")
+@token_option
 @hub_option
 @does("serve")
 def files() -> None:
@@ -78,7 +78,7 @@ def files() -> None:
 
 
 @dataclass(frozen=True)
-class GatewayOptions:
+class HandMadeGateway(GatewayOptions):
     """The settings of a gateway that a user runs by hand."""
 
     models: tuple[str, ...] = option(
@@ -87,57 +87,13 @@ class GatewayOptions:
         metavar="NAME=ENGINE",
         multiple=True,
         required=True,
-        help="A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT. "
-        "Repeat it.",
-    )
-    keys: tuple[str, ...] = option(
-        "--api-key",
-        "keys",
-        metavar="NAME=REF",
-        multiple=True,
-        required=True,
-        help="An API key: whose it is, and a secret reference to it, for example alice=env:ALICE_KEY. Repeat it.",
-    )
-    metrics_keys: tuple[str, ...] = option(
-        "--metrics-key",
-        "metrics_keys",
-        metavar="NAME=REF",
-        multiple=True,
-        help="A key for /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone. Repeat it.",
-    )
-    yield_keys: tuple[str, ...] = option(
-        "--yield-key",
-        "yield_keys",
-        metavar="NAME=REF",
-        multiple=True,
-        help="A key that may ask all models to leave their GPUs for a while, and nothing else. Repeat it.",
-    )
-    listen: str = option(
-        "--listen",
-        metavar="ADDRESS:PORT",
-        default="127.0.0.1:8443",
-        show_default=True,
-        help="Where the gateway listens.",
-    )
-    certificate: str | None = option(
-        "--certificate",
-        metavar="PATH",
-        help="A certificate in PEM on the Linux that serves, for TLS; it needs --certificate-key.",
-    )
-    certificate_key: str | None = option(
-        "--certificate-key", metavar="PATH", help="The key of the certificate, likewise."
-    )
-    plain_http: bool = option(
-        "--plain-http",
-        is_flag=True,
-        help="Listen beyond the machine without TLS: others on the network can read keys, prompts and answers. "
-        "The plan asks for the approval `network`.",
+        help="A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT.",
     )
     shares: tuple[str, ...] = option(
         "--shares",
         metavar="NAME=GPUS",
         multiple=True,
-        help="A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1. Repeat it.",
+        help="A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1.",
     )
     vllm: str | None = option(
         "--vllm", metavar="VERSION", help="The version of vLLM, needed for models that sleep between their turns."
@@ -155,33 +111,33 @@ class GatewayOptions:
         "--idle",
         type=Duration(),
         metavar="DURATION",
-        help="So long without a request, and the model that was used last leaves its GPUs too: 10m. Default: it stays.",
+        help="After this time without a request, the model that was used last leaves its GPUs too. Default: it stays.",
     )
     trusted_proxies: tuple[str, ...] = option(
         "--trusted-proxy",
         "trusted_proxies",
         metavar="NETWORK",
         multiple=True,
-        help="A proxy that says in X-Forwarded-For for whom it asks, such as 10.20.0.5/32. Repeat it.",
+        help="A proxy that names its client in X-Forwarded-For, such as 10.20.0.5/32.",
     )
     proxy_protocol: bool = option(
-        "--proxy-protocol", is_flag=True, help="Those proxies say it by the PROXY protocol instead."
+        "--proxy-protocol", is_flag=True, help="Those proxies name their client by the PROXY protocol instead."
     )
 
 
 @serve.command()
-@options_object(GatewayOptions, "asked")
+@options_object(HandMadeGateway, "asked")
 @does("serve")
 def gateway() -> None:
     """Print the gateway before vLLM as entries of a playbook.
 
-    Copy playbooks/linux.yaml, add the entries to its resources, and plan with --playbook. They hold the hashes of
-    API keys, never a key.
+    It needs at least one --model and one --api-key. Copy playbooks/linux.yaml, add the entries to its resources, and
+    plan with --playbook. The entries contain hashes of API keys, never a key.
     """
 
 
 @serve.command()
-@click.argument("workload_file", metavar="WORKLOAD", type=click.Path(path_type=Path))
+@click.argument("workload_file", metavar="WORKLOAD", type=PATH)
 @click.option(
     "--url",
     metavar="URL",
@@ -192,23 +148,19 @@ def gateway() -> None:
 def watcher() -> None:
     """Write the program with which a Windows desktop asks for the GPUs.
 
-    It is a script and its settings, by availability.yield_to of WORKLOAD. docs/wsl2.md says how it is put on that
-    Windows, and taken off. Nothing is installed.
+    Writes a script and its settings, from availability.yield_to of WORKLOAD. docs/wsl2.md says how to install it on
+    that Windows, and how to remove it. Installs nothing.
     """
 
 
 target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
-models_option = click.option(
-    "--model", "models", metavar="NAME", multiple=True, help="Only this model, as clients call it. May be repeated."
-)
 within_option = click.option(
     "--within",
     type=Duration(),
     default="30m",
     show_default=True,
-    help="How long to wait for each.",
+    help="How long to wait for each engine.",
 )
-_KEY = "A secret reference to an API key of the gateway, for example env:API_KEY"
 
 
 @serve.command()
@@ -220,8 +172,8 @@ _KEY = "A secret reference to an API key of the gateway, for example env:API_KEY
 def up() -> None:
     """Start what is served on TARGET, and show how far each start is.
 
-    TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Engines start one after
-    the other, then the gateway. A failure that is known is explained with its remedy, and its engine is stopped.
+    TARGET is a host of the fleet file: a Linux, or a Windows host whose WSL or guest serves. Starts engines one after
+    the other, then the gateway. If an engine fails for a known reason, winhost stops it and explains the remedy.
     """
 
 
@@ -230,8 +182,8 @@ def up() -> None:
 @click.option(
     "--metrics-key",
     metavar="REF",
-    help="A secret reference to a key for the gateway's metrics, for example env:METRICS_KEY: shows its counts of "
-    "requests and whose turn it is, too.",
+    help="A secret reference to a key for the gateway's metrics, for example env:METRICS_KEY. Shows its counts of "
+    "requests, and whose turn it is.",
 )
 @target_options
 @does("serve_status")
@@ -243,32 +195,34 @@ def status() -> None:
 @target_argument
 @models_option
 @click.option("--gateway", is_flag=True, help="Only the gateway, or the gateway and the models that are named.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with new lines until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
 @click.option(
     "--lines",
     "-n",
     type=WholeNumber(1, 100_000),
     default=100,
     show_default=True,
+    metavar="N",
     help="How many of the last lines to show.",
 )
 @target_options
 @does("serve_status")
 def logs() -> None:
-    """Show what engines and gateway of TARGET wrote to the journal, without secrets."""
+    """Show what the engines and the gateway of TARGET wrote to the journal, without secrets."""
 
 
 @serve.command()
 @target_argument
-@click.option("--api-key", "key", metavar="REF", help=f"{_KEY}. Default: the one that winhost made for TARGET.")
+@client_key_option
 @models_option
 @target_options
 @does("serve_test")
 def test() -> None:
-    """Ask TARGET for completions, and for what it must refuse; show the time to the first token and tokens per second.
+    """Send TARGET requests that it must answer and ones that it must refuse; show time to first token and tokens per
+    second.
 
-    The requests come from the target itself and go to the gateway: for each model a completion, a stream and a prompt
-    that is too long; then a model that is not there, a request without a key, and a path that is not published.
+    The target itself sends the requests to its gateway: for each model a completion, a stream and a prompt that is too
+    long; then a model that does not exist, a request without a key, and a path that is not published.
     """
 
 
@@ -280,9 +234,10 @@ def test() -> None:
 @target_options
 @does("serve_change")
 def down() -> None:
-    """Stop the gateway of TARGET, when open requests are done, and then its engines.
+    """Stop the gateway of TARGET when open requests are done, and then its engines.
 
-    With --model the gateway stays. What is enabled starts again with the machine; winhost rollback removes it.
+    With --model the gateway goes on. Units that are enabled start again with the machine; winhost rollback removes
+    them.
     """
 
 
@@ -290,8 +245,8 @@ def down() -> None:
 def keys() -> None:
     """Add, list, limit and revoke API keys of the gateway of a target, without a restart.
 
-    They stand in a file of the target, beside the keys of its plan: a new plan leaves them, and winhost rollback of the
-    gateway removes them. Only their hashes are there.
+    They are in a file of the target, beside the keys of its plan: a new plan keeps them, and winhost rollback of the
+    gateway removes them. The file has only their hashes.
     """
 
 
@@ -310,33 +265,36 @@ def list_() -> None:
 @target_argument
 @key_argument
 @click.option(
-    "--api-key", "key", metavar="REF", help="A secret reference to a key that you have. Default: a new one is made."
+    "--api-key",
+    "key",
+    metavar="REF",
+    help="A secret reference to a key that you have. Default: winhost makes a new one.",
 )
-@click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="A new file for the new key.")
-@click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
-@click.option("--metrics", is_flag=True, help="It reads /metrics and nothing else.")
+@click.option("--save", type=PATH, metavar="FILE", help="Write the new key to this new file.")
+@models_option
+@click.option("--metrics", is_flag=True, help="The key reads /metrics and nothing else.")
 @key_rules
 @target_options
 @does("serve_keys")
 def add() -> None:
     """Add the API key NAME to TARGET. A new key is shown once, on a terminal.
 
-    It counts as soon as the gateway has read it, within a second.
+    The gateway accepts it within a second.
     """
 
 
 @keys.command()
 @target_argument
 @key_argument
-@click.option("--model", "models", metavar="MODEL", multiple=True, help="Only this model. May be repeated.")
-@click.option("--all-models", is_flag=True, help="All models.")
+@models_option
+@click.option("--all-models", is_flag=True, help="Let the key use all models.")
 @key_rules
 @target_options
 @does("serve_keys")
 def limit() -> None:
-    """Change what the API key NAME of TARGET may use, and until when. What is left out stays.
+    """Change what the API key NAME of TARGET may use, and until when. Limits that you do not name stay.
 
-    Requests that run go on; the next ones find the new limits.
+    Requests that are under way go on; the next ones get the new limits.
     """
 
 
@@ -347,9 +305,9 @@ def limit() -> None:
 @target_options
 @does("serve_keys")
 def revoke() -> None:
-    """End the API key NAME of TARGET now: its open requests are broken off, and it never counts again.
+    """End the API key NAME of TARGET now: the gateway ends its open requests and never accepts it again.
 
-    To end it at some time instead, without that: winhost serve keys limit TARGET NAME --expires WHEN.
+    To let it expire later instead: winhost serve keys limit TARGET NAME --expires WHEN.
     """
 
 
@@ -361,7 +319,7 @@ def revoke() -> None:
 @click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
 @does("serve")
 def explain() -> None:
-    """Show how a model may rest between its turns: awake, asleep, suspended, stopped, and how soon it is back.
+    """Show how a model can rest between its turns (awake, asleep, suspended, stopped), and how soon it is back.
 
-    With --weights and --host-memory it says which one to take. Changes nothing.
+    With --weights and --host-memory it recommends one. Changes nothing.
     """

@@ -2,17 +2,10 @@
 
 from packaging.version import Version
 
-from winhost.compat import common
 from winhost.compat.rule import finding
-from winhost.compat.target import (
-    Target,
-    linked,
-    listed,
-    named,
-    several,
-)
-from winhost.hardware.gpus import GpuModel, NvLink
-from winhost.hardware.host_gpus import memory_of, shows
+from winhost.compat.target import Target, linked, named, several
+from winhost.hardware.gpus import NvLink
+from winhost.hardware.host_gpus import listed, memory_of, shows
 from winhost.knowledge.versions import generation
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
@@ -20,27 +13,11 @@ from winhost.resources.host import Gpu
 from winhost.resources.windows.vm_settings import VmActions
 from winhost.resources.windows.wsl import Wsl
 
-CUDA_13 = Version("13.0")
-OLDEST_OF_CUDA_13 = (7, 5)  # compute capability; CUDA 13.0 release notes: Maxwell, Pascal and Volta are dropped
-OLDEST_OF_VLLM, OLDEST_NOW = (7, 0), (7, 5)  # vLLM, Installation, GPU: requirements
-VLLM_WITHOUT_VOLTA = Version("0.21.0")  # the oldest of whose documents the new least was seen
 VLLM_WITHOUT_SNAPSHOT = Version("0.31.0")  # 0.30.0 was looked into, and has none
 VLLM_WITH_SNAPSHOT = Version("0.32.0")
 WSL_WITHOUT_LOGON = Version("2.0.0")  # microsoft/WSL #9231: the MSI's wsl.exe runs in session 0 since
 
 # --- Compute -------------------------------------------------------------------------------------------------------
-
-
-def hidden_by_tcc(target: Target) -> str | None:
-    return common.tcc_invisible(target.facts)
-
-
-def cuda_13_left_it(target: Target) -> Finding | None:
-    """The CUDA version has to be known with such a GPU alone."""
-    old = [gpu for gpu in target.gpus if _capability(listed(gpu)) < OLDEST_OF_CUDA_13]
-    if not old or target.cuda < CUDA_13:
-        return None
-    return _of_these("gpu-compute.left-by-cuda-13", old, target, f", CUDA {target.cuda}")
 
 
 def cuda_before_it(target: Target) -> Finding | None:
@@ -49,35 +26,10 @@ def cuda_before_it(target: Target) -> Finding | None:
         return None
     firsts = ((gpu, _generation(gpu, "cuda")) for gpu in target.gpus)
     new = [gpu for gpu, first in firsts if first and target.cuda < first]
-    return _of_these("gpu-compute.cuda-too-old", new, target, f", CUDA {target.cuda}")
-
-
-def never_built_for_it(target: Target) -> Finding | None:
-    old = [gpu for gpu in target.gpus if _capability(listed(gpu)) < OLDEST_OF_VLLM]
-    if not old:
+    if not new:
         return None
-    severity = Severity.UNVERIFIED if len(old) == len(target.gpus) else Severity.DEGRADED
-    return finding("gpu-compute.not-in-vllm", named(old), severity)
-
-
-def vllm_left_volta(target: Target) -> Finding | None:
-    volta = [gpu for gpu in target.gpus if OLDEST_OF_VLLM <= _capability(listed(gpu)) < OLDEST_NOW]
-    if not volta or target.vllm < VLLM_WITHOUT_VOLTA:
-        return None
-    return _of_these("gpu-compute.left-by-vllm", volta, target, f", vLLM {target.vllm}")
-
-
-def _of_these(code: str, gpus: list[Gpu], target: Target, versions: str) -> Finding | None:
-    """It cannot work where it is so of all GPUs, and the others do without these where it is so of some."""
-    if not gpus:
-        return None
-    severity = Severity.UNSUPPORTED if len(gpus) == len(target.gpus) else Severity.DEGRADED
-    return finding(code, f"{named(gpus)}{versions}", severity)
-
-
-def _capability(gpu: GpuModel | None) -> tuple[int, int]:
-    """A GPU of which nobody knows it is taken for one that all support."""
-    return (gpu and gpu.compute_capability) or OLDEST_NOW
+    severity = Severity.UNSUPPORTED if len(new) == len(target.gpus) else Severity.DEGRADED
+    return finding("gpu-compute.cuda-too-old", f"{named(new)}, CUDA {target.cuda}", severity)
 
 
 def _generation(gpu: Gpu, what: str) -> Version | None:
@@ -112,12 +64,6 @@ def peers_of_partitions(target: Target) -> Finding | None:
         return None
     severity = Severity.UNSUPPORTED if len(linked(gpus, NvLink.NONE)) == len(gpus) else Severity.UNVERIFIED
     return finding("gpu-p2p.partition", named(gpus), severity)
-
-
-def odd_number_of_gpus(target: Target) -> str | None:
-    """Few models can be split by a number that is not a power of two."""
-    number = len(several(target))
-    return f"{number} GPUs" if number & (number - 1) else None
 
 
 # --- Memory, sleep, snapshots --------------------------------------------------------------------------------------

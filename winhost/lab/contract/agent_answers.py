@@ -3,6 +3,7 @@ trouble that a test or a rehearsal orders, call by call.
 """
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,10 +15,19 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.parts import SetCall
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, bad_request, not_administrator, own_error, refuse
+from winhost.lab.physics.windows_errors import (
+    CmdletError,
+    NotYet,
+    bad_request,
+    not_administrator,
+    own_error,
+    refuse,
+)
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.windows_software import MODELS
 from winhost.resources.registry import WINDOWS
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,9 +46,10 @@ class InjectedFault:
 
 
 class InjectedFaults:
-    """The faults still to come. It is thread-safe."""
+    """The faults still to come on a machine. It is thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._lock = threading.Lock()
         self._coming: list[InjectedFault] = []
 
@@ -47,8 +58,15 @@ class InjectedFaults:
         with self._lock:
             self._coming.append(fault)
 
-    def take(self, resource: str, verb: str, *, changed: bool) -> InjectedFault | None:
-        """The next for this resource and verb, if it meets the call at this moment; it counts as met."""
+    def meet(self, resource: str, verb: str, *, changed: bool = False) -> None:
+        """Let a call meet its next fault, if one is due. changed: the call has made its change. Raises CmdletError."""
+        fault = self._take(resource, verb, changed=changed)
+        if fault is not None:
+            self._machine.clock.sleep(fault.seconds)
+            if fault.error is not None:
+                raise fault.error
+
+    def _take(self, resource: str, verb: str, *, changed: bool) -> InjectedFault | None:
         with self._lock:
             mine = [i for i, fault in enumerate(self._coming) if (fault.resource, fault.verb) == (resource, verb)]
             if not mine or self._coming[mine[0]].changed is not changed:
@@ -62,7 +80,6 @@ MARKS = "RunMarks"
 _VERBS = ("get", "set", "send", "restart")
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
-_SAID_OTHERWISE = {"PortForward": ("Ports are forwarded by administrators.",)}
 # Hyper-V refuses bad values of these, not the script.
 _WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
 # Values that were there before and are restored, though no plan asks for them.
@@ -84,7 +101,7 @@ class AgentAnswers:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.faults = InjectedFaults()
+        self.faults = InjectedFaults(machine)
 
     def invoke(self, json_text: str, stop: threading.Event | None = None) -> str:
         """The answer to one request. Raises HostDown when the host goes down meanwhile, and PipelineStopped."""
@@ -142,7 +159,7 @@ class AgentAnswers:
 
     def _get(self, call: Call, _: threading.Event) -> Answer:
         resource, key = str(call.get("resource", "")), call.get("key")
-        self._meet_fault(resource, "get", after=False)
+        self.faults.meet(resource, "get")
         found = self._found(resource, key)
         if key is None:
             every = [{"key": dict(r.key), "state": dict(r.state)} for r in found]
@@ -168,10 +185,10 @@ class AgentAnswers:
         return self._mark(call, before) or self._change(resource, key, call, before, stop)
 
     def _mark(self, call: Call, before: Answer) -> Answer | None:
-        """The line that the controller wants kept from before the change, or why it cannot be."""
-        mark, marks = (call.get("how") or {}).get("mark"), self._read_marks()
+        """Keep the line that the controller wants kept from before the change. Returns the answer where that fails."""
+        mark = (call.get("how") or {}).get("mark")
         try:
-            if mark and mark not in marks:
+            if mark and self.machine.lab.administrator and mark not in (marks := self._read_marks()):
                 self._write_marks([*marks, mark])
         except CmdletError as error:
             return {**failure(error), "before": before, "after": before}
@@ -185,32 +202,23 @@ class AgentAnswers:
     ) -> Answer:
         """The answer of a change, which tells whether it takes a restart. Raises NotYet."""
         try:
-            self._meet_fault(resource, "set", after=False)
+            self.faults.meet(resource, "set")
             restart = change()
-            self._meet_fault(resource, "set", after=True)
-        except CmdletError as error:
-            after = self._state(resource, key, or_none=True)
-            return {**failure(error), "before": before, "after": after, "warnings": list(warnings)}
+            self.faults.meet(resource, "set", changed=True)
+        except (CmdletError, LookupError, StopIteration) as error:
+            fault = error if isinstance(error, CmdletError) else _not_simulated(error)
+            try:
+                after = self._state(resource, key)
+            except (CmdletError, NotYet):
+                after = None
+            return {**failure(fault), "before": before, "after": after, "warnings": list(warnings)}
         restarts = [{"system": "host"}] if restart else []
         after = self._state(resource, key)
         return {"ok": True, "before": before, "after": after, "restart": restarts, "warnings": list(warnings)}
 
-    def _state(self, resource: str, key: Key, *, or_none: bool = False) -> Json:
-        try:
-            found = self._found(resource, key)
-        except (CmdletError, NotYet):
-            if or_none:
-                return None
-            raise
+    def _state(self, resource: str, key: Key) -> Json:
+        found = self._found(resource, key)
         return dict(found[0].state) if found else None
-
-    def _meet_fault(self, resource: str, verb: str, *, after: bool) -> None:
-        fault = self.faults.take(resource, verb, changed=after)
-        if fault is None:
-            return
-        self.machine.clock.sleep(fault.seconds)
-        if fault.error is not None:
-            raise fault.error
 
     def _differences(self, desired: Mapping[str, Json], state: Mapping[str, Json]) -> dict[str, Json]:
         if unknown := sorted(set(desired) - set(state)):
@@ -243,6 +251,8 @@ class AgentAnswers:
 
     def _read_marks(self) -> list[str]:
         files = self.machine.files
+        if files.has_folder(FOLDER) and not self.machine.lab.administrator:
+            raise not_administrator()
         found = files.read(MARKS_FILE) if files.is_own(FOLDER) else None
         return (found or b"").decode().split("\n")[:-1]
 
@@ -276,7 +286,7 @@ class AgentAnswers:
         for fixed in (name for name in asked.desired if name not in WINDOWS[resource].sets):
             raise bad_request(f"{fixed} cannot be set.")
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
-            raise not_administrator(*_SAID_OTHERWISE.get(resource, ()))
+            raise not_administrator()
         desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
         if resource not in _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
             raise bad_request(wrong)
@@ -289,15 +299,15 @@ class AgentAnswers:
         found = self._instances(resource, asked)[0]
         if drift := self._differences(call.get("expect") or {}, found.state):
             return {"ok": False, "drift": drift, "before": dict(found.state), "warnings": []}
-        self._meet_fault(resource, "send", after=False)
+        self.faults.meet(resource, "send")
         received = self.machine.software.upload(found.key, call.get("piece"))
-        self._meet_fault(resource, "send", after=True)
+        self.faults.meet(resource, "send", changed=True)
         return {"ok": True, **received, "warnings": []}
 
     def _restart(self, call: Call, _: threading.Event) -> Answer:
         resource = str(call.get("resource", ""))
         self._check_can(resource, "restart", resource == "Boot")
-        self._meet_fault(resource, "restart", after=False)
+        self.faults.meet(resource, "restart")
         code, errors = self.machine.run_shutdown()
         refuse(code not in (0, _SHUTTING_DOWN), "RestartRefused", code=code, errors=errors)
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
@@ -306,3 +316,9 @@ class AgentAnswers:
 def failure(error: CmdletError) -> Answer:
     """The answer of an agent that met this error."""
     return {"ok": False, "error": error.as_json(), "warnings": []}
+
+
+def _not_simulated(error: Exception) -> CmdletError:
+    """Refuse what no plan asks for; the log tells it from a fault of the simulator."""
+    log.debug("the simulated host has nothing that this is about", exc_info=error)
+    return bad_request("No plan asks for this here.")

@@ -8,12 +8,15 @@ import errno
 import fnmatch
 import importlib.util
 import io
+import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
+from subprocess import TimeoutExpired
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
+from urllib.request import HTTPRedirectHandler
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.disk import Disk, Found, Node, Place, fail
@@ -103,11 +106,12 @@ class _Opened:
         return self.place[-1][1]
 
 
-class InnerFile(io.RawIOBase):
-    """The file that os.fdopen makes of a number."""
+class InnerFile(io.BytesIO):
+    """The file that os.fdopen makes of a number: its bytes as they were then. Writes go to the disk."""
 
     def __init__(self, os: "OnDisk", number: int) -> None:
         self._os, self._number = os, number
+        super().__init__(self.node.data)
 
     def fileno(self) -> int:
         return self._number
@@ -116,30 +120,8 @@ class InnerFile(io.RawIOBase):
     def node(self) -> Node:
         return self._os.opened[self._number].node
 
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        opened = self._os.opened[self._number]
-        piece = opened.node.data[opened.at : opened.at + len(buffer)]
-        buffer[: len(piece)] = piece
-        opened.at += len(piece)
-        return len(piece)
-
     def write(self, data: Any) -> int:
         return self._os.write(self._number, bytes(data))
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._os.lseek(self._number, offset, whence)
-
-    def tell(self) -> int:
-        return self._os.opened[self._number].at
 
     def close(self) -> None:
         if not self.closed:
@@ -162,7 +144,6 @@ class OnDisk:
         self.path = SimpleNamespace(
             isdir=lambda path: self._kind(path) == stat.S_IFDIR,
             exists=lambda path: self._kind(path) is not None,
-            ismount=self._is_mount,
             join=lambda *parts: str(PurePosixPath(*map(str, parts))),
             realpath=self._real_path,
             samestat=lambda one, other: one.st_ino == other.st_ino,
@@ -199,10 +180,6 @@ class OnDisk:
         names = [name for name, _ in found.above[1:]] + [found.name]
         return "/" + "/".join(name for name in names if name)
 
-    def _is_mount(self, path: Any) -> bool:
-        text = self.disk.text("/proc/mounts") or ""
-        return any(line.split()[1] == str(path) for line in text.splitlines())
-
     # ---- looking
 
     def stat(self, path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> _Status:
@@ -229,10 +206,7 @@ class OnDisk:
         yield [SimpleNamespace(name=name) for name in self.listdir(number)]
 
     def readlink(self, path: Any, *, dir_fd: int | None = None) -> str:
-        node = self._there(path, dir_fd, follow=False)
-        if node.kind != stat.S_IFLNK:
-            fail(errno.EINVAL, str(path))
-        return node.data.decode()
+        return self._there(path, dir_fd, follow=False).data.decode()
 
     def statvfs(self, path: Any) -> SimpleNamespace:
         node = self._there(path)
@@ -248,14 +222,10 @@ class OnDisk:
             fail(errno.ENOENT, str(path))
         if node is None:
             node = self._add(found, self.disk.new(stat.S_IFREG, mode & 0o755))
-        elif flags & self.O_CREAT and flags & self.O_EXCL:
-            fail(errno.EEXIST, str(path))
         elif node.kind == stat.S_IFLNK:
             fail(errno.ENOTDIR if flags & self.O_DIRECTORY else errno.ELOOP, str(path))
         elif flags & self.O_DIRECTORY and node.kind != stat.S_IFDIR:
             fail(errno.ENOTDIR, str(path))
-        elif flags & (self.O_WRONLY | self.O_RDWR) and node.kind == stat.S_IFDIR:
-            fail(errno.EISDIR, str(path))
         return self._number(_Opened(Found(found.above, found.name, node).place, flags, 0))
 
     def _number(self, opened: _Opened) -> int:
@@ -264,16 +234,13 @@ class OnDisk:
         return number
 
     def close(self, number: int) -> None:
-        if self.opened.pop(number, None) is None:
-            fail(errno.EBADF, number)
+        del self.opened[number]
 
     def pipe(self) -> tuple[int, int]:
         node = self.disk.new(stat.S_IFIFO)
         return self._number(_Opened([("", node)], self.O_RDONLY)), self._number(_Opened([("", node)], self.O_WRONLY))
 
     def fdopen(self, number: int, mode: str = "r", buffering: int = -1) -> InnerFile:
-        if self.opened[number].node.kind == stat.S_IFDIR:
-            fail(errno.EISDIR, number)
         return InnerFile(self, number)
 
     def lseek(self, number: int, offset: int, whence: int) -> int:
@@ -327,8 +294,6 @@ class OnDisk:
         found = self.find(path, dir_fd, follow=False)
         if found.node is None:
             fail(errno.ENOENT, str(path))
-        if found.node.kind == stat.S_IFDIR:
-            fail(errno.EISDIR, str(path))
         del found.folder[found.name]
 
     def rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
@@ -343,8 +308,6 @@ class OnDisk:
         found, there = self.find(path, src_dir_fd, follow=False), self.find(to, dst_dir_fd, follow=False)
         if found.node is None:
             fail(errno.ENOENT, str(path))
-        if there.node is not None and there.node.kind == stat.S_IFDIR and there.node.entries:
-            fail(errno.ENOTEMPTY, str(to))
         there.folder[there.name] = found.node
         del found.folder[found.name]
 
@@ -438,10 +401,6 @@ class InnerPath(PurePosixPath):
         self.os.rename(self, to)
 
 
-class _TimeoutExpired(Exception):
-    """Never raised: no program of the simulator takes too long."""
-
-
 class Interpreter:
     """Has modules of its own, which belong to one Linux at a time, as `on` says."""
 
@@ -508,7 +467,7 @@ class Interpreter:
                 clock_gettime=lambda which: os.inside.linux.since_boot(),
                 CLOCK_BOOTTIME=7,
             ),
-            "subprocess": SimpleNamespace(Popen=self._popen, PIPE=-1, DEVNULL=-3, TimeoutExpired=_TimeoutExpired),
+            "subprocess": SimpleNamespace(Popen=self._popen, PIPE=-1, DEVNULL=-3, TimeoutExpired=TimeoutExpired),
             "pwd": SimpleNamespace(
                 getpwnam=lambda name: self._account("/etc/passwd", 0, name, "getpwnam"),
                 getpwuid=lambda number: self._account("/etc/passwd", 2, str(number), "getpwuid"),
@@ -523,13 +482,15 @@ class Interpreter:
             "sys": SimpleNamespace(version_info=(3, 12, 3), executable="/usr/bin/python3", byteorder="little"),
             "platform": SimpleNamespace(machine=lambda: os.uname().machine),
             "signal": SimpleNamespace(SIGTERM=15, SIGKILL=9, SIGHUP=1, SIG_IGN=1, signal=lambda *_: None),
-            "socket": SimpleNamespace(AF_INET=2, AF_INET6=10, inet_ntop=_readable),
+            "socket": SimpleNamespace(AF_INET=socket.AF_INET, AF_INET6=socket.AF_INET6, inet_ntop=socket.inet_ntop),
             "select": SimpleNamespace(),
             "ssl": SimpleNamespace(),
-            "threading": SimpleNamespace(Thread=_Thread),
+            "threading": SimpleNamespace(Thread=_thread),
             "http": SimpleNamespace(client=SimpleNamespace(HTTPException=OSError, HTTPConnection=_no_network)),
             "urllib": SimpleNamespace(
-                error=error, parse=parse, request=SimpleNamespace(HTTPRedirectHandler=_Redirects, Request=_no_network)
+                error=error,
+                parse=parse,
+                request=SimpleNamespace(HTTPRedirectHandler=HTTPRedirectHandler, Request=_no_network),
             ),
         }
 
@@ -560,25 +521,13 @@ def _named(words: list[str]) -> SimpleNamespace:
     return SimpleNamespace(pw_name=words[0], pw_uid=number, gr_name=words[0], gr_gid=number)
 
 
-def _readable(family: int, packed: bytes) -> str:
-    import ipaddress
-
-    return str(ipaddress.ip_address(packed))
-
-
 def _no_network(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENETUNREACH, "The simulator reaches no network.")
 
 
-class _Thread:
-    """It runs to its end when it is started."""
-
-    def __init__(self, target: Callable[..., object], args: Sequence[Any] = ()) -> None:
-        self.start, self.join = (lambda: target(*args)), (lambda: None)
-
-
-class _Redirects:
-    http_error_302 = None
+def _thread(target: Callable[..., object], args: Sequence[Any] = ()) -> SimpleNamespace:
+    """A thread that runs to its end when it is started."""
+    return SimpleNamespace(start=lambda: target(*args), join=lambda: None)
 
 
 _FREE: list[Interpreter] = []

@@ -62,7 +62,7 @@ class StandIns:
 
     def _asked_ready(self, host: str, port: int, tls: bool) -> str:
         in_cluster = self._linux.part(SimulatedCluster).answers_at(host)
-        return "" if in_cluster or self._linux.part(ServedEngines).ready() else "503 an engine does not answer"
+        return "" if in_cluster or self._linux.part(ServedEngines).serves() else "503 an engine does not answer"
 
     def _bring(self, source: str, part: str, size: int, digest: str) -> Iterator[int]:
         if not self._linux.online and not source.startswith("/"):
@@ -123,7 +123,7 @@ class LinuxAnswers:
     def __init__(self, linux: Linux) -> None:
         self.machine = linux.machine
         self.linux = linux
-        self.faults = InjectedFaults()
+        self.faults = InjectedFaults(self.machine)
         self.newest = 0
         self._began: dict[int, float] = {}
         self._alone = threading.RLock()
@@ -275,24 +275,19 @@ class LinuxAnswers:
             found = lambda key: [(each.key, each.state) for each in RECORDS[resource](self.linux)]  # noqa: E731
             inner.replace(declared.get.__name__, found)
             declared = declared._replace(get=found)
-        return declared._replace(set=declared.set and self._with_faults(names, resource, declared.set))
+        if self.linux.begins or declared.set is None:  # faults are ordered for runs, not for what makes a replica
+            return declared
+        return declared._replace(set=self._with_faults(names, resource, declared.set))
 
     def _with_faults(self, names: Names, resource: str, change: Callable[..., None]) -> Callable[..., None]:
         def changed(key: Key, desired: Mapping[str, Json], how: Mapping[str, Json]) -> None:
             with _as_agent(names):
-                self._meet_fault(resource, changed=False)
+                self.faults.meet(resource, "set")
             change(key, desired, how)
             with _as_agent(names):
-                self._meet_fault(resource, changed=True)
+                self.faults.meet(resource, "set", changed=True)
 
         return changed
-
-    def _meet_fault(self, resource: str, *, changed: bool) -> None:
-        fault = None if self.linux.begins else self.faults.take(resource, "set", changed=changed)
-        if fault is not None:
-            self.machine.clock.sleep(fault.seconds)
-            if fault.error is not None:
-                raise fault.error
 
 
 def _remembered(found: Callable[[str], Sequence[Record]]) -> Iterator[tuple[str, str, Mapping[str, Json]]]:

@@ -28,7 +28,6 @@ from winhost.lab.linux.disk import (
 )
 from winhost.lab.linux.software import (
     FABRIC_MANAGER,
-    FABRIC_UNIT,
     NVIDIA_CTK,
     Apt,
     GpuDriver,
@@ -126,7 +125,7 @@ class Linux:
     """Seconds of its clock for which nobody waited."""
 
     def __post_init__(self) -> None:
-        self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec, self._can_run)
+        self.systemd = Systemd(self.distro, self._unit_texts, self._generates_spec)
         self.gpu_driver = GpuDriver(self.machine, self._versions)
         self.disk = first_disk(self.found)
         self.apt = Apt(
@@ -179,7 +178,7 @@ class Linux:
         start_kernel(self.disk, self._settings)
         self._show_driver()
         # The toolkit of an own machine renews its specification when it starts.
-        if self.own and self.apt.generates and self.driver:
+        if self.own and NVIDIA_CTK in self.apt.packages and self.driver:
             self.spec = self.driver
         self.rules = ""
         self.systemd.restart_all()
@@ -424,12 +423,9 @@ class Linux:
     # ---- CDI
 
     def _generates_spec(self) -> bool:
-        if self.apt.generates:
+        if there := NVIDIA_CTK in self.apt.packages:
             self.generate()
-        return self.apt.generates
-
-    def _can_run(self, unit: str) -> bool:
-        return unit != FABRIC_UNIT or self.gpu_driver.loaded is not None
+        return there
 
     def generate(self) -> None:
         """nvidia-ctk cdi generate: for the driver that is mounted now."""

@@ -159,8 +159,7 @@ def _ask_unit(linux: Linux, verb: str, unit: str, *, now: bool) -> None:
         systemd.stop(unit)
     if verb == "reset-failed" and systemd.state(unit)["loaded"]:
         systemd.find(unit).failed = False
-    if unit in _EFFECTS:
-        _EFFECTS[unit](linux, verb)
+    _react(linux, unit, verb)
 
 
 def _start(linux: Linux, unit: str) -> None:
@@ -171,22 +170,15 @@ def _start(linux: Linux, unit: str) -> None:
     linux.systemd.start(unit)
 
 
-def _of_docker(linux: Linux, verb: str) -> None:
-    if verb in ("restart", "stop"):
+def _react(linux: Linux, unit: str, verb: str) -> None:
+    """Do what a unit does beyond being active."""
+    if unit == "docker.service" and verb in ("restart", "stop"):
         linux.containers.clear()
-
-
-def _of_firewall(linux: Linux, verb: str) -> None:
-    if verb == "restart":
+    if unit == NFT_UNIT and verb == "restart":
         linux.rules = linux.disk.text(RULES) or ""
-
-
-def _of_undo(linux: Linux, verb: str) -> None:
-    found = re.search(r"^OnActiveSec=(\d+)$", linux.systemd.texts().get(UNDO, ""), re.MULTILINE)
-    linux.undo_due = linux.now() + int(found[1]) if found and verb == "restart" else None
-
-
-_EFFECTS = {"docker.service": _of_docker, NFT_UNIT: _of_firewall, UNDO: _of_undo}
+    if unit == UNDO:
+        found = re.search(r"^OnActiveSec=(\d+)$", linux.systemd.texts().get(UNDO, ""), re.MULTILINE)
+        linux.undo_due = linux.now() + int(found[1]) if found and verb == "restart" else None
 
 
 def _shown(linux: Linux, options: Sequence[str], units: Sequence[str]) -> str:

@@ -21,8 +21,8 @@ from winhost.gateway.key_lines import counting, parse_keys
 from winhost.lab.contract.agent_answers import failure
 from winhost.lab.linux.containers import ContainerStore
 from winhost.lab.linux.linux_machine import Linux, State
-from winhost.lab.linux.software import program_failed, refused
-from winhost.lab.physics.windows_errors import CmdletError
+from winhost.lab.linux.software import program_failed
+from winhost.lab.physics.windows_errors import CmdletError, wrong_place
 from winhost.model.units import GiB
 
 SERVING_FILE = "/etc/winhost/serving.json"
@@ -33,14 +33,13 @@ _START_SECONDS = 90.0
 
 
 class ServedEngines:
-    """The engines whose units are on the disk. started: of those that the gateway starts, the text it started last."""
+    """The engines whose units are on the disk."""
 
     def __init__(self, linux: Linux) -> None:
         self._linux = linux
         for each in linux.found("EngineUnit"):
             if each.state["text"] is not None:
                 self.put(each.key["unit"], **each.state)
-        self.started = self._by_gateway()
 
     @property
     def units(self) -> Mapping[str, State]:
@@ -61,15 +60,6 @@ class ServedEngines:
         if "enabled" in state:
             unit.enabled = "enabled" if state["enabled"] else "disabled"
         unit.active, unit.failed = state.get("active", unit.active), state.get("failed", unit.failed)
-
-    def _by_gateway(self) -> dict[str, str]:
-        """Texts of those that do not start with the machine: they are the gateway's to start."""
-        return {name: str(unit["text"]) for name, unit in self.units.items() if not unit["enabled"]}
-
-    def replaced(self) -> bool:
-        """Tell whether the gateway has a new engine to start; by the next look it has started it."""
-        before, self.started = self.started, self._by_gateway()
-        return any(before.get(name) != text for name, text in self.started.items())
 
     def start(self, name: str) -> None:
         """Start an engine, which takes its time. Raises CmdletError where something that it needs is not there."""
@@ -94,10 +84,6 @@ class ServedEngines:
         if models is None or not self._linux.disk.names(models[1]):
             return "its model"
         return None
-
-    def ready(self) -> bool:
-        """The gateway's answer about readiness."""
-        return self.serves() and not self.replaced()
 
     def serves(self) -> bool:
         """Tell whether the gateway runs, and every engine of the serving file runs or would start at its turn."""
@@ -186,25 +172,24 @@ class SimulatedServing:
 
     def _yield(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Models leave while somebody looks once."""
-        gateway = request["gateway"]["unit"]
-        if not self._active(gateway):
-            raise refused("WrongPlace", "InvalidOperation", "The gateway does not listen there, or not alone.")
+        self._check_gateway(request)
         before, self.yields = self.yields, request["mode"] or self.yields
         leaving = self.yields != before
         code = {"now": "yielding" if leaving else "yielded"}.get(self.yields, "")
         return {"mode": self.yields, "code": code}
 
-    def _engine_unit(self, unit: str) -> State | None:
-        return self.linux.part(ServedEngines).units.get(unit)
+    def _check_gateway(self, request: Mapping[str, Any]) -> None:
+        if not self._active(request["gateway"]["unit"]):
+            raise wrong_place("The gateway does not listen there, or not alone.")
 
     def _set(self, unit: str, *, active: bool, failed: bool) -> None:
         """Raises CmdletError."""
-        if self._engine_unit(unit) is not None:
-            self.linux.part(ServedEngines).put(unit, active=active, failed=failed)
-        elif active:
-            self.linux.systemd.start(unit)
+        systemd = self.linux.systemd
+        if active:
+            systemd.start(unit)
         else:
-            self.linux.systemd.stop(unit)
+            systemd.stop(unit)
+        systemd.find(unit).failed = failed
 
     def _state(self, request: Mapping[str, Any]) -> dict[str, Any]:
         for unit in request["units"]:
@@ -239,19 +224,13 @@ class SimulatedServing:
         return self.looks.get(unit, 0) * _AT_ONCE >= len(self.fails.get(unit, START_LOG))
 
     def _active(self, unit: str) -> bool:
-        return self._state_of(unit)["active"] is True
-
-    def _state_of(self, unit: str) -> State:
-        engine = self._engine_unit(unit)
-        if engine is None:
-            return self.linux.systemd.state(unit)
-        return {**engine, "loaded": True, "enabled": "enabled" if engine["enabled"] else "disabled"}
+        return self.linux.systemd.state(unit)["active"] is True
 
     def _invocation(self, unit: str) -> str:
         return sha256(f"{unit} {self.starts.get(unit, 0)}".encode()).hexdigest()[:32]
 
     def _unit(self, name: str) -> dict[str, Json]:
-        state = self._state_of(name)
+        state = self.linux.systemd.state(name)
         there, active, failed = state["loaded"] is True, state["active"] is True, state["failed"] is True
         word = "active" if active else "failed" if failed else "inactive"
         sub = "running" if active else "failed" if failed else "dead"
@@ -266,7 +245,7 @@ class SimulatedServing:
         unit = f"winhost-engine-{slug}.service"
         if not (self._active(unit) and self._said_all(unit)):
             return {"socket": socket, "health": None, "version": None, "models": [], "metrics": []}
-        planned = next((each for each in self._engines() if each["slug"] == slug), {})
+        planned: dict[str, Any] = next((each for each in self._served()["engines"] if each["slug"] == slug), {})
         names = ("running", "waiting", "kv_cache")
         metrics: list[Json] = [{"name": name, "model": slug, "value": 0.0} for name in names]
         models: list[Json] = [{"id": planned.get("served_name", slug), "length": LENGTH}]
@@ -279,15 +258,11 @@ class SimulatedServing:
         found: dict[str, Any] = json.loads(str(text)) if text else _NOTHING
         return found
 
-    def _engines(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._served()["engines"]
-        return found
-
     def _gateway(self, unit: str, key: str | None) -> dict[str, Json]:
         if not self._active(unit):
             return {"health": None, "ready": None, "metrics": None, "own": False}
         self._prepare(unit)
-        ready = all(map(self._serves, self._engines()))
+        ready = all(map(self._serves, self._served()["engines"]))
         counts = ("running", "waiting", "answered", "refused", "broken")
         said = (*((name, "", 0.0) for name in counts), *(self.turns or self._resting()))
         metrics: list[Json] = [{"name": name, "model": model, "value": value} for name, model, value in said]
@@ -296,11 +271,11 @@ class SimulatedServing:
 
     def _prepare(self, gateway: str) -> None:
         """Engines that take turns: each is started once, one after the other, and then rests."""
-        for engine in (each for each in self._engines() if each.get("turns")):
+        for engine in (each for each in self._served()["engines"] if each.get("turns")):
             unit = engine["unit"]
-            if gateway not in self.starts and self._state_of(unit)["loaded"]:
+            if gateway not in self.starts and self.linux.systemd.state(unit)["loaded"]:
                 self.rest.add(unit)  # a plan started the gateway, and waited until it was ready
-            if unit in self.rest or (self._state_of(unit)["failed"] and unit in self.looks):
+            if unit in self.rest or (self.linux.systemd.state(unit)["failed"] and unit in self.looks):
                 continue
             if not self._active(unit):
                 self._start({"unit": unit})
@@ -316,7 +291,11 @@ class SimulatedServing:
 
     def _resting(self) -> list[tuple[str, str, float]]:
         names = {True: "turn:asleep", False: "turn:starting"}
-        return [(names[each["unit"] in self.rest], each["model"], 1.0) for each in self._engines() if each.get("turns")]
+        return [
+            (names[each["unit"] in self.rest], each["model"], 1.0)
+            for each in self._served()["engines"]
+            if each.get("turns")
+        ]
 
     def _knows(self, key: str | None, *, metrics: bool = False) -> bool:
         """Look a key up in the plan's file of keys, and in the file of later changes."""
@@ -359,8 +338,7 @@ class SimulatedServing:
         return {"lines": [line for _, line in found], "cursor": str(len(self.journal)), "more": False}
 
     def _test(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if not self._active(request["gateway"]["unit"]):
-            raise refused("WrongPlace", "InvalidOperation", "The gateway does not listen there, or not alone.")
+        self._check_gateway(request)
         if failed := self._failed_starts(request.get("engine") or {}):
             lost: dict[str, Any] = {"status": None, "first": None, "seconds": 9.0, "events": 0, "tokens": None}
             return {**lost, "whole": False, "text": "", "why": "RemoteDisconnected: given up", "failed": failed}
@@ -377,8 +355,8 @@ class SimulatedServing:
         engine.
         """
         unit, found = str(engine.get("unit")), list[str]()
-        while unit in self.fails and (engine["turns"] or self._state_of(unit)["failed"]):
-            while not self._state_of(unit)["failed"]:
+        while unit in self.fails and (engine["turns"] or self.linux.systemd.state(unit)["failed"]):
+            while not self.linux.systemd.state(unit)["failed"]:
                 if not self._active(unit):
                     self._start({"unit": unit})
                 self._go_on(unit)
@@ -399,7 +377,7 @@ class SimulatedServing:
         """Return the status with which the gateway answers a request."""
         if not self._knows(key):
             return 401
-        engine = next((each for each in self._engines() if each["model"] == body.get("model")), None)
+        engine = next((each for each in self._served()["engines"] if each["model"] == body.get("model")), None)
         if path not in COMPLETIONS or engine is None:
             return 404
         if engine.get("turns"):

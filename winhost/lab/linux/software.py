@@ -26,11 +26,6 @@ def program_failed(program: str, message: str, code: int = 1) -> CmdletError:
     return CmdletError(program, "InvalidResult", "Winhost.ProgramFailed", (f"exit {code}",), message)
 
 
-def refused(code: str, category: str, message: str, program: str = "") -> CmdletError:
-    """Make an error of the agent."""
-    return CmdletError(program, category, f"Winhost.{code}", (), message)
-
-
 SSH = "ssh.service"
 CDI = "winhost-cdi.service"
 
@@ -44,24 +39,20 @@ class Unit:
 
 @dataclass
 class Systemd:
-    """texts: of the unit files that somebody wrote; generate: what the unit of the CDI spec runs; false: it did not;
-    can_run: whether the program of a unit finds what it needs.
-    """
+    """texts: of the unit files that somebody wrote; generate: what the unit of the CDI spec runs; false: it did not."""
 
     distro: Distro
     texts: Callable[[], Mapping[str, str]]
     generate: Callable[[], bool]
-    can_run: Callable[[str], bool]
-    units: dict[str, Unit] = field(default_factory=dict)
-    written: dict[str, Unit] = field(default_factory=dict)
-    """Units of files that somebody wrote, not of a package."""
-
-    def __post_init__(self) -> None:
-        self.units |= {
+    units: dict[str, Unit] = field(
+        default_factory=lambda: {
             "systemd-networkd.service": Unit("disabled"),
             "systemd-networkd-wait-online.service": Unit("disabled"),
             "systemd-resolved.service": Unit("enabled", active=True),
         }
+    )
+    written: dict[str, Unit] = field(default_factory=dict)
+    """Units of files that somebody wrote, not of a package."""
 
     def reload(self) -> None:
         """Forget units whose files are gone."""
@@ -93,8 +84,6 @@ class Systemd:
 
     def enable(self, name: str, desired: str) -> None:
         """systemctl mask, unmask, enable, disable. Raises CmdletError."""
-        if name not in self.loaded() and desired in ("enabled", "disabled", "masked"):
-            raise program_failed("systemctl", f"Failed: Unit file {name} does not exist.")
         if name == SSH:
             self.distro.enabled = desired == "enabled"
             return
@@ -111,11 +100,6 @@ class Systemd:
         if name == SSH:
             self.distro.enabled = True
             return
-        if not self.can_run(name):
-            self.find(name).failed = True
-            raise program_failed(
-                "systemctl", f"Job for {name} failed because the control process exited with error code."
-            )
         if name != CDI or self.generate():  # conditions that are not met are no failure
             self.find(name).active = True
 
@@ -166,17 +150,14 @@ class GpuDriver:
         self.broken, self.multiverse = False, True
         self.lost: set[str] = set()
 
-    @property
-    def _system(self) -> Mapping[str, Json]:
-        return self._machine.instances("LinuxSystem")[0].state
-
     def candidate(self, name: str) -> str | None:
         """Its version in an archive of Ubuntu; empty where this one has no such archive, and None for what is no part
         of the driver.
         """
         if name != FABRIC_MANAGER and _OF_THE_DRIVER.fullmatch(name) is None:
             return None
-        offered = self._system["id"] == "ubuntu" and (name != FABRIC_MANAGER or self.multiverse)
+        system = self._machine.instances("LinuxSystem")[0].state
+        offered = system["id"] == "ubuntu" and (name != FABRIC_MANAGER or self.multiverse)
         return f"{_DRIVER_VERSION}-0ubuntu0.24.04.1" if offered else ""
 
     def needs(self, name: str) -> Iterator[str]:
@@ -277,11 +258,6 @@ class Apt:
         """The way in brings sshd, whoever asked for it."""
         return {SSHD: LabPackage(_VERSION), **self.packages} if self.distro.sshd else self.packages
 
-    @property
-    def generates(self) -> bool:
-        """nvidia-ctk is there."""
-        return NVIDIA_CTK in self.packages
-
     def version(self, name: str) -> str:
         """Return the version that apt would install; empty where no source has it."""
         if Version(self._release) < Version(_SINCE.get(name, self._release)):
@@ -302,12 +278,6 @@ class Apt:
 
     def needs(self, name: str) -> tuple[str, ...]:
         return (*_NEEDS.get(name, ()), *(self.driver.needs(name) if self.driver else ()))
-
-    def check_repositories(self) -> None:
-        """Raises CmdletError."""
-        image = self.machine.lab.wsl.images.get(self.distro.image or "")
-        if image is not None and not image.packages:
-            raise program_failed("apt-get", "E: Failed to fetch: Could not resolve host", 100)
 
     # ---- what is done at once
 
@@ -362,7 +332,6 @@ def _words(words: Sequence[str]) -> list[str]:
 def _apt_get(apt: Apt, words: Sequence[str]) -> str:
     verb, *names = _words(words)
     if verb == "update":
-        apt.check_repositories()
         apt.sleep(_UPDATE_SECONDS)
         return ""
     asked = {each.partition("=")[0]: each.partition("=")[2] for each in names if not each.endswith("-")}
@@ -370,24 +339,17 @@ def _apt_get(apt: Apt, words: Sequence[str]) -> str:
     leaving = [each[:-1] for each in names if each.endswith("-")] if verb == "install" else names
     going = apt.idle() if verb == "autoremove" else apt.going(leaving)
     if "--simulate" in words:
-        return "".join([*(_inst(apt, *each) for each in coming.items()), *(_purg(apt, name) for name in going)])
-    if coming:
-        apt.check_repositories()
+        there = {name: f"[{found.version}] " for name, found in apt.installed.items()}
+        lines = [
+            f"Inst {name} {there.get(name, '')}({version} Ubuntu:24.04 [amd64])\n" for name, version in coming.items()
+        ]
+        return "".join([*lines, *(f"Purg {name} {there[name].rstrip()}\n" for name in going)])
     apt.sleep(_APT_SECONDS)
     for name in going:
         apt.remove(name)
     for name, version in coming.items():
         apt.install(name, version, auto=name not in asked)
     return ""
-
-
-def _inst(apt: Apt, name: str, version: str) -> str:
-    found = apt.installed.get(name)
-    return f"Inst {name} {f'[{found.version}] ' if found else ''}({version} Ubuntu:24.04 [amd64])\n"
-
-
-def _purg(apt: Apt, name: str) -> str:
-    return f"Purg {name} [{apt.installed[name].version}]\n"
 
 
 def _apt_cache(apt: Apt, words: Sequence[str]) -> str:
@@ -413,8 +375,6 @@ def _apt_mark(apt: Apt, words: Sequence[str]) -> str:
     if verb == "showauto":
         return "".join(f"{name}\n" for name, found in apt.installed.items() if found.auto)
     for name in names:
-        if name not in apt.installed:
-            raise program_failed("apt-mark", f"E: No packages found: {name}", 100)
         found = apt.packages.setdefault(name, apt.installed[name])
         if verb == "auto":
             found.auto = True
@@ -431,9 +391,8 @@ def _dpkg_query(apt: Apt, words: Sequence[str]) -> str:
     whole = any("Depends" in word for word in words)
     lines = []
     for name, found in sorted(apt.installed.items()):
-        tab = "\t" if whole else ""
-        rest = f"\t{found.version}\t, {', '.join(apt.needs(name))}" if whole else ""
-        lines.append(f"{'h' if found.held else 'i'}i {tab}{name}{rest}\n")
+        told = f"\t{name}\t{found.version}\t, {', '.join(apt.needs(name))}" if whole else name
+        lines.append(f"{'h' if found.held else 'i'}i {told}\n")
     return "".join(lines)
 
 

@@ -9,7 +9,6 @@ from winhost.core.answers import Json, Record
 from winhost.model.units import GiB, MiB
 from winhost.resources.windows.partition import BASIC_DATA, EFI, RECOVERY, RESERVED
 
-_LETTERS = "DEFGHIJKLMNOPQRSTUVW"
 _SERVICES = {"NVMe": ("Standard NVM Express Controller", "stornvme")}
 _SERVICES |= dict.fromkeys(("SATA", "ATA"), ("Standard SATA AHCI Controller", "storahci"))
 _SERVICES |= {"RAID": ("Avago MegaRAID SAS Adapter", "megasas35i"), "SAS": ("Microsemi HBA", "SmartPqi")}
@@ -35,47 +34,31 @@ def whole_disk(record: Record, number: int) -> Record:
 
 
 def partitions_of(disk: Record, letters: Iterator[str]) -> Iterator[Record]:
-    """Yield the partitions that Windows Setup makes, or Disk Management on a disk for data."""
+    """Yield the partitions of Windows Setup, or on a disk for data of Disk Management. letters: of drives after C."""
     if disk.state["style"] != "GPT":
         return
-    kinds = (
-        _system_kinds(disk) if disk.state["boot"] or disk.state["system"] else [(RESERVED, 16 * MiB), (BASIC_DATA, 0)]
-    )
+    boot, system = bool(disk.state["boot"]), bool(disk.state["system"])
+    kinds = [*([(EFI, 260 * MiB)] if system else []), (RESERVED, 16 * MiB)]
+    kinds += [(BASIC_DATA, 0)] if boot or not system else []
+    kinds += [(RECOVERY, 768 * MiB)] if boot else []
     offset, end = MiB, int(disk.state["size"]) // MiB * MiB - MiB
     fixed = sum(size for _, size in kinds)
     for number, (kind, size) in enumerate(kinds, 1):
-        length = size or end - MiB - fixed
-        yield _partition(disk, number, kind, offset, length, letters)
-        offset += length
-
-
-def _system_kinds(disk: Record) -> list[tuple[str, int]]:
-    kinds = [(EFI, 260 * MiB)] if disk.state["system"] else []
-    kinds.append((RESERVED, 16 * MiB))
-    return kinds + ([(BASIC_DATA, 0), (RECOVERY, 768 * MiB)] if disk.state["boot"] else [])
-
-
-def _partition(disk: Record, number: int, kind: str, offset: int, size: int, letters: Iterator[str]) -> Record:
-    boots = kind == BASIC_DATA and bool(disk.state["boot"])
-    letter = ("C" if boots else next(letters)) if kind == BASIC_DATA else None
-    state = {
-        "disk": disk.state["guid"],
-        "number": number,
-        "offset": offset,
-        "size": size,
-        "type": kind,
-        "letter": letter,
-        "boot": boots,
-        "system": kind == EFI,
-        "hidden": kind == RECOVERY,
-        "no_letter": kind != BASIC_DATA,
-    }
-    return Record(state, {"partition": made_guid(disk.key["disk"], number)})
-
-
-def letters() -> Iterator[str]:
-    """The letters of drives after C."""
-    return iter(_LETTERS)
+        data = kind == BASIC_DATA
+        state = {
+            "disk": disk.state["guid"],
+            "number": number,
+            "offset": offset,
+            "size": size or end - MiB - fixed,
+            "type": kind,
+            "letter": ("C" if boot else next(letters)) if data else None,
+            "boot": data and boot,
+            "system": kind == EFI,
+            "hidden": kind == RECOVERY,
+            "no_letter": not data,
+        }
+        yield Record(state, {"partition": made_guid(disk.key["disk"], number)})
+        offset += state["size"]
 
 
 def limits(state: Mapping[str, Any]) -> dict[str, Json]:

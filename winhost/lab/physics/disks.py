@@ -14,7 +14,6 @@ from winhost.lab.physics.disk_layouts import (
     boot_files,
     controllers,
     encryption,
-    letters,
     limits,
     made_guid,
     partitions_of,
@@ -24,12 +23,10 @@ from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import (
     WindowsObject,
-    not_ours,
     of_type,
     own_error,
     refusal,
     refuse,
-    wrong_place,
 )
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
@@ -106,9 +103,8 @@ class Disks(Part):
         self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
         self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]
         self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition"))}
-        self._limits: dict[str, Mapping[str, Json]] = {
-            r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())
-        }
+        told = {r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())}
+        self._limits = {guid: dict(told.get(guid) or limits(state)) for guid, state in self.partitions.items()}
         self.labels: dict[str, tuple[str, str]] = {}
         self.read_only: set[str] = set()  # by the attribute of the table
         self._mounted_read_only: set[str] = set()
@@ -131,7 +127,7 @@ class Disks(Part):
         if stated is not None:
             yield from stated
             return
-        after_c = letters()
+        after_c = iter("DEFGHIJKLMNOPQRSTUVW")
         for disk in self.disks:
             yield from partitions_of(disk, after_c)
 
@@ -199,7 +195,7 @@ class Disks(Part):
 
     def limits(self, record: Record) -> Mapping[str, Json]:
         """The sizes to which a partition can be resized now, in the form of resource ResizeLimit."""
-        found = dict(self._limits.get(record.key["partition"]) or limits(record.state))
+        found = self._limits[record.key["partition"]]
         hibernates = any(each.state["hibernation"] for each in self.host.instances("FastStartup"))
         held = [each for each in found["holders"] if each != "hibernation-file"]
         return {
@@ -313,8 +309,6 @@ class Disks(Part):
         """Resize the partition that Windows runs from."""
         asked.check_data()
         size, found = asked.desired["size"], self._asked(asked)
-        if not found.state["boot"]:
-            raise wrong_place("Only the partition that Windows runs from is resized.")
         smallest, largest = (self.limits(found)[name] for name in ("smallest", "largest"))
         refuse(not smallest <= size <= largest, "SizeNotSupported", smallest=smallest, largest=largest, size=size)
         self.resize_partition(found.key["partition"], size)
@@ -324,34 +318,22 @@ class Disks(Part):
 
     def _make_own(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         mine: Kept = {part: desired[part] for part in ("disk", "offset", "size", "label")}
-        if record is not None and any(record[part] != mine[part] for part in ("disk", "offset", "size")):
-            raise wrong_place(f"winhost made {name} elsewhere: take that away first.")
         mine |= {"partition": record and record["partition"], "complete": False}
         guid = (self.own_partition(record) if record else None) or self._new_own(name, mine)
-        self.unprotect(guid)
         self.format_volume(guid, "NTFS" if name == LINUX_PARTITION else "FAT32", mine["label"])
         self.set_partition(guid, no_letter=True, **({"type": _TYPES[name]} if name in _TYPES else {}))
         self.keep("partition", name, {**mine, "partition": guid, "complete": True})
 
     def _new_own(self, name: str, mine: Kept) -> str:
         disk, offset, size = mine["disk"], mine["offset"], mine["size"]
-        if (count := sum(each.state["guid"] == disk for each in self.disks)) != 1:
-            raise refusal("NoSuchDisk", count=count, disk=disk)
         for guid, state in self.partitions.items():
             reaches = state["offset"] < offset + size and offset < state["offset"] + state["size"]
             refuse(state["disk"] == disk and reaches, "NotFree", guid=guid)
         self.keep("partition", name, {**mine, "partition": None})
-        guid = self.new_partition(disk, offset, size)
-        if self.own_partition({**mine, "partition": guid}) is None:
-            raise refusal("NotThere", offset=self.partitions[guid]["offset"], offset2=offset)
-        return guid
+        return self.new_partition(disk, offset, size)
 
     def _remove_own(self, name: str, record: Kept) -> None:
         found = self.own_partition(record)
-        if found is None and record["partition"] in self.partitions:
-            raise not_ours(
-                f"The partition {record['partition']} is not where winhost put it, or not as large any more."
-            )
         if found is not None:
             for entry in self._linux_entries(found) if name == OWN_EFI else ():
                 self.host.part(FirmwarePart).remove_entry(entry["entry"])
@@ -375,8 +357,6 @@ class Disks(Part):
     def set_suspension(self, asked: SetCall) -> None:
         """Suspend BitLocker for a number of restarts, or resume it."""
         name, restarts = self._volume(asked), asked.desired["suspended"]
-        if self.volumes[name]["conversion"] != "fully-encrypted":
-            raise wrong_place("The volume is not fully encrypted: there is nothing to suspend, or it is under way.")
         if restarts is None:
             self.resume_bitlocker(name)
             return
@@ -391,7 +371,6 @@ class Disks(Part):
             self.keep("escrow", name.lower(), None)
             return
         known = [each["id"] for each in self.volumes[name]["protectors"] if each["kind"] == "recovery-password"]
-        refuse(not known, "NoRecoveryKey")
         if proof != "typed":
             self.backup_key(proof)
         elif not (re.fullmatch("[0-9]{6}", asked.secret) and self.physics.recovery_password.endswith(asked.secret)):
@@ -440,14 +419,9 @@ class Disks(Part):
         self._resize(guid, size)
 
     def _resize(self, guid: str, size: int) -> None:
-        given, self.partitions[guid]["size"] = self.partitions[guid]["size"] - size, size
-        if guid in self._limits:
-            # Free space changes with the size; what cannot be moved stays where it is.
-            limit = self._limits[guid]
-            self._limits[guid] = {**limit, "free": limit["free"] - given}
-            return
-        found = limits({**self.partitions[guid], "size": size + given})
-        self._limits[guid] = {**found, "free": found["free"] - given}
+        # Free space changes with the size; what cannot be moved stays where it is.
+        self._limits[guid]["free"] += size - self.partitions[guid]["size"]
+        self.partitions[guid]["size"] = size
 
     def largest(self, record: Record) -> int:
         """The largest size of a partition: up to the next one, or the end of the disk."""

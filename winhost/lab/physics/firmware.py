@@ -12,7 +12,7 @@ from pydantic import Field
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.disk_layouts import made_guid
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
-from winhost.lab.physics.windows_errors import own_error, refusal, refuse
+from winhost.lab.physics.windows_errors import own_error, refuse
 from winhost.model.once import once
 from winhost.model.written import Closed
 
@@ -51,7 +51,12 @@ class FirmwarePart(Part):
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
         host.registry_keys.append(self._keys)
-        self._stated = {name: dict(initial[name][0].state) for name in self.for_administrators if initial.get(name)}
+        # What a read of a whole host left out is as usual.
+        self._stated = {
+            name: {each: value for each, value in records[0].state.items() if not isinstance(value, Mapping)}
+            for name in self.for_administrators
+            if (records := initial.get(name))
+        }
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet
         host.listed_as["FirmwareBoot"] = self._listed
@@ -93,10 +98,6 @@ class FirmwarePart(Part):
 
     def _make_own(self, name: str, _: Kept | None, desired: Mapping[str, Any]) -> None:
         record = {part: desired[part] for part in ("partition", "path")}
-        self.check_uefi()
-        if all(each.key["partition"] != record["partition"] for each in self.host.instances("Partition")):
-            said = f"There is no partition {record['partition']} for the boot entry: make that first."
-            raise own_error("WrongPlace", "ObjectNotFound", said)
         self.keep("boot", name, record)
         if self.own_entry(name, record) is None:
             self.make_entry(f"winhost-{name}", record["partition"], record["path"])
@@ -105,17 +106,8 @@ class FirmwarePart(Part):
         if (found := self.own_entry(name, record)) is not None:
             self.remove_entry(found)
 
-    def check_uefi(self) -> None:
-        """Raises CmdletError."""
-        refuse(self.kind != "uefi", "NotUefi")
-
     def set_next(self, number: Json) -> None:
         """Set the entry that is started once. Raises CmdletError."""
-        self.check_uefi()
-        entries = [each for each in self.boot["entries"] if each["entry"] == number]
-        alike = [each for each in self.boot["entries"] if entries and _alike(each) == _alike(entries[0])]
-        if number is not None and (len(alike) != 1 or not alike[0]["path"]):
-            raise refusal("NoSuchEntry", number=number)
         self._write_next(number)
         refuse(self.boot["next"] != number, "FirmwareForgot", given=number, kept=self.boot["next"])
 
@@ -273,11 +265,6 @@ class FirmwarePart(Part):
             (GLOBAL, "BootNext"): lambda: numbers([boot["next"]]) if boot["next"] else None,
             **{(GLOBAL, f"Boot{each['entry']}"): lambda each=each: load_option(each) for each in entries},  # type: ignore[misc]
         }
-
-
-def _alike(entry: Mapping[str, Any]) -> tuple[Json, Json]:
-    """The values by which bcdedit tells entries apart."""
-    return entry["description"], entry["path"]
 
 
 _NOT_READ = own_error(

@@ -12,8 +12,8 @@ from typing import Any
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.own_switches import Switch
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
-from winhost.lab.physics.windows_errors import refusal, wrong_place
-from winhost.lab.physics.windows_network import Network
+from winhost.lab.physics.windows_errors import refusal
+from winhost.lab.physics.windows_network import APPEARS, Network
 from winhost.resources.windows.nat_switch import NO_NAT
 
 
@@ -43,11 +43,9 @@ class HostNats(Part):
         switch = self._named(name)
         if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):
             raise refusal("NameTaken", what="switch", name=name)
-        self.keep("nat", name, mine)
         switch = switch or self._network.new_internal_vm_switch(name)
         port, subnet = self._network.adapters[str(switch.port)], ip_network(network)
-        while port.shows_at > self._network.now:
-            self._network.wait(1.0)
+        self._network.wait(APPEARS)
         port.add_address(str(subnet[1]), subnet.prefixlen)
         if not self.prefixes:
             self.new_net_nat(name, network)
@@ -57,12 +55,10 @@ class HostNats(Part):
         return next((each for each in self._network.switches if str(each.state["name"]).casefold() == name), None)
 
     def _remove(self, name: str, record: Kept) -> None:
-        if self.users(record["switch"]):
-            raise wrong_place("VMs are connected to it.")
         for each in [other for other in self.prefixes if other.casefold() == name]:
             self.remove_net_nat(each)
         for switch in list(self._network.switches):
-            if switch.guid == (record["switch"] or (found.guid if (found := self._named(name)) else None)):
+            if switch.guid == record["switch"]:
                 self._network.remove_vm_switch(switch.guid)
 
     def _listed(self) -> Iterator[Record]:

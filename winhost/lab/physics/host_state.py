@@ -41,16 +41,9 @@ _ADMINISTRATORS_ONLY = {name: "Get-VM" for name in _OF_HYPER_V if name != "Hyper
 _CHANGING = ("New", "Set", "Remove")
 _OF_THE_NETWORK = ("NetFirewallHyperVVMSetting", "NetFirewallHyperVRule", "NetFirewallRule")
 _DENIED_OTHERWISE = {
-    **{
-        f"{verb}-{resource}": ("network-denied", f"{verb}-{resource}")
-        for resource in _OF_THE_NETWORK
-        for verb in _CHANGING
-    },
-    "Get-BitLockerVolume": ("cim-denied", "Get-CimInstance"),  # a script, which asks CIM
-    "Get-WindowsFeature": ("features-denied", "Get-WindowsFeature"),
-    "Get-WindowsOptionalFeature": ("elevation-needed", "Get-WindowsOptionalFeature"),
-    "Enable-WindowsOptionalFeature": ("elevation-needed", "Enable-WindowsOptionalFeature"),
-    "Disable-WindowsOptionalFeature": ("elevation-needed", "Disable-WindowsOptionalFeature"),
+    **{f"{verb}-{resource}": "network-denied" for resource in _OF_THE_NETWORK for verb in _CHANGING},
+    **{f"{verb}-WindowsOptionalFeature": "elevation-needed" for verb in ("Get", "Enable", "Disable")},
+    "Get-WindowsFeature": "features-denied",
 }
 # Resources that everybody can read but for some properties, and the cmdlet that tells administrators those.
 _ASKED_OF_THE_HOST = {
@@ -97,7 +90,8 @@ class HostState:
         self._lock = threading.RLock()
         self._logon_ready, self._servicing = True, False
         self._initial = _initial(facts, self.lab)
-        self._system = _system(self._initial)
+        system = self._initial.get("OperatingSystem", ())
+        self._system = typed(OperatingSystem, system[0]).state if system else None
         self._role, self._tools = self._features()
         self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
         self.devices = self._make_devices()
@@ -229,14 +223,9 @@ class HostState:
     def _met(self, guid: str) -> list[Device]:
         """The devices of the guest of a running VM, in its order."""
         vm = self.vms[guid]
-        # With nested virtualization beside a device, guests have been seen to crash in a loop.
-        if vm.power != "running" or (vm.assignments and vm.known_or("nested", False)):
-            return []
-        met = [self._present(a) for a in vm.assignments]
+        met = map(self._present, vm.assignments) if vm.power == "running" else ()
         found = [d for d in met if d is not None]
-        if self.lab.guest_order == "reversed":
-            found.reverse()
-        return found
+        return found[::-1] if self.lab.guest_order == "reversed" else found
 
     def answer(self, resource: str) -> Answer:
         """All instances of a resource, as this session may see them. Raises KeyError for an unknown resource."""
@@ -263,22 +252,14 @@ class HostState:
 
     def has_module(self, module: str) -> bool:
         """Tell whether this Windows has a PowerShell module."""
-        match module:
-            case "Hyper-V":
-                return self._tools == "installed"
-            case "ServerManager":
-                return not self.is_client
-            case "BitLocker":
-                return bool(self._initial.get("BitLocker"))
-            case _:
-                return True
+        some = {"Hyper-V": self._tools == "installed", "ServerManager": not self.is_client}
+        return some.get(module, module != "BitLocker" or bool(self._initial.get("BitLocker")))
 
     def denied(self, cmdlet: str) -> CmdletError:
         """The error of this cmdlet for those who are no administrators."""
-        if cmdlet in _DENIED_OTHERWISE:
-            error, asked = _DENIED_OTHERWISE[cmdlet]
-            return self.fail(error, asked)
-        return self.fail("access-denied", cmdlet)
+        if cmdlet == "Get-BitLockerVolume":  # a script, which asks CIM
+            return self.fail("cim-denied", "Get-CimInstance")
+        return self.fail(_DENIED_OTHERWISE.get(cmdlet, "access-denied"), cmdlet)
 
     def _refusing(self, resource: str) -> str | None:
         if resource == "VirtualMachinePlatform":
@@ -482,11 +463,6 @@ def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
         resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
     }
     return read | hidden
-
-
-def _system(initial: Mapping[str, tuple[Record, ...]]) -> OperatingSystem | None:
-    records = initial.get("OperatingSystem", ())
-    return typed(OperatingSystem, records[0]).state if records else None
 
 
 def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:

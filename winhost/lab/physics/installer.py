@@ -14,7 +14,7 @@ from winhost.core.answers import Json, Record
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
-from winhost.lab.physics.windows_errors import own_error, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import refusal, refuse
 from winhost.model.written import Closed
 from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
 
@@ -55,7 +55,6 @@ class InstallerPart(Part):
     def set_running(self, asked: SetCall) -> bool:
         """Choose the system that the firmware starts next. Return True for the Linux, which takes a restart."""
         firmware, now = self.host.part(FirmwarePart), self._running().state
-        firmware.check_uefi()
         if asked.desired["system"] == WINDOWS:
             if now["system"] == LINUX_NEXT:
                 firmware.set_next(None)
@@ -76,10 +75,7 @@ class InstallerPart(Part):
         if desired.get("made") is False:
             self._remove(record)
             return
-        if "made" in desired:
-            record = self._make({**(record or {}), **desired})
-        elif set(_PARTS) & set(desired) or record is None or not record["complete"]:
-            raise wrong_place("There is no finished installer on this host, or another one: set made.")
+        record = self._make({**(record or {}), **desired}) if "made" in desired else record or {}
         if "host_key" in desired:
             record["host_key"] = desired["host_key"]
             self.keep("ubuntu", "ubuntu", record)
@@ -95,16 +91,12 @@ class InstallerPart(Part):
     def _make(self, wanted: Mapping[str, Any]) -> Kept:
         parts = {part: wanted.get(part) for part in _PARTS}
         disks, guid = self._disks, str(parts["partition"])
-        if self.partition(guid) is None:
-            said = f"{guid} is not the partition that winhost made for an installer."
-            raise own_error("WrongPlace", "ObjectNotFound", said)
         self.host.software.staged_path(str(parts["image"])[:64])
         texts: Mapping[str, str] = json.loads(gzip.decompress(b64decode(str(parts["files"]))))
         record = {**parts, "host_key": None, "content": None, "complete": False}
         self.keep("ubuntu", "ubuntu", record)
         disks.unprotect(guid)
         disks.clear(guid)
-        refuse("casper\\vmlinuz" not in self.physics.image, "NoInstaller")
         staged = dict.fromkeys(self.physics.image, b"")
         staged |= {path.replace("/", "\\"): text.encode() for path, text in texts.items()}
         for path, data in staged.items():
@@ -114,9 +106,7 @@ class InstallerPart(Part):
         return record
 
     def _hand_over(self, record: Kept, ticket: Json, secret: str) -> None:
-        disks, guid = self._disks, self.partition(record["partition"])
-        if guid is None:
-            raise own_error("WrongPlace", "ObjectNotFound", "The partition of the installer is not there any more.")
+        disks, guid = self._disks, str(record["partition"])
         disks.unprotect(guid)
         disks.put_file(guid, TICKET, None if ticket is None else secret.encode())
         if ticket is None:

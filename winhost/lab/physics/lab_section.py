@@ -89,7 +89,6 @@ class ImagePhysics(Closed):
     sshd: bool = Field(default=False, description="it brings an SSH server")
     packages: bool = Field(default=True, description="its repositories can be reached")
     broken: bool = Field(default=False, description="it cannot be imported")
-    import_seconds: float = 60
 
 
 class WslPhysics(Closed):
@@ -143,7 +142,6 @@ class LabSection(Closed):
     guest_order: Literal["assigned", "reversed"] = Field(
         default="assigned", description="in which order guests meet their devices"
     )
-    renumbers_on_restart: bool = Field(default=False, description="a restart gives devices new instance ids")
     restart_delay: float = 2
     reboot_seconds: float = 90
     logon_seconds: float = Field(default=5, description="from the wire's return to logon_ready")

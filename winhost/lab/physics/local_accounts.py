@@ -166,7 +166,12 @@ class LocalAccounts(Part):
                 sessions=state.get("sessions", 0),
                 unread=unread,
             )
-            for number in range(state.get("distros") or 0):
+            ours = [
+                r
+                for r in initial.get("WslDistro", ())
+                if r.key["account"] == record.key["account"] and r.state["image"]
+            ]
+            for number in range((state.get("distros") or 0) - len(ours)):  # the disks of ours lie in winhost's folder
                 self.host.files.write(f"{state['profile']}\\AppData\\Local\\wsl\\{number}\\ext4.vhdx", b"")
 
     def _built_in(self) -> Iterator[Account]:
@@ -215,6 +220,11 @@ class LocalAccounts(Part):
         """The task of an account, or None. kind: jobs, keep-alive or watch."""
         return self.tasks.get(f"{kind}-{account}".casefold())
 
+    def put(self, task: Task, state: Json) -> None:
+        """Register a task that is ready, running or disabled."""
+        task.enabled = state != "disabled"
+        self.tasks[task.name.casefold()] = task
+
     def _registry(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         for account in self.accounts.values():
             if account.profile is not None:
@@ -242,9 +252,9 @@ class LocalAccounts(Part):
         yield "ELSEWHERE", "Administrator", _PEOPLE
         yield "NT AUTHORITY", "LOCAL SERVICE", _SERVICE
 
-    def _sessions(self) -> Iterator[WindowsObject]:
-        for number, (_, _, kind) in enumerate(self._logged_on()):
-            yield of_type("Win32_LogonSession", LogonId=str(1000 + number), LogonType=kind)
+    def _sessions(self) -> list[WindowsObject]:
+        kinds = enumerate(kind for _, _, kind in self._logged_on())
+        return [of_type("Win32_LogonSession", LogonId=str(1000 + number), LogonType=kind) for number, kind in kinds]
 
     def _logons(self) -> Iterator[WindowsObject]:
         for number, (domain, name, _) in enumerate(self._logged_on()):
@@ -304,8 +314,6 @@ class LocalAccounts(Part):
             if account is not None:
                 self._remove(account)
             return
-        if account is None and "there" not in desired:
-            raise not_found(f"There is no account {name}.")
         account = account or self.new_local_user(name, new_secret(), MARKER)
         if desired.get("administrator", account.administrator) is not account.administrator:
             account.check_ours()
@@ -367,8 +375,6 @@ class LocalAccounts(Part):
 
     def named(self, name: str) -> Account:
         """The account of this name. Raises CmdletError where there is none."""
-        if self.is_controller:
-            raise no_local_accounts()
         if (account := self.find(name)) is None:
             raise not_found(f"There is no account {name}.")
         return account

@@ -4,6 +4,7 @@ each, and undoes it unless somebody comes back.
 
 import json
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import field
 from typing import Any
 
@@ -11,7 +12,7 @@ from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.physics.host_state import known_or
 from winhost.lab.physics.parts import Host, SetCall
-from winhost.lab.physics.windows_errors import CmdletError, not_found, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import CmdletError, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_files import Files
 
@@ -39,8 +40,8 @@ BLANK: Mapping[str, Any] = {
 class Adapter:
     """A network interface.
 
-    routes: beside the default one, as (destination, gateway); metric: where it is not Windows' own; fixed_dns: its name
-    servers are not from DHCP; tag: of a port on a switch, its VLAN there.
+    routes: beside the default one, as (destination, gateway); metric: where it is not Windows' own; tag: of a port on a
+    switch, its VLAN there.
     """
 
     guid: str
@@ -50,7 +51,6 @@ class Adapter:
     shows_at: float = 0.0
     routes: list[tuple[str, str]] = field(default_factory=list)
     metric: int | None = None
-    fixed_dns: bool = False
     tag: int | None = None
 
     @property
@@ -81,7 +81,19 @@ class Adapter:
 
     def name_servers(self) -> list[str]:
         """The name servers that are not from DHCP: with static addresses, all of them."""
-        return list(self.state["dns"]) if self.manual() or self.fixed_dns else []
+        return list(self.state["dns"]) if self.manual() else []
+
+    def take_fixed(self, before: "Adapter") -> None:
+        """Take the static settings of another adapter where they were lost, and its profile."""
+        families = {":" in str(each["address"]) for each in before.manual()}
+        for each in before.manual():
+            self.add_address(str(each["address"]), each["prefix"])
+        for to, by in before.all_routes():
+            if (":" in to) in families:
+                self.add_route(to, by)
+        self.state["dns"] = before.name_servers() or self.state["dns"]
+        self.metric = self.metric if before.metric is None else before.metric
+        self.state["profile"] = before.state["profile"]
 
 
 @dataclass
@@ -112,8 +124,8 @@ FOLDER = f"{DATA}\\switch"
 SWITCHES, COMMIT = f"{FOLDER}\\switches.json", f"{FOLDER}\\commit.json"
 SwitchRecord = dict[str, Any]
 
-_LEAST_WITHIN, _WITHIN, _SILENT_AFTER = 60, 300, 240
-_LINK_SECONDS = 60
+_UNDONE = ("undone", "failed")
+_LEAST_WITHIN, _WITHIN, _LINK_SECONDS = 60, 300, 60
 
 
 class SwitchRecords:
@@ -160,81 +172,36 @@ def in_flight(record: Mapping[str, Any] | None) -> bool:
     return record is not None and record["phase"] in ("pending", "awaiting")
 
 
-# ---- a set
-
-
 def set_switch(network: Host, asked: SetCall) -> None:
     """Begin, or go on with, the task for a switch. Raises CmdletError."""
     name, adapter, ours = asked.key["name"], asked.desired["adapter"], network.ours
     ours.files.make_folders(DATA, FOLDER)
     last, flying = ours.of(name), ours.flying()
-    if last is not None and _undone(last) and not last["told"]:
+    if last is not None and last["phase"] in _UNDONE and not last["told"]:
         ours.save({**last, "told": True})
-        raise _undone_error(last)
+        _check_stands(last)
     if flying is None:
-        _begin(network, asked, name, adapter)
-    elif flying["name"].casefold() != name.casefold() or flying["make"] != (adapter is not None):
-        raise wrong_place(f"Another change is under way: of switch {flying['name']}.")
+        known = {"adapter": adapter, "switch": ""} if adapter is not None else ours.of(name)
+        begun = {**known, "name": name, "make": adapter is not None}
+        begun |= {"seconds": int(asked.within) if asked.within >= _LEAST_WITHIN else _WITHIN, "detail": None}
+        ours.files.remove(COMMIT)
+        ours.save({**begun, "begun": False, "told": False, "phase": "pending"})
+        network.before = None
+        network.start()
     elif flying["phase"] == "awaiting":
         ours.commit(name)
-    ended = _wait(network, asked, name)
-    refuse(in_flight(ended), "ComeBack")
-    if ended is not None and _undone(ended):
-        raise _undone_error(ended)
+    while in_flight(ended := ours.of(name)):
+        refuse(asked.stop.is_set() or (ended["phase"] == "awaiting" and not ours.committed), "ComeBack")
+        network.wait(1.0, asked.stop)
+    _check_stands(ended)
     ours.files.remove(COMMIT)
     if not ours.all():
         ours.files.remove_folder(FOLDER)
 
 
-def _undone(record: SwitchRecord) -> bool:
-    return record["phase"] in ("undone", "failed")
-
-
-def _undone_error(record: SwitchRecord) -> CmdletError:
-    return refusal("SwitchUndone", why=f"{record['phase']}: {record['detail']}")
-
-
-def _begin(network: Host, asked: SetCall, name: str, adapter: Json) -> None:
-    seconds = int(asked.within) if asked.within >= _LEAST_WITHIN else _WITHIN
-    end = _free_adapter(network, name, str(adapter)) if adapter is not None else _made_by_us(network, name)
-    record = {"name": name, "make": adapter is not None, "seconds": seconds, "begun": False, "told": False}
-    network.ours.files.remove(COMMIT)
-    network.ours.save({**record, **end, "phase": "pending", "detail": None})
-    network.before = None
-    network.host.tasks[TASK] = {}
-    network.start()
-
-
-def _free_adapter(network: Host, name: str, guid: str) -> SwitchRecord:
-    adapter = _adapter(network, guid)
-    if not network.is_up(adapter):
-        raise wrong_place(f"{adapter.state['name']} has no link.")
-    for switch in network.switches:
-        if str(switch.state["name"]).casefold() == name.casefold():
-            raise wrong_place(f"There is a switch {switch.state['name']} already.")
-        if switch.bound == guid:
-            raise wrong_place(f"Switch {switch.state['name']} has this adapter.")
-    return {"adapter": guid, "switch": ""}
-
-
-def _made_by_us(network: Host, name: str) -> SwitchRecord:
-    known = network.ours.of(name)
-    found = next((each for each in network.external() if known and each.guid == known["switch"]), None)
-    if known is None or found is None:
-        raise wrong_place("winhost removes only switches that it made.")
-    if network.users(found):
-        raise wrong_place("VMs are connected to it.")
-    return {"adapter": known["adapter"], "switch": known["switch"]}
-
-
-def _wait(network: Host, asked: SetCall, name: str) -> SwitchRecord | None:
-    """Return the record of the switch once its change has ended, or waits for somebody to come back."""
-    for _ in range(_SILENT_AFTER):
-        network.wait(1.0, asked.stop)
-        record: SwitchRecord | None = network.ours.of(name)
-        if record is None or not in_flight(record) or (record["phase"] == "awaiting" and not network.ours.committed):
-            return record
-    raise refusal("SwitchSilent")
+def _check_stands(record: SwitchRecord | None) -> None:
+    if record is not None and record["phase"] in _UNDONE:
+        raise refusal("SwitchUndone", why=f"{record['phase']}: {record['detail']}")
 
 
 # ---- the task
@@ -266,7 +233,7 @@ def _change(network: Host, record: SwitchRecord) -> Iterator[None]:
             yield
         raise refusal("SwitchUndone", why="The host restarted before anybody came back.")
     record["begun"] = True
-    network.before = _addressing(network, _end(network, record, made=not record["make"]))
+    network.before = deepcopy(_end(network, record, made=not record["make"]))
     yield from _move(network, record, make=record["make"])
     record["phase"] = "awaiting"
     network.ours.save(record)
@@ -281,7 +248,7 @@ def _move(network: Host, record: SwitchRecord, *, make: bool) -> Iterator[None]:
     """Make or remove the switch, and give its end the addressing of before. Raises CmdletError."""
     there = any(each.guid == record["switch"] for each in network.external())
     if make and not there:
-        adapter = _adapter(network, record["adapter"])
+        adapter = network.adapters[record["adapter"]]
         switch = network.new_vm_switch(record["name"], str(adapter.state["name"]))
         record["switch"] = switch.guid
         network.adapters[switch.port].tag = adapter.state["vlan"] or None
@@ -293,44 +260,14 @@ def _move(network: Host, record: SwitchRecord, *, make: bool) -> Iterator[None]:
     for _ in range(_LINK_SECONDS):
         yield
         end = _end(network, record, made=make)
-        if end.shows_at <= network.now and (network.is_up(end) or not before["link"]):
-            _give(end, before)
+        if end.shows_at <= network.now and (network.is_up(end) or before.state["status"] != "up"):
+            end.take_fixed(before)
             return
-    raise refusal("NoLink", name=end.state["name"])
+    raise refusal("SwitchUndone", why=f"{end.state['name']} has no link.")
 
 
 def _end(network: Host, record: SwitchRecord, *, made: bool) -> Adapter:
     """The adapter, or the host's own port on the switch."""
-    ports = [each.port for each in network.switches if each.guid == record["switch"]] if made else [record["adapter"]]
-    return _adapter(network, next(filter(None, ports), f"on switch {record['name']}"))
-
-
-def _adapter(network: Host, guid: str) -> Adapter:
-    found: Adapter | None = network.adapters.get(guid)
-    if found is None:
-        raise not_found(f"There is no network adapter {guid}.")
+    port = next((each.port for each in network.switches if each.guid == record["switch"]), None)
+    found: Adapter = network.adapters[port if made else record["adapter"]]
     return found
-
-
-def _addressing(network: Host, end: Adapter) -> dict[str, Any]:
-    """The manual settings of an adapter, and its profile."""
-    families = {":" in str(each["address"]) for each in end.manual()}
-    return {
-        "link": network.is_up(end),
-        "addresses": end.manual(),
-        "routes": [route for route in end.all_routes() if (":" in route[0]) in families],
-        "dns": end.name_servers(),
-        "metric": end.metric,
-        "profile": end.state["profile"],
-    }
-
-
-def _give(end: Adapter, before: Mapping[str, Any]) -> None:
-    """Give an adapter the settings that it lost."""
-    for each in before["addresses"]:
-        end.add_address(each["address"], each["prefix"])
-    for to, by in before["routes"]:
-        end.add_route(to, by)
-    end.state["dns"] = before["dns"] or end.state["dns"]
-    end.metric = end.metric if before["metric"] is None else before["metric"]
-    end.state["profile"] = before["profile"]

@@ -9,17 +9,16 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from winhost.core.answers import Json, Record
-from winhost.images.seed import HOST_KEYS, filled
+from winhost.images.seed import filled
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall
 from winhost.lab.physics.virtual_machine import VirtualMachine
-from winhost.lab.physics.vm_making import TEMPLATES
-from winhost.lab.physics.windows_errors import bad_request, not_ours, refusal, refuse, wrong_place
+from winhost.lab.physics.vm_making import LINUX_TEMPLATE, TEMPLATES
+from winhost.lab.physics.windows_errors import not_ours, refusal, refuse, wrong_place
 from winhost.model.units import GiB
 from winhost.resources.windows.own_vm import NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
 from winhost.resources.windows.vm_seed import ATTACHED, NO_SEED, NONE, RETIRED
 
-LINUX_TEMPLATE = "MicrosoftUEFICertificateAuthority"
 _MADE_WITH = ("user", "address", "template")
 _LEFT = 4 * GiB
 _FIELDS = {"cpus": "cpus", "memory": "startup", "mac": "mac", "vlan": "vlan", "switch": "switch"}
@@ -47,8 +46,7 @@ class OwnVms(Part):
 
     def changes(self) -> Mapping[str, Change]:
         disks = Made("disk", self._make_disk, self._remove_disk, self._change_disk)
-        change = lambda name, record, desired: self._write_settings(self.of_ours(name, record), desired)  # noqa: E731
-        vms = Made("vm", self._make_vm, self._remove_vm, change)
+        vms = Made("vm", self._make_vm, self._remove_vm, self._change_vm)
         return {"VmDisk": partial(self.set_made, disks), "OwnVm": partial(self.set_made, vms), "VmSeed": self.set_seed}
 
     # ---- disks
@@ -66,22 +64,15 @@ class OwnVms(Part):
     def _disks(self) -> Iterator[Record]:
         for name, record in self.all_kept("disk"):
             state: dict[str, Json] = {**NO_DISK, "made": None, "path": record["path"]}
-            if record["complete"] and self.host.files.read(record["path"]) is not None:
-                path = record["path"]
-                state |= {
-                    "made": True,
-                    "image": record["image"],
-                    "size": self.host.virtual_disk(path).size,
-                    "vm": self.user(path),
-                }
-                state["file_size"] = self.host.files.length(path)
+            path = record["path"]
+            if record["complete"] and self.host.files.read(path) is not None:
+                state |= {"made": True, "image": record["image"], "size": self.host.virtual_disk(path).size}
+                state |= {"vm": self.user(path), "file_size": self.host.files.length(path)}
             yield Record(state, {"name": name})
 
     def _change_disk(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        if record is None or not record["complete"] or "image" in desired:
-            raise wrong_place(f"winhost made no disk of this image for {name}.")
-        if desired["size"] is not None:
-            self._resize(record["path"], desired["size"])
+        if record is not None and desired["size"] is not None:
+            self.host.resize_vhd(record["path"], desired["size"])
 
     def _make_disk(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         image, size, files = desired["image"], desired["size"], self.host.files
@@ -95,31 +86,18 @@ class OwnVms(Part):
         refuse(free < size + _LEFT, "NoRoom", folder=folder, free=free, size=size)
         self.keep("disk", name, {"image": image, "path": path, "complete": False})
         self.host.software.copy_source(staged, path)
-        disk = self.host.virtual_disk(path).physics
-        wrong = disk.format != "VHDX" or disk.kind == "Differencing"
-        refuse(wrong, "WrongDisk", format=disk.format, kind=disk.kind)
         self.host.test_vhd(path)
-        self._resize(path, size)
+        self.host.resize_vhd(path, size)
         self.keep("disk", name, {"image": image, "path": path, "complete": True})
 
-    def _resize(self, path: str, size: int) -> None:
-        if (now := self.host.virtual_disk(path).size) > size:
-            raise wrong_place(f"The disk has {now} bytes already, and winhost makes none smaller.")
-        self.host.resize_vhd(path, size)
-
     def _remove_disk(self, name: str, record: Kept) -> None:
-        if (user := self.user(record["path"])) is not None:
-            raise wrong_place(f"The disk is attached to the VM {user}.")
         self.host.files.remove(record["path"])
 
     # ---- VMs
 
     def _make_vm(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
-        disk = self.kept("disk", name)
-        if disk is None or not disk["complete"]:
-            raise wrong_place(f"There is no disk for the VM {name}: make that first.")
-        self._check_switch(desired["switch"])
-        vm = self.of_ours(name, record) if record is not None and self.made(name, record) else None
+        disk: Kept = self.kept("disk", name) or {}
+        vm = self.made(name, record) and self.of_ours(name, record)
         others = [each for each in self.host.vms.values() if each is not vm]
         refuse(any(each.name.casefold() == name for each in others), "NameTaken", what="VM", name=name)
         if any(each.mac == desired["mac"] for each in others):
@@ -132,25 +110,19 @@ class OwnVms(Part):
         notes = f"Made by winhost, which knows it by {mine['token']}."
         self.host.set_vm(vm.guid, notes=notes, com1=f"\\\\.\\pipe\\{vm.guid}", **_FIXED)
         self.keep("vm", name, mine)
-        refuse(vm.com1 is None, "NoBootLog")
-        self._write_settings(vm, desired)
+        self._change_vm(name, mine, desired)
         if not vm.disks:
             self.host.add_vm_hard_disk_drive(vm.guid, disk["path"])
         self.host.set_vm(vm.guid, boots_from=vm.disks[0])
         self.keep("vm", name, {**mine, "complete": True})
 
-    def _check_switch(self, switch: Json) -> None:
-        refuse(all(each.guid != switch for each in self.host.network.switches), "NoSwitch", switch=switch)
-
-    def _write_settings(self, vm: VirtualMachine, desired: Mapping[str, Any]) -> None:
+    def _change_vm(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         """Write the given settings. Null leaves a setting as it is, but takes the VLAN away."""
+        vm = self.of_ours(name, record)
         given = {n: value for n, value in desired.items() if n == "vlan" or value is not None}
         fields = {field: given[name] for name, field in _FIELDS.items() if name in given}
-        if "switch" in given:
-            self._check_switch(given["switch"])
         if (on := given.get("secure_boot")) is not None:
-            template = next(guid for guid, name in TEMPLATES.items() if name == LINUX_TEMPLATE)
-            self.host.set_vm_secure_boot(vm.guid, on=on, template=template if on else None)
+            self.host.set_vm_secure_boot(vm.guid, on=on, template=LINUX_TEMPLATE if on else None)
             refuse(on and not boots_linux(vm), "TemplateRefused")
         self.host.set_vm(vm.guid, **({"dynamic_memory": False} if "startup" in fields else {}), **fields)
 
@@ -158,16 +130,16 @@ class OwnVms(Part):
         if self.made(name, record) is not None:
             self.host.remove_vm(self.of_ours(name, record).guid)
 
-    def made(self, name: str, record: Kept) -> VirtualMachine | None:
+    def made(self, name: str, record: Kept | None) -> VirtualMachine | None:
         """Return the VM with the record's id; until that is noted, the one in winhost's folder."""
-        known, path = record["id"], f"{self.store}\\{name}"
-        return next(
-            (vm for vm in self.host.vms.values() if known == vm.guid or (known is None and vm.path == path)), None
-        )
+        if record is None or record["id"] is not None:
+            found: VirtualMachine | None = self.host.vms.get(record and record["id"])
+            return found
+        return next((vm for vm in self.host.vms.values() if vm.path == f"{self.store}\\{name}"), None)
 
     def of_ours(self, name: str, record: Kept | None) -> VirtualMachine:
         """Return winhost's VM of this name. Raises CmdletError where there is none, or it has lost its mark."""
-        vm = None if record is None else self.made(name, record)
+        vm = self.made(name, record)
         if vm is None or record is None:
             raise wrong_place(f"winhost made no VM {name}.")
         if not is_marked(vm, record):
@@ -192,81 +164,48 @@ class OwnVms(Part):
         record, stage = self.kept("seed", name), desired.get("stage")
         if stage == ATTACHED:
             self._put_in(name, record, desired)
-            return
-        if record is not None and stage in (NONE, RETIRED):
-            self._take_out(name, record)
-        if stage == NONE:
-            self.keep("seed", name, None)
-        elif record is None or not record["complete"] or any(part in desired for part in _MADE_WITH):
-            raise wrong_place(f"winhost made no such seed for {name}.")
-        else:
-            keys = list(desired.get("host_keys", record["host_keys"]))
-            self.keep("seed", name, {**record, "host_keys": keys, "retired": record["retired"] or stage == RETIRED})
+        elif record is not None and (stage == NONE or (record["complete"] and not set(_MADE_WITH) & set(desired))):
+            if stage is not None:
+                self._take_out(name, record)
+            known = {**record, "host_keys": list(desired.get("host_keys", record["host_keys"]))}
+            self.keep("seed", name, None if stage == NONE else {**known, "retired": record["retired"] or bool(stage)})
 
     def _put_in(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         vm, files = self.of_ours(name, self.kept("vm", name)), self.host.files
-        if vm.power != "off":
-            raise wrong_place(f"The VM is {vm.power.capitalize()}: its Linux reads a seed on its first start only.")
         address = str(desired.get("address")).partition("/")[0]
         macs = [mac.replace("-", "") for known, mac in self.host.neighbours() if known == address]
         if desired.get("address") and (self.host.answers_ping(address) or any(mac != vm.mac for mac in macs)):
             raise refusal("AddressTaken", why=f"Somebody in the network has the address {address} already.")
         path = f"{self.store}\\{name}\\seed.iso"
-        if record is None and files.read(path) is not None:
-            raise not_ours(f"There is a {path} that winhost did not make.")
         mine = {"path": path, **{part: desired.get(part) for part in _MADE_WITH}, "retired": False}
         self.keep("seed", name, {**mine, "host_keys": [], "complete": False})
-        files.remove(path)
-        private, public = self._new_host_key(f"{self.store}\\{name}\\seed.key")
+        key = f"{self.store}\\{name}\\seed.key"
+        refuse(self.host.run_ssh_keygen(["-f", key]) is None, "NoSshKeygen")
+        private, public = (files.take(each).decode("ascii").removesuffix(" winhost\n") for each in (key, f"{key}.pub"))
         disc = gzip.decompress(b64decode(desired["template"]))
-        if HOST_KEYS not in disc:
-            raise bad_request("The template has no room for the key.")
         sid = "-".join(map(str, ("S-1-5-83-1", *struct.unpack("<4I", UUID(vm.guid).bytes_le))))  # of its worker process
         files.give_rights(path, f"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)(A;;FR;;;{sid})")
         files.write(path, filled(disc, vm.guid, private, public))
-        if usable := [found for found in (path, "") if found in vm.dvds]:
-            self.host.set_vm_dvd_drive(vm.guid, usable[0], path)
-        else:
+        if path not in vm.dvds:
             self.host.add_vm_dvd_drive(vm.guid, path)
         self.keep("seed", name, {**mine, "host_keys": [public], "complete": True})
 
-    def _new_host_key(self, path: str) -> tuple[str, str]:
-        """Make a host key and return its private and public text; neither stays on disk."""
-        if self.host.run_ssh_keygen(["-f", path]) is None:
-            raise refusal("NoSshKeygen")
-        files = self.host.files
-        private, public = ((files.read(each) or b"").decode("ascii") for each in (path, f"{path}.pub"))
-        for each in (path, f"{path}.pub"):
-            files.remove(each)
-        return private, public.removesuffix(" winhost\n")
-
     def _take_out(self, name: str, record: Kept) -> None:
-        vm = self.seeded(name)
-        if vm is not None and record["path"] in vm.dvds:
+        if (vm := self.made(name, self.kept("vm", name))) and record["path"] in vm.dvds:
             self.host.set_vm_dvd_drive(vm.guid, record["path"], None)
         self.host.files.remove(record["path"])
 
-    def seeded(self, name: str) -> VirtualMachine | None:
-        """The VM that a seed is for."""
-        record = self.kept("vm", name)
-        return None if record is None else self.made(name, record)
-
     def _seeds(self) -> Iterator[Record]:
         for name, record in self.all_kept("seed"):
-            state: dict[str, Json] = {**NO_SEED, **{n: record[n] for n in ("user", "address", "template", "host_keys")}}
-            vm = self.seeded(name)
-            state["stage"] = self._stage(record, vm)
+            state: dict[str, Json] = {**NO_SEED, **{part: record[part] for part in (*_MADE_WITH, "host_keys")}}
+            vm = self.made(name, self.kept("vm", name))
+            inserted = vm is not None and record["path"] in vm.dvds
+            whole = record["complete"] and inserted and self.host.files.read(record["path"]) is not None
+            state["stage"] = RETIRED if record["retired"] else ATTACHED if whole else None
             if vm is not None:
                 seen = [address for address, mac in self.host.neighbours() if mac.replace("-", "") == vm.mac]
                 state |= {"vm": vm.guid, "neighbours": seen}
             yield Record(state, {"name": name})
-
-    def _stage(self, record: Kept, vm: VirtualMachine | None) -> str | None:
-        there = self.host.files.read(record["path"]) is not None
-        inserted = vm is not None and record["path"] in vm.dvds
-        if record["retired"] and not there and not inserted:
-            return RETIRED
-        return ATTACHED if record["complete"] and not record["retired"] and there and inserted else None
 
 
 def is_marked(vm: VirtualMachine, record: Kept) -> bool:
@@ -276,4 +215,4 @@ def is_marked(vm: VirtualMachine, record: Kept) -> bool:
 
 def boots_linux(vm: VirtualMachine) -> bool:
     """Tell whether Secure Boot is on, with the template for Linux."""
-    return vm.traits["secure_boot"] is True and vm.traits["secure_boot_template"] == LINUX_TEMPLATE
+    return vm.traits["secure_boot"] is True and vm.traits["secure_boot_template"] == TEMPLATES[LINUX_TEMPLATE]

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import field
 from functools import wraps
 from threading import Event
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import CmdletError, refusal, wrong_place
+from winhost.lab.physics.windows_errors import refusal
 from winhost.resources.registry import WINDOWS
 
 Host = Any
@@ -89,14 +89,6 @@ class SetCall:
             if asks and rule.consent == "data" and "data" not in self.accept:
                 raise refusal("HoldsData", title=known.title)
 
-    @contextmanager
-    def or_warn(self, what: str) -> Iterator[None]:
-        """Turn an error in the body into a warning; the change goes on."""
-        try:
-            yield
-        except CmdletError as error:
-            self.warnings.append(f"{what}: {error.message}")
-
 
 Change = Callable[[SetCall], bool | None]
 """Changes the host; tells whether that takes a restart. Raises CmdletError and NotYet."""
@@ -150,9 +142,7 @@ class Part:
         """Make, change or remove the thing of this name. Raises CmdletError."""
         name, desired = asked.key["name"], asked.desired
         record = self.kept(how.kind, name)
-        if "made" not in desired:
-            if how.change is None:
-                raise wrong_place("It stays as it was made: take it away first.")
+        if how.change is not None and "made" not in desired:
             how.change(name, record, desired)
             return
         asked.check_data()

@@ -194,9 +194,6 @@ class Machine(VmMaking, FeatureCmdlets):
         if changed:
             self._hypervisor = self._hypervisor_anyway or (self._wants_hypervisor() and self._virtualization)
         self._reasons = []
-        if self.lab.renumbers_on_restart:
-            for each in self.devices:
-                each.numbered += 1
         self._logon_ready, self._servicing = False, changed
         self.boot += 1
         self._start_all()

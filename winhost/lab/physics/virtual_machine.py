@@ -1,6 +1,6 @@
 """PCI functions and VMs of a simulated host, and how they show in the resources of the facts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -36,15 +36,12 @@ class _Window:
 
     def take(self, length: int, alignment: int) -> bool:
         """Take a piece, and tell whether one was left."""
-        for address in self._candidates(alignment):
+        for edge in sorted([self.start, *(end for _, end in self.taken)]):
+            address = -(-edge // alignment) * alignment
             if address + length <= self.end and all(address + length <= a or b <= address for a, b in self.taken):
                 self.taken.append((address, address + length))
                 return True
         return False
-
-    def _candidates(self, alignment: int) -> Iterator[int]:
-        for edge in sorted([self.start, *(end for _, end in self.taken)]):
-            yield (edge + alignment - 1) // alignment * alignment
 
 
 def fitting(functions: Sequence[GuestBars], low: int, high: int) -> list[bool]:
@@ -233,10 +230,10 @@ class Assignment:
 
 @dataclass
 class VirtualMachine:
-    """`traits` are the properties of resource Vm that nobody changes of a VM that was found. Sizes in bytes.
+    """`traits` are the properties of resource Vm but for its power and its devices. Sizes are in bytes.
 
-    What follows assignments is known of VMs that were made here: path is where its files are, com1 a pipe, disks the
-    paths of their files; cpus of others is not told by facts.
+    The fields after `assignments` are known only of VMs that were made here: path is the folder of its files, com1 a
+    pipe, disks has the paths of the virtual disks. Facts do not tell the cpus of other VMs.
     """
 
     guid: str

@@ -13,7 +13,7 @@ from winhost.lab.physics.host_state import HostState, known_or
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.lab.physics.parts import SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Device, VirtualMachine, window_end
-from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, refusal, refuse
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 from winhost.resources.windows.read_only import OsFamily
@@ -294,8 +294,6 @@ class VmCmdlets(HostState):
         guid = asked.key["vm"]
         power = self.vms[guid].power
         match asked.desired["state"]:
-            case "off" if power in ("saved", "paused"):
-                raise wrong_place(f"The VM is {power.capitalize()}: start it, and shut it down from inside.")
             case "off":
                 self._stop_or_turn_off(guid, asked)
             case "running" if power == "paused":
@@ -347,7 +345,7 @@ class VmCmdlets(HostState):
         """Stop-VM -AsJob: the lab seconds that its guest takes; infinite where it does not answer."""
         vm = self._vm_in(("running", "paused", "off"), guid, "Stop-VM")
         guest = self.lab.guests.get(guid, GuestPhysics())
-        answers = vm.power == "running" and guest.answers and not (vm.assignments and vm.known_or("nested", False))
+        answers = vm.power == "running" and guest.answers
         return 0.0 if vm.power == "off" else guest.shutdown_seconds if answers else float("inf")
 
     def guest_stopped(self, guid: str) -> None:
@@ -439,6 +437,5 @@ class VmCmdlets(HostState):
             self.add_vm_assignable_device(vm, location)
         except CmdletError:
             for guid in others:
-                with asked.or_warn(f"{location} could not be given back to the VM that had it"):
-                    self.add_vm_assignable_device(guid, location)
+                self.add_vm_assignable_device(guid, location)
             raise

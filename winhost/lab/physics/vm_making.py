@@ -83,9 +83,10 @@ def _files(image: bytes) -> Mapping[str, Any]:
     return found
 
 
+LINUX_TEMPLATE = "272e7447-90a4-4563-a4b9-8e4ab00526ce"
 TEMPLATES = {
     "1734c6e8-3154-4dda-ba5f-a874cc483422": "MicrosoftWindows",
-    "272e7447-90a4-4563-a4b9-8e4ab00526ce": "MicrosoftUEFICertificateAuthority",
+    LINUX_TEMPLATE: "MicrosoftUEFICertificateAuthority",
 }
 _LARGEST = 64 << 40
 _IMAGE = 2400 * MiB  # of an Ubuntu, as a VHDX: the simulator's own number
@@ -102,14 +103,6 @@ _NEW: dict[str, Json] = {
 }
 
 
-@dataclass
-class VirtualDisk:
-    """A file of Hyper-V: bytes that a guest sees, and what it was made as."""
-
-    size: int
-    physics: DiskPhysics
-
-
 class VmMaking(VmCmdlets):
     """Cmdlets of module Hyper-V that make VMs and disks."""
 
@@ -121,20 +114,14 @@ class VmMaking(VmCmdlets):
 
     # ---- disks
 
-    def virtual_disk(self, path: str) -> VirtualDisk:
+    def virtual_disk(self, path: str) -> DiskPhysics:
         """Get-VHD."""
         physics = self.lab.new_vms.disks.get(self.software.read_hash(path), DiskPhysics())
-        return VirtualDisk(self._resized.get(path.casefold(), physics.size), physics)
-
-    @property
-    def _resized(self) -> dict[str, int]:
-        """The sizes of disks that Resize-VHD changed, by path."""
-        kept: dict[str, int] = self.__dict__.setdefault("_grown", {})
-        return kept
+        return physics.model_copy(update={"size": self.files.disk_sizes.get(path.casefold(), physics.size)})
 
     def test_vhd(self, path: str) -> bool:
         """Raises CmdletError for one that is damaged. From now on its file grows with what guests write."""
-        if not self.virtual_disk(path).physics.sound:
+        if not self.virtual_disk(path).sound:
             raise self.fail("damaged-disk", "Test-VHD", path=path)
         self.files.give_length(path, lambda: _IMAGE + sum(vm.holds() for vm in self.vms.values() if path in vm.disks))
         return True
@@ -144,7 +131,7 @@ class VmMaking(VmCmdlets):
         """Make a disk larger."""
         fits = self.virtual_disk(path).size <= size <= _LARGEST and size % MiB == 0
         self._require(fits, "Resize-VHD", "SizeBytes", size)
-        self._resized[path.casefold()] = size
+        self.files.disk_sizes[path.casefold()] = size
 
     def attributes(self, path: str) -> list[str]:
         """The attributes of a file or folder that Hyper-V minds."""
@@ -213,8 +200,7 @@ class VmMaking(VmCmdlets):
 
     def disc_of(self, vm: VirtualMachine) -> GuestDisc | None:
         """The disc that the Linux on the VM's disk read on its first start; None where there is none."""
-        images = [str(self.software.read_hash(path)) for path in vm.disks]
-        linux = any(self.lab.new_vms.disks.get(image, DiskPhysics()).linux for image in images)
+        linux = any(self.virtual_disk(path).linux for path in vm.disks)
         return read_disc(vm.discs[0]) if linux and vm.discs and vm.discs[0] else None
 
     def neighbours(self) -> Iterator[tuple[str, str]]:

@@ -38,14 +38,13 @@ from winhost.lab.physics.local_accounts import (
     script_path,
 )
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import CmdletError, NotYet, not_found, own_error, refusal, refuse
+from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
 from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script, watcher_script
 from winhost.resources.windows.yield_watcher import STALE as STALE_WATCH
 
 _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
-_FIRST_LOGON_SECONDS = 20.0  # of making a profile
 _UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
 # What the result of a task means where its account could not log on: the resource to set first, and the error.
 _PROBLEMS = {
@@ -79,18 +78,14 @@ class Accounts(LocalAccounts):
             # Of a host that was recorded: all passwords fit but those that were told not to.
             logon, secret = ("password", "another") if logon == REFUSED else (logon, None)
             if state["jobs"] != "absent":
-                self._put(jobs_task(name, logon, secret), str(state["jobs"]))
+                self.put(jobs_task(name, logon, secret), state["jobs"])
                 if state["jobs"] != STALE:
                     self.host.files.write(script_path(name), job_script().encode())
             if state["keep_alive"] != "absent":
                 task = keep_alive_task(name, logon, secret, str(state["program"]), str(state["distro"]))
                 key = {"account": name, "distro": state["distro"]}
                 task.running = any(r.key == key and r.state["running"] for r in initial.get("WslDistro", ()))
-                self._put(task, str(state["keep_alive"]))
-
-    def _put(self, task: Task, state: str) -> None:
-        task.enabled = state != "disabled"
-        self.tasks[task.name.casefold()] = task
+                self.put(task, state["keep_alive"])
 
     def _write_configs(self, initial: Mapping[str, Sequence[Record]]) -> None:
         for record in initial.get("WslConfig", ()):
@@ -237,7 +232,6 @@ class Accounts(LocalAccounts):
         for kind in tasks:
             if (task := self.task(kind.replace("_", "-"), name)) is not None:
                 task.enabled = goal[kind] != "disabled"
-                task.running = task.running and task.enabled
 
     def _make_tasks(self, account: Account, goal: Mapping[str, Any], now: Mapping[str, Json]) -> None:
         """Register tasks that are missing or differ."""
@@ -268,11 +262,8 @@ class Accounts(LocalAccounts):
         if account is None or account.profile is None:
             raise NotYet("AccountTasks")
         goal: dict[str, Json] = {**self.read_config(account), **desired}
-        if self.host.software.wsl is not None and self.jobs_task(account.name) is not None:
-            with asked.or_warn(f"What the VM of {name} was made with could not be written down"):
-                self.first_job(account.name)
-                if distros.vm_is_current(account.name):
-                    distros.note_vm(account.name, distros.vm_mode(account.name))
+        if distros.vm_is_current(account.name):
+            distros.note_vm(account.name, distros.vm_mode(account.name))
         content = None if goal["text"] is None else encoded(str(goal["text"]), str(goal["encoding"] or "utf-8"))
         self.ready_to_run(account.name)
         if content is None:
@@ -347,11 +338,7 @@ class Accounts(LocalAccounts):
 
     def _log_on(self, name: str) -> None:
         account = self.accounts[name.casefold()]
-        if account.profile is None:
-            self.host.clock.sleep(_FIRST_LOGON_SECONDS)
-            taken = {other.profile for other in self.accounts.values()}
-            path = f"C:\\Users\\{account.name}"
-            account.profile = path if path not in taken else f"{path}.{self.host.name}"
+        account.profile = account.profile or f"C:\\Users\\{account.name}"
 
     # ---- jobs
 
@@ -413,8 +400,6 @@ class Accounts(LocalAccounts):
 def _goal(desired: Mapping[str, Json], now: Mapping[str, Json]) -> dict[str, Json]:
     """The state that the tasks are to have."""
     goal: dict[str, Json] = {**now, **desired}
-    if goal["keep_alive"] == "absent" and "distro" not in desired:
-        goal["distro"] = None
     goal["jobs"] = "ready" if goal["jobs"] == STALE else goal["jobs"]
     goal["logon"] = "password" if goal["logon"] in (None, REFUSED) else goal["logon"]
     goal["program"] = None if goal["distro"] is None else _WSL_PROGRAM
@@ -439,13 +424,13 @@ class YieldWatchers(Part):
         self._accounts: Accounts = host.accounts
         for record in initial.get("YieldWatcher", ()):
             account, state = str(record.key["account"]), record.state
-            for name, value in (("settings.json", state["settings"]), ("reference", state["key"])):
-                if value is not None:
-                    host.files.write(_file(account, name), str(value).encode())
+            script = watcher_script() if state["task"] not in ("absent", STALE_WATCH) else None
+            told = {"settings.json": state["settings"], "reference": state["key"], "watch.ps1": script}
+            for name, text in told.items():
+                if text is not None:
+                    host.files.write(_file(account, name), str(text).encode())
             if state["task"] != "absent":
-                self._accounts.tasks[f"watch-{account}".casefold()] = _task(account, state["task"] != "disabled")
-                if state["task"] != STALE_WATCH:
-                    host.files.write(_file(account, "watch.ps1"), watcher_script().encode())
+                self._accounts.put(_task(account), state["task"])
 
     def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         return {"YieldWatcher": self._watchers}
@@ -458,51 +443,37 @@ class YieldWatchers(Part):
     def _state(self, account: str) -> dict[str, Json]:
         task, key = self._accounts.task("watch", account), self._read(account, "key")
         script = (self._read(account, "watch.ps1") or b"").replace(b"\r", b"")
+        settings, reference = (self._read(account, name) for name in ("settings.json", "reference"))
         word = "absent" if task is None else "disabled" if task.state == "Disabled" else "ready"
         return {
             "task": STALE_WATCH if word == "ready" and script != watcher_script().encode() else word,
-            "settings": self._text(account, "settings.json"),
-            "key": self._text(account, "reference"),
+            "settings": settings and settings.decode("ascii"),
+            "key": reference and reference.decode("ascii"),
             "digest": None if key is None else sha256(key).hexdigest(),
         }
 
-    def _read(self, account: str, name: str) -> bytes | None:
-        found: bytes | None = self.host.files.read(_file(account, name))
-        return found
-
-    def _text(self, account: str, name: str) -> str | None:
-        found = self._read(account, name)
-        return None if found is None else found.decode("ascii")
+    def _read(self, account: str, name: str) -> Any:
+        return self.host.files.read(_file(account, name))
 
     def changes(self) -> Mapping[str, Change]:
         return {"YieldWatcher": self.set_watcher}
 
     def set_watcher(self, asked: SetCall) -> None:
         """Make, change or remove a watcher. Raises CmdletError."""
-        name = asked.key["account"]
+        name, files = asked.key["account"], self.host.files
         goal: dict[str, Any] = {**self._state(name), **asked.desired}
         if goal["task"] == "absent":
-            if self._accounts.task("watch", name) is not None:
-                self._accounts.unregister_scheduled_task(f"watch-{name}")
-            self.host.files.remove_folder(_folder(name))
+            self._accounts.tasks.pop(f"watch-{name}".casefold(), None)
+            files.remove_folder(_folder(name))
             return
-        if self._accounts.is_controller:
-            raise no_local_accounts()
-        if (account := self._accounts.find(name)) is None:
-            raise not_found(f"There is no local account {name}.")
-        self._install(account, goal, asked.secret.encode() or self._read(name, "key"))
-
-    def _install(self, account: Account, goal: Mapping[str, Any], key: bytes | None) -> None:
+        name, key = self._accounts.named(name).name, asked.secret.encode() or self._read(name, "key")
         if key is None or sha256(key).hexdigest() != goal["digest"]:
             raise refusal("WrongHash", found="that of another key", desired=goal["digest"])
-        files, name = self.host.files, account.name
         files.make_folders(FOLDER, _WATCHERS, _folder(name))
         written = {"key": key, "reference": goal["key"].encode(), "settings.json": goal["settings"].encode()}
         for file, content in {**written, "watch.ps1": watcher_script().encode(), "last.txt": b""}.items():
             files.write(_file(name, file), content)
-        self._accounts.register_task(_task(name, True))
-        if goal["task"] == "disabled":
-            self._accounts.disable_scheduled_task(f"watch-{name}")
+        self._accounts.put(_task(name), goal["task"])
 
 
 def _folder(account: str) -> str:
@@ -513,11 +484,8 @@ def _file(account: str, name: str) -> str:
     return f"{_folder(account)}\\{name}"
 
 
-def _task(account: str, enabled: bool) -> Task:
-    """The task that winhost registers."""
+def _task(account: str) -> Task:
     arguments = (
         f'-NoProfile -NonInteractive -WindowStyle Hidden -ExecutionPolicy Bypass -File "{_file(account, "watch.ps1")}"'
     )
-    made = Task(f"watch-{account}", account, POWERSHELL, arguments, at_startup=False, logon="interactive", secret=None)
-    made.enabled = enabled
-    return made
+    return Task(f"watch-{account}", account, POWERSHELL, arguments, at_startup=False, logon="interactive", secret=None)

@@ -104,7 +104,6 @@ def refuse(when: object, code: str, /, **words: object) -> None:
 
 
 def bad_request(message: str) -> CmdletError:
-    """The request makes no sense."""
     return own_error("BadRequest", "InvalidArgument", message)
 
 
@@ -119,7 +118,6 @@ def not_ours(message: str) -> CmdletError:
 
 
 def not_found(message: str) -> CmdletError:
-    """There is nothing of that name or key."""
     return own_error("NotFound", "ObjectNotFound", message)
 
 

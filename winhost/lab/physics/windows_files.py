@@ -21,7 +21,7 @@ def _same(path: str) -> str:
 class Files:
     """The files of a Windows by path, whose case does not matter. links: paths that lead elsewhere; taken: folders that
     somebody made first; rights: of files that were given some of their own, as SDDL; lengths: of files whose bytes
-    nobody has.
+    nobody has; disk_sizes: of virtual disks that were resized, the bytes that a guest sees.
 
     A folder is there as soon as something is in it.
     """
@@ -30,6 +30,7 @@ class Files:
     taken: set[str] = field(default_factory=set)
     rights: dict[str, str] = field(default_factory=dict)
     lengths: dict[str, Callable[[], int]] = field(default_factory=dict)
+    disk_sizes: dict[str, int] = field(default_factory=dict)
     _files: dict[str, tuple[str, bytes | bytearray]] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
@@ -97,6 +98,13 @@ class Files:
         self._files.pop(_same(path), None)
         self.lengths.pop(_same(path), None)
         self.rights.pop(_same(path), None)
+        self.disk_sizes.pop(_same(path), None)
+
+    def take(self, path: str) -> bytes:
+        """Remove a file and return its bytes."""
+        content = self.read(path) or b""
+        self.remove(path)
+        return content
 
     def below(self, folder: str) -> Iterator[str]:
         """The paths of all files in a folder and its folders."""

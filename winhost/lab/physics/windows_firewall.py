@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
-from winhost.lab.physics.windows_errors import bad_request, refuse, wrong_place
+from winhost.lab.physics.windows_errors import refuse
 from winhost.resources.windows.hyperv_firewall import WSL
 
 HYPER_V_FIREWALL = 22621  # the first build that has it
@@ -54,8 +54,6 @@ class Firewalls(Part):
         wanted = {**before, **asked.desired}
         parts = [wanted.get(each) or None for each in ("target", "connect_port", "allowed")]
         name = rule_name(port)
-        if name not in self.rules and port in self.proxies:
-            raise wrong_place(f"Port {port} is forwarded already, and not by winhost.")
         if name in self.rules:
             self.set_net_firewall_rule(name, [])
         if any(parts):
@@ -80,8 +78,6 @@ class Firewalls(Part):
         """Set the firewall for the VMs of WSL. Raises CmdletError."""
         ports = list(asked.desired.get("ports", self.vm_rules))
         given = asked.desired.get("allowed", self.vm_allowed())
-        if asked.desired.get("allowed") is not None and not (ports and given):
-            raise bad_request("Networks are allowed to come to a port, and everybody by null.")
         if "inbound" in asked.desired:
             self.set_net_firewall_hyper_v_vm_setting(asked.desired["inbound"])
         if not asked.desired.keys() & {"ports", "allowed"}:

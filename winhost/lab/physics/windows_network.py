@@ -44,7 +44,7 @@ class Network(Firewalls):
         self.wire = 1
         self._made = 0
         self.ours = SwitchRecords(host.files)
-        self.before: Mapping[str, Any] | None = None  # the addressing before the change that the task makes
+        self.before: Adapter | None = None  # what carried the addresses before the change that the task makes
         self._task: Iterator[None] | None = None
         self._lock = threading.RLock()
         records = enumerate(host.instances("NetworkAdapter"), FIRST_INDEX)

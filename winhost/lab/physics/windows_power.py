@@ -9,7 +9,6 @@ from winhost.lab.physics.parts import Change, Host, Part, SetCall
 from winhost.lab.physics.windows_errors import CmdletError, WindowsObject, of_type, own_error
 from winhost.model.written import Closed
 
-_SLEEP = "238c9fa8-0aad-41ed-83f4-97be242c8f20"
 _SETTINGS = {
     "29f6c1db-86da-48c5-9fdb-f2b67b1f44da": "standby",
     "9d7815a6-7ee4-497e-8888-515a05f02364": "hibernate",
@@ -140,4 +139,4 @@ class Power(Part):
 
 
 def _refused(why: str) -> CmdletError:
-    return own_error("PowerPlanRefused", "InvalidOperation", f"powercfg.exe: {why}")
+    return own_error("PowerPlanRefused", "InvalidResult", f"powercfg.exe: {why}")

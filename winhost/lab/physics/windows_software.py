@@ -28,7 +28,7 @@ PENDING = {"install-pending": "installed", "uninstall-pending": "available"}
 _SUM = b"winhost lab: content with SHA-256 "
 _FILES = f"{FOLDER}\\files"
 _OF_MICROSOFT = re.compile(r"(^|, )O=Microsoft Corporation(,|\Z)")
-_NOT_INSTALLED, _BUSY, _NO_PACKAGE, _BAD_PACKAGE = 1605, 1618, 1619, 1620
+_BUSY, _BAD_PACKAGE = 1618, 1620
 _ENDS_WELL = (0, 3010, 1641)
 _RENAMES = "file-rename"  # of PendingReboot: files that were in use
 _NOT_FOUND = 6  # of nvidia-smi
@@ -59,7 +59,6 @@ class Software(Part):
             for record in initial.get("GpuDriverModel", ())
             if isinstance(record.state["pending"], str)
         }
-        self._displays = {device.location: device.known_or("displays", 0) for device in host.devices}
         host.registry_keys.append(self._keys)
 
     def _keys(self) -> list[tuple[str, Mapping[str, Json]]]:
@@ -102,8 +101,7 @@ class Software(Part):
         self.platform = PENDING.get(self.platform, self.platform)
         for device in self.host.devices:
             if (model := self._pending.get(device.location)) is not None:
-                displays = self._displays[device.location] if model == MODELS[0] else 0
-                device.healthy = {**device.healthy, "driver_model": model, "displays": displays}
+                device.healthy = {**device.healthy, "driver_model": model}
         return waited
 
     @property
@@ -215,11 +213,8 @@ class Software(Part):
     def _receive(self, key: Key, name: str, path: str) -> None:
         part = f"{path}.part"
         if not key["source"].startswith("./") and self.read_hash(part) != key["sha256"]:
-            self.host.files.remove(part)
             self.copy_source(key["source"], part)
-        if not (found := self.read_hash(part)):
-            raise refusal("NotSent")
-        if found != key["sha256"]:
+        if (found := self.read_hash(part)) != key["sha256"]:
             self._remove_part(name, path)
             raise refusal("WrongHash", found=found, desired=key["sha256"])
         self.move_file(part, path)
@@ -321,11 +316,13 @@ class Software(Part):
     @as_cmdlet("msiexec.exe")
     def run_msiexec(self, arguments: Sequence[str]) -> int:
         """msiexec.exe /i PATH or /x PRODUCT: its exit code."""
-        return self._install(arguments[1]) if arguments[0] == "/i" else self._uninstall(arguments[1])
+        if arguments[0] == "/i":
+            return self._install(arguments[1])
+        self.wsl = None
+        self.host.distros.stop_everything()
+        return 0
 
     def _install(self, path: str) -> int:
-        if not self.read_hash(path):
-            return _NO_PACKAGE
         physics = self._brought[path]
         number = self._runs.get(path, 0)
         self._runs[path] = number + 1
@@ -339,13 +336,6 @@ class Software(Part):
         if code != 0:
             self.host.await_restart(_RENAMES)
         return code
-
-    def _uninstall(self, product: str) -> int:
-        if product != PRODUCT or self.wsl is None:
-            return _NOT_INSTALLED
-        self.wsl = None
-        self.host.distros.stop_everything()
-        return 0
 
     # ---- driver models
 
@@ -386,7 +376,7 @@ class Software(Part):
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))  # of System.Version: 2.6.1 comes before 2.6.1.0
+    return tuple(map(int, f"{version}.0.0".split(".")[:4]))  # 2.6.1 is 2.6.1.0
 
 
 def drives(device: Device) -> bool:

@@ -10,7 +10,7 @@ from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, not_ours, refusal, refuse, wrong_place
-from winhost.lab.physics.windows_files import FOLDER, encoded
+from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
 from winhost.resources.windows.wsl_access import NO_ACCESS
 from winhost.resources.windows.wsl_conf import NO_CONF
@@ -269,7 +269,6 @@ class Distros(WslExe):
             try:
                 self._import(account, name, folder, staged)
             except WslFailure:
-                files.remove_folder(folder)
                 self._end_idle(account)
                 raise
         self.write_record(account, name, record_of(image))
@@ -330,7 +329,6 @@ class Distros(WslExe):
     def set_conf(self, asked: SetCall) -> None:
         """Write the files that a distro starts with, and start it anew."""
         account, name = asked.key["account"], asked.key["distro"]
-        encoded("".join(str(text or "") for text in asked.desired.values()), "utf-8")
         distro, record = self._installed(account, name)
         ran, conf = distro.running, {**self.conf(account, distro), **asked.desired}
         with self.inside(account, distro):
@@ -345,8 +343,6 @@ class Distros(WslExe):
         account, name = asked.key["account"], asked.key["distro"]
         distro, record = self._installed(account, name)
         goal = {**self.access(account, distro), **asked.desired}
-        if goal["port"] is None and "allowed" not in asked.desired:
-            goal["allowed"] = None
         with self.inside(account, distro):
             if why := self.not_let_in(distro, goal):
                 raise refusal("InDistroFailed", code=why[0], why=why[1])
@@ -356,8 +352,7 @@ class Distros(WslExe):
 
     def restarted(self) -> bool:
         """End every VM. The tasks that start with Windows start distros again."""
-        for session in self.sessions.values():
-            self._end_vm(session)
+        self.stop_everything()
         return False
 
 

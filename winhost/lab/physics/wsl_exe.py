@@ -23,7 +23,7 @@ from winhost.model.units import MiB
 from winhost.resources.windows.windows_scripts import inside_script
 from winhost.resources.windows.wsl_conf import NO_CONF
 
-_IMPORTED = 1400 * MiB  # of an Ubuntu: the simulator's own number
+_IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu: the simulator's own numbers
 
 
 @dataclass
@@ -127,10 +127,6 @@ BOOTED = 1_767_225_600  # when its kernel started, in the words of /proc/stat; f
 
 _FAILED = -1  # of wsl.exe, whatever went wrong
 _ADDRESS = "192.168.1.77"  # which DHCP gives to a bridged one
-_WINDOWS_11 = 22000
-_BRIDGE_GONE, _BRIDGE_BACK = (2, 5, 4), (2, 5, 6)
-_MODES: Mapping[Json, str] = {0: "none", 1: "nat", 3: "mirrored", 4: "virtioproxy"}  # of DefaultNetworkingMode
-_NO_PLATFORM = "HCS_E_HYPERV_NOT_INSTALLED"
 Ended = tuple[int, str, str]
 
 
@@ -183,7 +179,7 @@ class WslExe(Part):
     # ---- Windows ends it
 
     def stop_everything(self) -> None:
-        """WSL itself was upgraded or removed: every VM ends, whoever's it is."""
+        """WSL itself was upgraded or removed, or Windows goes down: every VM ends, whoever's it is."""
         for account in list(self.sessions):
             self._end_all(account)
 
@@ -209,8 +205,6 @@ class WslExe(Part):
 
     def _answer(self, account: str, arguments: list[str], content: str) -> Ended:
         try:
-            if account.casefold() in ("system", "s-1-5-18"):
-                raise WslFailure("WSL_E_LOCAL_SYSTEM_NOT_SUPPORTED", "Running WSL as local system is not supported.")
             match arguments:
                 case ["-d", name, "-u", "root", "--cd", "/", "-e", *command]:
                     distro = self._distro(account, name)
@@ -260,7 +254,7 @@ class WslExe(Part):
         distro = Distro(name, folder, self.host.software.read_hash(file))
         physics = self._physics(distro)
         self._make_vm(account, "Service/RegisterDistro")
-        self.host.clock.sleep(physics.import_seconds)
+        self.host.clock.sleep(_IMPORT_SECONDS)
         if physics.broken:
             self._settle(account)
             raise WslFailure("Service/RegisterDistro/WSL_E_IMPORT_FAILED", "Importing the distribution failed.")
@@ -299,7 +293,7 @@ class WslExe(Part):
             return
         if not self.host.runs_wsl:
             message = "WSL2 is not supported with your current machine configuration."
-            raise WslFailure(f"{where}/CreateVm/HCS/{_NO_PLATFORM}", message)
+            raise WslFailure(f"{where}/CreateVm/HCS/HCS_E_HYPERV_NOT_INSTALLED", message)
         if lab.no_service_logon:
             message = "Logon failure: the user has not been granted the requested logon type at this computer."
             raise WslFailure(f"{where}/CreateVm/HCS/0x80070569", message)
@@ -316,32 +310,10 @@ class WslExe(Part):
 
     def _mode(self, config: str | None) -> str:
         """The networking mode that the VM gets, which need not be the configured one."""
-        asked = self._by_policy(setting_of(config, "wsl2", "networkingMode", "").lower())
-        if asked == "bridged" and _BRIDGE_GONE <= self._version < _BRIDGE_BACK:
-            return "nat"
-        if asked == "bridged":
-            switches = [str(record.state["name"]) for record in self.host.instances("VmSwitch")]
-            works = setting_of(config, "wsl2", "vmSwitch", "") in switches and self._build >= _WINDOWS_11
-            return "bridged" if works else "none"
-        if asked == "mirrored" and self.host.lab.wsl.no_mirrored:
-            return "nat"
-        return asked
-
-    def _by_policy(self, asked: str) -> str:
-        """A policy may name the mode of whoever sets none, and pass over what others set but for none and NAT."""
-        for record in self.host.instances("WslPolicy"):
-            default = _MODES.get(record.state["default_networking"], "nat")
-            passed_over = record.state["allow_networking"] is False and asked not in ("none", "nat")
-            return default if passed_over or not asked else asked
-        return asked or "nat"
-
-    @property
-    def _version(self) -> tuple[int, ...]:
-        return tuple(int(part) for part in str(self.host.software.wsl).split("."))
-
-    @property
-    def _build(self) -> int:
-        return max((int(r.state["build"]) for r in self.host.instances("OperatingSystem")), default=0)
+        asked = setting_of(config, "wsl2", "networkingMode", "").lower() or "nat"
+        if asked == "bridged" and self._switch_named(config) is None:
+            return "none"
+        return "nat" if asked == "mirrored" and self.host.lab.wsl.no_mirrored else asked
 
     def _end(self, account: str, distro: Distro) -> None:
         distro.running = False
@@ -352,9 +324,6 @@ class WslExe(Part):
         session = self.session(account)
         for distro in session.running:
             self._client_ends(account, distro.name)
-        self._end_vm(session)
-
-    def _end_vm(self, session: WslSession) -> None:
         session.vm = None
         for distro in session.distros.values():
             distro.running = False

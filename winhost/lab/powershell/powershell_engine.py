@@ -150,7 +150,7 @@ class PowerShellEngine:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env={**_environment(), VARIABLE: lab.address},
+                env={n: v for n, v in os.environ.items() if n.upper() != _MODULES} | _QUIET | {VARIABLE: lab.address},
             )
             self._input: IO[bytes] = self._process.stdin  # type: ignore[assignment]  # asked for just above
             self._lines: queue.Queue[bytes] = queue.Queue()
@@ -218,7 +218,3 @@ class PowerShellEngine:
         self._reader.join(_END_S)
         with suppress(OSError):
             self._input.close()
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.upper() != _MODULES} | _QUIET

@@ -53,27 +53,9 @@ class DecryptionError(Exception):
     """A sealed body that this connection has no key for, or that is damaged."""
 
 
-class EndpointAccounts:
-    """The users of one endpoint. Names are compared without case, as Windows does.
-
-    Raises ValueError for a name or password that pyspnego's user file cannot hold.
-    """
-
-    def __init__(self, users: Mapping[str, str]) -> None:
-        for name, password in users.items():
-            if not name or any(mark in name + password for mark in ":\r\n"):
-                raise ValueError(f"the lab cannot serve user {name!r}: no colon or line break in names and passwords")
-        self.users = dict(users)
-
-    def find(self, name: str) -> str | None:
-        """The name as it was given to the endpoint."""
-        return next((known for known in self.users if known.upper() == name.upper()), None)
-
-    def check(self, name: str, password: str) -> str | None:
-        known = self.find(name)
-        expected = self.users[known] if known else ""
-        matches = hmac.compare_digest(expected.encode(), password.encode())
-        return known if matches else None
+def known_name(users: Mapping[str, str], name: str) -> str | None:
+    """The name as it was given to the endpoint. Names are compared without case, as Windows does."""
+    return next((known for known in users if known.upper() == name.upper()), None)
 
 
 @dataclass(frozen=True)
@@ -90,9 +72,8 @@ NOBODY = Logon(None)
 class ConnectionLogon:
     """The authentication of one connection, and the keys that go with it."""
 
-    def __init__(self, accounts: EndpointAccounts, *, allow_basic: bool) -> None:
-        self._accounts = accounts
-        self._allow_basic = allow_basic
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
         self._context: spnego.ContextProxy | None = None
         self._user: str | None = None
 
@@ -100,7 +81,7 @@ class ConnectionLogon:
         """Values for WWW-Authenticate. WinRM offers NTLM inside Negotiate only."""
         if token:
             return [f"Negotiate {base64.b64encode(token).decode('ascii')}"]
-        return ["Negotiate", 'Basic realm="WSMAN"'] if self._allow_basic else ["Negotiate"]
+        return ["Negotiate", 'Basic realm="WSMAN"']
 
     def logon(self, authorization: str) -> Logon:
         """`authorization` is the header of the request, '' if it has none."""
@@ -108,7 +89,7 @@ class ConnectionLogon:
         match scheme.lower():
             case "":
                 return Logon(self._user)
-            case "basic" if self._allow_basic:
+            case "basic":
                 return self._basic(credentials)
             case "negotiate" | "ntlm":
                 return self._negotiate(credentials)
@@ -120,11 +101,13 @@ class ConnectionLogon:
             name, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             return NOBODY
-        return Logon(self._accounts.check(name, password))
+        known = known_name(self._users, name)
+        expected = self._users[known] if known else ""
+        return Logon(known if hmac.compare_digest(expected.encode(), password.encode()) else None)
 
     def _negotiate(self, credentials: str) -> Logon:
         self._user = None
-        if self._context is None or self._context.complete:
+        if self._context is not None and self._context.complete:
             self._context = None
         try:
             token = self._step(base64.b64decode(credentials, validate=True))
@@ -134,13 +117,13 @@ class ConnectionLogon:
         return Logon(self._user, token)
 
     def _step(self, token: bytes) -> bytes:
-        with known_users(self._accounts.users):
+        with known_users(self._users):
             if self._context is None:
                 # On Windows the system's own provider would ask the machine's accounts instead of ours.
                 self._context = spnego.server(protocol="negotiate", options=NegotiateOptions.use_negotiate)
             answer = self._context.step(token)
         if self._context.complete:
-            self._user = self._accounts.find(self._context.client_principal or "")
+            self._user = known_name(self._users, self._context.client_principal or "")
         return answer or b""
 
     def unseal(self, body: bytes) -> bytes:

@@ -19,7 +19,6 @@ from contextlib import closing
 
 from psrpcore import (
     CreatePipelineEvent,
-    GetCommandMetadataEvent,
     PowerShell,
     PSRPPayload,
     ServerPipeline,
@@ -37,7 +36,7 @@ from psrpcore.types import (
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.wire.served_host import ConnectionDropped, PipelineError, RemoteCommand, Runspace
-from winhost.lab.wire.wsman import Request, command_not_found, malformed, read_base64, timed_out
+from winhost.lab.wire.wsman import Request, command_not_found, timed_out
 
 _ENVELOPE_OVERHEAD_BYTES = 4_096
 _STREAM_OVERHEAD_BYTES = 256
@@ -130,8 +129,8 @@ _FRAGMENT_BYTES = 32_768  # what Windows sends, whatever the client could take
 
 
 class Shell:
-    """A shell that a client opened to run commands in; each kind reads its own messages. `alive` says whether the
-    machine that it runs on is still up, in the same boot.
+    """A shell that a client opened to run commands in; each kind begins them, and reads its own messages. `alive` says
+    whether the machine that it runs on is still up, in the same boot.
     """
 
     def __init__(self, shell_id: str, owner: str, alive: Callable[[], bool]) -> None:
@@ -140,13 +139,6 @@ class Shell:
         self.alive = alive
         self._changed = threading.Condition()  # guards the outboxes, and what a kind has beside them
         self._outboxes: dict[str, Outbox] = {}
-
-    def command(self, request: Request) -> str:
-        """Begins a command; its identifier."""
-        raise NotImplementedError
-
-    def send(self, request: Request) -> None:
-        raise NotImplementedError
 
     def receive(self, command_id: str, request: Request) -> Parcel:
         """Output of a command. Raises as Outbox.receive does."""
@@ -195,15 +187,15 @@ class PowerShellShell(Shell):
         identifier = self._read_id(command_id)
         with self._changed:
             if identifier in self._outboxes:
-                raise malformed(f"CommandId {command_id} is in use")
+                raise ValueError(f"CommandId {command_id} is in use")
             # The pool refuses the CREATE_PIPELINE message of a pipeline that it does not know yet.
             ServerPipeline(self._pool, uuid.UUID(identifier))
             self._outboxes[identifier] = Outbox(self._changed, self.alive)
-            self.feed(read_base64(request.content("rsp:CommandLine/rsp:Arguments")))
+            self.feed(request.data("rsp:CommandLine/rsp:Arguments"))
         return command_id
 
     def send(self, request: Request) -> None:
-        self.feed(read_base64(request.content("rsp:Send/rsp:Stream")))
+        self.feed(request.data("rsp:Send/rsp:Stream"))
 
     def feed(self, data: bytes) -> None:
         """Takes in fragments of the client; pipelines start as soon as they are complete."""
@@ -212,8 +204,6 @@ class PowerShellShell(Shell):
             while (event := self._pool.next_event()) is not None:
                 if isinstance(event, CreatePipelineEvent):
                     self._start(self._pool.pipeline_table[event.pipeline_id], event.pipeline)
-                elif isinstance(event, GetCommandMetadataEvent):
-                    self._end(self._pool.pipeline_table[event.pipeline_id], _unsupported("command metadata"))
             self._flush()
 
     def close(self) -> None:
@@ -221,10 +211,7 @@ class PowerShellShell(Shell):
         self._runspace.close()
 
     def _read_id(self, command_id: str) -> str:
-        try:
-            return str(uuid.UUID(command_id)) if command_id else ""
-        except ValueError:
-            raise malformed(f"CommandId {command_id!r} is no UUID") from None
+        return str(uuid.UUID(command_id)) if command_id else ""
 
     def _start(self, pipeline: ServerPipeline, asked: PowerShell) -> None:
         stop = self._outboxes[str(pipeline.pipeline_id)].stop
@@ -243,8 +230,6 @@ class PowerShellShell(Shell):
 
     def _invoke(self, pipeline: ServerPipeline, asked: PowerShell, stop: threading.Event) -> PipelineError | None:
         try:
-            if not asked.no_input:
-                raise _unsupported("pipeline input")
             self._write(pipeline, self._runspace.invoke(_read_commands(asked), stop))
         except PipelineError as error:
             return error
@@ -293,10 +278,6 @@ def _read_commands(asked: PowerShell) -> list[RemoteCommand]:
         )
         for command in asked.commands
     ]
-
-
-def _unsupported(what: str) -> PipelineError:
-    return PipelineError(f"The lab does not support {what}.", "LabNotSupported", "NotImplemented")
 
 
 def _fail(pipeline: ServerPipeline, error: PipelineError) -> None:
@@ -350,7 +331,7 @@ class RemoteShell(Shell):
         with self._changed:
             self._outbox(command_id)
             process = self._processes[command_id]
-            process.input += read_base64(stream)
+            process.input += request.data("rsp:Send/rsp:Stream")
             if stream.get("End") == "true" and not process.begun:
                 process.begun = True
                 threading.Thread(target=self._run, args=(process,), daemon=True).start()
@@ -385,9 +366,5 @@ def _read(process: _Process) -> RemoteCommand:
     """The agent's text and its request, as one command of a pipeline."""
     if not process.line.startswith(_PROGRAM) or _OPTION not in process.line:
         raise PipelineError("The lab runs nothing but powershell.exe with an encoded command.", "LabOneProgram")
-    try:
-        sent = json.loads(process.input.decode("ascii"))
-        script, request = sent["script"], sent["request"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise PipelineError(f"The input is no line of JSON with a script and a request: {error}", "LabInput") from None
-    return RemoteCommand(script, is_script=True, arguments=(request,))
+    sent = json.loads(process.input.decode("ascii"))
+    return RemoteCommand(sent["script"], is_script=True, arguments=(sent["request"],))

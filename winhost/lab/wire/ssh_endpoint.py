@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 
 _PYTHON = b"exec python3 -I -c "  # how the agent's program is started; it comes as the first line of input
 _SUDO = b"exec env LC_ALL=C sudo -n -- python3 -I -c "  # of whoever is not root, and needs no password for it
-_NO_SUCH_COMMAND = 127
 _BEAT_S = 5.0  # between signs of life while a call runs
 _PATIENCE_S = 30.0
 
@@ -203,12 +202,11 @@ def _serve(channel: Any, command: bytes, sshd: SshServer, endpoint: SshEndpoint)
     if command.startswith(_SUDO) and sshd.user != "root":
         channel.sendall(command.rpartition(b" ")[2] + b"\n")  # the word by which the program says that it runs
     elif not command.startswith(_PYTHON):
-        _end(channel, _NO_SUCH_COMMAND, f"{command!r}: not found")
         return
     program = json.loads(lines.readline() or "null")
     known = {session_text(): "agent", probe_text(): "probe", serving_text(): "serving", boot_text(): "boot"}
     if program not in known:
-        _end(channel, 1, "The lab knows only this winhost's agent.")
+        channel.sendall_stderr(b"The lab knows only this winhost's agent.\n")
         return
     while line := lines.readline():
         answer = _answer(channel, line.decode("ascii"), sshd, known[program])
@@ -234,9 +232,3 @@ def _answer(channel: Any, request: str, sshd: SshServer, program: str) -> str:
     finally:
         done.set()
         beating.join(_PATIENCE_S)
-
-
-def _end(channel: Any, code: int, message: str) -> None:
-    channel.sendall_stderr(f"{message}\n".encode())
-    channel.send_exit_status(code)
-    channel.close()

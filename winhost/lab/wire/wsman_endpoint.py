@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import logging
-import os
 import socket
 import socketserver
 import ssl
@@ -32,7 +31,7 @@ from pypsrp.shell import SignalCode
 
 from winhost.core.dataclass import dataclass
 from winhost.lab.wire import wsman
-from winhost.lab.wire.connection_logon import ConnectionLogon, DecryptionError, EndpointAccounts
+from winhost.lab.wire.connection_logon import ConnectionLogon, DecryptionError
 from winhost.lab.wire.served_host import (
     ConnectionDropped,
     HttpRefusal,
@@ -42,7 +41,7 @@ from winhost.lab.wire.served_host import (
     WireTroubles,
 )
 from winhost.lab.wire.shells import URI as REMOTE_SHELL
-from winhost.lab.wire.shells import PowerShellShell, RemoteShell, Shell
+from winhost.lab.wire.shells import PowerShellShell, RemoteShell
 from winhost.lab.wire.wsman import Action, Element, Request, WSManFault
 from winhost.web.served import served
 
@@ -83,6 +82,8 @@ def make_certificate() -> Certificate:
 
 
 log = logging.getLogger(__name__)
+
+Shell = PowerShellShell | RemoteShell
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class Service:
         if request.action is Action.CREATE:
             return self._create(user, request)
         serve: dict[Action, Callable[[Shell, Request], _Served]] = {
-            Action.COMMAND: _command,
+            Action.COMMAND: lambda shell, request: _Served(wsman.command_started(shell.command(request))),
             Action.SEND: _send,
             Action.RECEIVE: _receive,
             Action.SIGNAL: _signal,
@@ -167,7 +168,7 @@ class Service:
         if request.resource_uri == REMOTE_SHELL:
             return RemoteShell(shell_id, user, lambda: self._host.open_runspace(user), alive)
         shell = PowerShellShell(shell_id, user, self._host.open_runspace(user), alive)
-        shell.feed(wsman.read_base64(request.content("rsp:Shell/pwsh:creationXml")))
+        shell.feed(request.data("rsp:Shell/pwsh:creationXml"))
         return shell
 
     def _delete(self, shell: Shell, _request: Request) -> _Served:
@@ -191,10 +192,6 @@ class Service:
             del self._shells[shell.shell_id]
 
 
-def _command(shell: Shell, request: Request) -> _Served:
-    return _Served(wsman.command_started(shell.command(request)))
-
-
 def _send(shell: Shell, request: Request) -> _Served:
     shell.send(request)
     return _Served([wsman.element("rsp:SendResponse")])
@@ -215,12 +212,9 @@ def _signal(shell: Shell, request: Request) -> _Served:
     return _Served([wsman.element("rsp:SignalResponse")])
 
 
-PATH = "/wsman"
-
 _LOOPBACK = "127.0.0.1"
 _PLAIN_TYPE = "application/soap+xml;charset=UTF-8"
 _SEALED_TYPE = "multipart/encrypted"
-_MAX_BODY_BYTES = 1_048_576  # an envelope of the largest size, sealed
 
 
 @dataclass(frozen=True)
@@ -243,11 +237,11 @@ class Connection(BaseHTTPRequestHandler):
         super().setup()
         self._boot = self.server.host.boot
         self._wire = self.server.host.wire
-        self._session = ConnectionLogon(self.server.accounts, allow_basic=self.server.allow_basic)
+        self._session = ConnectionLogon(self.server.users)
 
     def do_POST(self) -> None:
         try:
-            body = self._read_body()
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self._check_machine()
             reply = self._reply(body)
             self._check_machine()
@@ -260,22 +254,12 @@ class Connection(BaseHTTPRequestHandler):
         else:
             self._send(reply)
 
-    def _read_body(self) -> bytes:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            raise HttpRefusal(411)
-        if int(length) > _MAX_BODY_BYTES:
-            raise HttpRefusal(413)
-        return self.rfile.read(int(length))
-
     def _check_machine(self) -> None:
         wire = self.server.host.wire
         if not self.server.service.alive(self._boot) or wire is None or wire != self._wire:
             raise ConnectionDropped
 
     def _reply(self, body: bytes) -> Reply:
-        if self.path.partition("?")[0] != PATH:
-            return Reply(404)
         crossed_readable = self._crossed_readable(body)
         if crossed_readable:
             self.server.count_unencrypted()
@@ -310,9 +294,7 @@ class Connection(BaseHTTPRequestHandler):
             message = self._session.unseal(body)
         except DecryptionError:
             return Reply(400, closes=True)
-        return self._sealed(self.server.service.answer(user, message), challenges)
-
-    def _sealed(self, answer: Answer, challenges: tuple[str, ...]) -> Reply:
+        answer = self.server.service.answer(user, message)
         content_type, body = self._session.seal(answer.soap)
         return Reply(answer.status, body, content_type, challenges)
 
@@ -336,15 +318,13 @@ class Endpoint(socketserver.ThreadingTCPServer):
     """Serves one simulated host to real clients on loopback, until it is stopped. It cannot be started again.
 
     `users` maps names (`name` or `DOMAIN\\name`) to passwords. With `tls`, `certificate_path` is the PEM file of the
-    throw-away certificate that clients must trust; it lasts as long as the endpoint. `port` 0 takes a free one. Raises
-    OSError where `port` is taken. unencrypted_bodies: how many crossed HTTP readable, other than under Basic; all were
-    refused.
+    throw-away certificate that clients must trust; it lasts as long as the endpoint. unencrypted_bodies: how many
+    crossed HTTP readable, other than under Basic; all were refused.
     """
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
-    allow_reuse_address = os.name != "nt"  # on Windows it would let two processes listen on one port
 
     def __init__(
         self,
@@ -352,14 +332,11 @@ class Endpoint(socketserver.ThreadingTCPServer):
         users: Mapping[str, str],
         *,
         tls: bool = False,
-        allow_basic: bool = True,
         faults: WireTroubles | None = None,
-        port: int = 0,
     ) -> None:
         self.host = host
-        self.accounts = EndpointAccounts(users)
+        self.users = users
         self.faults = faults or WireTroubles()
-        self.allow_basic = allow_basic
         self.certificate_path: Path | None = None
         self.unencrypted_bodies = 0
         self._open: set[socket.socket] = set()
@@ -367,7 +344,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
         with ExitStack() as undo:
             folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="winhost-lab-")))
             self.tls = self._prepare_tls(folder) if tls else None
-            super().__init__((_LOOPBACK, port), Connection)
+            super().__init__((_LOOPBACK, 0), Connection)
             undo.callback(self.server_close)
             self._undo = undo.pop_all()
         self.service = Service(host, self.faults, self.url)
@@ -378,7 +355,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{_LOOPBACK}:{self.port}{PATH}"
+        return f"{'https' if self.tls else 'http'}://{_LOOPBACK}:{self.port}/wsman"
 
     def start(self) -> None:
         self._undo.callback(self.close_connections)

@@ -6,12 +6,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated
 
-from winhost.core.answers import MissingFact
+from winhost.core.answers import MissingFact, if_known
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.resources.base import ADDRESS, NOT_TOLD, ResourceType, State, Within, resource
-
-UNSIGNED_REFUSED = ("restricted", "all-signed")
 
 
 @resource(ResourceType("Session", title="the session", order=10))
@@ -36,6 +34,8 @@ class Session(State):
 SKU_MULTI_SESSION = 175
 SKU_AZURE_LOCAL = 406
 WORKSTATION = 1
+CLIENT_BUILDS = (19043, 19044, 19045, 22000, 22621, 22631, 26200)
+"""Released as Windows 10 or 11 alone. 19041 and 19042 were Windows Server, too; 26100 is both."""
 
 
 class OsFamily(StrEnum):
@@ -73,7 +73,12 @@ class OperatingSystem(State):
 
     @cached_property
     def family(self) -> OsFamily:
-        """The edition decides first: the product type of a multi-session client is 3, and tools change it."""
+        """The edition decides first: the product type of a multi-session client is 3, and tools change it.
+
+        Where it was not read, as in what people paste, a build that no Windows Server has decides.
+        """
+        if if_known(lambda: self.edition_id) is None and if_known(lambda: self.build) in CLIENT_BUILDS:
+            return OsFamily.CLIENT
         edition = self.edition_id.casefold()
         if self.sku == SKU_AZURE_LOCAL or edition.startswith("serverazurestackhci"):
             return OsFamily.AZURE_LOCAL

@@ -198,7 +198,8 @@ def _new_user(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
 def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
     """The scheduled tasks in winhost's folder."""
     for task in process.machine.accounts.tasks.values():
-        action = of_type("MSFT_TaskExecAction", Execute=_execute(task), Arguments=task.arguments)
+        program = f'"{task.program}"' if " " in task.program else task.program
+        action = of_type("MSFT_TaskExecAction", Execute=program, Arguments=task.arguments)
         yield of_type(
             "MSFT_ScheduledTask",
             DeviceID=task.name,
@@ -211,10 +212,6 @@ def _account_tasks(process: CmdletProcess) -> Iterator[WindowsObject]:
                 LogonType={"password": "Password", "s4u": "S4U", "interactive": "Interactive"}[task.logon],
             ),
         )
-
-
-def _execute(task: Task) -> str:
-    return f'"{task.program}"' if " " in task.program else task.program
 
 
 @answers("Register-WinhostAccountTask", "Task", "Account", "Secret")
@@ -268,10 +265,6 @@ def _registry(machine: Machine, path: str) -> WindowsObject | None:
     return None if values is None else WindowsObject(None, values)
 
 
-def _task_info(machine: Machine, name: str) -> WindowsObject:
-    return of_type("MSFT_TaskDynamicInfo", LastTaskResult=machine.accounts.tasks[name.casefold()].result)
-
-
 calls(
     {
         "Invoke-WinhostNative Program Arguments": _program,
@@ -286,7 +279,9 @@ calls(
             *(account.sid for account in m.accounts.accounts.values() if account.administrator),
             "S-1-5-21-1-2-3-4004",
         ],
-        "Get-ScheduledTaskInfo InputObject": lambda m, g: _task_info(m, g["InputObject"]["DeviceID"]),
+        "Get-ScheduledTaskInfo InputObject": lambda m, g: of_type(
+            "MSFT_TaskDynamicInfo", LastTaskResult=m.accounts.tasks[g["InputObject"]["DeviceID"].casefold()].result
+        ),
         "Get-WindowsOptionalFeature Online": lambda m, _: [
             of_type("OptionalFeature", FeatureName=name, State=_STATES[state])
             for name, state in m.optional_features.items()

@@ -187,7 +187,7 @@ def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
     ours = {f"winhost-vm-port-{port}": remote for port, remote in process.machine.network.vm_rules.items()}
     for name, remote in {"Mdns-In": [ANY], **ours}.items():
         addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
-        yield of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, RemoteAddresses=addresses)
+        yield of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, Enabled="True", RemoteAddresses=addresses)
 
 
 def _addresses(network: Network) -> list[WindowsObject]:

@@ -140,11 +140,6 @@ def _set_firmware(process: CmdletProcess, bound: BoundParameters) -> Iterable[An
     return ()
 
 
-def _disk(machine: Machine, path: str) -> WindowsObject:
-    disk = machine.virtual_disk(path)
-    return shown("VirtualHardDisk", disk, disk.physics, Path=path)
-
-
 def _shutdown_service(_: Machine, vm: VirtualMachine) -> list[WindowsObject]:
     identity = f"Microsoft:{vm.guid.upper()}\\9F8233AC-BE49-4C79-8EE3-E7E1985B2077"
     status = {"VMId": vm.guid, "Enabled": True, "PrimaryOperationalStatus": "Ok"}
@@ -179,7 +174,7 @@ calls(
             shown("VMHost", record, VirtualHardDiskPath=m.lab.new_vms.store) for record in m.instances("HyperVHost")
         ],
         "Read-WinhostAttributes Path": lambda m, g: m.attributes(g["Path"]),
-        "Get-VHD Path": lambda m, g: [_disk(m, path) for path in g["Path"]],
+        "Get-VHD Path": lambda m, g: [shown("VirtualHardDisk", m.virtual_disk(path), Path=path) for path in g["Path"]],
         "Get-VMNetworkAdapterVlan VMNetworkAdapter": lambda m, g: [
             _vlan(m.vms[each["VMId"]]) for each in g["VMNetworkAdapter"]
         ],

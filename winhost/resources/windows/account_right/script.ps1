@@ -51,7 +51,7 @@ function Read-WinhostRights {
     # secedit.exe, because there is no cmdlet for it; what it writes is the same in every language.
     $path = "$(Read-WinhostTemporary)\winhost-$([System.Guid]::NewGuid().ToString('N')).inf"
     try {
-        Invoke-WinhostSecedit @('/export', '/cfg', $path, '/areas', 'USER_RIGHTS')
+        $null = Invoke-WinhostProgram 'secedit.exe' @('/export', '/cfg', $path, '/areas', 'USER_RIGHTS') 'Winhost.RightsRefused'
         $text = (ConvertFrom-WinhostBytes (Read-WinhostFile $path)).text
     }
     finally {
@@ -64,18 +64,6 @@ function Read-WinhostRights {
         }
     }
     $rights
-}
-
-function Invoke-WinhostSecedit {
-    param([string[]]$Arguments)
-    $ended = Invoke-WinhostNative 'secedit.exe' $Arguments 120
-    if ($null -eq $ended -or $ended.code -ne 0) {
-        $said = 'it is not there'
-        if ($null -ne $ended) {
-            $said = "$($ended.code) $($ended.output) $($ended.errors)".Trim()
-        }
-        Stop-Winhost 'Winhost.RightsRefused' 'InvalidResult' "secedit.exe: $said"
-    }
 }
 
 function Set-WinhostAccountRight {
@@ -113,7 +101,8 @@ function Write-WinhostRight {
     $bytes = ConvertTo-WinhostBytes (($lines -join "`r`n") + "`r`n") 'utf-16le'
     try {
         Write-WinhostFile "$base.inf" $bytes
-        Invoke-WinhostSecedit @('/configure', '/db', "$base.sdb", '/cfg', "$base.inf", '/areas', 'USER_RIGHTS', '/log', "$base.log")
+        $words = @('/configure', '/db', "$base.sdb", '/cfg', "$base.inf", '/areas', 'USER_RIGHTS', '/log', "$base.log")
+        $null = Invoke-WinhostProgram 'secedit.exe' $words 'Winhost.RightsRefused'
     }
     finally {
         foreach ($suffix in @('inf', 'sdb', 'jfm', 'log')) {

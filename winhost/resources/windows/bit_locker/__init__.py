@@ -5,8 +5,6 @@ from winhost.core.rules import UndoRule
 from winhost.resources.base import NOT_TOLD, ResourceType, State, resource
 from winhost.resources.values import Value, or_nothing
 
-RECOVERY_PASSWORD = "recovery-password"  # noqa: S105 - the name of a kind
-
 
 @dataclass(frozen=True)
 class KeyProtector:

@@ -247,10 +247,10 @@ function Unregister-WinhostSwitchTask {
 function Join-WinhostSwitchScript {
     # Constant text: our own functions as they were sent, and the call of the last.
     $names = @(
-        'Stop-Winhost', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramData'
-        'Open-WinhostMachine', 'Find-WinhostScheduled'
+        'Stop-Winhost', 'Invoke-WinhostAside', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramData'
+        'Open-WinhostMachine', 'Find-WinhostScheduled', 'Read-WinhostEntry'
         'Read-WinhostJson', 'Read-WinhostFile', 'Read-WinhostBytes', 'Wait-WinhostGap', 'Assert-WinhostNoLink', 'Test-WinhostLink'
-        'Split-WinhostPath', 'Write-WinhostFile', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostBound'
+        'Split-WinhostPath', 'Write-WinhostFile', 'Move-WinhostOver', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostBound'
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'
         'Unregister-WinhostSwitchTask', 'Find-WinhostSwitchEnd', 'Wait-WinhostSwitchEnd', 'Read-WinhostSwitchAddresses'

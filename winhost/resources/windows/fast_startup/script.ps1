@@ -1,20 +1,23 @@
 # key {}   state {hibernation: bool, fast_startup: bool}; set: both
 function Get-WinhostFastStartup {
-    $control = 'SYSTEM\CurrentControlSet\Control'
-    $state = @{
-        hibernation = Read-WinhostValue {
-            # Until somebody sets it, a newer Windows may have the default alone.
-            foreach ($name in @('HibernateEnabled', 'HibernateEnabledDefault')) {
-                $set = Read-WinhostRegistry "$control\Power" $name
-                if ($null -ne $set) {
-                    return [int]$set -ne 0
-                }
-            }
-            Assert-WinhostKnown $null
+    @{
+        key = @{}
+        state = @{
+            hibernation = Read-WinhostValue { Read-WinhostHibernation }
+            fast_startup = [int](Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control\Session Manager\Power' 'HiberbootEnabled') -ne 0
         }
-        fast_startup = [int](Read-WinhostRegistry "$control\Session Manager\Power" 'HiberbootEnabled') -ne 0
     }
-    @{ key = @{}; state = $state }
+}
+
+function Read-WinhostHibernation {
+    # Until somebody sets it, a newer Windows may have the default alone.
+    foreach ($name in @('HibernateEnabled', 'HibernateEnabledDefault')) {
+        $set = Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control\Power' $name
+        if ($null -ne $set) {
+            return [int]$set -ne 0
+        }
+    }
+    Assert-WinhostKnown $null
 }
 
 function Set-WinhostFastStartup {
@@ -28,7 +31,7 @@ function Set-WinhostFastStartup {
         if ($Desired.hibernation) {
             $word = 'on'
         }
-        Invoke-WinhostPowercfg @('/hibernate', $word)
+        $null = Invoke-WinhostProgram 'powercfg.exe' @('/hibernate', $word) 'Winhost.PowerPlanRefused'
     }
     if (Test-WinhostDesired $Desired 'fast_startup') {
         $path = 'SYSTEM\CurrentControlSet\Control\Session Manager\Power'

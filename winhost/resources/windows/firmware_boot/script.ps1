@@ -104,10 +104,10 @@ function Set-WinhostFirmwareBoot {
     $next = $Desired.next
     Assert-WinhostUefi
     if ($null -eq $next) {
-        $null = Invoke-WinhostBcdedit @('/deletevalue', '{fwbootmgr}', 'bootsequence')
+        $null = Invoke-WinhostProgram 'bcdedit.exe' @('/deletevalue', '{fwbootmgr}', 'bootsequence') 'Winhost.BcdRefused'
     }
     else {
-        $null = Invoke-WinhostBcdedit @('/set', '{fwbootmgr}', 'bootsequence', (Find-WinhostBcdEntry "$next"))
+        $null = Invoke-WinhostProgram 'bcdedit.exe' @('/set', '{fwbootmgr}', 'bootsequence', (Find-WinhostBcdEntry "$next")) 'Winhost.BcdRefused'
     }
     # bcdedit may say that it succeeded and have changed nothing: the variable tells.
     $found = Read-WinhostBootNumber 'BootNext'
@@ -144,7 +144,8 @@ function Read-WinhostBcdEntries {
     # What bcdedit lists of the firmware, with its own ids and no numbers: the boot manager {fwbootmgr}, of which
     # bootsequence is what is started once, and what may be started. In every language the words before what we read are
     # these; headings and the word for the id are not.
-    foreach ($block in @("$(Invoke-WinhostBcdedit @('/enum', 'firmware'))" -split '(?:\r?\n[ \t]*){2,}')) {
+    $listed = Invoke-WinhostProgram 'bcdedit.exe' @('/enum', 'firmware') 'Winhost.BcdRefused'
+    foreach ($block in @("$listed" -split '(?:\r?\n[ \t]*){2,}')) {
         $found = @{ id = ([regex]::Match($block, '\{[^{}\s]+\}')).Value; path = ''; description = ''; bootsequence = '' }
         foreach ($line in @($block -split '\r?\n')) {
             if ($line -match '\A(path|description|bootsequence)\s+(\S.*?)\s*\z') {
@@ -155,17 +156,4 @@ function Read-WinhostBcdEntries {
             $found
         }
     }
-}
-
-function Invoke-WinhostBcdedit {
-    param([string[]]$Arguments)
-    $ended = Invoke-WinhostNative 'bcdedit.exe' $Arguments 60
-    if ($null -eq $ended) {
-        Stop-Winhost 'Winhost.BcdRefused' 'ObjectNotFound' 'This Windows has no bcdedit.exe.'
-    }
-    if ($ended.code -ne 0) {
-        $output = ("$($ended.output) $($ended.errors)" -replace '\s+', ' ').Trim()
-        Stop-Winhost 'Winhost.BcdRefused' 'InvalidOperation' "bcdedit.exe: $($ended.code) $output"
-    }
-    $ended.output
 }

@@ -27,6 +27,8 @@ class HyperVFirewall(State):
     """The inbound rules for VMs of one creator (`WSL`) in mirrored mode.
 
     ports: TCP, allowed by rules of winhost's; allowed: networks (CIDR) that may come to one of them, null: everybody.
+    A rule of winhost's that somebody disabled opens nothing, so its port is not among them: to set `ports` replaces
+    such a rule, to set `allowed` alone leaves it disabled.
     Windows 11 22H2 and later have it: elsewhere there is no instance. That `not-configured` means `block` for WSL is
     documented; that a rule lets in what the setting blocks, too.
     """

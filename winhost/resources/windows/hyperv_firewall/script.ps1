@@ -34,7 +34,7 @@ function Set-WinhostHyperVFirewall {
     if ($null -eq $goal) {
         return
     }
-    foreach ($rule in @(Find-WinhostVmRules)) {
+    foreach ($rule in $goal.replaced) {
         Remove-NetFirewallHyperVRule -InputObject $rule -Confirm:$false -ErrorAction Stop
     }
     foreach ($port in $goal.ports) {
@@ -56,7 +56,10 @@ function Join-WinhostOpenings {
         return
     }
     $ports = @(Find-WinhostOpenPorts)
+    # Who may come in is no matter of a rule that somebody disabled: it stays as it is while its port is not asked for.
+    $replaced = @(Find-WinhostOpenRules)
     if (Test-WinhostDesired $Desired 'ports') {
+        $replaced = @(Find-WinhostVmRules)
         $ports = @(foreach ($port in @($Desired.ports)) { Assert-WinhostPort $port })
     }
     $allowed = @(Find-WinhostVmAllowed)
@@ -67,7 +70,7 @@ function Join-WinhostOpenings {
             Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'Networks are allowed to come to a port, and everybody by null.'
         }
     }
-    @{ ports = $ports; from = $allowed }
+    @{ ports = $ports; from = $allowed; replaced = $replaced }
 }
 
 function Read-WinhostInbound {
@@ -87,8 +90,16 @@ function Find-WinhostVmRules {
     }
 }
 
-function Find-WinhostOpenPorts {
+function Find-WinhostOpenRules {
     foreach ($rule in @(Find-WinhostVmRules)) {
+        if (-not (Test-WinhostDisabled $rule)) {
+            $rule
+        }
+    }
+}
+
+function Find-WinhostOpenPorts {
+    foreach ($rule in @(Find-WinhostOpenRules)) {
         [int]"$($rule.Name)".Substring('winhost-vm-port-'.Length)
     }
 }
@@ -96,7 +107,7 @@ function Find-WinhostOpenPorts {
 function Find-WinhostVmAllowed {
     # Who may come to any of them. Nothing where that is everybody.
     $found = @()
-    foreach ($rule in @(Find-WinhostVmRules)) {
+    foreach ($rule in @(Find-WinhostOpenRules)) {
         # A rule that names nobody is for everybody, whether it says so by an empty list or by a list of nothing.
         $remote = @(foreach ($each in $rule.RemoteAddresses) { if ($null -ne $each) { $each } })
         if ($remote.Count -eq 0) {

@@ -156,7 +156,7 @@ function Measure-WinhostFiles {
     if (Test-WinhostLink $Folder) {
         Stop-Winhost 'Winhost.NotAFolder' 'InvalidType' "$Folder is a link."
     }
-    if ([System.IO.Directory]::Exists($Folder)) {
+    if (Test-WinhostFolder $Folder) {
         $waiting.Push($Folder)
     }
     while ($waiting.Count -gt 0) {

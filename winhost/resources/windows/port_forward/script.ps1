@@ -51,14 +51,16 @@ function Set-WinhostPortForward {
     if ($rules.Count -eq 0) {
         $null = New-NetFirewallRule -Name "winhost-port-$port" -DisplayName "winhost port $port" -Group 'winhost' -Enabled 'False' -Direction 'Inbound' -Action 'Allow' -Protocol 'TCP' -LocalPort $port -RemoteAddress $goal.allowed -ErrorAction Stop
     }
-    Invoke-WinhostNetsh @('set', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$port", "connectaddress=$($goal.target)", "connectport=$($goal.connect_port)")
+    $words = @('interface', 'portproxy', 'set', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$port", "connectaddress=$($goal.target)", "connectport=$($goal.connect_port)")
+    $null = Invoke-WinhostProgram 'netsh.exe' $words 'Winhost.NetshFailed'
     Set-NetFirewallRule -Name "winhost-port-$port" -RemoteAddress $goal.allowed -Enabled 'True' -ErrorAction Stop
 }
 
 function Remove-WinhostForward {
     param([int]$Port, $Rules)
     if (@(Read-WinhostProxy $Port).Count -gt 0) {
-        Invoke-WinhostNetsh @('delete', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$Port")
+        $words = @('interface', 'portproxy', 'delete', 'v4tov4', 'listenaddress=0.0.0.0', "listenport=$Port")
+        $null = Invoke-WinhostProgram 'netsh.exe' $words 'Winhost.NetshFailed'
     }
     foreach ($rule in $Rules) {
         Remove-NetFirewallRule -InputObject $rule -Confirm:$false -ErrorAction Stop
@@ -67,13 +69,19 @@ function Remove-WinhostForward {
 
 function Read-WinhostRuleNetworks {
     param($Rule)
-    if ("$($Rule.Enabled)" -eq 'False') {
+    if (Test-WinhostDisabled $Rule) {
         return
     }
     $filter = Get-NetFirewallAddressFilter -AssociatedNetFirewallRule $Rule -ErrorAction Stop
     foreach ($network in @($filter.RemoteAddress)) {
         ConvertTo-WinhostNetwork $network
     }
+}
+
+function Test-WinhostDisabled {
+    param($Rule)
+    # Such a rule lets nobody in. Its class has a number for that (2), and the module a word.
+    @('False', '2') -contains "$(Read-WinhostField $Rule 'Enabled')"
 }
 
 function ConvertTo-WinhostNetwork {
@@ -201,13 +209,5 @@ function Read-WinhostProxy {
     if ("$found" -match '^([0-9.]+)/([0-9]+)\z') {
         $Matches[1]
         [int]$Matches[2]
-    }
-}
-
-function Invoke-WinhostNetsh {
-    param([string[]]$Words)
-    $ended = Invoke-WinhostNative 'netsh.exe' (@('interface', 'portproxy') + $Words) 60
-    if ($ended.code -ne 0) {
-        Stop-Winhost 'Winhost.NetshFailed' 'InvalidResult' "netsh: $($ended.code) $($ended.output)"
     }
 }

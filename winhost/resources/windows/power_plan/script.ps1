@@ -60,11 +60,12 @@ function Write-WinhostPowerPlan {
         Assert-WinhostSeconds $property.Value
     }
     foreach ($name in @($Desired.PSObject.Properties.Name)) {
-        Invoke-WinhostPowercfg @('/setacvalueindex', $Plan.key.scheme, '238c9fa8-0aad-41ed-83f4-97be242c8f20', $names[$name], "$($Desired.$name)")
+        $words = @('/setacvalueindex', $Plan.key.scheme, '238c9fa8-0aad-41ed-83f4-97be242c8f20', $names[$name], "$($Desired.$name)")
+        $null = Invoke-WinhostProgram 'powercfg.exe' $words 'Winhost.PowerPlanRefused'
     }
     if ($Plan.state.active) {
         # What the active plan says takes effect when it is made active again.
-        Invoke-WinhostPowercfg @('/setactive', $Plan.key.scheme)
+        $null = Invoke-WinhostProgram 'powercfg.exe' @('/setactive', $Plan.key.scheme) 'Winhost.PowerPlanRefused'
     }
 }
 
@@ -72,14 +73,5 @@ function Assert-WinhostSeconds {
     param($Seconds)
     if ("$Seconds" -notmatch '\A[0-9]{1,10}\z' -or $Seconds -is [string] -or $Seconds -gt 4294967295) {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$Seconds is not a number of seconds."
-    }
-}
-
-function Invoke-WinhostPowercfg {
-    param([string[]]$Arguments)
-    $ended = Invoke-WinhostNative 'powercfg.exe' $Arguments 60
-    if ($ended.code -ne 0) {
-        $output = ("$($ended.output) $($ended.errors)" -replace '\s+', ' ').Trim()
-        Stop-Winhost 'Winhost.PowerPlanRefused' 'InvalidOperation' "powercfg.exe: $($ended.code) $output"
     }
 }

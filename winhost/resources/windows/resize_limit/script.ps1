@@ -26,7 +26,7 @@ function Read-WinhostLimits {
 
 function Read-WinhostSupported {
     param($Partition)
-    # Windows looks through the whole volume for it. Whoever reads a host does not wait for that without end.
+    # Windows searches the whole volume for it, which can take long.
     $job = Get-PartitionSupportedSize -InputObject $Partition -AsJob -ErrorAction Stop
     try {
         $end = (Read-WinhostClock) + 120
@@ -52,13 +52,13 @@ function Read-WinhostHolders {
             break
         }
     }
-    if ([int](Read-WinhostRegistry 'SYSTEM\CurrentControlSet\Control\Power' 'HibernateEnabled') -ne 0) {
+    if (Read-WinhostHibernation) {
         'hibernation-file'
     }
     if (@(Get-CimInstance -ClassName Win32_ShadowCopy -ErrorAction Stop).Count -gt 0) {
         'shadow-copies'
     }
-    # The VM of WSL 2, and with it of Docker Desktop, holds its disk images open. That of an older WSL has no name of its
+    # The VM of WSL 2 (and Docker Desktop) holds its disk images open. That of an older WSL has no name of its
     # own, and could be any VM.
     foreach ($process in @(Get-CimInstance -ClassName Win32_Process -ErrorAction Stop)) {
         if ("$($process.Name)" -match '\AvmmemWSL(\.exe)?\z') {

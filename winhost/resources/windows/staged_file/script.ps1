@@ -293,7 +293,7 @@ function Copy-WinhostFetched {
 
 function Read-WinhostHash {
     param([string]$Path)
-    if (-not [System.IO.File]::Exists($Path)) {
+    if ($null -eq (Read-WinhostEntry $Path)) {
         return ''
     }
     # This one is of Windows itself, also where its policy (FIPS) forbids those that .NET brings.
@@ -500,7 +500,7 @@ function Move-WinhostFile {
 function Read-WinhostLength {
     param([string]$Path)
     # In bytes; 0 where there is none.
-    if (-not [System.IO.File]::Exists($Path)) {
+    if ($null -eq (Read-WinhostEntry $Path)) {
         return 0
     }
     (New-Object -TypeName System.IO.FileInfo -ArgumentList $Path).Length

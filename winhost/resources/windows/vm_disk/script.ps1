@@ -14,7 +14,8 @@ function Read-WinhostVmDisks {
     foreach ($entry in @(Find-WinhostMadeRecords 'disk' $Key)) {
         $state = @{ made = $null; image = $null; size = $null; file_size = $null; path = $entry.record.path; vm = $null }
         if ($entry.record.complete) {
-            $state.made = Test-WinhostFile $entry.record.path
+            # A folder that may not be entered is no sign that somebody took the disk away.
+            $state.made = Read-WinhostValue { Test-WinhostFile $entry.record.path }
         }
         if ($state.made) {
             $state.image = $entry.record.image
@@ -273,7 +274,8 @@ function Assert-WinhostOurDisk {
 
 function Test-WinhostFile {
     param([string]$Path)
-    [System.IO.File]::Exists($Path)
+    $found = Read-WinhostEntry $Path
+    $null -ne $found -and -not ($found -band [System.IO.FileAttributes]::Directory)
 }
 
 function Read-WinhostAttributes {

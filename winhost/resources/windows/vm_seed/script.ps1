@@ -21,7 +21,7 @@ function Read-WinhostVmSeeds {
         }
         $state.host_keys = @(foreach ($line in @($entry.record.host_keys)) { if ($null -ne $line) { $line } })
         $vm = Find-WinhostSeededVm $entry.name
-        $state.stage = Read-WinhostSeedStage $entry.record $vm
+        $state.stage = Read-WinhostValue { Read-WinhostSeedStage $entry.record $vm }
         if ($null -ne $vm) {
             $state.vm = "$($vm.Id)"
             $state.neighbours = Read-WinhostList { Find-WinhostNeighbours $vm }

@@ -51,7 +51,7 @@ function Set-WinhostWsl {
 function Install-WinhostWsl {
     param([string]$Version, [string]$Package)
     $installed = Read-WinhostWslInstalled 'Version'
-    if ($null -ne $installed -and [version]"$installed" -gt [version]$Version) {
+    if ($null -ne $installed -and (ConvertTo-WinhostVersion "$installed") -gt (ConvertTo-WinhostVersion $Version)) {
         Stop-Winhost 'Winhost.Downgrade' 'InvalidOperation' "WSL $installed is installed; winhost never goes back to $Version."
     }
     $path = Find-WinhostStagedFile $Package
@@ -62,6 +62,12 @@ function Install-WinhostWsl {
     if ($restart) {
         @{ restart = @(@{ system = 'host' }) }
     }
+}
+
+function ConvertTo-WinhostVersion {
+    param([string]$Text)
+    # To .NET 2.6.1 comes before 2.6.1.0.
+    [version]($Text + '.0' * (4 - $Text.Split('.').Count))
 }
 
 function Uninstall-WinhostWsl {

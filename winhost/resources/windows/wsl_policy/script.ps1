@@ -1,15 +1,18 @@
 # key {}   state {allow_wsl: bool or null, allow_inbox: bool or null, allow_kernel: bool or null, allow_kernel_command_line: bool or null, allow_system_distro: bool or null, allow_networking: bool or null, allow_firewall: bool or null, allow_nested: bool or null, default_networking: number or null}
 function Get-WinhostWslPolicy {
     $state = @{
-        allow_wsl = Read-WinhostValue { Read-WinhostWslPolicy 'AllowWSL' }
-        allow_inbox = Read-WinhostValue { Read-WinhostWslPolicy 'AllowInboxWSL' }
-        allow_kernel = Read-WinhostValue { Read-WinhostWslPolicy 'AllowKernelUserSetting' }
-        allow_kernel_command_line = Read-WinhostValue { Read-WinhostWslPolicy 'AllowKernelCommandLineUserSetting' }
-        allow_system_distro = Read-WinhostValue { Read-WinhostWslPolicy 'AllowSystemDistroUserSetting' }
-        allow_networking = Read-WinhostValue { Read-WinhostWslPolicy 'AllowNetworkingModeUserSetting' }
-        allow_firewall = Read-WinhostValue { Read-WinhostWslPolicy 'AllowFirewallUserSetting' }
-        allow_nested = Read-WinhostValue { Read-WinhostWslPolicy 'AllowNestedVirtualization' }
+        allow_wsl = 'AllowWSL'
+        allow_inbox = 'AllowInboxWSL'
+        allow_kernel = 'AllowKernelUserSetting'
+        allow_kernel_command_line = 'AllowKernelCommandLineUserSetting'
+        allow_system_distro = 'AllowSystemDistroUserSetting'
+        allow_networking = 'AllowNetworkingModeUserSetting'
+        allow_firewall = 'AllowFirewallUserSetting'
+        allow_nested = 'AllowNestedVirtualization'
         default_networking = Read-WinhostValue { Read-WinhostRegistry 'SOFTWARE\Policies\WSL' 'DefaultNetworkingMode' }
+    }
+    foreach ($name in @($state.Keys -like 'allow_*')) {
+        $state[$name] = Read-WinhostValue { Read-WinhostWslPolicy $state[$name] }
     }
     @{ key = @{}; state = $state }
 }

@@ -1,0 +1,46 @@
+"""A finding looks the same, whatever command shows it."""
+
+from tests.cli.conftest import Line
+from winhost.cli.output import show_finding
+from winhost.findings.show import Shown, advice, cited, standing
+from winhost.knowledge import catalogue
+
+WHOLE = Shown(
+    "It is so.",
+    code="a.code",
+    severity="wrong",
+    place="file:1:2",
+    subject="engine",
+    observed="7",
+    details=("why: it is.",),
+    unverified="the version is not known",
+    remedy=advice("Change it.", "firmware", "--fix does this", unverified=True),
+    evidence=catalogue.evidence_of(["wsl-mcdm"]),
+)
+
+
+def test_the_parts_of_a_finding_have_one_order(line: Line) -> None:
+    show_finding(WHOLE, lead="  1. ")
+    piece = WHOLE.evidence[0]
+    assert line.capture.readouterr().out.splitlines() == [
+        "  1. file:1:2: wrong: It is so. [a.code] (engine)",
+        "     observed: 7",
+        "     why: it is.",
+        "     unverified: the version is not known",
+        "     → Change it. (in the firmware's setup; unverified: no report confirms that it helps; --fix does this)",
+        f"     Evidence wsl-mcdm: {cited(piece)}",
+    ]
+    show_finding(Shown("It is so.", evidence=WHOLE.evidence, in_full=True))
+    assert line.capture.readouterr().out.splitlines() == [
+        "It is so.",
+        f"  Evidence wsl-mcdm ({standing(piece)})",
+        f"    {piece.claim}",
+        f"    Source: {piece.source}",
+        f"    What would settle it: {piece.settles}",
+    ]
+
+
+def test_the_words_of_evidence_have_its_kind_date_and_versions() -> None:
+    piece = WHOLE.evidence[0]
+    for part in (piece.kind, piece.confidence, piece.seen, piece.holds, piece.source):
+        assert part in cited(piece)

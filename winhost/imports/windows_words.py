@@ -1,0 +1,70 @@
+"""The words in which people tell their Windows: the line of `ver`, the About page, the form of WSL's bug reports.
+
+In English, apart from `ver`. What a tool tells better counts more.
+"""
+
+import re
+
+from winhost.imports.observation import FileObservations, Misread, Observation, State, Value, Worth
+from winhost.imports.systeminfo import system_by_name
+from winhost.model.units import GiB
+
+_VER = r"\[\S{1,12} 10\.0\.\d{5}\.\d{1,6}\]"
+_FORM = r"^#{1,4} Windows (?:Version|build number:?)"
+_ABOUT = r"^(?:OS build|OS Build)[ \t]*[:\t][ \t]*\d{5}\.\d"
+_ROW = r"^Microsoft (?P<row_name>Windows \S[^\n]{2,60}?) {2,}(?:\S+ +)??(?P<row>\d{5})\b"
+_IN_WSL = r"^Python platform *: Linux-\S*-microsoft-standard-WSL2"
+LOOKS = re.compile(
+    rf"{_VER}|{_FORM}|{_ABOUT}|^BuildNumber +: \d{{5}}|{_ROW}|{_IN_WSL}[\s\S]*^Model name *:",
+    re.MULTILINE | re.IGNORECASE,
+)
+_BUILD = re.compile(
+    r"\[\S{1,12} 10\.0\.(?P<ver>\d{5}\.\d{1,6})\]"
+    rf"|{_FORM}\s{{1,4}}(?:[^\n]{{0,40}}?\b)?(?:10\.0\.)?(?P<form>\d{{5}}\.\d{{1,6}})\b"
+    r"|^OS build[ \t]*[:\t][ \t]*(?P<about>\d{5}\.\d{1,6})"
+    rf"|^BuildNumber +: (?P<list>\d{{5}})|{_ROW}",
+    re.MULTILINE | re.IGNORECASE,
+)
+_EDITION = re.compile(r"^(?:Edition[ \t]*[:\t]|Caption +:)[ \t]*(?:Microsoft )?(Windows [^\n\r]{2,60}?)[ \t\r]*$", re.M)
+_RELEASE = re.compile(r"^Version[ \t]*[:\t][ \t]*(\d\dH[12])\b", re.MULTILINE)
+_WSL = re.compile(
+    r"^#{1,4} (?:Your )?WSL versions?:?\s{1,4}(?:WSL version: ?)?(\d{1,2}(?:\.\d{1,3}){2,3})\b", re.I | re.M
+)
+_RAM = re.compile(r"^Installed RAM[ \t]*[:\t][ \t]*[\d.]+ GB \((\d{1,5}(?:\.\d{1,2})?) GB usable\)", re.MULTILINE)
+_PROCESSOR = re.compile(r"^Processor[ \t]*[:\t][ \t]*(\S[^\n\r]{5,100}?)(?: {2,}| *\t|[ \t\r]*$)", re.MULTILINE)
+_MODEL = re.compile(r"^Model name *: +(\S[^\n\r]{5,100}?)[ \t\r]*$", re.MULTILINE)
+
+
+def read(text: str) -> FileObservations:
+    """Raises Misread."""
+    resources: dict[str, dict[str, State]] = {}
+    if system := _system(text):
+        resources["OperatingSystem"] = {"": system}
+    if wsl := _WSL.search(text):
+        resources["Wsl"] = {"": {"present": Observation(True), "version": Observation(wsl[1])}}
+    if ram := _RAM.search(text):
+        resources["Memory"] = {"": {"total": Observation(round(float(ram[1]) * GiB), Worth.ROUNDED)}}
+    # The VM of WSL has the processor of its host.
+    processor = _PROCESSOR.search(text) or (_MODEL.search(text) if re.search(_IN_WSL, text, re.MULTILINE) else None)
+    if processor:
+        resources["Processor"] = {"CPU0": {"name": Observation(processor[1], Worth.ROUGH)}}
+    if not resources:
+        raise Misread("tells neither a build of Windows nor a version of WSL")
+    return FileObservations(resources=resources)
+
+
+def _system(text: str) -> State:
+    build, edition, release = (each.search(text) for each in (_BUILD, _EDITION, _RELEASE))
+    state: dict[str, Value] = {}
+    called = (build and build["row_name"]) or (edition and edition[1])
+    if called:
+        named = system_by_name(f"Microsoft {called}", "", None)
+        state |= {name: value for name, value in named.items() if isinstance(value, Observation)}
+    if build:
+        number, _, revision = (build[build.lastgroup] if build.lastgroup else "").partition(".")
+        state["build"] = Observation(int(number))
+        if revision:
+            state["revision"] = Observation(int(revision))
+    if release and state:
+        state["display_version"] = Observation(release[1])
+    return state
