@@ -23,7 +23,7 @@ from winhost.connect.wire_errors import Unreachable
 from winhost.images.seed import GuestAddress
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.wsl2_config_files import network_file
+from winhost.paths.wsl2 import network_file
 from winhost.resources.linux.linux_scripts import session_text
 
 ADAPTERS = "ve-wh-"

@@ -31,7 +31,7 @@ from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.expansion import expand
 from winhost.paths.playbook import read_playbook
-from winhost.paths.wsl2_decisions import Wsl2Decisions
+from winhost.paths.wsl2 import Wsl2Decisions
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text
