@@ -20,8 +20,7 @@ from winhost.compat.stated import Stated, after
 from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
-from winhost.hardware.bars import BarSource, MmioRefused
-from winhost.hardware.host_gpus import bars_of
+from winhost.hardware.bars import BarSource, MmioRefused, bars_of
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import known_range
 from winhost.lab.physics.virtual_machine import GuestBars, fitting, window_end

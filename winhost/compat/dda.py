@@ -6,8 +6,8 @@ from contextlib import suppress
 from winhost.compat.common import configuration, memory_of_vm
 from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
 from winhost.core.answers import MissingFact, if_known
-from winhost.hardware.bars import BarSource, MmioRefused
-from winhost.hardware.host_gpus import bars_of, paravirtual, partitions, shows
+from winhost.hardware.bars import BarSource, MmioRefused, bars_of
+from winhost.hardware.host_gpus import paravirtual, partitions, shows
 from winhost.hardware.processors import known_processor
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance

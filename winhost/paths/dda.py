@@ -11,7 +11,8 @@ from winhost.core.answers import Json, MissingFact, RemoteFault, Unavailable, Un
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource
 from winhost.hardware import allocation, bars, mmio
-from winhost.hardware.host_gpus import bars_of, gpu_name
+from winhost.hardware.bars import bars_of
+from winhost.hardware.host_gpus import gpu_name
 from winhost.hardware.processors import narrowest
 from winhost.model.errors import NotOnHost, UsageError, listed, visible
 from winhost.model.facts import Instance, with_state

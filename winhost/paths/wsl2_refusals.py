@@ -1,4 +1,4 @@
-"""What WSL 2 is refused for, and what to be careful about."""
+"""The refusals and the cautions of a plan for WSL 2."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import ip_address, ip_network
