@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.connect.sshd import keypair
-from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, wait_for
+from tests.linux.debian import INSIDE, OUTSIDE, PREFIX
 from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.wsl import Wsl
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import AuthenticationFailed
 from winhost.images.seed import GuestAddress

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, wait_for
+from tests.linux.debian import INSIDE, OUTSIDE, PREFIX
 from tests.linux.distro import ACCOUNT, CONF, IMAGE, NAME, STAGED, Distro
 from tests.linux.wsl import FAILED, SYSTEM, Wsl
 from tests.powershell.test_accounts import answer, put
 from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
-from tests.processes import started
+from tests.processes import started, wait_for
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.core.undo import Keep, find_undo
 from winhost.lab.physics.simulated_machine import Machine
