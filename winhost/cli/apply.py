@@ -14,7 +14,7 @@ from winhost.cli.live_hosts import check_reach
 from winhost.cli.named_files import files_of
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.options import RunOptions
-from winhost.cli.output import say
+from winhost.cli.output import say, show_command
 from winhost.cli.outputs import Shape
 from winhost.cli.running import (
     asking_for,
@@ -137,7 +137,7 @@ def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
     if not options.yes and sys.stdin.isatty():
         with shown_on(options.document):
             show_short(plan)
-            say(f"Every step: winhost apply {file} --check")
+            show_command("Every step:", "winhost", "apply", str(file), "--check")
     return consents(asking_for(plan, plan.stages), options.accepted, options.yes)
 
 

@@ -1,6 +1,7 @@
 """winhost assess: verdicts for every path, and the command to type next: only one that works as printed."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from winhost.cli.commands.look import Wanted
@@ -83,7 +84,8 @@ def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool
         )
     if shape == "name" or details or everything or not many:
         whole = everything or output.wide
-        ended = show_results(kind, shape, results(), lambda found: show_assessment(found, asked, whole), code=code)
+        show = partial(show_assessment, asked=asked, everything=whole)
+        ended = show_results(kind, shape, results(), show, code=code, alone=not many)
     else:
         ended = show_rows(results(), asked, output.wide, code)
     if seen and shape != "name":

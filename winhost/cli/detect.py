@@ -129,7 +129,8 @@ def show_measured(host: str, measured: Measurement, folder: Path | None) -> None
         say("  Not saved: name a folder with -o.")
     else:
         path = facts_path(folder, host)
-        say(f"  Written to {path}. Next: winhost assess {path}")
+        say(f"  Written to {path}")
+        show_next(("assess", str(path)))
 
 
 def _rows(found: ProbeAnswer) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ import click
 from winhost.cli.detect import Detected
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import STDIN, invite_paste
-from winhost.cli.output import say, write_file
+from winhost.cli.output import say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
 from winhost.imports.merge import merged
@@ -33,7 +33,8 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
         if output.path is None:
             say("  Not saved: name a file with -o.")
         else:
-            say(f"  Written to {output.path}. Next: winhost assess {output.path}")
+            say(f"  Written to {output.path}")
+            show_next(("assess", str(output.path)))
 
     show_results("detection", output.shape, [(made.host, Detected(made.host, made))], show)
     return 0

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import from_os_error
 from winhost.cli.named_files import the_file
-from winhost.cli.output import say
+from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
@@ -188,7 +188,7 @@ def _show(fetched: FetchedFolder) -> None:
     for each in fetched.not_known:
         say(f"Not known yet, and not fetched: {each}. Plan again after that stage, and fetch again.", hang=2)
     say(f"On the Linux that serves, put the folder to {fetched.there} and check it: sha256sum --quiet -c {_SUMS}")
-    say(f"Next: winhost apply {fetched.folder}/{_PLAN}")
+    show_next(("apply", str(Path(fetched.folder, _PLAN))))
 
 
 def _size(bytes_: Bytes) -> str:

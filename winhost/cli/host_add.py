@@ -79,8 +79,8 @@ def _account(text: str) -> tuple[str, str, int | None]:
         raise UsageError(
             "NotAnAccount",
             what=f"'{visible(text)[:80]}' is not USER@ADDRESS",
-            hint="For example: winhost host add admin@10.0.0.5\n"
-            r"In quotes: 'EXAMPLE\admin@gpu-01.example.com', 'admin@[fd00::5]'",
+            hint="Write it as: winhost host add USER@ADDRESS\n"
+            r"Quote an account of a domain and an IPv6 address: 'DOMAIN\USER@ADDRESS', 'USER@[ADDRESS]'",
         )
     return user, found["v6"] or found["name"], int(port) if port else None
 

@@ -10,12 +10,10 @@ import click
 
 from winhost.cli.envelope import show_list
 from winhost.cli.named_files import files_of
-from winhost.cli.output import refuse_other_kind, say
+from winhost.cli.output import refuse_other_kind, show_command
 from winhost.cli.outputs import Output
-from winhost.cli.shells import command_line
 from winhost.core.dataclass import dataclass
 from winhost.lab.hostfile import HostFile, find, host_files
-from winhost.model.errors import visible
 from winhost.model.facts import Facts
 from winhost.model.shipped import example_hosts
 from winhost.model.yamlfile import load
@@ -43,10 +41,9 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     with place as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.own_linuxes))
-        say(f"Simulated hosts running: {names}. In another terminal:", err=True)
-        # Typed as it stands, from whatever folder the other terminal is in.
+        # The path is absolute, because the other terminal may be in another folder.
         words = ("winhost", "detect", "*", "--fleet", str(running.fleet_file.absolute()))
-        click.echo(f"  {visible(command_line(words))}", err=True)
+        show_command(f"Simulated hosts running: {names}. In another terminal:", *words, err=True)
         try:
             click.echo("Press Ctrl-C to stop them.", err=True)
             while True:

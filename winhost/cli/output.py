@@ -61,11 +61,15 @@ def show_finding(finding: "Shown", lead: str = "", **style: Any) -> None:
         say(f"{' ' * indent}{line}", hang=2)
 
 
+def show_command(lead: str, *words: str, err: bool = False) -> None:
+    """Show a command below a sentence that leads to it, in a line of its own that no terminal breaks."""
+    say(lead, err=err)
+    click.echo(f"  {visible(command_line(words))}", err=err)
+
+
 def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
-    """Show the next command, in a line of its own, which can be copied whole. words: what follows `winhost`."""
-    fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
-    click.echo("Next:")
-    click.echo(visible(f"  {command_line(('winhost', *words, *fleet))}"))
+    """Show the next command. words: what follows `winhost`."""
+    show_command("Next:", "winhost", *words, *(("--fleet", str(fleet_file)) if fleet_file else ()))
 
 
 def show_error_text(error: WinhostError, host: str = "", fleet: str | None = None) -> None:

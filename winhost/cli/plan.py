@@ -69,7 +69,7 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
         code = show_plans([*results], output.wide)
     else:
         show = partial(show_planned, details=details, wide=output.wide, fleet_file=fleet)
-        code = show_results("planning", output.shape, results, show)
+        code = show_results("planning", output.shape, results, show, alone=not many)
     if joining:
         joining.show_made_keys(output.shape)
     return code

@@ -21,7 +21,7 @@ from winhost.cli.commands.install import InstallOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import text_of, usage_errors
 from winhost.cli.named_files import the_file
-from winhost.cli.output import refuse_other_kind, say
+from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys
 from winhost.compat.assess import judge
@@ -154,7 +154,7 @@ def _show_planned(made: InstallPlan, heeded: tuple[str, ...], own: "SshKey | Non
         say("Afterwards:")
         for number, step in enumerate(planned.then, 1):
             say(f"  {number}. {step}")
-        say(f"Media: winhost install media {planned.file} -o ubuntu.iso")
+        show_command("Media:", "winhost", "install", "media", planned.file, "-o", "ubuntu.iso")
 
     show_results("install-plan", output.shape, [(made.host, planned)], show)
 

@@ -15,11 +15,10 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import usage_errors
 from winhost.cli.options import KeyRules, TargetOptions
-from winhost.cli.output import say
+from winhost.cli.output import say, show_command
 from winhost.cli.outputs import Output
 from winhost.cli.running import begin
 from winhost.cli.serving_target import WatchedTarget, no_such_model, reached
-from winhost.cli.shells import command_line
 from winhost.cli.stack_parts import show_new_key
 from winhost.cli.tables import table
 from winhost.core.answers import Json
@@ -326,8 +325,7 @@ def _show_changed(done: str) -> Callable[[KeysOfHost], None]:
         rules = "" if done == "revoked" else rules
         say(f"{found.host}: {each.name} {done}{rules}", fg="green", hang=2)
         if found.saved:
-            say(f"Its key is in {found.saved}. To see it:")
-            click.echo(f"  {visible(command_line(('cat', found.saved)))}")
+            show_command(f"Its key is in {found.saved}. To see it:", "cat", found.saved)
         _show_state(found)
 
     return show

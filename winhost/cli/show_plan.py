@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from winhost.cli.groups import is_verbose
-from winhost.cli.output import say, show_error_text
-from winhost.cli.shells import command_line
+from winhost.cli.output import say, show_command, show_error_text
 from winhost.cli.snapshots import worst
 from winhost.cli.tables import WIDE, format_full_value, format_two, format_value, table
 from winhost.cli.terminal import columns
@@ -263,9 +262,7 @@ def _show_next(plan: Plan, written_to: Path | None, fleet_file: Path | None) -> 
         return
     accept = ("--accept", ",".join(plan.risks)) if plan.risks else ()
     fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
-    # A command stands in a line of its own, which no terminal of any width breaks when it is copied.
-    say(f"Written to {written_to}. To apply it:")
-    click.echo(visible(f"  {command_line(('winhost', 'apply', str(written_to), *accept, *fleet))}"))
+    show_command(f"Written to {written_to}. To apply it:", "winhost", "apply", str(written_to), *accept, *fleet)
     if plan.deferred and plan.possible_risks:
         say("To apply it without stopping for the approvals of a later stage:")
         click.echo(f"  --accept {','.join((*plan.risks, *plan.possible_risks))}")

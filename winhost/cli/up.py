@@ -15,7 +15,7 @@ from winhost.cli.first_completion import check_key
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
 from winhost.cli.named_hosts import check_rights, check_rights_told, host_at, hosts_named, is_local, local_host
-from winhost.cli.output import say, with_fleet, write_file
+from winhost.cli.output import say, show_command, with_fleet, write_file
 from winhost.cli.plan import named_with, planned_host
 from winhost.cli.plan_options import AskedPlan, FleetKeys, default_request, read_settings
 from winhost.cli.planned_stack import PlannedStack
@@ -282,8 +282,7 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
 def _say_not_kept(workload: Path) -> None:
     if workload.is_file():
         words = ("winhost", "workload", "init", load_workload(workload).models[0].id, "-o", "my.yaml")
-        say("The plan and its workload file are not kept. A workload file of your own:", err=True)
-        click.echo(f"  {visible(command_line(words))}", err=True)
+        show_command("The plan and its workload file are not kept. A workload file of your own:", *words, err=True)
 
 
 def _planned(

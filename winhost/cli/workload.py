@@ -4,7 +4,7 @@ import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import os_errors, secret_reference
-from winhost.cli.output import say, write_file
+from winhost.cli.output import say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
@@ -91,4 +91,4 @@ def _show(made: Draft, file: str | None) -> None:
         say(f"Assumed: {each}", hang=2)
     for each in made.look:
         say(f"Look: {each}", hang=2)
-    say(f"Next: winhost assess HOST --workload {file}")
+    show_next(("assess", "HOST", "--workload", file))

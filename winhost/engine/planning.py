@@ -360,10 +360,10 @@ def _until_there(
     """
     host = host_answers(facts)
     awaited = {identity(each.resource, each.key): _awaited(each, host) for each in desired}
-    unread = [host.rules[resource].place for (resource, _), until in awaited.items() if until == READING]
+    unread = [host.rules[resource].order for (resource, _), until in awaited.items() if until == READING]
     for each in desired:
         id_ = identity(each.resource, each.key)
-        if unread and not awaited[id_] and host.rules[each.resource].place > min(unread) and _changes(each, host):
+        if unread and not awaited[id_] and host.rules[each.resource].order > min(unread) and _changes(each, host):
             awaited[id_] = READING
     later = [
         Deferred(each.resource, each.title, until, each.why, tuple(_may_ask(each)))

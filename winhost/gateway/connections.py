@@ -229,7 +229,7 @@ def _forget_frames(error: "BaseException | None") -> None:
 
 
 class Source(Protocol):
-    """Where an answer comes from."""
+    """The sender of an answer, such as a connection to an engine."""
 
     def pause(self) -> None: ...
 

@@ -68,7 +68,7 @@ class NotContinued(EngineFault):
 
 @dataclass(frozen=True)
 class Again:
-    """How to ask another engine for the rest of an answer.
+    """A request for the rest of an answer, for another engine.
 
     why: why that cannot be done; empty: it can. insert, numbers: where in the body the text so far goes, and where the
     limits begin; limits: of tokens; usage, always: the client asked for its usage, at the end or with each event.

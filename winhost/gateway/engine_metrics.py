@@ -46,7 +46,7 @@ class _Family:
 
 @dataclass(frozen=True)
 class _Found:
-    """What was read of an engine.
+    """The metrics that were read of an engine.
 
     result: `read`, the state of an engine that was not asked, or why there is nothing.
     """

@@ -64,7 +64,7 @@ class Engines:
         return Answer(self, model.engine, head, body, until, begun)
 
     def hung_up(self, engine: SocketOrPort) -> int:
-        """How often the connections to it were hung up."""
+        """The number of times that its connections were hung up."""
         return self._hung_up[engine]
 
     async def ask(

@@ -51,7 +51,7 @@ _PIECE = 8  # characters of a key that no id may have
 
 @dataclass(slots=True)
 class Exchange:
-    """What is known of a request so far; all of it may be logged.
+    """The facts about a request so far; all of it may be logged.
 
     given: the client's id for it; id: the id for the log and the engine, which takes no id twice; holder: its key;
     revoked: the key was revoked while the request ran; error: why it has no answer, or why the answer broke off.

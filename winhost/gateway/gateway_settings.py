@@ -68,7 +68,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may take. Times are in seconds.
+    """The limits of the gateway. Times are in seconds.
 
     elements, depth: of a JSON body, whose values take far more memory than their text; bodies_bytes: of all bodies that
     are held until engines have answered; requests: how many engines work on at a time; waiting: how many more send

@@ -19,7 +19,7 @@ _LARGEST = 16_777_216
 
 @dataclass
 class Used:
-    """What a key used. of: the hash of the key; since: when counting began; last: the time of its last request; times
+    """The use of a key. of: the hash of the key; since: when counting began; last: the time of its last request; times
     are seconds since 1970; refused: requests beyond its limits.
     """
 

@@ -48,7 +48,7 @@ def parse_yields(value: Any) -> YieldSettings:
 
 
 class Yielding:
-    """Who wants the GPUs. settings: None if no key may ask. wanted: called when somebody begins to want them; changed:
+    """The requests of others for the GPUs. settings: None if no key may ask. wanted: called when somebody begins to want them; changed:
     called whenever that may have changed.
     """
 
