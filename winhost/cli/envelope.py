@@ -1,4 +1,6 @@
-"""The answer of every command to programs: `{"schema": "winhost.<kind>/<n>", "results": [...]}`, result by result."""
+"""The answer of every command to programs: `{"schema": "winhost.<kind>/<n>", "results": [...]}`, written result by
+result.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""winhost facts: facts files from what people have at hand."""
+"""winhost facts: facts files from the output of a machine's own tools."""
 
 import sys
 from collections.abc import Iterator
@@ -48,9 +48,8 @@ def _host(name: str | None) -> str | None:
 
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
-    """Read the files, each with its kind; warn about those that cannot be read.
-
-    Raises UsageError (NotReadable) where none can be read.
+    """Read the files, each with its kind, and warn about those that cannot be read. Raises UsageError (NotReadable) if
+    none can be read.
     """
     faults, readable = [], 0
     for path in files:

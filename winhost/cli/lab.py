@@ -1,4 +1,4 @@
-"""winhost lab: hosts to rehearse on."""
+"""winhost lab: simulated hosts."""
 
 import signal
 import time
@@ -21,7 +21,7 @@ from winhost.model.yamlfile import load
 
 @dataclass(frozen=True)
 class ListedLabHost:
-    """A host that the lab can simulate. base: the host that it differs from, where it is told as a difference."""
+    """A host that the lab can simulate. base: the host that its file is a change of."""
 
     name: str
     about: str
@@ -37,8 +37,8 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     files = [file for host in hosts for file in _files(host)]
     # Who stops a service does not press Ctrl-C, and nothing is to be left then either.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    place = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
-    with place as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
+    made = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
+    with made as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.own_linuxes))
         # The path is absolute, because the other terminal may be in another folder.

@@ -1,4 +1,4 @@
-"""winhost serve keys: who may use the gateway of a target, for how long, of which models and how much."""
+"""winhost serve keys: API keys of a target's gateway, with their lifetime, models and limits."""
 
 import os
 import re
@@ -50,7 +50,7 @@ class KeysOfHost:
 
 
 def key_change(rules: KeyRules) -> dict[str, Json]:
-    """Bring the change into the form that the program on the target takes. Raises BadParameter, UsageError."""
+    """Convert the change for the program on the target. Raises BadParameter, UsageError."""
     found: dict[str, Json] = {}
     if rules.models and rules.all_models:
         raise click.UsageError("--model and --all-models contradict each other: choose one")
@@ -191,7 +191,7 @@ def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secr
 
 
 def _saved(file: Path, key: Secret) -> Path:
-    """Write a key to a new file that its owner alone may read. Raises BadParameter."""
+    """Write a key to a new file that only its owner may read. Raises BadParameter."""
     try:
         number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -63,7 +63,7 @@ def list_(model: Path, output: Output) -> int:
 
 
 def _with_next(error: WinhostError, model: Path) -> WinhostError:
-    """Add the next command to an error, by what is wrong."""
+    """Add the next command to an error, by its cause."""
     if error.code in ("NotPacked", "NoWeights"):
         advice = next((text for part, text in _NEXT.items() if part in error.what), _AGAIN)
         commands = {
@@ -86,7 +86,7 @@ _NEXT = {
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises UsageError (NoWeights) for what is no folder of a model."""
+    """Raises UsageError (NoWeights) if a folder has no model."""
     try:
         weights(folder)
     except (BadContainer, OSError) as error:

@@ -39,8 +39,9 @@ class Holders:
 
 @dataclass(frozen=True)
 class Outlook:
-    """The outcome of a rollback if it ran now. goals: what is restored; kept: what stays, and why; missing: what could not be decided;
-    waiting: what of `kept` can be undone once newer resources are gone, and the later runs known to hold it.
+    """The outcome of a rollback if it ran now. goals: what is restored; kept: what stays, and why; missing: what could
+    not be decided; waiting: what of `kept` can be undone once newer resources are gone, and the later runs known to
+    hold it.
     """
 
     goals: Mapping[Id, DesiredResource]

@@ -64,8 +64,8 @@ class NotRestored:
 
 @dataclass(frozen=True)
 class UndoRule:
-    """The way in which rollback undoes a resource: the first of these that applies. Without any, each property is decided alone: a
-    value that is as the run left it is restored, and one that others changed is kept.
+    """The way in which rollback undoes a resource: the first of these that applies. Without any, each property is
+    decided alone: a value that is as the run left it is restored, and one that others changed is kept.
 
     gone_if: there is nothing to undo if one of these lists holds. unknown_if, keep_if: the first that holds.
     remove_if_created: the state of an absent instance; one that had the first of these values, and no longer has it, is

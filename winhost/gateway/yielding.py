@@ -48,8 +48,8 @@ def parse_yields(value: Any) -> YieldSettings:
 
 
 class Yielding:
-    """The requests of others for the GPUs. settings: None if no key may ask. wanted: called when somebody begins to want them; changed:
-    called whenever that may have changed.
+    """The requests of others for the GPUs. settings: None if no key may ask; wanted: called when somebody begins to
+    want them; changed: called whenever that may have changed.
     """
 
     def __init__(self, settings: "YieldSettings | None") -> None:
