@@ -42,7 +42,7 @@ def _counted(compared: Comparison, everything: bool) -> bool:
 
 
 def _show_diff(compared: Comparison, found: Diff, everything: bool, wide: bool, many: bool) -> None:
-    """Show the differences; of many hosts one without any is a line."""
+    """Show the differences. Of many hosts, one without differences takes a line."""
     if many and not _counted(compared, everything) and not compared.two_machines:
         say(f"{found.after.host}: nothing changed.")
         return
@@ -70,7 +70,7 @@ def _readings(before: Path, after: Path) -> Iterator[tuple[str, tuple[Facts, Fac
 
 
 def _known(path: Path) -> dict[str, Path]:
-    """Each host with its file; a file that cannot be read by its own name, to be told of in its turn."""
+    """Each host with its file. A file that cannot be read stands under its own name; its error comes in its turn."""
     if not path.is_dir():
         return {read_facts(path).host: path}
     files = files_of([path], Facts)
@@ -98,9 +98,8 @@ def _pair(
 
 
 def show_comparison(compared: Comparison, everything: bool, wide: bool = False, host: str = "") -> None:
-    """A table of differences, then what each path lost and gained; first of all, whether it is one machine at all.
-
-    wide: with whole texts; host: whose, of several.
+    """Show a table of differences, then what each path lost and gained; before that, a warning if it is not one
+    machine. wide: with whole texts; host: the name, if there are several.
     """
     if compared.two_machines:
         ids = " and ".join(map(visible, compared.machines))

@@ -1,4 +1,4 @@
-"""winhost facts: facts files from what people have at hand."""
+"""winhost facts: facts files from the output of a machine's own tools."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import click
 from winhost.cli.detect import Detected
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import STDIN, invite_paste
-from winhost.cli.output import say, write_file
+from winhost.cli.output import say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
 from winhost.imports.merge import merged
@@ -33,7 +33,8 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
         if output.path is None:
             say("  Not saved: name a file with -o.")
         else:
-            say(f"  Written to {output.path}. Next: winhost assess {output.path}")
+            say(f"  Written to {output.path}")
+            show_next(("assess", str(output.path)))
 
     show_results("detection", output.shape, [(made.host, Detected(made.host, made))], show)
     return 0
@@ -47,9 +48,8 @@ def _host(name: str | None) -> str | None:
 
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
-    """Read the files, each with its kind; warn about those that cannot be read.
-
-    Raises UsageError (NotReadable) where none can be read.
+    """Read the files, each with its kind, and warn about those that cannot be read. Raises UsageError (NotReadable) if
+    none can be read.
     """
     faults, readable = [], 0
     for path in files:

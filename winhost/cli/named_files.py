@@ -1,4 +1,4 @@
-"""Find the files that words mean: files themselves, and folders that one command wrote for another."""
+"""Find the files that words mean: files, and folders that one command wrote for another."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def is_there(word: str, kind: Callable[[Path], bool] = Path.exists) -> bool:
 
 
 def invite_paste() -> None:
-    """Say how standard input ends where somebody types it."""
+    """Say how standard input ends if somebody types it."""
     if sys.stdin.isatty():
         say("Paste the text, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
 
@@ -88,9 +88,8 @@ def facts_file(word: Path | None, option: Path | None, name: str = "--facts") ->
 
 
 def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
-    """Check that each host is there once, among facts files and other hosts. Raises UsageError: SameHost.
-
-    Names that differ in capitals alone are one, as names of files are on Windows.
+    """Check that no two facts files and other hosts are of one host. Raises UsageError: SameHost. Names that differ
+    only in case count as one, as file names do on Windows.
     """
     found: dict[str, list[str]] = {}
     for host, path in (*((host, host) for host in others), *((host, str(file)) for host, file in by_host(files))):

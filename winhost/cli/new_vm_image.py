@@ -1,5 +1,5 @@
-"""Pin the image of a new Linux: that of a VM found, checked and made into a disk while `winhost plan` waits, and that
-of an installer by its signed sum.
+"""Pin the image of a new Linux: a VM's image is found, checked and made into a disk while `winhost plan` waits; an
+installer's image is pinned by its signed checksum.
 """
 
 from hashlib import file_digest

@@ -1,4 +1,4 @@
-# steps: what of something wanted is not so, what rests on a resource, and doing it
+# steps: what of a goal does not hold yet, what depends on a resource, and doing it
 
 function Select-WinhostChange {
     param($Goal, $Facts)
@@ -45,13 +45,13 @@ function Find-WinhostById {
     }
 }
 
-# ---- what rests on a resource: by what the host shows, not by runs
+# ---- what depends on a resource: by what the host shows, not by runs
 
 function Find-WinhostUsers {
     param([string]$Resource, $Key, $Facts)
     # Each by the first rule that names it, with the state that counts; or with why it cannot be read.
     $seen = @()
-    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Resource).rests -ErrorAction Stop)) {
+    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Resource).dependents -ErrorAction Stop)) {
         foreach ($user in @(Find-WinhostUsersBy $rule $Key $Facts)) {
             $id = "$($user.lacks)"
             if ($id -ceq '') {
