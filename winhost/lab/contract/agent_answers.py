@@ -319,6 +319,7 @@ def failure(error: CmdletError) -> Answer:
 
 
 def _not_simulated(error: Exception) -> CmdletError:
-    """Refuse what no plan asks for; the log tells it from a fault of the simulator."""
+    """The simulator's own fault or limit, which must not read as an answer of Windows."""
     log.debug("the simulated host has nothing that this is about", exc_info=error)
-    return bad_request("No plan asks for this here.")
+    text = f"The simulator cannot do this ({error!r}). What Windows would do is unknown; please report it."
+    return CmdletError("", "NotImplemented", "Lab.NotStoodIn", (), text)
