@@ -24,8 +24,8 @@ Answer = Callable[["CmdletProcess", BoundParameters], Iterable[Any]]
 _ANSWERS: dict[str, tuple[frozenset[str], Answer]] = {}
 _HELPERS: list[str] = []
 # Helpers of seams.ps1; each other one of the agent only hands on what it is given.
-_IN_SEAMS = ("Enter-WinhostMutex", "Exit-WinhostMutex", "Get-WinhostSession", "Invoke-WinhostNative")
-_IN_SEAMS += ("Open-WinhostRegistry", "Register-WinhostAccountTask", "Write-WinhostRegistry")
+_IN_SEAMS = {"Enter-WinhostMutex", "Exit-WinhostMutex", "Get-WinhostSession", "Invoke-WinhostNative"}
+_IN_SEAMS |= {"Open-WinhostRegistry", "Register-WinhostAccountTask", "Write-WinhostRegistry"}
 _LOOK = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
 
 
