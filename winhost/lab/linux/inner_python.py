@@ -486,7 +486,7 @@ class Interpreter:
             "select": SimpleNamespace(),
             "ssl": SimpleNamespace(),
             "threading": SimpleNamespace(Thread=_thread),
-            "http": SimpleNamespace(client=SimpleNamespace(HTTPException=OSError, HTTPConnection=_no_network)),
+            "http": SimpleNamespace(client=SimpleNamespace(HTTPException=OSError, HTTPConnection=object)),
             "urllib": SimpleNamespace(
                 error=error,
                 parse=parse,
