@@ -1,7 +1,7 @@
 """Engines and their gateway in a simulated Linux: its units are those that were installed, and its engines stand-ins.
 
-A start advances each time it is looked at, and its log has vLLM's own lines. The script of `winhost serve` runs as on any
-Linux: it reads units and the journal by their programs, and asks engines and gateway, whose answers are made up here.
+A start advances each time it is looked at, and its log has vLLM's own lines. The script of `winhost serve` runs as on
+any Linux: it reads units and the journal by their programs, and asks engines and gateway, whose answers are made up.
 """
 
 import hmac
