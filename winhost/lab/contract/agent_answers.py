@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
@@ -56,7 +55,7 @@ class InjectedFaults:
     def add(self, fault: InjectedFault) -> None:
         """Order a fault, after those that were ordered before."""
         with self._lock:
-            self._coming.append(fault)
+            self._coming += [fault] * fault.times
 
     def meet(self, resource: str, verb: str, *, changed: bool = False) -> None:
         """Let a call meet its next fault, if one is due. changed: the call has made its change. Raises CmdletError."""
@@ -68,12 +67,11 @@ class InjectedFaults:
 
     def _take(self, resource: str, verb: str, *, changed: bool) -> InjectedFault | None:
         with self._lock:
-            mine = [i for i, fault in enumerate(self._coming) if (fault.resource, fault.verb) == (resource, verb)]
-            if not mine or self._coming[mine[0]].changed is not changed:
+            first = next((each for each in self._coming if (each.resource, each.verb) == (resource, verb)), None)
+            if first is None or first.changed is not changed:
                 return None
-            fault = self._coming[mine[0]]
-            self._coming[mine[0] : mine[0] + 1] = [replace(fault, times=fault.times - 1)] if fault.times > 1 else []
-            return fault
+            self._coming.remove(first)
+            return first
 
 
 MARKS = "RunMarks"

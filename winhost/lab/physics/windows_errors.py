@@ -105,7 +105,6 @@ def refuse(when: object, code: str, /, **words: object) -> None:
 
 
 bad_request = partial(own_error, "BadRequest", "InvalidArgument")
-wrong_place = partial(own_error, "WrongPlace", "InvalidOperation")  # cannot be met from the host's present state
 not_ours = partial(own_error, "NotOurs", "InvalidOperation")  # winhost did not make it, and so leaves it alone
 not_found = partial(own_error, "NotFound", "ObjectNotFound")
 
