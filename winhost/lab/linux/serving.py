@@ -364,8 +364,12 @@ class SimulatedServing:
 
     @contextmanager
     def _unless(self, to: object, hopeless: Callable[[], bool] | None) -> Iterator[None]:
+        """hopeless: tells whether whoever waits for the answer gives up."""
         self._hopeless = hopeless
-        yield
+        try:
+            yield
+        finally:
+            self._hopeless = None
 
     def completion(self, path: str, body: Mapping[str, Any], key: str | None) -> Reply:
         """The gateway's answer to a request. Raises OSError where its engine fails for good."""
