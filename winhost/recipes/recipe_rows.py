@@ -19,6 +19,7 @@ from winhost.serving.vllm_options import seen_versions
 ROWS = rows_of(__package__)
 UNKNOWN_VERSION = "the version of vLLM"
 SELECTORS = ("env", "option", "boxed", "lacks", "lacks_boxed", "at", "place", "value", "switched")
+FILE_KEYS = {"key", "each"}  # of a row about daemon.json
 MENDS = ("set", "swap", "remove", "rename", "option", "env")
 
 
@@ -27,6 +28,7 @@ def by_rows(case: RecipeCase) -> Iterator[Found]:
     for row in ROWS.values():
         if (
             row.find
+            and not FILE_KEYS & row.find.keys()
             and (case.other is None or _is_common(row))
             and evaluate(row.when, lambda question: _ask(case, question)).holds
         ):
