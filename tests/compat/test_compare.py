@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from winhost.compat.compare import Comparison, compare
+from winhost.compat.compare import Diff, compare
 from winhost.core.answers import RemoteFault, Unavailable, Unknown
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.documents import plain
@@ -29,7 +29,7 @@ def is_nvidia(record: Any) -> bool:
     return bool(record["state"]["kind"] == "display" and record["key"]["device"].startswith("VEN_10DE"))
 
 
-def codes(compared: Comparison, path: str) -> tuple[set[str], set[str]]:
+def codes(compared: Diff, path: str) -> tuple[set[str], set[str]]:
     (change,) = [each for each in compared.verdicts if each.path == path]
     return {reason.code for reason in change.gone}, {reason.code for reason in change.new}
 
