@@ -72,7 +72,7 @@ def objects(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for each in (schema, *schema["$defs"].values()) if "properties" in each]
 
 
-@pytest.mark.parametrize("schema", [ASSESSMENT, FULL, DIFF, EXPLANATION])
+@each_row("schema", [ASSESSMENT, FULL, DIFF, EXPLANATION])
 def test_a_published_shape_holds_every_field_and_nothing_else(schema: dict[str, Any]) -> None:
     assert len(objects(schema)) > 2
     for each in objects(schema):
