@@ -123,7 +123,10 @@ def _listed(name: str, device: str | None) -> GpuBars | None:
     if found is None or found.bars is None:
         return None
     source = found.bars.source
-    inferred = f"The BARs of {name} are inferred from {source.text}; a survey of the GPU settles it."
+    inferred = (
+        f"The BARs of {name} are inferred from {source.text}. nvidia-smi -q -d MEMORY shows its BAR1; a survey of the "
+        "GPU settles all of them."
+    )
     return GpuBars(
         name,
         bars64=found.bars.wide,

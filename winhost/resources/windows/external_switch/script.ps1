@@ -250,6 +250,7 @@ function Join-WinhostSwitchScript {
         'Stop-Winhost', 'Invoke-WinhostAside', 'Open-WinhostRegistry', 'Read-WinhostRegistry', 'Read-WinhostProgramData'
         'Open-WinhostMachine', 'Find-WinhostScheduled', 'Read-WinhostEntry'
         'Read-WinhostJson', 'Read-WinhostFile', 'Read-WinhostBytes', 'Wait-WinhostGap', 'Assert-WinhostNoLink', 'Test-WinhostLink'
+        'Test-WinhostAttribute'
         'Split-WinhostPath', 'Write-WinhostFile', 'Move-WinhostOver', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostBound'
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'

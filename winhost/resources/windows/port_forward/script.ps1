@@ -186,16 +186,7 @@ function Assert-WinhostAddress {
 }
 
 function Find-WinhostRules {
-    try {
-        $rules = @(Get-NetFirewallRule -Group 'winhost' -ErrorAction Stop)
-    }
-    catch {
-        if ("$($_.FullyQualifiedErrorId)" -like 'CmdletizationQuery_NotFound*') {
-            return
-        }
-        throw
-    }
-    foreach ($rule in $rules) {
+    foreach ($rule in @(Read-WinhostUnless 'CmdletizationQuery_NotFound*' { Get-NetFirewallRule -Group 'winhost' -ErrorAction Stop })) {
         if ("$($rule.Name)" -cmatch '^winhost-port-[1-9][0-9]{0,4}\z') {
             $rule
         }
