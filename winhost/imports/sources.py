@@ -216,8 +216,8 @@ def _each_read(kind: str, text: str) -> list[tuple[str, FileObservations]]:
             continue
         if found.functions and any(before.functions for _, before in told):
             same_gpus.append(SOURCES[each].made_by)
-            found = replace(found, functions=None, every_function=False, every_gpu=False)
-        told.append((each, found if each == kind else replace(found, advice=None)))
+            found = replace(found, functions=None, every_function=False, every_gpu=False, advice=None)
+        told.append((each, found))
     if not told:
         raise next(iter(unread.values()))
     first, found = told[0]
