@@ -53,7 +53,7 @@ def test_gpus_in_other_places_are_replaced_as_a_whole_and_named(line: Line) -> N
 def test_a_gpu_that_newer_files_do_not_list_stays(line: Line) -> None:
     line("facts", "import", DATA / "nvidia-smi-windows-2xL20-tcc.xml", "--host", "l20", "-o", "l20.json")
     whole = (DATA / "nvidia-smi-windows-2xL20-tcc.xml").read_text(encoding="utf-8")
-    first, _, rest = whole.partition("</gpu>")
+    first, _, _ = whole.partition("</gpu>")
     Path("one.xml").write_text(f"{first}</gpu>\n</nvidia_smi_log>", encoding="utf-8")
     said = line("facts", "import", "one.xml", "-o", "l20.json")
     assert "PCIBUS(0000:98)" in said.err

@@ -63,8 +63,12 @@ def _joined(file: str, older: Facts, newer: Facts) -> Facts:
     for sentence in result.replaced:
         _warn(f"{visible(file)}: replaced {sentence}")
     if result.kept:
-        named = ", ".join(result.kept[:_NAMED]) + (f" and {len(result.kept) - _NAMED} more" * (len(result.kept) > _NAMED))
-        _warn(f"{visible(file)}: kept from the import of {older.read_at}: {named}. --force replaces the file as a whole")
+        named = ", ".join(result.kept[:_NAMED]) + (
+            f" and {len(result.kept) - _NAMED} more" * (len(result.kept) > _NAMED)
+        )
+        _warn(
+            f"{visible(file)}: kept from the import of {older.read_at}: {named}. --force replaces the file as a whole"
+        )
     return result.facts
 
 

@@ -34,7 +34,8 @@ def refuse_others(file: str, older: Facts, newer: Facts) -> None:
         what = "what the host itself answered" if older.origin == "recorded" else "facts of a simulated host"
         raise UsageError(
             "OtherKind",
-            what=f"{visible(file)} has {what} ({visible(older.host)}, {older.read_at}), which an import does not replace",
+            what=f"{visible(file)} has {what} ({visible(older.host)}, {older.read_at}), "
+            "which an import does not replace",
             meaning="Nothing was written.",
             hint=_REPLACE,
         )
@@ -44,7 +45,8 @@ def refuse_others(file: str, older: Facts, newer: Facts) -> None:
         if one and other and one.casefold() != other.casefold():
             raise UsageError(
                 "OtherMachine",
-                what=f"{visible(file)} has facts of another machine: its {name} is {visible(one)}, not {visible(other)}",
+                what=f"{visible(file)} has facts of another machine: its {name} is {visible(one)}, not "
+                f"{visible(other)}",
                 meaning="Nothing was written.",
                 hint=_REPLACE,
             )

@@ -159,7 +159,8 @@ def diff() -> None:
 # Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
 KINDS: tuple[str, ...] = (
     *("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda", "pnp-devices", "disks"),
-    *("partitions", "manage-bde", "bcdedit", "msinfo32", "partitionable-gpus", "wsl-version", "windows-version"),
+    *("partitions", "manage-bde", "bcdedit", "msinfo32", "partitionable-gpus", "wsl-version", "wsl-list", "hyper-v"),
+    *("linux", "windows-version"),
 )
 
 
