@@ -40,7 +40,7 @@ def refuse_others(file: str, older: Facts, newer: Facts) -> None:
             hint=_REPLACE,
         )
     names = [("name", older.host, newer.host)]
-    names += [(name, *(_identity(facts, name) for facts in (older, newer))) for name in IDENTITY]
+    names += [(name, _identity(older, name), _identity(newer, name)) for name in IDENTITY]
     for name, one, other in names:
         if one and other and one.casefold() != other.casefold():
             raise UsageError(
