@@ -24,7 +24,7 @@ from winhost.model.measured import Measurement
 from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Finding, Severity, Verdict
 from winhost.model.yamlfile import adapter
-from winhost.paths.dda import Selection
+from winhost.paths.dda_windows import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 

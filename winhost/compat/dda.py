@@ -13,7 +13,7 @@ from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import Bytes, GiB, about, size
-from winhost.paths.dda import MmioWindows, Selection, address_width, width_by_model, windows
+from winhost.paths.dda_windows import MmioWindows, Selection, address_width, width_by_model, windows
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.assignable_device import AssignableDevice, owner

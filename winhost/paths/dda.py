@@ -1,25 +1,22 @@
-"""Discrete Device Assignment: which GPUs go to which VM, behind which MMIO windows, and its settings."""
+"""Discrete Device Assignment: its settings, and what a plan decides for it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from pydantic import Field
 
 from winhost.core.answers import Json, MissingFact, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource
-from winhost.hardware import allocation, bars, mmio
-from winhost.hardware.bars import bars_of
+from winhost.hardware import mmio
 from winhost.hardware.host_gpus import gpu_name
-from winhost.hardware.processors import narrowest
-from winhost.model.errors import NotOnHost, UsageError, listed, visible
-from winhost.model.facts import Instance, with_state
+from winhost.model.errors import visible
+from winhost.model.facts import Instance
 from winhost.model.plan import PlanRequest
-from winhost.model.reason import Caution, Severity
 from winhost.model.units import Bytes, mib, size
 from winhost.model.written import Closed
+from winhost.paths.dda_windows import AskedInVain, MmioWindows, Selection, choose_vm, windows
 from winhost.paths.linux import (
     ContainersInside,
     DriverChoice,
@@ -38,9 +35,8 @@ from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.packages import AptPackages
 from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver
 from winhost.resources.linux.system import ShownGpus
-from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned, owner
+from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned
 from winhost.resources.windows.pci_device import PciDevice, pci_id
-from winhost.resources.windows.read_only import Processor, Vm
 from winhost.resources.windows.vm_settings import RUNNING, VmMmio, VmPower
 
 # ---- settings
@@ -63,148 +59,6 @@ class DdaSettings(Closed):
     """
     endpoint: PublishedEndpoint | None = None
     """What serves in the guest for other machines: behind NAT Windows forwards its port. `--workload` sets it."""
-
-
-# ---- which GPUs go to which VM
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The GPUs that go, and the VM that gets them; None where no VM was chosen."""
-
-    gpus: tuple[Gpu, ...]
-    vm: Instance[Vm] | None = None
-
-
-class VmNotNamed(UsageError):
-    """The path needs a VM and the user named none. verdicts: on each VM, where they were judged."""
-
-    def __init__(self, host: str, known: Mapping[str, str], verdicts: Mapping[str, str] | None = None) -> None:
-        judged = {vm: f" ({verdict})" for vm, verdict in (verdicts or {}).items()}
-        vms = listed({vm: name + judged.get(vm, "") for vm, name in known.items()})
-        super().__init__(
-            "WhichVm",
-            what=f"{host} has {len(known)} VMs: choose the one that gets the GPUs",
-            hint=f"Add --vm with a name or id:\n{vms}"
-            if known
-            else "Have one made with --new-vm NAME, or create it on the host (generation 2), then plan again.",
-            host=host,
-        )
-        self.known = known
-
-
-def choose_vm(facts: HostFacts, asked: str | None) -> Instance[Vm]:
-    """Choose the VM by GUID or exact name, or the only one if none is named. Raises NotOnHost, VmNotNamed,
-    MissingFact.
-    """
-    known = {vm.key["vm"]: vm.state.name for vm in facts.vms}
-    if asked is None:
-        if len(known) != 1:
-            raise VmNotNamed(facts.host, known)
-        return facts.vms[0]
-    found = [vm for vm in facts.vms if vm.key["vm"] == asked.strip("{}").lower()]
-    found = found or [vm for vm in facts.vms if vm.state.name == asked]
-    if len(found) != 1:
-        raise NotOnHost(facts.host, "VM", asked, known, several=bool(found))
-    return found[0]
-
-
-def choose_gpus(facts: HostFacts, asked: tuple[str, ...]) -> tuple[Gpu, ...]:
-    """Choose GPUs by location path or exact name. Raises NotOnHost."""
-    known = {gpu.location: gpu.pci.state.name for gpu in facts.gpus}
-    chosen: dict[str, Gpu] = {}
-    for word in asked:
-        found = [c for c in facts.gpus if word in (c.location, c.pci.key["location"])]
-        found = found or [c for c in facts.gpus if c.pci.state.name.casefold() == word.casefold()]
-        if len(found) != 1:
-            raise NotOnHost(facts.host, "GPU", word, known, several=bool(found))
-        chosen[found[0].location] = found[0]
-    return tuple(chosen[location] for location in sorted(chosen))
-
-
-# ---- the MMIO windows
-
-
-@dataclass(frozen=True)
-class MmioWindows:
-    """The MMIO windows that a selection needs."""
-
-    high: mmio.HighWindow
-    low: mmio.LowWindow
-
-
-@dataclass(frozen=True)
-class AskedInVain:
-    """The MMIO space of each window that a guest asked for a GPU, as its kernel logs it; 0 where it logs nothing."""
-
-    high: Bytes
-    low: Bytes
-
-
-def windows(facts: HostFacts, selection: Selection, lacking: Mapping[str, AskedInVain] | None = None) -> MmioWindows:
-    """The windows for the GPUs of a selection and those that its VM has already. lacking: by location, where that is
-    more than is known of the GPU. Raises MmioRefused, MissingFact.
-    """
-    gpus = {gpu.location: gpu for gpu in selection.gpus}
-    if selection.vm is not None:
-        vm = selection.vm.key["vm"]
-        gpus |= {gpu.location: gpu for gpu in facts.gpus if owner(facts.place(gpu.pci)) == vm}
-    seen = (_at_least(bars_of(gpus[each]), (lacking or {}).get(each)) for each in sorted(gpus))
-    return _windows(tuple(seen), address_width(facts))
-
-
-def _at_least(gpu: bars.GpuBars, asked: AskedInVain | None) -> bars.GpuBars:
-    if asked and asked.high > sum(gpu.bars64):
-        gpu = replace(gpu, bars64=(asked.high,), doubts=(*gpu.doubts, _said(asked.high, "high", gpu)))
-    if asked and asked.low > sum(gpu.bars32):
-        gpu = replace(gpu, bars32=(asked.low,), doubts=(*gpu.doubts, _said(asked.low, "low", gpu)))
-    return gpu
-
-
-def _said(need: Bytes, window: str, gpu: bars.GpuBars) -> str:
-    return f"The guest asked for {mib(need)} of the {window} window for {gpu.name}, more than the host shows."
-
-
-@lru_cache(maxsize=64)
-def _windows(seen: tuple[bars.GpuBars, ...], width: int | None) -> MmioWindows:
-    """Cached: two rules and the plan ask for the same windows."""
-    return MmioWindows(mmio.high_window(seen, address_width=width), mmio.low_window(seen))
-
-
-def cautions_of_high(asked: Bytes | None) -> Iterator[Caution]:
-    """The cautions about a high window that the user sets, apart from whether it holds the GPUs."""
-    if asked is not None and (above := mmio.over_cap(asked)):
-        yield Caution("mmio.over-cap", Severity.UNVERIFIED, above)
-
-
-def forget() -> None:
-    """Empty the caches, so that a benchmark measures a first computation."""
-    _windows.cache_clear()
-    allocation.forget()
-
-
-def address_width(facts: HostFacts) -> int | None:
-    """Physical address bits: as the host or somebody says, else by the model of its processors; None where neither is
-    known, which a rule points out.
-    """
-    try:
-        return facts.firmware.address_width
-    except MissingFact:
-        return width_by_model(facts)
-
-
-def width_by_model(facts: HostFacts) -> int | None:
-    """The address width that all of the host's processors have by the catalogue."""
-    with suppress(MissingFact):
-        return narrowest(processor.state.name for processor in facts.all(Processor))
-    return None
-
-
-def with_width(facts: HostFacts, bits: int | None) -> HostFacts:
-    """The host with the physical address bits that somebody was told, by Start-VM for one."""
-    if bits is None:
-        return facts
-    return HostFacts(facts.document.edited("Firmware", lambda each: with_state(each, {"address_width": bits})))
 
 
 # ---- decisions

@@ -87,7 +87,7 @@ def _wsl2_settings() -> type[BaseModel]:
 
 
 def _wsl2_names() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    from winhost.paths.images import images
+    from winhost.paths.wsl2_settings import images
 
     return {"image": images()}
 
