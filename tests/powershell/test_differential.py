@@ -227,24 +227,54 @@ def test_adapters_read_the_same_whatever_they_are_and_are_called(engine: Scripts
 
 
 @each_row(
-    ("description", "kind"),
+    ("description", "service", "kind"),
     [
-        ("Cisco AnyConnect Virtual Miniport Adapter for Windows x64", "vpn"),
-        ("PANGP Virtual Ethernet Adapter Secure #2", "vpn"),
-        ("Fortinet SSL VPN Virtual Ethernet Adapter", "vpn"),
-        ("Fortinet Virtual Ethernet Adapter (NDIS 6.30)", "vpn"),
-        ("Check Point Virtual Network Adapter For Endpoint VPN Client", "vpn"),
-        ("Realtek USB GbE Family Controller", "ethernet"),
+        ("Cisco AnyConnect Virtual Miniport Adapter for Windows x64", None, "vpn"),
+        ("PANGP Virtual Ethernet Adapter Secure #2", None, "vpn"),
+        ("Fortinet SSL VPN Virtual Ethernet Adapter", None, "vpn"),
+        ("Fortinet Virtual Ethernet Adapter (NDIS 6.30)", None, "vpn"),
+        ("Check Point Virtual Network Adapter For Endpoint VPN Client", None, "vpn"),
+        *(
+            ("Virtual Ethernet Adapter", service, "vpn")
+            for service in (
+                "vpnva",
+                "PanGpd",
+                "ftsvnic",
+                "ft_vnic",
+                "pppop",
+                "jnprva",
+                "dsNcAdpt",
+                "ctxva",
+                "urvpndrv",
+                "tapprotonvpn",
+                "tap0901",
+                "ovpn-dco",
+                "wintun",
+                "WireGuard",
+            )
+        ),
+        ("Realtek USB GbE Family Controller", "rtux64w10", "ethernet"),
+        ("Intel(R) Ethernet Connection (7) I219-V", "e1dexpress", "ethernet"),
+        ("Realtek PCIe GBE Family Controller", "rt640x64", "ethernet"),
     ],
 )
-def test_vpn_clients_that_call_themselves_ethernet_are_known(engine: Scripts, description: str, kind: str) -> None:
-    """By component, driver and product, and as such by the simulated host, whose adapter says Ethernet."""
+def test_vpn_clients_that_call_themselves_ethernet_are_known(
+    engine: Scripts, description: str, service: str | None, kind: str
+) -> None:
+    """By component, driver, product or service, and as such by the simulated host, whose adapter says Ethernet."""
     facts, section = hosts()["win11-pro-1gpu"]
-    state = {**ADAPTER, "kind": kind, "name": "Ethernet 5", "filters": [], "description": description}
+    state = {
+        **ADAPTER,
+        "kind": kind,
+        "name": "Ethernet 5",
+        "filters": [],
+        "description": description,
+        "service": service,
+    }
     adapter = Record(state, {"adapter": "00000000-0000-4000-8000-000000000001"})
     host = of(replace(facts, resources={**facts.resources, "NetworkAdapter": (adapter,)}), section)
     (answer,) = same(engine, host, host, {"resource": "NetworkAdapter", "verb": "get"})
-    assert [each["state"]["kind"] for each in answer["instances"]] == [kind]
+    assert [(each["state"]["kind"], each["state"]["service"]) for each in answer["instances"]] == [(kind, service)]
 
 
 @pytest.mark.parametrize("value", [True, False])

@@ -14,6 +14,7 @@ from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RULES, WINDOWS
+from winhost.resources.windows.read_only import NetworkAdapter
 
 SWITCH, FORWARD, FIREWALL = (
     WINDOWS["ExternalSwitch"],
@@ -101,3 +102,20 @@ def test_the_task_of_a_switch_takes_along_all_that_it_calls_and_nothing_else() -
         reached.add(name)
         waiting |= {call.name for call in calls(ours[name]) if call.name not in CMDLETS} - reached
     assert names == reached
+
+
+@pytest.mark.parametrize(
+    ("told", "described"),
+    [
+        ({"service": "PanGpd"}, "Virtual Ethernet Adapter (service PanGpd)"),
+        ({"service": None}, "Virtual Ethernet Adapter"),
+        ({}, "Virtual Ethernet Adapter"),
+    ],
+)
+def test_a_vpn_is_described_with_the_service_that_may_be_all_that_tells_it(
+    told: dict[str, Any], described: str
+) -> None:
+    empty = dict.fromkeys(("mac", "speed", "vlan", "gateway", "profile", "switch"))
+    lists = dict.fromkeys(("addresses", "dns", "filters"), ())
+    words = {"name": "Ethernet 5", "description": "Virtual Ethernet Adapter", "kind": "vpn", "status": "up"}
+    assert NetworkAdapter(**{**words, **empty, **lists, "management": False, **told}).described == described

@@ -38,6 +38,7 @@ def modelled(row: Mapping[str, Any], models: Mapping[str, Any]) -> Engine:
         id="m",
         parameters=said.get("parameters"),
         quantization=Quantization(said["quantization"]) if "quantization" in said else None,
+        unquantized=tuple(said["unquantized"]) if "unquantized" in said else None,
         weights=None if weights is None else parse_size(weights),
         shape=Shape(**shape),
         context=row.get("context", 4096),

@@ -65,10 +65,7 @@ function Read-WinhostValue {
         $value = & $Expression
     }
     catch {
-        if (Test-WinhostUnavailable $_) {
-            return @{ unavailable = $_.TargetObject }
-        }
-        return @{ unknown = ConvertTo-WinhostError $_ }
+        return ConvertTo-WinhostUnread $_
     }
     if ($null -eq $value) {
         return $null
@@ -82,13 +79,31 @@ function Read-WinhostList {
         $values = @(& $Expression)
     }
     catch {
-        if (Test-WinhostUnavailable $_) {
-            return @{ unavailable = $_.TargetObject }
-        }
-        return @{ unknown = ConvertTo-WinhostError $_ }
+        return ConvertTo-WinhostUnread $_
     }
     # The comma keeps a list of one and a list of none a list.
     , $values
+}
+
+function ConvertTo-WinhostUnread {
+    param($Fault)
+    if (Test-WinhostUnavailable $Fault) {
+        return @{ unavailable = $Fault.TargetObject }
+    }
+    @{ unknown = ConvertTo-WinhostError $Fault }
+}
+
+function Read-WinhostUnless {
+    param([string]$NoneFound, [scriptblock]$Expression)
+    # What it answers, or nothing where it fails with the code by which Windows says that there is none.
+    try {
+        & $Expression
+    }
+    catch {
+        if ("$($_.FullyQualifiedErrorId)" -notlike $NoneFound) {
+            throw
+        }
+    }
 }
 
 function Invoke-WinhostAside {
@@ -484,23 +499,6 @@ function Invoke-WinhostBatch {
     }
 }
 
-function Deny-WinhostBatch {
-    param($Calls, $Fault)
-    foreach ($call in $Calls) {
-        @{ ok = $false; error = ConvertTo-WinhostError $Fault; warnings = @() }
-    }
-}
-
-function Test-WinhostExclusive {
-    param($Request, $Calls)
-    foreach ($call in $Calls) {
-        if ("$(Read-WinhostField $call 'verb')" -ne 'get') {
-            return $true
-        }
-    }
-    [bool](Read-WinhostField $Request 'exclusive')
-}
-
 function Invoke-Winhost {
     param([Parameter(Mandatory = $true)][string]$Json)
     $request = ConvertFrom-Json -InputObject $Json -ErrorAction Stop
@@ -510,13 +508,15 @@ function Invoke-Winhost {
     $answers = $null
     try {
         try {
-            if (Test-WinhostExclusive $request $calls) {
+            $verbs = @(foreach ($call in $calls) { "$(Read-WinhostField $call 'verb')" })
+            if (@($verbs -ne 'get').Count -gt 0 -or (Read-WinhostField $request 'exclusive')) {
                 Assert-WinhostSent 'Enter-WinhostMutex'
                 $mutex = Enter-WinhostMutex
             }
         }
         catch {
-            $answers = @(Deny-WinhostBatch $calls $_)
+            $why = ConvertTo-WinhostError $_
+            $answers = @(foreach ($call in $calls) { @{ ok = $false; error = $why; warnings = @() } })
         }
         if ($null -eq $answers) {
             $answers = @(Invoke-WinhostBatch $calls)

@@ -21,7 +21,7 @@ from winhost.engine.planning import CheckedPlan
 from winhost.engine.uploads import attachment_of
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Plan
-from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.paths.dual_boot import DualBootSettings
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,8 @@ def _inside(folder: Path, kind: type[Any]) -> list[Path]:
 
 
 def hosts_and_files(words: Sequence[str], kind: type[Any]) -> tuple[list[str], list[Path]]:
-    """Return words that stand for hosts, and the files that other words mean: names that end in .json, files, folders
-    with such files, and folders written as a path. Raises UsageError: NothingOfTheKind.
+    """Return words that stand for hosts, and the files that other words mean: files, folders with such files, and what
+    no host can be called, as a path or a name that ends in .json or .yaml. Raises UsageError: NothingOfTheKind.
     """
     paths = [word for word in words if _is_place(word, kind)]
     return [word for word in words if word not in paths], files_of(map(Path, paths), kind)
@@ -130,6 +130,6 @@ def hosts_and_files(words: Sequence[str], kind: type[Any]) -> tuple[list[str], l
 
 def _is_place(word: str, kind: type[Any]) -> bool:
     path = Path(word)
-    if word.endswith(".json") or path.is_file():
+    if word.endswith((".json", ".yaml")) or any(mark in word for mark in _SEPARATORS) or path.is_file():
         return True
-    return path.is_dir() and (any(mark in word for mark in _SEPARATORS) or bool(_inside(path, kind)))
+    return path.is_dir() and bool(_inside(path, kind))

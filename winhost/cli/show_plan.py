@@ -23,7 +23,7 @@ from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
 from winhost.model.reason import Verdict
-from winhost.paths.vm_image import Pinned
+from winhost.paths.new_vm import Pinned
 from winhost.resources.registry import titled
 from winhost.resources.windows.assignable_device import owner
 

@@ -27,8 +27,8 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
-from winhost.paths.linux_engine import python_of
-from winhost.paths.wsl2_network import networks
+from winhost.paths.linux import python_of
+from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
 from winhost.serving.entries import PythonWheels
 from winhost.serving.gateway_entries import key_line, metrics_key_line, yield_key_line

@@ -32,7 +32,7 @@ from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, is_folder
 from winhost.model.workloadfile import load_workload
-from winhost.paths.vm_image import VmImage
+from winhost.paths.new_vm import VmImage
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import Processor
 from winhost.serving.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of

@@ -24,8 +24,8 @@ from winhost.model.facts import Facts
 from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_meant, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
+from winhost.paths.disks import refuse_full
 from winhost.paths.expansion import expand
-from winhost.paths.full_disks import refuse_full
 from winhost.paths.playbook import PathRequest, WrongPlaybook, parse_request
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, misfit_of, unread

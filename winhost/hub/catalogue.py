@@ -162,6 +162,7 @@ def _entry(name: str, model: Mapping[str, Any], id_: str, repository: Mapping[st
             hidden=shape["hidden"],
             vocabulary=shape["vocabulary"],
             tied_embeddings=bool(shape.get("tied_embeddings")),
+            heads=shape["heads"],
         ),
         heads=int(shape["heads"]),
         intermediate=int(shape["intermediate"]),

@@ -285,6 +285,8 @@ class Shape(Written):
     """vocab_size."""
     tied_embeddings: Omittable[bool] = None
     """tie_word_embeddings. Default: false."""
+    heads: Omittable[_Count] = None
+    """num_attention_heads. Only what stays unquantized is computed from it."""
 
     @property
     def attention(self) -> Attention | None:
@@ -357,6 +359,10 @@ class Model(Written):
     """Of what is not quantized. Default: bfloat16."""
     quantization: Omittable[Quantization] = None
     """How the linear layers are stored. Default: not quantized."""
+    unquantized: Omittable[tuple[Text, ...]] = None
+    """The modules that stay in dtype, as quantization_config of config.json lists them: ignore, modules_to_not_convert
+    or ignored_layers. An empty list: only embeddings and norms, as with vLLM's own --quantization. Default: unknown.
+    """
     weights: Omittable[_Size] = None
     """Size of all weight files, instead of computing it from parameters."""
     shape: Shape = Shape()

@@ -95,6 +95,8 @@ def _needed_twice(needs: Needs) -> Iterator[Mistake]:
 def _sizes(model: Model) -> Iterator[Mistake]:
     if model.parameters is None and model.weights is None and model.memory is None:
         yield (), "says nothing of its size: give parameters, or weights, or memory"
+    if model.unquantized is not None and model.quantization is None:
+        yield ("unquantized",), "tells something only with quantization"
     if model.memory is None:
         return
     for key in ("kv", "activations", "lora"):

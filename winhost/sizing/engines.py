@@ -13,26 +13,10 @@ from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes, GiB, MiB, gib
-from winhost.model.workload import Attention, Model, Quantization
+from winhost.model.workload import Model
+from winhost.sizing.quantized import stored
 
 BLOCK = 16  # tokens of the KV cache are given out in blocks of this size
-
-# Bits of a quantized weight with its share of scales and zero points, in the group size that each format is mostly
-# published with: AWQ and GPTQ 16 + 4 bits for 128 weights, INT4 16 bits for 128, NVFP4 8 bits for 16, MXFP4 8 bits
-# for 32; INT8 and FP8 32 bits a row, of which 4,096 weights are a short one.
-BITS = {
-    Quantization.AWQ: 4 + Fraction(16 + 4, 128),
-    Quantization.GPTQ: 4 + Fraction(16 + 4, 128),
-    Quantization.INT4: 4 + Fraction(16, 128),
-    Quantization.INT8: 8 + Fraction(32, 4096),
-    Quantization.FP8: 8 + Fraction(32, 4096),
-    Quantization.NVFP4: 4 + Fraction(8, 16),
-    Quantization.MXFP4: 4 + Fraction(8, 32),
-}
-
-# Formats whose checkpoints may leave attention in 16 bits (compressed-tensors and ModelOpt list what they ignore).
-MARGIN = Fraction(102, 100)  # of what it may leave in 16 bits: one was 1.7 % larger than its attention and two layers
-PARTLY = (Quantization.INT4, Quantization.INT8, Quantization.FP8, Quantization.NVFP4, Quantization.MXFP4)
 
 # Outside the share, on each GPU of an engine that is awake.
 CONTEXT, CONTEXT_LEAST = 1500 * MiB, 512 * MiB  # with what the allocators hold beyond the share
@@ -172,25 +156,8 @@ def _whole_weights(model: Model) -> MemoryPart | Missing:
     if model.embedding is None:
         why = f"{model.quantization} leaves embeddings at {bits} bits, and how many they are is not stated"
         return Missing(model.name, "weights", why, ("shape.vocabulary and shape.hidden", "weights"))
-    linear = model.parameters - model.embedding.parameters
-    quantized = BITS[model.quantization]
-    least = ceil(linear * quantized / 8) + model.embedding.parameters * model.dtype.bytes
-    how = (
-        f"{linear:,} parameters at {float(quantized):.3f} bits with their scales, and {model.embedding.parameters:,} "
-        f"of embeddings at {bits} bits"
-    )
-    if model.quantization not in PARTLY or model.attention is None:
-        return MemoryPart("weights", least, least, how, ("quantized-formats",), estimate=True)
-    attention = min(linear, _attention_parameters(model.attention, model.embedding.hidden))
-    kept = attention + 2 * (linear - attention) // model.attention.layers
-    total = max(least, ceil((least + kept * (bits - quantized) / 8) * MARGIN))
-    how += f"; more where the checkpoint leaves attention and two layers ({kept:,}) at {bits} bits"
-    return MemoryPart("weights", total, least, how, ("quantized-formats", "quantized-attention"), estimate=True)
-
-
-def _attention_parameters(attention: Attention, hidden: int) -> int:
-    """Query and output are as wide as the model, as in Llama and Qwen2."""
-    return attention.layers * 2 * hidden * (hidden + attention.kv_heads * attention.head_dim)
+    found = stored(model, model.quantization, model.embedding, model.parameters)
+    return MemoryPart("weights", found.bytes, found.least, found.how, found.evidence, estimate=True)
 
 
 def _stage(model: Model, whole: MemoryPart) -> MemoryPart | Missing:

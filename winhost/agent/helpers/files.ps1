@@ -177,15 +177,19 @@ function Test-WinhostOwnFolder {
 
 function Test-WinhostFolder {
     param([string]$Path)
-    $found = Read-WinhostEntry $Path
-    $null -ne $found -and [bool]($found -band [System.IO.FileAttributes]::Directory)
+    Test-WinhostAttribute $Path 'Directory'
 }
 
 function Test-WinhostLink {
     param([string]$Path)
     # A symbolic link, a junction, or anything else that leads elsewhere; not what is not there.
+    Test-WinhostAttribute $Path 'ReparsePoint'
+}
+
+function Test-WinhostAttribute {
+    param([string]$Path, [string]$Name)
     $found = Read-WinhostEntry $Path
-    $null -ne $found -and [bool]($found -band [System.IO.FileAttributes]::ReparsePoint)
+    $null -ne $found -and [bool]($found -band [System.IO.FileAttributes]$Name)
 }
 
 function Add-WinhostFolder {

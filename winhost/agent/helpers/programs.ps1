@@ -74,14 +74,8 @@ function Test-WinhostCommand {
 
 function Read-WinhostService {
     param([string]$Name)
-    try {
-        $service = Get-Service -Name $Name -ErrorAction Stop
+    foreach ($service in @(Read-WinhostUnless 'NoServiceFoundForGivenName,*' { Get-Service -Name $Name -ErrorAction Stop })) {
+        return ConvertTo-WinhostWord "$($service.Status)"
     }
-    catch {
-        if ("$($_.FullyQualifiedErrorId)" -like 'NoServiceFoundForGivenName,*') {
-            return 'absent'
-        }
-        throw
-    }
-    ConvertTo-WinhostWord "$($service.Status)"
+    'absent'
 }

@@ -40,5 +40,10 @@ function Write-WinhostRegistry {
 
 function Test-WinhostRegistry {
     param([string]$Path)
-    $null -ne (Open-WinhostRegistry $Path)
+    $key = Open-WinhostRegistry $Path
+    if ($null -eq $key) {
+        return $false
+    }
+    $key.Close()
+    $true
 }

@@ -261,11 +261,15 @@ function Read-WinhostStepSecret {
             $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($path)
         }
         if ([System.IO.File]::Exists($path)) {
-            $found = [System.IO.File]::ReadAllText($path).TrimEnd([char[]]@([char]13, [char]10))
+            $text = [System.IO.File]::ReadAllText($path).TrimEnd([char[]]@([char]13, [char]10))
+            # Bytes that are no UTF-8 come as U+FFFD: that would be another secret.
+            if ($text.IndexOf([char]0xfffd) -lt 0) {
+                $found = $text
+            }
         }
     }
     if ("$found" -ceq '') {
-        $meaning = 'Here, a secret is an environment variable (env:NAME) or a file (file:PATH).'
+        $meaning = 'Here, a secret is an environment variable (env:NAME) or a file of UTF-8 text (file:PATH).'
         Stop-WinhostScript 2 'SecretUnreadable' "the secret $reference cannot be read" $meaning 'Set it, and type the same again to go on.'
     }
     "$found"

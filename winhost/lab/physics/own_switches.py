@@ -33,6 +33,7 @@ BLANK: Mapping[str, Any] = {
     "switch": None,
     "management": None,
     "filters": (),
+    "service": None,
 }
 
 

@@ -170,8 +170,12 @@ class Network(Firewalls):
 
     def _configurations(self) -> Iterator[WindowsObject]:
         for each in self.visible_adapters():
-            servers = each.state["dns"] or None
-            yield of_type("Win32_NetworkAdapterConfiguration", InterfaceIndex=each.index, DNSServerSearchOrder=servers)
+            yield of_type(
+                "Win32_NetworkAdapterConfiguration",
+                InterfaceIndex=each.index,
+                DNSServerSearchOrder=each.state["dns"] or None,
+                ServiceName=each.state["service"],
+            )
 
     def _registry_keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
         services = "SYSTEM\\CurrentControlSet\\Services"

@@ -292,11 +292,12 @@ class Address:
 class NetworkAdapter(State):
     """A network adapter by its interface GUID, which survives renaming.
 
+    service: that of its driver, which tells VPN clients that call themselves Ethernet; facts of older winhosts lack it;
     kind: ethernet, wifi, team, virtual (of a switch), vpn or other, by what its driver reports (NdisPhysicalMedium,
-    InterfaceType, ComponentID; which products say so is in part inferred); status: up, disconnected, disabled or down;
-    speed: bits per second; vlan: null where the driver has none; profile: public, private, domain, or null without a
-    network; switch: the virtual switch that is bound to it; management: a WinRM session goes over it now, of whomever;
-    filters: names of those bound to it that are not Windows' own.
+    InterfaceType, component, file, service, description); status: up, disconnected, disabled or down; speed: bits per
+    second; vlan: null where the driver has none; profile: public, private, domain, or null without a network; switch:
+    the virtual switch that is bound to it; management: a WinRM session goes over it now, of whomever; filters: names of
+    those bound to it that are not Windows' own.
     """
 
     name: str
@@ -313,6 +314,13 @@ class NetworkAdapter(State):
     switch: str | None
     management: bool
     filters: tuple[str, ...]
+    service: str | None = NOT_TOLD
+
+    @property
+    def described(self) -> str:
+        """The description, and the driver's service if it is told: some VPN clients are known by that alone."""
+        service = vars(self).get("service")
+        return f"{self.description} (service {service})" if service else self.description
 
 
 _PARAVIRTUAL = "GPUPARAV"  # the end of their paths; a developer of it in Easy-GPU-PV #49

@@ -1,6 +1,6 @@
 """Cmdlets of the network."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import ip_network
 from typing import Any
 
@@ -31,13 +31,14 @@ _ETHERNET_TUNNELS = {
     "PANGP": ("pangpd", "pangpd.sys"),
     "Fortinet": ("ftsvnic", "ftsvnic.sys"),
     "Check Point": ("cp_apvna", "vna_ap.sys"),
+    "": ("ROOT\\NET", "netvirt.sys"),  # told by its service alone
 }
 _OTHER = ("BTH\\MS_BTHPAN", 10, 6, True)
 _STATUS = {"up": (1, 1, 1), "disabled": (2, 2, 0), "disconnected": (2, 1, 2), "down": (2, 1, 1)}
 
 
 def _adapter(network: Network, each: Adapter) -> WindowsObject:
-    (component, medium, interface_type, hardware), driver = _driver(each.state["kind"], each.state["description"])
+    (component, medium, interface_type, hardware), driver = _driver(each.state)
     operational, administrative, connected = _STATUS[network.status(each)]
     return shown(
         "MSFT_NetAdapter",
@@ -56,12 +57,12 @@ def _adapter(network: Network, each: Adapter) -> WindowsObject:
     )
 
 
-def _driver(kind: str, description: str) -> tuple[tuple[str, int, int, bool], str]:
+def _driver(state: Mapping[str, Any]) -> tuple[tuple[str, int, int, bool], str]:
     """The driver's description of itself, and its file where that tells the maker."""
     for word, (component, file) in _ETHERNET_TUNNELS.items():
-        if kind == VPN and word in description:
+        if state["kind"] == VPN and word in state["description"] and (word or state["service"]):
             return (component, 14, 6, True), file
-    return _DRIVERS.get(kind, _OTHER), ""
+    return _DRIVERS.get(state["kind"], _OTHER), ""
 
 
 @answers("Get-NetAdapterBinding", "AllBindings")

@@ -1,4 +1,4 @@
-# key {adapter: guid}   state {name: text, description: text, mac: text or null, kind: ethernet | wifi | team | virtual | vpn | other, status: up | disconnected | disabled | down, speed: bits per second or null, vlan: number or null, addresses: [{address, prefix, origin}], gateway: text or null, dns: [text], profile: public | private | domain or null, switch: guid or null, management: bool, filters: [text]}
+# key {adapter: guid}   state {name: text, description: text, service: text or null, mac: text or null, kind: ethernet | wifi | team | virtual | vpn | other, status: up | disconnected | disabled | down, speed: bits per second or null, vlan: number or null, addresses: [{address, prefix, origin}], gateway: text or null, dns: [text], profile: public | private | domain or null, switch: guid or null, management: bool, filters: [text]}
 function Get-WinhostNetworkAdapter {
     foreach ($adapter in @(Get-NetAdapter -ErrorAction Stop)) {
         $guid = ConvertTo-WinhostGuid $adapter.InterfaceGuid
@@ -6,14 +6,15 @@ function Get-WinhostNetworkAdapter {
         $state = @{
             name = "$($adapter.Name)"
             description = "$($adapter.InterfaceDescription)"
+            service = Read-WinhostValue { Find-WinhostConfigured $index 'ServiceName' }
             mac = ConvertTo-WinhostMac $adapter
-            kind = ConvertTo-WinhostAdapterKind $adapter
+            kind = Read-WinhostValue { ConvertTo-WinhostAdapterKind $adapter }
             status = ConvertTo-WinhostAdapterStatus $adapter
             speed = ConvertTo-WinhostSpeed $adapter
             vlan = $adapter.VlanID
             addresses = Read-WinhostList { Find-WinhostAddresses $index }
             gateway = Read-WinhostValue { Find-WinhostGateway $index }
-            dns = Read-WinhostList { Find-WinhostNameServers $index }
+            dns = Read-WinhostList { Find-WinhostConfigured $index 'DNSServerSearchOrder' }
             profile = Read-WinhostValue { Find-WinhostNetworkProfile $index }
             switch = Read-WinhostValue { Find-WinhostSwitchOn $guid }
             management = Read-WinhostValue { Test-WinhostCarriesSession $index }
@@ -34,7 +35,8 @@ function ConvertTo-WinhostMac {
 function ConvertTo-WinhostAdapterKind {
     param($Adapter)
     # By what drivers say of themselves; names are in the host's language. NDIS: 1 and 9 are wireless, 14 is Ethernet.
-    # Interfaces: 23 is PPP, 53 a virtual one that a program made, 131 a tunnel.
+    # Interfaces: 23 is PPP, 53 a virtual one that a program made, 131 a tunnel. Many VPN clients say Ethernet; docs/wsl2.md
+    # has by which word each is known, and who reported it.
     $component = "$($Adapter.ComponentID)"
     if (@(1, 9) -contains $Adapter.NdisPhysicalMedium) {
         return 'wifi'
@@ -45,9 +47,10 @@ function ConvertTo-WinhostAdapterKind {
     if ($component -like '*vms_*') {
         return 'virtual'
     }
-    $vpn = 'vpn|tap0|tap-win|wintun|wireguard|PANGP|Fortinet|vna_ap|cp_apvna|Check Point|ctxva|Citrix|jnprva|Juniper|Pulse'
-    $said = "$component $($Adapter.DriverName) $($Adapter.InterfaceDescription)"
-    if (@(23, 53, 131) -contains $Adapter.InterfaceType -or $said -match "$vpn|SonicWall|Zscaler|ZeroTier|zttap") {
+    $service = Find-WinhostConfigured $Adapter.InterfaceIndex 'ServiceName'
+    $vpn = 'vpn|tap0|tap-win|wintun|wireguard|PANGP|Forti|ft_?s?vnic|pppop|vna_ap|cp_apvna|Check Point|ctxva|Citrix|jnprva|dsNcAdpt'
+    $said = "$component $service $($Adapter.DriverName) $($Adapter.InterfaceDescription)"
+    if (@(23, 53, 131) -contains $Adapter.InterfaceType -or $said -match "$vpn|Juniper|Pulse|SonicWall|SWVNIC|Zscaler|ZeroTier|zttap") {
         return 'vpn'
     }
     if ($Adapter.Virtual) {
@@ -83,11 +86,20 @@ function ConvertTo-WinhostSpeed {
     [long]$Adapter.Speed
 }
 
+function Find-WinhostOfAdapter {
+    param($Index, [string]$What, [scriptblock]$Read)
+    foreach ($each in @(Read-WinhostOnce $What $Read)) {
+        if ($each.InterfaceIndex -eq $Index) {
+            $each
+        }
+    }
+}
+
 function Find-WinhostAddresses {
     param($Index)
-    foreach ($address in @(Read-WinhostOnce 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
+    foreach ($address in @(Find-WinhostOfAdapter $Index 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
         # Well known are those of the link alone, which every adapter gives itself.
-        if ($address.InterfaceIndex -eq $Index -and "$($address.PrefixOrigin)" -ne 'WellKnown') {
+        if ("$($address.PrefixOrigin)" -ne 'WellKnown') {
             $origin = ConvertTo-WinhostWord "$($address.PrefixOrigin)"
             @{ address = "$($address.IPAddress)"; prefix = [int]$address.PrefixLength; origin = $origin }
         }
@@ -96,19 +108,19 @@ function Find-WinhostAddresses {
 
 function Find-WinhostGateway {
     param($Index)
-    foreach ($route in @(Read-WinhostOnce 'routes' { Get-NetRoute -ErrorAction Stop })) {
-        if ($route.InterfaceIndex -eq $Index -and "$($route.DestinationPrefix)" -eq '0.0.0.0/0') {
+    foreach ($route in @(Find-WinhostOfAdapter $Index 'routes' { Get-NetRoute -ErrorAction Stop })) {
+        if ("$($route.DestinationPrefix)" -eq '0.0.0.0/0') {
             return "$($route.NextHop)"
         }
     }
 }
 
-function Find-WinhostNameServers {
-    param($Index)
-    $class = 'Win32_NetworkAdapterConfiguration'
-    foreach ($found in @(Read-WinhostOnce 'configurations' { Get-CimInstance -ClassName $class -ErrorAction Stop })) {
-        if ($found.InterfaceIndex -eq $Index -and $null -ne $found.DNSServerSearchOrder) {
-            @($found.DNSServerSearchOrder)
+function Find-WinhostConfigured {
+    param($Index, [string]$Property)
+    $read = { Get-CimInstance -ClassName Win32_NetworkAdapterConfiguration -ErrorAction Stop }
+    foreach ($found in @(Find-WinhostOfAdapter $Index 'configurations' $read)) {
+        if ($null -ne $found.$Property) {
+            @($found.$Property)
         }
     }
 }
@@ -116,10 +128,8 @@ function Find-WinhostNameServers {
 function Find-WinhostNetworkProfile {
     param($Index)
     $words = @{ Public = 'public'; Private = 'private'; DomainAuthenticated = 'domain' }
-    foreach ($found in @(Read-WinhostOnce 'profiles' { Get-NetConnectionProfile -ErrorAction Stop })) {
-        if ($found.InterfaceIndex -eq $Index) {
-            return $words["$($found.NetworkCategory)"]
-        }
+    foreach ($found in @(Find-WinhostOfAdapter $Index 'profiles' { Get-NetConnectionProfile -ErrorAction Stop })) {
+        return $words["$($found.NetworkCategory)"]
     }
 }
 
@@ -152,8 +162,8 @@ function Test-WinhostCarriesSession {
     if ($local.Count -eq 0) {
         $null = Assert-WinhostKnown $null
     }
-    foreach ($address in @(Read-WinhostOnce 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
-        if ($address.InterfaceIndex -eq $Index -and $local -contains "$($address.IPAddress)") {
+    foreach ($address in @(Find-WinhostOfAdapter $Index 'addresses' { Get-NetIPAddress -ErrorAction Stop })) {
+        if ($local -contains "$($address.IPAddress)") {
             return $true
         }
     }
@@ -171,9 +181,8 @@ function Find-WinhostSessions {
 function Find-WinhostFilters {
     param($Adapter)
     foreach ($binding in @(Read-WinhostOnce 'bindings' { Get-NetAdapterBinding -AllBindings -ErrorAction Stop })) {
-        $ours = "$($binding.ComponentID)" -like 'ms_*' -or "$($binding.ComponentID)" -like 'vms_*'
         $bound = Test-WinhostText "$($binding.Name)" "$($Adapter.Name)" 'Ordinal'
-        if ($bound -and $binding.Enabled -and -not $ours) {
+        if ($bound -and $binding.Enabled -and "$($binding.ComponentID)" -notmatch '^v?ms_') {
             "$($binding.DisplayName)"
         }
     }

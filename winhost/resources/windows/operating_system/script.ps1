@@ -6,7 +6,7 @@ function Get-WinhostOperatingSystem {
     $environment = 'SYSTEM\CurrentControlSet\Control\Session Manager\Environment'
     $state = @{
         hostname = "$($system.CSName)"
-        machine_id = Read-WinhostValue { Read-WinhostMachineId }
+        machine_id = Read-WinhostValue { "$((Get-CimInstance -ClassName Win32_ComputerSystemProduct -ErrorAction Stop).UUID)".ToLowerInvariant() }
         caption = "$($system.Caption)".Trim()
         product_type = [int]$system.ProductType
         sku = [int]$system.OperatingSystemSKU
@@ -20,9 +20,4 @@ function Get-WinhostOperatingSystem {
         architecture = Read-WinhostValue { Assert-WinhostKnown (Read-WinhostRegistry $environment 'PROCESSOR_ARCHITECTURE') }
     }
     @{ key = @{}; state = $state }
-}
-
-function Read-WinhostMachineId {
-    $product = Get-CimInstance -ClassName Win32_ComputerSystemProduct -ErrorAction Stop
-    "$($product.UUID)".ToLowerInvariant()
 }

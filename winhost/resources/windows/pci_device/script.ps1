@@ -252,14 +252,12 @@ function Measure-WinhostDisplays {
 function Read-WinhostVram {
     param($Function)
     $driver = Read-WinhostPci $Function 'driver'
-    if ($null -eq $driver) {
-        return $null
+    if ($null -ne $driver) {
+        $size = Read-WinhostRegistry "SYSTEM\CurrentControlSet\Control\Class\$driver" 'HardwareInformation.qwMemorySize'
+        if ($null -ne $size) {
+            [long]$size
+        }
     }
-    $size = Read-WinhostRegistry "SYSTEM\CurrentControlSet\Control\Class\$driver" 'HardwareInformation.qwMemorySize'
-    if ($null -eq $size) {
-        return $null
-    }
-    [long]$size
 }
 
 function Read-WinhostDriverModels {

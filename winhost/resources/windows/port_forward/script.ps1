@@ -30,9 +30,7 @@ function Read-WinhostForwards {
 function Set-WinhostPortForward {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('target', 'connect_port', 'allowed')
-    if (-not (Test-WinhostAdministrator)) {
-        Stop-Winhost 'Winhost.NotAdministrator' 'PermissionDenied' 'Ports are forwarded by administrators.'
-    }
+    Assert-WinhostAdministrator
     $port = Assert-WinhostPort (Read-WinhostField $Key 'port')
     $goal = Join-WinhostForward (Get-WinhostPortForward $Key).state $Desired
     $rules = @(foreach ($rule in @(Find-WinhostRules)) { if ("$($rule.Name)" -ceq "winhost-port-$port") { $rule } })
@@ -186,16 +184,7 @@ function Assert-WinhostAddress {
 }
 
 function Find-WinhostRules {
-    try {
-        $rules = @(Get-NetFirewallRule -Group 'winhost' -ErrorAction Stop)
-    }
-    catch {
-        if ("$($_.FullyQualifiedErrorId)" -like 'CmdletizationQuery_NotFound*') {
-            return
-        }
-        throw
-    }
-    foreach ($rule in $rules) {
+    foreach ($rule in @(Read-WinhostUnless 'CmdletizationQuery_NotFound*' { Get-NetFirewallRule -Group 'winhost' -ErrorAction Stop })) {
         if ("$($rule.Name)" -cmatch '^winhost-port-[1-9][0-9]{0,4}\z') {
             $rule
         }

@@ -71,16 +71,8 @@ function Read-WinhostHolders {
 function Read-WinhostLastHolder {
     # Event 259: its message is in the language of the host, but the file is a property of its own.
     $asked = @{ LogName = 'Application'; ProviderName = 'Microsoft-Windows-Defrag'; Id = 259 }
-    try {
-        $events = @(Get-WinEvent -FilterHashtable $asked -MaxEvents 1 -ErrorAction Stop)
-    }
-    catch {
-        if ("$($_.FullyQualifiedErrorId)" -like 'NoMatchingEventsFound,*') {
-            return $null
-        }
-        throw
-    }
-    foreach ($property in @($events[0].Properties)) {
+    $found = @(Read-WinhostUnless 'NoMatchingEventsFound,*' { Get-WinEvent -FilterHashtable $asked -MaxEvents 1 -ErrorAction Stop })
+    foreach ($property in @($found | ForEach-Object -Process { $_.Properties })) {
         if ("$($property.Value)" -like '\*') {
             return "$($property.Value)"
         }

@@ -10,8 +10,8 @@ function Get-WinhostVm {
             nested = Read-WinhostValue { [bool](Get-VMProcessor -VM $vm -ErrorAction Stop).ExposeVirtualizationExtensions }
             clustered = [bool]$vm.IsClustered
             checkpoints = Read-WinhostValue { @(Get-VMSnapshot -VM $vm -ErrorAction Stop).Count }
-            secure_boot = Read-WinhostValue { Test-WinhostSecureBoot $vm }
-            secure_boot_template = Read-WinhostValue { Read-WinhostSecureBootTemplate $vm }
+            secure_boot = Read-WinhostValue { (Read-WinhostVmFirmware $vm 'SecureBoot') -eq 'On' }
+            secure_boot_template = Read-WinhostValue { Read-WinhostVmFirmware $vm 'SecureBootTemplate' }
             devices = Read-WinhostList { Read-WinhostVmDevices $vm }
             partitions = Read-WinhostValue { Measure-WinhostVmPartitions $vm }
         }
@@ -19,21 +19,12 @@ function Get-WinhostVm {
     }
 }
 
-function Test-WinhostSecureBoot {
-    param($Vm)
+function Read-WinhostVmFirmware {
+    param($Vm, [string]$Property)
     # Generation 1 has a BIOS; Get-VMFirmware refuses it.
-    if ($Vm.Generation -lt 2) {
-        return $false
+    if ($Vm.Generation -ge 2) {
+        "$((Get-VMFirmware -VM $Vm -ErrorAction Stop).$Property)"
     }
-    "$((Get-VMFirmware -VM $Vm -ErrorAction Stop).SecureBoot)" -eq 'On'
-}
-
-function Read-WinhostSecureBootTemplate {
-    param($Vm)
-    if ($Vm.Generation -lt 2) {
-        return $null
-    }
-    "$((Get-VMFirmware -VM $Vm -ErrorAction Stop).SecureBootTemplate)"
 }
 
 function Read-WinhostVmDevices {

@@ -115,12 +115,7 @@ function Find-WinhostMadeRecords {
 
 function Test-WinhostNoted {
     # Whether winhost has ever noted anything here: most hosts are read without what reads its records.
-    $records = Open-WinhostRegistry $script:WinhostRecord
-    if ($null -eq $records) {
-        return $false
-    }
-    $records.Close()
-    $true
+    Test-WinhostRegistry $script:WinhostRecord
 }
 
 function Find-WinhostMadeRecord {

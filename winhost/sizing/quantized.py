@@ -1,0 +1,143 @@
+"""The weights of a quantized model, by its parameters and by what its checkpoint leaves unquantized."""
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from math import ceil
+
+from winhost.core.dataclass import dataclass
+from winhost.model.units import Bytes
+from winhost.model.workload import Attention, Embedding, Model, Quantization
+
+# Bits of a quantized weight with its share of scales and zero points, in the group size that each format is mostly
+# published with: AWQ and GPTQ 16 + 4 bits for 128 weights, INT4 16 bits for 128, NVFP4 8 bits for 16, MXFP4 8 bits
+# for 32; INT8 and FP8 32 bits a row, of which 4,096 weights are a short one.
+BITS = {
+    Quantization.AWQ: 4 + Fraction(16 + 4, 128),
+    Quantization.GPTQ: 4 + Fraction(16 + 4, 128),
+    Quantization.INT4: 4 + Fraction(16, 128),
+    Quantization.INT8: 8 + Fraction(32, 4096),
+    Quantization.FP8: 8 + Fraction(32, 4096),
+    Quantization.NVFP4: 4 + Fraction(8, 16),
+    Quantization.MXFP4: 4 + Fraction(8, 32),
+}
+
+# Formats whose checkpoints may leave attention in 16 bits (compressed-tensors and ModelOpt list what they ignore).
+PARTLY = (Quantization.INT4, Quantization.INT8, Quantization.FP8, Quantization.NVFP4, Quantization.MXFP4)
+MARGIN = Fraction(102, 100)  # of what is loaded: a checkpoint took 1.8 % more than its parameters
+# The queries of models whose number of heads is not stated, in widths of the model: Gemma 3 27B has 0.76, Qwen3 0.6B 2.
+NARROW, WIDE = Fraction(3, 4), Fraction(2)
+LARGEST_ATTENTION = Fraction(2, 5)  # of the linear layers: Qwen3 0.6B has 40 % there, an 8B 17 to 20 %
+
+_PARTS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
+_MLP = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+# Parts that are never quantized or too small to count: tables of embeddings, norms, routers.
+_NO_PART = re.compile(
+    r"(?:.*[.*])?(?:lm_head|embed_tokens|wte|\w*norm\w*|gate|router|shared_expert_gate|e_score_correction_bias)"
+)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Bytes at most and at least; how: the computation."""
+
+    bytes: Bytes
+    least: Bytes
+    how: str
+    evidence: tuple[str, ...]
+
+
+def stored(model: Model, quantization: Quantization, embedding: Embedding, parameters: int) -> Stored:
+    bits, quantized = model.dtype.bytes * 8, BITS[quantization]
+    linear = parameters - embedding.parameters
+    least = ceil(linear * quantized / 8) + embedding.parameters * model.dtype.bytes
+    how = (
+        f"{linear:,} parameters at {float(quantized):.3f} bits with their scales, and {embedding.parameters:,} of "
+        f"embeddings at {bits} bits"
+    )
+    if quantization not in PARTLY:
+        return Stored(least, least, how, ("quantized-formats",))
+
+    def with_kept(kept: int) -> Bytes:
+        return max(least, ceil(least + kept * (bits - quantized) / 8))
+
+    evidence = ("quantized-formats", "quantized-attention")
+    kept = _kept(model, embedding, linear)
+    if kept is not None:
+        few, many = kept
+        how += f"; unquantized names {few:,}{f' to {many:,}' if many > few else ''} more that stay at {bits} bits"
+        return Stored(max(with_kept(few), ceil(with_kept(many) * MARGIN)), with_kept(few), how, evidence)
+    if model.attention is None:
+        many, what = ceil(linear * LARGEST_ATTENTION), "attention, of unknown shape,"
+    else:
+        attention = min(linear, _attention(model.attention, embedding.hidden, _widths(model, embedding)[1]))
+        many, what = attention + 2 * (linear - attention) // model.attention.layers, "attention and two layers"
+    how += (
+        f"; more where the checkpoint leaves {what} ({many:,}) at {bits} bits: state unquantized, the list ignore or "
+        "modules_to_not_convert in its config.json"
+    )
+    return Stored(ceil(with_kept(many) * MARGIN), least, how, evidence)
+
+
+def _widths(model: Model, embedding: Embedding) -> tuple[int, int]:
+    """The least and the greatest width of all queries."""
+    if model.shape.heads is not None and model.shape.head_dim is not None:
+        width = model.shape.heads * model.shape.head_dim
+        return width, width
+    return ceil(embedding.hidden * NARROW), ceil(embedding.hidden * WIDE)
+
+
+def _attention(attention: Attention, hidden: int, width: int) -> int:
+    return attention.layers * 2 * hidden * (width + attention.kv_heads * attention.head_dim)
+
+
+def _kept(model: Model, embedding: Embedding, linear: int) -> tuple[int, int] | None:
+    """The least and the most parameters of linear layers that the listed modules have.
+
+    None if there is no list, or if it names a module whose size is not known.
+    """
+    if model.unquantized is None:
+        return None
+    patterns = [each for each in model.unquantized if not _NO_PART.fullmatch(_plain(each))]
+    if not patterns:
+        return 0, 0
+    if model.attention is None:
+        return None
+    layers = [list(_names(number)) for number in range(model.attention.layers)]
+    named = {name for pattern in patterns for names in layers for name in names if _matches(pattern, name)}
+    if any(not any(_matches(pattern, name) for names in layers for name in names) for pattern in patterns):
+        return None
+    few, many = (
+        sum(_size(name, model.attention, embedding.hidden, width, linear) for name in named)
+        for width in _widths(model, embedding)
+    )
+    return min(few, many), max(few, many)
+
+
+def _plain(pattern: str) -> str:
+    return pattern.removeprefix("re:").strip("^$").replace("\\", "")
+
+
+def _names(layer: int) -> Iterator[str]:
+    yield from (f"model.layers.{layer}.{part}" for part in (*_PARTS, *_MLP))
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Tell whether a pattern lists a module: a regular expression, or whole parts of a name, in which * is anything."""
+    if pattern.startswith("re:"):
+        try:
+            return re.match(pattern[3:], name) is not None
+        except re.error:
+            return False
+    parts, names = pattern.strip("*.").split("."), name.split(".")
+    return any(
+        all(map(fnmatchcase, names[start : start + len(parts)], parts)) for start in range(len(names) - len(parts) + 1)
+    )
+
+
+def _size(name: str, attention: Attention, hidden: int, width: int, linear: int) -> int:
+    part = name.split(".", 3)[3]
+    if part in _MLP:
+        return max(0, linear - _attention(attention, hidden, width)) // attention.layers // len(_MLP)
+    return hidden * (width if part in (_PARTS[0], _PARTS[3]) else attention.kv_heads * attention.head_dim)
