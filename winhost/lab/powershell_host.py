@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from winhost.lab.lab_host import INVOKE, LabHost, LabRunspace
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.powershell.calls.cmdlet_process import handed_on
 from winhost.lab.powershell.powershell_engine import EngineStopped, Loopback, PowerShellEngine, find_engine
 from winhost.lab.powershell.standins import seams
 from winhost.lab.wire.served_host import ConnectionDropped, PipelineError
@@ -35,7 +36,7 @@ class EngineRunspace(LabRunspace):
         return self.engine.running
 
     def _prepare(self, parts: Sequence[str]) -> None:
-        for text in (definitions(parts), seams()):
+        for text in (definitions(parts), seams(handed_on())):
             self._ask({"script": text}, threading.Event())
 
     def _answer(self, request: str, stop: threading.Event) -> str:

@@ -126,7 +126,7 @@ _TIME = 1_795_443_982  # of the first line
 
 
 class Reply(io.BytesIO):
-    """What an engine or the gateway answers, as http.client gives it."""
+    """The answer of an engine or the gateway, as http.client gives it."""
 
     def __init__(self, status: int, said: object = "", kind: str = "application/json") -> None:
         super().__init__((said if isinstance(said, str) else json.dumps(said)).encode())

@@ -5,7 +5,7 @@ as it would on Windows; what they do, the simulated host says.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -66,12 +66,10 @@ def standins() -> str:
     return "\n".join(parts)
 
 
-def seams() -> str:
-    """The script of a runspace after the agent."""
-    from winhost.lab.powershell.calls.cmdlet_process import handed_on  # the calls are made of the cmdlets here
-
+def seams(helpers: Iterable[str]) -> str:
+    """The script of a runspace after the agent. helpers: those of the agent that hand on what they are given."""
     says = (f"function {name} {{\n    {_quoted(word)}\n}}\n" for name, word in _SAYS.items())
-    return "\n".join([_text("seams.ps1"), *map(_helper, handed_on()), *says])
+    return "\n".join([_text("seams.ps1"), *map(_helper, helpers), *says])
 
 
 def _helper(line: str) -> str:
