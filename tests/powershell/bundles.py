@@ -17,9 +17,9 @@ from tests.processes import PATIENCE_S, started
 from winhost.bundle.bundle_files import SHARED, SUMS, bundle, sums
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, handed_on
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, seams
 from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, PowerShellEngine, find_engine
-from winhost.lab.powershell.standins import seams, standins
+from winhost.lab.powershell.standins import standins
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
 from winhost.model.yamlfile import adapter
@@ -251,7 +251,7 @@ def unpack(plan: Plan, folder: Path, *, watched: bool = False, alone: bool = Fal
 def _reaching_the_lab(script: str, way: str, told: str) -> bytes:
     """With a way to the lab before the agent, and the agent's seams put over it behind."""
     chapters, agent = script.split(AGENTS_HEADER)
-    return f"{chapters}{way}\n{AGENTS_HEADER}{agent}{seams(handed_on())}{told}\n".encode()
+    return f"{chapters}{way}\n{AGENTS_HEADER}{agent}{seams()}{told}\n".encode()
 
 
 # ---- a run that is watched

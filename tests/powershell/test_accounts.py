@@ -19,9 +19,9 @@ from winhost.lab.physics.local_accounts import Account
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.wsl_distros import Distros
-from winhost.lab.powershell.calls.cmdlet_process import handed_on
+from winhost.lab.powershell.calls.cmdlet_process import seams
 from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, find_engine
-from winhost.lab.powershell.standins import seams, standins
+from winhost.lab.powershell.standins import standins
 from winhost.resources.windows.windows_scripts import agent_text
 
 OWNER = {"account": "winhost"}
@@ -205,7 +205,7 @@ def test_no_secret_stands_in_a_transcript(tmp_path: Path, monkeypatch: pytest.Mo
     requests, transcript, script = (tmp_path / name for name in ("requests", "transcript.txt", "session.ps1"))
     requests.write_text("".join(json.dumps({"calls": [call]}) + "\n" for call in calls), encoding="ascii")
     session = TRANSCRIBED.format(transcript=transcript, requests=requests)
-    script.write_text("\n".join([standins(), agent_text(), seams(handed_on()), session]), encoding="ascii")
+    script.write_text("\n".join([standins(), agent_text(), seams(), session]), encoding="ascii")
     with Loopback(on) as lab:
         words = ("-NoLogo", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File", str(script))
         subprocess.run([find_engine(), *words], env={**os.environ, VARIABLE: lab.address}, check=True, timeout=BUSY_S)

@@ -15,13 +15,12 @@ import pytest
 
 from tests.powershell.twins import Scripts, scripts
 from tests.rows import each_row
-from winhost.lab.powershell.calls.cmdlet_process import handed_on
-from winhost.lab.powershell.standins import seams
+from winhost.lab.powershell.calls.cmdlet_process import seams
 from winhost.lab.wire.served_host import PipelineError
 from winhost.resources.windows.windows_scripts import agent_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text("utf-8")
-REPLACED = set(re.findall(r"^function ([\w-]+) \{", seams(handed_on()), re.MULTILINE))
+REPLACED = set(re.findall(r"^function ([\w-]+) \{", seams(), re.MULTILINE))
 LABS_OWN = {"Get-WinhostSession"}  # asks the real one, and puts the machine's user into what it tells
 
 # A folder of the test is HERE: `file` holds "ab", `full` a file, `empty` nothing, and `link` leads to `full`.

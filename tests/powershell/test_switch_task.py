@@ -10,9 +10,8 @@ from tests.cases import read_cases
 from tests.powershell.twins import Scripts, machine, scripts
 from winhost.lab.physics.own_switches import COMMIT, FOLDER, TASK
 from winhost.lab.physics.simulated_machine import Machine
-from winhost.lab.powershell.calls.cmdlet_process import handed_on
+from winhost.lab.powershell.calls.cmdlet_process import seams
 from winhost.lab.powershell.powershell_engine import Loopback, PowerShellEngine
-from winhost.lab.powershell.standins import seams
 
 CASES = read_cases(Path(__file__).parents[1] / "data" / "powershell" / "switch_task.yaml")
 NAME, SECONDS = "bridge", 90
@@ -79,7 +78,7 @@ def in_a_process_of_its_own(text: str, on: Machine) -> None:
     with Loopback(on) as loopback:
         engine = PowerShellEngine(loopback)
         try:
-            engine.ask({"script": seams(handed_on()).partition("\nfunction ")[0]})
+            engine.ask({"script": seams().partition("\nfunction ")[0]})
             engine.ask({"script": text})
         finally:
             engine.close()
