@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -23,6 +23,14 @@ def started(command: Sequence[str], **options: Any) -> Iterator["subprocess.Pope
             process.wait(PATIENCE_S)
         finally:
             process.kill()  # Popen's own end waits for as long as the program likes
+
+
+def wait_for(true: Callable[[], object]) -> None:
+    """Look again and again until it is so."""
+    until = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.05)
 
 
 @cache

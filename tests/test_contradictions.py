@@ -20,8 +20,7 @@ from winhost.compat.stated import Stated, after
 from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
-from winhost.hardware.bars import BarSource, MmioRefused
-from winhost.hardware.host_gpus import bars_of
+from winhost.hardware.bars import BarSource, MmioRefused, bars_of
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import known_range
 from winhost.lab.physics.virtual_machine import GuestBars, fitting, window_end
@@ -30,8 +29,8 @@ from winhost.model.path import path_of
 from winhost.model.reason import Finding, Verdict
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
-from winhost.paths import dda_mmio
-from winhost.paths.dda_selection import Selection
+from winhost.paths import dda_windows
+from winhost.paths.dda_windows import Selection
 from winhost.recipes.lint_recipe import lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
 from winhost.resources.host import HostFacts
@@ -138,8 +137,8 @@ def test_a_simulated_guest_fits_its_gpus_into_the_windows_that_we_choose(name: s
     facts = host(name)
     try:
         gpus = facts.gpus
-        chosen = dda_mmio.windows(facts, Selection(tuple(gpus)))
-        width = dda_mmio.address_width(facts)
+        chosen = dda_windows.windows(facts, Selection(tuple(gpus)))
+        width = dda_windows.address_width(facts)
     except (MissingFact, MmioRefused):
         return
     known = [bars_of(gpu) for gpu in gpus]

@@ -16,8 +16,9 @@ from packaging.version import Version
 from tests.autoinstall.layouts import MANIFEST
 from tests.cases import read_cases
 from tests.rows import each_row
-from winhost.autoinstall.autoinstall_file import ROWS, Unreadable, of_manifest, parsed_autoinstall
+from winhost.autoinstall.autoinstall_file import ROWS, Unreadable, bare, of_manifest, parsed_autoinstall, schema
 from winhost.autoinstall.lint import lint_autoinstall
+from winhost.findings.condition import fault_of
 
 ROOT = Path(__file__).parents[2]
 CASES = read_cases(ROOT / "tests/data/autoinstall/lint.yaml")
@@ -76,6 +77,20 @@ def test_the_file_is_read_as_the_installer_reads_it(name: str) -> None:
 
 def test_every_code_has_its_case() -> None:
     assert {said.split(" ")[1] for case in CASES.values() for said in case["says"]} == ROWS.keys()
+
+
+def test_a_row_asks_for_keys_that_the_installer_has() -> None:
+    for row in filter(lambda row: row.find, ROWS.values()):
+        assert all(map(is_key, ({row.find["key"], *row.when} - {"installer"}))), row.code
+        assert fault_of({**row.when, "value": row.find.get("value")}, lambda _: True) is None, row.code
+
+
+def is_key(dotted: str) -> bool:
+    *around, name = dotted.split(".")
+    shapes: Any = {**schema()["sections"], "storage": {**schema()["sections"]["storage"], "layout": schema()["layout"]}}
+    for part in around:
+        shapes = {key.rstrip("!?"): shape for key, shape in shapes.items()}[part]
+    return shapes == "map" or name in bare(shapes)  # what is in a map is not told
 
 
 @given(st.text(alphabet=st.sampled_from("ab:{}[]&*!#'\"\n\t -?|>%@`,"), max_size=60))

@@ -322,7 +322,7 @@ def test_runs_answer_in_every_form(line: Line, lab: Lab, form: str) -> None:
     [
         (("assess", "x.json", "-o", "out.txt"), "is none of wide, json, yaml, name"),
         (("runs", "-o", "yaml", "--json"), "choose one"),
-        (("plan", "x.json", "-o", "a.json", "-o", "b.json"), "are two places"),
+        (("plan", "x.json", "-o", "a.json", "-o", "b.json"), "are two destinations"),
         (("report", "x.json", "-o", "json"), "name the file to write"),
         (("bundle",), "name the folder to write"),
     ],

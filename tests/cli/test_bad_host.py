@@ -94,3 +94,11 @@ def test_errors_of_several_hosts_begin_with_the_host(line: Line, lab: Lab) -> No
     lab.fleet_file.write_text(re.sub(r"file:[^\"'\s,}]+", "env:LACKING", text), encoding="utf-8")
     said = line("detect", "*")
     assert [each.split()[1] for each in said.err.splitlines() if each.startswith("error: ")] == ["gpu-03:", "desk-01:"]
+
+
+def test_the_error_of_the_only_host_does_not_begin_with_its_name(line: Line) -> None:
+    facts = line.facts("win11-intel-arc-only")
+    for words in (("plan", facts), ("plan", facts, "--path", "dda")):
+        said = line(*words)
+        assert said.code in (2, 3)
+        assert not re.match(r"error: \S+: ", said.err), said.err

@@ -30,7 +30,7 @@ def test_what_was_imported_can_be_judged(line: Line) -> None:
     said = line("facts", "import", *DESK, "-o", "desk.json")
     assert said.code == 0
     assert ", 63.79 GiB memory, " in said.out
-    assert "Written to desk.json. Next: winhost assess desk.json" in said.out
+    assert "Written to desk.json\nNext:\n  winhost assess desk.json\n" in said.out
     document = json.loads(Path("desk.json").read_text())
     assert document["origin"] == "imported"
     assert document["winhost"].endswith(", from computer-info, lspci, dxdiag")

@@ -103,7 +103,7 @@ def test_a_key_is_added_limited_and_revoked_and_the_plan_stays_as_it_is(keys: An
     assert (dave["planned"], dave["concurrent"], dave["tokens_per_minute"], dave["models"]) == (False, 32, 1000, None)
     left = datetime.fromisoformat(dave["expires"]) - datetime.now(UTC)
     assert timedelta(days=29, hours=23) < left <= timedelta(days=30)
-    assert serving.status_of("/v1/completions", {"model": "org/model"}, OWN) != 401
+    assert serving.completion("/v1/completions", {"model": "org/model"}, OWN).status != 401
 
     carol = by_name(keys("limit", "carol", "--concurrent", "none", "--model", "org/model", "--json"))["carol"]
     assert (carol["concurrent"], carol["models"], carol["planned"]) == (None, ["org/model"], True)
@@ -112,7 +112,7 @@ def test_a_key_is_added_limited_and_revoked_and_the_plan_stays_as_it_is(keys: An
 
     carol = by_name(keys("revoke", "carol", "--yes", "--json"))["carol"]
     assert (carol["state"], carol["planned"]) == ("revoked", True)
-    assert serving.status_of("/v1/completions", {"model": "org/model"}, KEY) == 401
+    assert serving.completion("/v1/completions", {"model": "org/model"}, KEY).status == 401
     after = serving.linux.texts()
     assert {path: after[path] for path in before} == before, "nothing of a plan has changed, so nothing drifts"
     assert OWN not in "".join(after.values())

@@ -1,7 +1,6 @@
 """`address: localhost`: the Windows that winhost runs on, or in whose WSL it runs; the simulator stands in for it."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from tests.cli.conftest import Line
 from tests.connect.local_powershell import local_powershell
 from tests.errors import faults, raises
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.this_computer import LocalWire
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
@@ -100,18 +100,14 @@ def test_where_there_is_no_windows_that_is_said(monkeypatch: pytest.MonkeyPatch,
 def test_what_it_says_and_how_it_ends_is_told(path: Path, text: str, code: str, says: str) -> None:
     program(path, text)
     with raises(code, match=says):
-        LocalWire(fleet(), WindowsScripts()).invoke(REQUEST, 20)
+        LocalWire(fleet(), WindowsScripts()).invoke(REQUEST, PATIENCE_S)
 
 
 def test_a_call_that_takes_too_long_is_left_to_its_work(path: Path) -> None:
     program(path, "cat >/dev/null; sleep 0.3; touch done; echo e30=")
     with raises("TimedOut"):
         LocalWire(fleet(), WindowsScripts()).invoke(REQUEST, 0.05)
-    for _ in range(100):
-        if Path("done").exists():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it was ended")
+    wait_for(Path("done").exists)
 
 
 def test_a_program_that_cannot_be_started_is_told(path: Path) -> None:
@@ -119,4 +115,4 @@ def test_a_program_that_cannot_be_started_is_told(path: Path) -> None:
     wire_of.write_text("#!/nowhere/at/all\n")
     wire_of.chmod(0o755)
     with raises("SessionDropped", match="cannot be started"):
-        LocalWire(fleet(), WindowsScripts()).invoke(REQUEST, 5)
+        LocalWire(fleet(), WindowsScripts()).invoke(REQUEST, PATIENCE_S)

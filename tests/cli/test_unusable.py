@@ -15,7 +15,7 @@ from tests.rows import each_row
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
-from winhost.paths.dda_decisions import DdaDecisions
+from winhost.paths.dda import DdaDecisions
 from winhost.paths.vocabulary import VOCABULARIES
 
 HOST = "server2025-role-installed"

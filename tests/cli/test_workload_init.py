@@ -76,10 +76,10 @@ def test_no_weights_are_downloaded(line: Line, hub: StandInHub) -> None:
 
 
 def test_the_file_says_what_is_assumed_and_is_not_written_over(line: Line, hub: StandInHub) -> None:
-    file = line.folder / "w.yaml"
+    file = line.folder / "my w.yaml"
     said = drafted(line, hub, "-o", str(file))
     assert "Assumed: context 4096: it was made for 4,096 tokens" in said.out
-    assert f"Next: winhost assess HOST --workload {file}" in said.out
+    assert f"Next:\n  winhost assess HOST --workload '{file}'\n" in said.out
     assert "# assumed: it was made for 4,096 tokens" in file.read_text("utf-8")
     again = line("workload", "init", "org/model", "--hub", hub.url, "-o", str(file))
     assert (again.code, "is there already" in again.err) == (2, True)

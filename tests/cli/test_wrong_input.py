@@ -40,6 +40,13 @@ def test_a_folder_without_facts_is_not_taken_for_a_host(line: Line) -> None:
     assert "no fleet.yaml" in line("detect", "snapshots").err
 
 
+def test_a_file_that_is_not_there_is_not_taken_for_a_host(line: Line) -> None:
+    for words in (("assess", "gone.yaml"), ("assess", "gone.json"), ("plan", "./gone"), ("models", "snapshots/gpu-01")):
+        said = line(*words)
+        assert said.code == 2
+        assert f"error: {Path(words[1])}: cannot be read (No such file or directory)" in said.err
+
+
 def test_a_folder_with_the_name_of_a_host_hides_no_fault_of_the_fleet_file(line: Line) -> None:
     Path("gpu-01").mkdir()
     Path("fleet.yaml").write_text("schema: winhost.fleet/1\nhosts:\n  gpu-01:\n    adress: gpu-01\n")

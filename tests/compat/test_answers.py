@@ -11,7 +11,7 @@ from tests.schemas import faults
 from winhost.cli.formats import schema_of
 from winhost.cli.schema import results_schema as published
 from winhost.compat.assess_answer import brief, full
-from winhost.compat.compare import difference
+from winhost.compat.compare import compare
 from winhost.compat.evaluation import Requirements, evaluate
 from winhost.compat.needs import wanted
 from winhost.knowledge import catalogue
@@ -60,7 +60,7 @@ def test_every_shipped_host_is_answered_in_the_published_shape(number: int) -> N
 
 @each_row("before", HOSTS[::8], ids=lambda path: path.stem)
 def test_every_difference_is_told_in_the_published_shape(before: Path) -> None:
-    _, found = difference(host(before), host(find("server2025-3gpu")))
+    found = compare(host(before), host(find("server2025-3gpu")))
     assert wrong(document("diff", found), DIFF) == []
 
 
@@ -72,7 +72,7 @@ def objects(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for each in (schema, *schema["$defs"].values()) if "properties" in each]
 
 
-@pytest.mark.parametrize("schema", [ASSESSMENT, FULL, DIFF, EXPLANATION])
+@each_row("schema", [ASSESSMENT, FULL, DIFF, EXPLANATION])
 def test_a_published_shape_holds_every_field_and_nothing_else(schema: dict[str, Any]) -> None:
     assert len(objects(schema)) > 2
     for each in objects(schema):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from packaging.version import Version
 
 from tests.compat.test_rules import DATA, facts_of, merged
@@ -51,6 +50,11 @@ def target(variant: str, situation: Mapping[str, Any], **stated: str) -> Target:
 
 def offered(variant: str, situation: Mapping[str, Any], **stated: str) -> dict[str, CapabilityVerdict]:
     return {verdict.capability: verdict for verdict in offers(target(variant, situation, **stated))}
+
+
+def told(capability: str, variant: str, situation: Mapping[str, Any], **stated: str) -> tuple[str, tuple[str, ...]]:
+    found = offered(variant, situation, **stated)[capability]
+    return found.verdict.value, found.because
 
 
 def kept(*names: str) -> dict[str, list[str]]:
@@ -106,8 +110,7 @@ TWO_H100, TWO_4090, TWO_3090, TWO_PRO = map(kept, ("two-h100", "two-rtx-4090", "
 def test_gpus_of_every_kind_are_told_apart(
     capability: str, variant: str, situation: Mapping[str, Any], verdict: str, because: tuple[str, ...]
 ) -> None:
-    found = offered(variant, situation)[capability]
-    assert (found.verdict.value, found.because) == (verdict, because)
+    assert told(capability, variant, situation) == (verdict, because)
 
 
 @each_row(
@@ -130,8 +133,7 @@ def test_gpus_of_every_kind_are_told_apart(
 def test_versions_decide_under_wsl(
     capability: str, stated: Mapping[str, str], verdict: str, because: tuple[str, ...]
 ) -> None:
-    found = offered("wsl2/bridged", ONE, **stated)[capability]
-    assert (found.verdict.value, found.because) == (verdict, because)
+    assert told(capability, "wsl2/bridged", ONE, **stated) == (verdict, because)
 
 
 def test_a_gpu_that_cuda_13_left_is_not_judged_without_the_version_of_cuda() -> None:
@@ -195,7 +197,7 @@ def test_a_partition_count_of_nothing_divides_nothing() -> None:
     assert found["gpu-memory"] == "at most 22.5 GiB for a VM"
 
 
-@pytest.mark.parametrize("variant", [variant for variant in ALL_VARIANTS if variant.startswith(("wsl2", "wslc"))])
+@each_row("variant", [variant for variant in ALL_VARIANTS if variant.startswith(("wsl2", "wslc"))])
 def test_behind_windows_nccl_is_set_to_host_memory_and_told_which_vllm_setting_pins(variant: str) -> None:
     found = transport(target(variant, TWO_H100))
     assert found is not None
@@ -208,7 +210,7 @@ def test_behind_windows_nccl_is_set_to_host_memory_and_told_which_vllm_setting_p
     assert "VLLM_WSL2_ENABLE_PIN_MEMORY=1" in measure
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variant", "situation", "peers_off"),
     [
         ("dda", TWO_H100, True),
@@ -238,7 +240,7 @@ def test_the_network_of_wsl_changes_nothing_about_gpus() -> None:
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("variant", ALL_VARIANTS)
+@each_row("variant", ALL_VARIANTS)
 def test_what_takes_two_gpus_is_never_offered_with_one(variant: str) -> None:
     found = offered(variant, ONE, vllm="0.33.0", toolkit="1.20.0", cuda="13.0", driver="591.59")
     two = ("multi-gpu", "gpu-p2p", "nvlink", "tensor-parallel", "pipeline-parallel", "data-parallel")

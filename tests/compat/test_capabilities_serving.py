@@ -1,11 +1,6 @@
 """What serving can do on each way: bounds of versions, modes of WSL, amounts."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import pytest
-
-from tests.compat.test_capabilities_gpu import ONE, ROCM, TWO_H100, TWO_L40S, offered
+from tests.compat.test_capabilities_gpu import ONE, ROCM, TWO_H100, TWO_L40S, offered, told
 from tests.rows import each_row
 from winhost.compat.capability import MEASURES
 from winhost.knowledge import catalogue
@@ -14,11 +9,6 @@ from winhost.model.path import ALL_VARIANTS
 LATEST = {"vllm": "0.33.0", "driver": "610.10", "cuda": "13.0"}
 ON_CUDA = catalogue.entry("gpu-compute.no-cuda").also
 SERVING = (*ON_CUDA, "sleep-data-parallel", "criu", "kv-peer-copies")
-
-
-def told(capability: str, variant: str, situation: Mapping[str, Any], **stated: str) -> tuple[str, tuple[str, ...]]:
-    found = offered(variant, situation, **stated)[capability]
-    return found.verdict.value, found.because
 
 
 @each_row(
@@ -108,7 +98,7 @@ def test_one_gpu_serves(
     assert told(capability, variant, ONE, **stated) == (verdict, because)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capability", "variant", "stated", "verdict", "because"),
     [
         ("sleep-data-parallel", "bare-metal", {"vllm": "0.23.0"}, "unsupported", ("sleep-data-parallel.crashes",)),
@@ -128,7 +118,7 @@ def test_two_gpus_serve(
     assert told(capability, variant, TWO_H100, **stated) == (verdict, because)
 
 
-@pytest.mark.parametrize("variant", ALL_VARIANTS)
+@each_row("variant", ALL_VARIANTS)
 def test_nothing_serves_without_cuda(variant: str) -> None:
     found = offered(variant, ROCM, **LATEST)
     assert {name: "gpu-compute.no-cuda" in found[name].because for name in ON_CUDA} == dict.fromkeys(ON_CUDA, True)
@@ -144,7 +134,7 @@ def test_what_a_request_does_to_a_sleeper_is_told_everywhere(
     assert codes & {"sleep-l1.request-kills", "sleep-l1.request-hangs"} == {code}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("capability", "variant", "parts"),
     [
         ("sleep-l1", "dda", ("55.6 GB/s from pinned memory", "90 GiB in 1.7 s")),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from winhost.compat.compare import Comparison, compare
+from tests.rows import each_row
+from winhost.compat.compare import Diff, compare
 from winhost.core.answers import RemoteFault, Unavailable, Unknown
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.documents import plain
@@ -29,7 +30,7 @@ def is_nvidia(record: Any) -> bool:
     return bool(record["state"]["kind"] == "display" and record["key"]["device"].startswith("VEN_10DE"))
 
 
-def codes(compared: Comparison, path: str) -> tuple[set[str], set[str]]:
+def codes(compared: Diff, path: str) -> tuple[set[str], set[str]]:
     (change,) = [each for each in compared.verdicts if each.path == path]
     return {reason.code for reason in change.gone}, {reason.code for reason in change.new}
 
@@ -118,7 +119,7 @@ def test_a_fact_that_could_not_be_read_is_a_difference_but_its_wording_is_none()
     assert again.differences == ()
 
 
-@pytest.mark.parametrize("answer", [Unknown(RemoteFault("Denied")), Unavailable("HyperVRole")])
+@each_row("answer", [Unknown(RemoteFault("Denied")), Unavailable("HyperVRole")])
 def test_a_resource_that_could_not_be_read_is_one_difference(answer: Unknown | Unavailable) -> None:
     before = facts("server2025-3gpu")
     after = replace(before, resources={**before.resources, "Wsl": answer})

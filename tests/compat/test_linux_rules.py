@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.errors import raises
 from tests.rows import each_row
 from winhost.compat.assess import assess
@@ -95,7 +93,7 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("need", NEEDS)
+@each_row("need", NEEDS)
 def test_it_is_compared_with_what_is_needed(need: str) -> None:
     (fit,) = evaluate(FACTS, Requirements(needs=Needs((need,)))).fits
     assert fit.verdict.value == NEEDS[need]

@@ -138,7 +138,7 @@ def test_an_effect_speaks_of_properties_that_there_are(key: str) -> None:
             assert {*edit["match"], *edit["set"]} <= properties, (key, resource)
 
 
-@pytest.mark.parametrize("key", [key for key, mend in catalogue.remedies().items() if mend.stated])
+@each_row("key", [key for key, mend in catalogue.remedies().items() if mend.stated])
 def test_a_version_that_a_remedy_brings_is_one_that_can_be_stated(key: str) -> None:
     versions = catalogue.remedies()[key].stated
     assert versions.keys() <= set(VERSIONS)
@@ -225,7 +225,7 @@ def test_a_need_that_nothing_mends_is_not_met() -> None:
     assert remedy.cheapest(HostFacts(host), Needs(must=("nvlink",)), "wsl2") is None
 
 
-@pytest.mark.parametrize("word", ["firmware-rmr", "accept-force"])
+@each_row("word", ["firmware-rmr", "accept-force"])
 def test_a_remedy_that_cannot_be_looked_at_is_refused(word: str) -> None:
     with raises("UnknownRemedy", "NothingToSee"):
         remedy.named(word)

@@ -24,7 +24,7 @@ from winhost.model.measured import Measurement
 from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Finding, Severity, Verdict
 from winhost.model.yamlfile import adapter
-from winhost.paths.dda_selection import Selection
+from winhost.paths.dda_windows import Selection
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 
@@ -128,7 +128,7 @@ def test_a_gpu_that_windows_shares_with_its_own_guests_is_not_cut_up() -> None:
     assert "gpu-p.not-offered" not in assessment.path("gpu-p").because
 
 
-@pytest.mark.parametrize("vendor", [*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS])
+@each_row("vendor", [*MANAGEMENT_VENDORS, *VIRTUAL_SCREENS])
 def test_what_is_just_a_screen_is_no_gpu(vendor: str) -> None:
     resources = copy.deepcopy(DATA["host"])
     resources["PciDevice"]["gpu"]["key"]["device"] = f"{vendor}&DEV_0405&SUBSYS_040515AD"
@@ -264,7 +264,7 @@ def test_an_assessment_travels_as_json() -> None:
     )
 
 
-@pytest.mark.parametrize("host", ["server2022-2gpu", "server2019-role-removed"])
+@each_row("host", ["server2022-2gpu", "server2019-role-removed"])
 def test_that_an_older_windows_does_not_tell_of_cables_is_no_more_than_a_note(host: str) -> None:
     gaps = [reason for reason in found(assess(HostFacts(HOSTS[host]))) if "tunneled" in str(reason.observed)]
     assert {reason.severity.value for reason in gaps} == {"note"}

@@ -4,10 +4,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import pytest
-
 from tests.compat.test_rules import HOSTS
 from tests.imports.brought import DATA, imported
+from tests.rows import each_row
 from winhost.compat.evaluation import MOST, Evaluation, Requirements, commands, evaluate
 from winhost.core.answers import RemoteFault, Unknown
 from winhost.imports.observation import Observation
@@ -28,7 +27,7 @@ def answer(facts: Facts) -> Evaluation:
     return evaluate(facts, Requirements())
 
 
-@pytest.mark.parametrize("host", ["server2025-3gpu", "win11-pro-1gpu", "win11-no-gpu"])
+@each_row("host", ["server2025-3gpu", "win11-pro-1gpu", "win11-no-gpu"])
 def test_where_nobody_knows_the_windows_nothing_is_recommended(host: str) -> None:
     found = answer(without_windows(HOSTS[host]))
     assert found.assessment.recommended is None
@@ -79,7 +78,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("start", FILES)
+@each_row("start", FILES)
 def test_a_command_tells_what_is_promised_of_it(start: str) -> None:
     """By what its reader makes of the files that it printed."""
     from winhost.imports.sources import read

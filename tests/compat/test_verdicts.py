@@ -21,7 +21,7 @@ from winhost.hardware.host_gpus import serves
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.path import ALL_VARIANTS, PATHS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
-from winhost.paths.dda_selection import Selection, choose_gpus, choose_vm
+from winhost.paths.dda_windows import Selection, choose_gpus, choose_vm
 from winhost.resources.host import HostFacts
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "verdicts").glob("*.yaml"))

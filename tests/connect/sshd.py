@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.ssh import SshConnector, SshTarget, SshWire
 from winhost.lab.linux.linux_machine import sshd_file
 from winhost.model.fleet import Login
@@ -80,7 +79,7 @@ class Sshd:
             Path("/run/sshd").mkdir(exist_ok=True)
         command = [binary, "-D", "-f", str(folder / "config"), "-E", str(self.log)]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        until(lambda: answers(self.port) or self._process.poll() is not None)
+        wait_for(lambda: answers(self.port) or self._process.poll() is not None)
         if self._process.poll() is not None:
             raise NoSshd(f"sshd does not start: {self.log.read_text()}")
 
@@ -155,14 +154,6 @@ def answers(port: int) -> bool:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
-
-
-def until(true: Any) -> None:
-    for _ in range(1000):
-        if true():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it did not come to that")
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.connect.sshd import PROGRAM, until
+from tests.connect.sshd import PROGRAM
 from tests.errors import raises
+from tests.processes import wait_for
 from winhost.cli.live_hosts import connector_for
 from winhost.cli.output import error_text
 from winhost.connect import this_linux
@@ -123,11 +124,11 @@ def test_it_outlives_a_winhost_that_is_killed(tmp_path: Path) -> None:
     mark = tmp_path / "go"
     program = f"from tests.connect.test_this_linux import *\nask(SshWire(target(), PROGRAM), 'until', {str(mark)!r})\n"
     winhost = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2])
-    until(lambda: (tmp_path / "go.begun").exists())
+    wait_for(lambda: (tmp_path / "go.begun").exists())
     winhost.send_signal(signal.SIGKILL)
     winhost.wait(300)
     mark.touch()
-    until(lambda: (tmp_path / "go.done").exists())
+    wait_for(lambda: (tmp_path / "go.done").exists())
 
 
 def test_a_tunnel_is_a_plain_connection(wire: SshWire) -> None:

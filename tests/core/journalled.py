@@ -12,7 +12,7 @@ from winhost.core import changes
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown, fault, identity
 from winhost.core.changes import Changes, Dependent
 from winhost.core.host_answers import HostAnswers
-from winhost.core.rules import Condition, ResourceRules, Rests
+from winhost.core.rules import Condition, DependentRule, ResourceRules
 from winhost.core.steps import Step
 from winhost.lab.hostfile import expand_all
 from winhost.resources.registry import RULES as ALL_RULES
@@ -25,7 +25,7 @@ PARTS = {
 }
 """Parts of keys that several resources share."""
 RULES = {
-    name: replace(rules, rests=tuple(rule for rule in rules.rests if rule.resource in WINDOWS))
+    name: replace(rules, dependents=tuple(rule for rule in rules.dependents if rule.resource in WINDOWS))
     for name, rules in ALL_RULES.items()
     if name in WINDOWS
 }
@@ -76,7 +76,7 @@ def _gather(found: dict[str, list[Json]], state: State) -> None:
 
 def _looked_for(resource: str) -> Iterator[tuple[str, Json]]:
     for rules in RULES.values():
-        for rest in rules.rests:
+        for rest in rules.dependents:
             if rest.resource == resource:
                 yield from _values_of_rest(rest, rules)
     undo = RULES[resource].undo
@@ -84,7 +84,7 @@ def _looked_for(resource: str) -> Iterator[tuple[str, Json]]:
         yield from ((each.property, value) for each in conditions if each.property for value in _named(each))
 
 
-def _values_of_rest(rest: Rests, rules: ResourceRules) -> Iterator[tuple[str, Json]]:
+def _values_of_rest(rest: DependentRule, rules: ResourceRules) -> Iterator[tuple[str, Json]]:
     if rest.at:
         yield from ((rest.at[0], rest.at[1].format_map(key)) for key in keys_of(rules))
     if rest.unless:
@@ -204,7 +204,7 @@ class _Journal:
         self.events.append({"event": "dependents", "resting": told})
 
     def dependents_of(self, resource: str) -> tuple[Dependent, ...]:
-        rules = RULES[resource].rests
+        rules = RULES[resource].dependents
         if not rules:
             return ()
         return tuple(self.draw(st.lists(st.sampled_from(rules).flatmap(_dependents), max_size=2)))
@@ -250,7 +250,7 @@ class _Journal:
 _INSTANCES = st.sampled_from([(resource, key) for resource in SETTABLE for key in keys_of(RULES[resource])])
 
 
-def _dependents(rule: Rests) -> st.SearchStrategy[Dependent]:
+def _dependents(rule: DependentRule) -> st.SearchStrategy[Dependent]:
     keys = st.sampled_from(keys_of(RULES[rule.resource]))
     if not rule.since:
         return keys.map(lambda key: Dependent(rule.resource, key))

@@ -22,7 +22,7 @@ from tests.engine.test_dual_boot import STAGED, TYPED
 from tests.engine.test_dual_boot import plan as dual_boot_plan
 from tests.engine.test_wsl2 import CASES as WSL2
 from tests.engine.test_wsl2 import NO_DOWNGRADE
-from tests.engine.two_machines import TwoMachines, two_machines
+from tests.engine.two_machines import TwoMachines, TwoMachinesPlan, two_machines
 from tests.engine.ubuntu_world import UbuntuWorld, ubuntu_world
 from tests.engine.up_world import nothing_is_left, up_world
 from tests.engine.world import PLAYBOOK, World, world
@@ -115,7 +115,7 @@ def wsl2(name: str) -> Case:
 @contextmanager
 def in_two_machines(folder: Path) -> Iterator[TwoMachines]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(planning.PLANNERS, "two-machines", "tests.engine.two_machines.TwoMachinesPlan")
+        patch.setitem(planning.PLANNERS, "two-machines", lambda: TwoMachinesPlan)
         yield two_machines(folder)
 
 

@@ -15,7 +15,7 @@ from winhost.model.path import path_of
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
-from winhost.paths.dda_selection import VmNotNamed
+from winhost.paths.dda_windows import VmNotNamed
 from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 

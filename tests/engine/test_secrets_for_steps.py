@@ -69,8 +69,13 @@ def test_a_pull_gets_the_time_that_it_takes() -> None:
 def test_by_hand_it_is_read_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REGISTRY", CANARY)
     (tmp_path / "secret").write_text(f"{CANARY}\n")
-    assert linux_host.secret("env:REGISTRY") == linux_host.secret(f"file:{tmp_path}/secret") == CANARY
-    for reference in ("env:NOT_THERE", f"file:{tmp_path}/nothing", "cmd:pass show registry"):
+    # As an editor of Windows saves it, which winhost itself reads as well.
+    (tmp_path / "marked").write_text(f"{CANARY}\r\n", "utf-8-sig")
+    for reference in ("env:REGISTRY", f"file:{tmp_path}/secret", f"file:{tmp_path}/marked"):
+        assert linux_host.secret(reference) == CANARY
+    (tmp_path / "latin").write_text("gehört niemandem", "latin-1")
+    unreadable = ("env:NOT_THERE", f"file:{tmp_path}/nothing", f"file:{tmp_path}/latin", "cmd:pass show registry")
+    for reference in unreadable:
         with pytest.raises(linux_run.BundleRefusal) as caught:
             linux_host.secret(reference)
         assert (caught.value.result.code, caught.value.result.document["error"]["kind"]) == (2, "SecretUnreadable")

@@ -24,6 +24,15 @@ __all__ = ["line"]
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights and links as POSIX has them")
 
 
+def test_runs_are_told_by_time_and_those_of_one_second_by_host(tmp_path: Path) -> None:
+    """In whatever order the file system has them."""
+    runs = ["z.20260101-000000", *(f"gpu-{number:02}.20260101-000001" for number in range(9))]
+    store = Store(tmp_path / "state")
+    for run in (*runs[::2], *runs[1::2]):
+        Journal(store.path(run)).write("run")
+    assert store.runs() == tuple(runs)
+
+
 @pytest.fixture(params=[0o000, 0o022, 0o077, 0o777], ids="{:03o}".format)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     before = os.umask(request.param)

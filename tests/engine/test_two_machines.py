@@ -14,6 +14,7 @@ from tests.engine.two_machines import (
     UNIT,
     UNIT_FILE,
     TwoMachines,
+    TwoMachinesPlan,
     two_machines,
 )
 from tests.errors import raises
@@ -34,7 +35,7 @@ from winhost.resources.registry import LINUX, titled
 
 @pytest.fixture(autouse=True)
 def _path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(planning.PLANNERS, "two-machines", "tests.engine.two_machines.TwoMachinesPlan")
+    monkeypatch.setitem(planning.PLANNERS, "two-machines", lambda: TwoMachinesPlan)
 
 
 @pytest.fixture

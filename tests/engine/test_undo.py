@@ -178,7 +178,7 @@ def test_a_role_without_its_tools_is_not_taken_away_unseen(tmp_path: Path) -> No
     assert here.machine.role == "installed"
 
 
-def test_settings_of_a_vm_that_came_since_keep_the_role(tmp_path: Path) -> None:
+def test_settings_of_a_vm_that_undoable_keep_the_role(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.apply(here.plan(cards=(GPU_24GB,)))
     other = here.vm("files-01")

@@ -15,7 +15,7 @@ from winhost.lab.physics.lab_section import AdapterPhysics, ImagePhysics, WslPhy
 from winhost.lab.physics.local_accounts import BATCH
 from winhost.lab.physics.wsl_exe import Distro
 from winhost.model.errors import WinhostError
-from winhost.paths.wsl2_network import networks
+from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
 
 TWO = "win11-two-networks"

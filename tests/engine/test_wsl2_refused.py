@@ -121,7 +121,7 @@ def test_a_plan_that_was_edited_to_somebodys_account_is_refused_before_the_first
     assert (here.state(), here.store.runs()) == (found, ())
 
 
-def test_an_account_that_came_since_the_plan_is_refused(tmp_path: Path) -> None:
+def test_an_account_that_undoable_the_plan_is_refused(tmp_path: Path) -> None:
     here = wsl2_world(tmp_path)
     plan = here.plan()
     somebody(here, "winhost")

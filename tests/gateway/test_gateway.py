@@ -372,14 +372,14 @@ def test_an_engine_is_told_that_its_client_is_gone(door: Gateway) -> None:
     assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "0")
 
 
-def test_a_request_waits_for_an_engine_that_starts(door: Gateway) -> None:
-    door.engine.stop()
-    later = threading.Timer(1, door.engine.start)
-    later.start()
-    try:
-        assert door.complete("patience")[0] == 200
-    finally:
-        later.join(PATIENCE_S)
+def test_a_request_waits_for_an_engine_that_starts(own_door: OwnDoor) -> None:
+    with own_door(engine_up=False, hold=PATIENCE_S) as door:
+        later = threading.Timer(1, door.engine.start)
+        later.start()
+        try:
+            assert door.complete("patience")[0] == 200
+        finally:
+            later.join(PATIENCE_S)
 
 
 @pytest.mark.costly
@@ -404,14 +404,13 @@ def test_readiness_costs_an_engine_little(door: Gateway) -> None:
     assert len(door.engine.requests) == before
 
 
-def test_who_finds_no_place_is_told_when_to_come_again(door: Gateway) -> None:
-    def running(count: int) -> Callable[[], bool]:
-        return lambda: metric(door, "winhost_gateway_requests_running") == str(count)
-
-    with ThreadPoolExecutor(12) as pool:
-        first = [pool.submit(door.complete, "slow 15", stream=True) for _ in range(8)]
-        assert waited_for(running(8))
+def test_who_finds_no_place_is_told_when_to_come_again(own_door: OwnDoor) -> None:
+    with own_door(requests=8, waiting=2, hold=PATIENCE_S) as door, ThreadPoolExecutor(12) as pool:
+        first = [pool.submit(door.complete, "held", stream=True) for _ in range(8)]
+        assert waited_for(lambda: metric(door, "winhost_gateway_requests_running") == "8")
         later = [pool.submit(door.complete, "later") for _ in range(4)]
+        assert waited_for(lambda: sum(each.done() for each in later) == 2)
+        door.engine.first_came.set()
         found = [each.result(PATIENCE_S) for each in (*first, *later)]
     busy = [(headers["retry-after"], json.loads(body)) for status, headers, body in found if status == 503]
     assert [status for status, _, _ in found[:8]] == [200] * 8
@@ -495,8 +494,8 @@ def test_no_key_and_no_word_of_a_client_is_in_the_log(door: Gateway) -> None:
 
 @pytest.mark.costly
 def test_it_ends_when_streams_have(own_door: OwnDoor) -> None:
-    with own_door() as door, door.connected() as to, door.connected() as idle:
-        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "slow 10", "stream": True}))
+    with own_door(drain=PATIENCE_S) as door, door.connected() as to, door.connected() as idle:
+        to.sendall(door.request("/v1/completions", {"model": MODEL, "prompt": "held", "stream": True}))
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
         assert statuses(idle.recv(1000)) == [200]
         begun = to.recv(200)
@@ -506,6 +505,7 @@ def test_it_ends_when_streams_have(own_door: OwnDoor) -> None:
             door.connected()
         idle.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
         assert statuses(rest_of(idle)) == [503]
+        door.engine.first_came.set()
         assert b"[DONE]" in answer_of(begun + rest_of(to))[2]
         assert door.process.wait(PATIENCE_S) == 0
 

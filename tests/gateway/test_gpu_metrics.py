@@ -16,11 +16,11 @@ from tests.gateway.test_gateway import waited_for
 from tests.processes import PATIENCE_S
 from winhost.gateway import gpu_calls
 from winhost.gateway.api_keys import new_key
-from winhost.gateway.engine_moves import KeeperFault
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.gpu_calls import GpuLibrary
 from winhost.gateway.gpu_metrics import GpuMetrics, gpu_lines
 from winhost.gateway.keeper import CannotDo, KeeperService
+from winhost.gateway.keeper_client import KeeperFault
 
 NOT_SUPPORTED, LOST, TIMEOUT = 3, 15, 10
 

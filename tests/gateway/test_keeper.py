@@ -17,9 +17,8 @@ import pytest
 
 from tests.gateway.running import installed_in
 from tests.processes import PATIENCE_S
-from winhost.gateway.engine_moves import KeeperFault, NotThereYet
 from winhost.gateway.gpu_calls import GpuLibrary, NoDriver
-from winhost.gateway.keeper_client import KeeperClient
+from winhost.gateway.keeper_client import KeeperClient, KeeperFault, NotThereYet
 from winhost.gateway.turn_settings import TurnLimits
 
 UNIT = "winhost-engine-tiny.service"

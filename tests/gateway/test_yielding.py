@@ -33,8 +33,8 @@ from tests.gateway.virtual_time import in_virtual_time
 from tests.gateway.vllm_protocol import Gpu, ProtocolEngine
 from tests.processes import PATIENCE_S
 from tests.rows import each_row
-from winhost.gateway.engine_moves import KeeperFault
 from winhost.gateway.gateway_settings import parse_settings
+from winhost.gateway.keeper_client import KeeperFault
 from winhost.gateway.settings_values import WrongSettings
 from winhost.gateway.turn_state import TurnState
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.gateway.vllm_protocol import ConnectionLost, Gpu, NobodyListens, ProtocolEngine
 from winhost.gateway.engine_control import EngineControl, EngineFault, NotUp
-from winhost.gateway.engine_moves import Image, KeeperFault, NotThereYet
 from winhost.gateway.gateway_settings import GatewaySettings, PublishedModel, parse_settings
+from winhost.gateway.keeper_client import Image, KeeperFault, NotThereYet
 from winhost.gateway.turn_state import Member, Seat, TurnEnded
 from winhost.gateway.turns import Busy, Turns
 

@@ -15,11 +15,11 @@ from typing import Any
 from tests.gateway.running import KEY, KEY_LINE, METRICS_KEY, METRICS_LINE
 from winhost.gateway.api_keys import ApiKeys
 from winhost.gateway.connections import Accepted, ClientConnection, Clients
-from winhost.gateway.engine_moves import Image
 from winhost.gateway.engine_side import Engines
 from winhost.gateway.front_door import FrontDoor
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.gpu_metrics import GpuMetrics
+from winhost.gateway.keeper_client import Image
 from winhost.gateway.key_use import KeyUse
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies

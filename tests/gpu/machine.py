@@ -8,7 +8,8 @@ import stat
 from hashlib import file_digest
 from pathlib import Path
 
-from tests.linux.debian import Debian, sure, wait_for
+from tests.linux.debian import Debian, sure
+from tests.processes import wait_for
 
 OFFLINE = "/srv/winhost-offline"
 DRIVER = Path("/usr/local/nvidia")  # of images that have the driver's programs and libraries in one folder

@@ -52,6 +52,18 @@ def hurried(file: Source, allowed: float = 0) -> Iterator[str]:
                 yield from [ast.unparse(node)] if ast.unparse(clock) in CLOCKS else []
             case ast.BinOp(left=clock, op=ast.Add(), right=limit) if ast.unparse(clock) in CLOCKS:
                 yield from [ast.unparse(node)] if is_short(limit, allowed) else []
+    for loop in file.every(ast.For):
+        match loop.iter:
+            case ast.Call(func=ast.Name("range"), args=[ast.Constant(int(turns))]):
+                yield from [ast.unparse(loop)] if 1 <= turns * sum(pauses(loop)) < PATIENCE_S else []
+
+
+def pauses(loop: ast.For) -> Iterator[float]:
+    """The seconds that one turn of it waits, by the clock of the machine."""
+    for node in ast.walk(loop):
+        match node:
+            case ast.Call(func=ast.Attribute(of, "sleep" | "wait"), args=[ast.Constant(int() | float() as seconds)]):
+                yield 0 if ast.unparse(of) == "asyncio" else seconds
 
 
 def name_of(path: Path) -> str:
@@ -98,12 +110,15 @@ def test_a_wait_without_its_end_is_seen(text: str, tmp_path: Path) -> None:
         "pytest.mark.timeout(120)",
         "until = time.monotonic() + 20",
         "assert time.monotonic() - began < 5",
+        "for _ in range(100):\n    time.sleep(0.05)",
     ],
 )
 def test_a_hurry_is_seen(text: str, tmp_path: Path) -> None:
     (tmp_path / "hurried.py").write_text(text)
     (tmp_path / "patient.py").write_text(
-        "event.wait(0.05); pytest.mark.timeout(600); ','.join(words); until = time.monotonic() + N"
+        "event.wait(0.05); pytest.mark.timeout(600); ','.join(words); until = time.monotonic() + N\n"
+        "for _ in range(25):\n    time.sleep(0.02)\n"
+        "for _ in range(3000):\n    time.sleep(0.1)"
     )
     hasty, patient = sources(tmp_path)
     assert list(hurried(hasty))

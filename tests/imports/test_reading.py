@@ -402,3 +402,22 @@ def test_what_opens_a_volume_is_nowhere_in_what_was_imported(caplog: pytest.LogC
 def test_systeminfo_that_ends_within_its_last_line_says_nothing_of_hypervisors() -> None:
     _, told = first("cut.txt", (SYNTHETIC / "systeminfo-cut.txt").read_bytes())
     assert "hypervisor_present" not in told.resources["Firmware"][""]
+
+
+def test_cores_and_memory_of_a_vm_are_not_those_of_the_machine() -> None:
+    text = (SYNTHETIC / "lscpu-of-a-hyper-v-vm.txt").read_text("utf-8") + (SYNTHETIC / "lscpu-and-free.txt").read_text(
+        "utf-8"
+    )
+    _, told = first("paste.txt", text.encode())
+    assert set(told.resources) == {"Processor"}
+    assert set(told.resources["Processor"]["CPU0"]) == {"name"}
+
+
+def test_what_would_tell_more_than_a_further_output_is_named() -> None:
+    text = "[Version 10.0.26100.4061]\n\n" + (SYNTHETIC / "nvidia-smi-table-windows.txt").read_text("utf-8")
+    advice = {kind: told.advice for kind, told in read("paste.txt", text.encode())}
+    assert "nvidia-smi -q -x tells more" in (advice["nvidia-smi"] or "")
+    text = (SYNTHETIC / "systeminfo-win11-pro.txt").read_text("utf-8") + "\n\n" + text
+    advice = {kind: told.advice for kind, told in read("paste.txt", text.encode())}
+    assert "Get-ComputerInfo | ConvertTo-Json tells more" in (advice["systeminfo"] or "")
+    assert "nvidia-smi -q -x tells more" in (advice["nvidia-smi"] or "")

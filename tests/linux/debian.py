@@ -5,7 +5,6 @@ import platform
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
@@ -16,14 +15,14 @@ from tempfile import gettempdir
 from filelock import FileLock
 
 from tests.connect.sshd import keypair
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import START, SshConnector, SshTarget
 from winhost.connect.wire_errors import Unreachable
 from winhost.images.seed import GuestAddress
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.wsl2_config_files import network_file
+from winhost.paths.wsl2 import network_file
 from winhost.resources.linux.linux_scripts import session_text
 
 ADAPTERS = "ve-wh-"
@@ -265,15 +264,6 @@ def sure(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
-
-
-def wait_for(true: object) -> None:
-    assert callable(true)
-    for _ in range(600):
-        if true():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not come to that")
 
 
 # ---- a repository of packages

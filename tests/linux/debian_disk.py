@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.linux.debian import Debian, NoDebian, wait_for
+from tests.linux.debian import Debian, NoDebian
 from tests.linux.loops import blank, tool
+from tests.processes import wait_for
 
 UUID = "5f0e2d7a-9d1c-4b8e-8f3a-1c2d3e4f5a6b"
 SERIAL = "WINHOST-TEST-1"

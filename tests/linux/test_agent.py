@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.linux.sandbox import Sandbox
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.core.answers import Unavailable
@@ -333,15 +333,6 @@ def test_a_spec_that_came_goes_again_and_one_that_was_stale_is_not_put_back(agen
 # ---- one at a time
 
 
-def begun(sandbox: Sandbox) -> None:
-    ticking = threading.Event()
-    for _ in range(600):
-        if sandbox.path("/run/begun").exists():
-            return
-        ticking.wait(0.05)
-    raise AssertionError("it never began")
-
-
 SLOW = json.dumps(
     {"calls": [{"resource": "CdiSpec", "verb": "set", "key": {}, "desired": {"present": True, "fresh": True}}]}
 )
@@ -351,7 +342,7 @@ def test_a_call_that_outlives_its_controller_is_finished_and_waited_for(agent: A
     toolkit.path("/run/slow").touch()
     lost = toolkit.wire()
     lost.ask(SLOW)
-    begun(toolkit)
+    wait_for(toolkit.path("/run/begun").exists)
     lost.leave()
     answers: list[Any] = []
     settling = threading.Thread(target=lambda: answers.append(agent.get("CdiSpec", {}, settled=True)))
@@ -370,7 +361,7 @@ def test_who_waits_and_is_left_goes_without_changing_anything(toolkit: Sandbox) 
     toolkit.path("/run/slow").touch()
     first, second = toolkit.wire(), toolkit.wire()
     first.ask(SLOW)
-    begun(toolkit)
+    wait_for(toolkit.path("/run/begun").exists)
     change = {"resource": "LinuxFile", "verb": "set", "key": {"path": FILE}, "desired": {"text": "x"}}
     second.ask(json.dumps({"calls": [change]}))
     second.leave()

@@ -240,9 +240,9 @@ def test_what_cannot_be_read_is_neither_kept_nor_given_back(
 ) -> None:
     found = hand.linux_state()
     hand.run(made, "apply")
-    rests = {rule.resource for each in plan.steps for rule in RULES[each.resource].rests}
+    dependents = {rule.resource for each in plan.steps for rule in RULES[each.resource].dependents}
     titles = {step.title for step in plan.steps if step.resource == resource}
-    assert titles or resource in rests
+    assert titles or resource in dependents
     made_of_it = read(hand, resource)
     hand.hidden = (resource,)
     for number in range(2):

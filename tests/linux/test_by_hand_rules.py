@@ -40,11 +40,16 @@ def test_it_is_the_same_each_time_it_is_made() -> None:
 
 def test_each_resource_has_all_that_is_declared_of_it_but_windows() -> None:
     found = {name: from_json(ResourceRules, told) for name, told in json.loads(SOURCES["resources.json"]).items()}
-    assert list(found) == sorted(LINUX, key=lambda name: RULES[name].place)
+    assert list(found) == sorted(LINUX, key=lambda name: RULES[name].order)
     for name, rules in found.items():
         ours = RULES[name]
-        assert {rule.resource for rule in ours.rests} <= LINUX.keys()
-        assert (rules.undo, rules.rests, rules.sets, rules.key) == (ours.undo, ours.rests, ours.sets, ours.key)
+        assert {rule.resource for rule in ours.dependents} <= LINUX.keys()
+        assert (rules.undo, rules.dependents, rules.sets, rules.key) == (
+            ours.undo,
+            ours.dependents,
+            ours.sets,
+            ours.key,
+        )
         assert (rules.needs, rules.risks, rules.may_need) == (ours.needs, ours.risks, ours.may_need)
         assert (rules.absent, rules.credential) == (ours.absent, ours.credential)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.linux.debian import INSIDE, Debian, Keyring, make_repository, wait_for
+from tests.linux.debian import INSIDE, Debian, Keyring, make_repository
 from tests.linux.unpacked import unpack_linux
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.answers import Unavailable

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.connect.sshd import keypair
-from tests.linux.debian import INSIDE, Debian, wait_for
+from tests.linux.debian import INSIDE, Debian
+from tests.processes import wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, WireError

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.linux.debian import Debian, wait_for
+from tests.linux.debian import Debian
 from tests.linux.serving_debian import ENGINE, GATEWAY, LINE, MODEL, NAME, SOCKET, Serving, furnished
 from tests.linux.test_debian_gateway import KEY, METRICS_LINE
 from tests.linux.test_debian_serve import ENGINE_PROGRAM
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.agent import Agent
 from winhost.core.undo import find_undo
 from winhost.resources.registry import RULES

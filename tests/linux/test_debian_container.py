@@ -102,7 +102,7 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
     debian.run("mkdir", "-p", "/srv/winhost/models/chat")
     found, offline = made(hashlib.sha256((debian.root / ARCHIVE.lstrip("/")).read_bytes()).hexdigest())
     wanted = [each for each in list[Any](found.entries) if each["resource"] != "ModelFiles"]
-    wanted.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
+    wanted.sort(key=lambda each: (RULES[each["resource"]].order, list(each["key"].values())))
     for each in wanted:
         plain = DesiredResource(each["resource"], each["key"], each["desired"], each["title"], "")
         desired = dict(from_copies(plain, offline).desired)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.engine.world import QUICK
-from tests.linux.debian import Debian, wait_for
+from tests.linux.debian import Debian
 from tests.linux.unpacked import unpack_linux
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, Unreachable, WireError

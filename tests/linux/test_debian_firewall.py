@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.linux.debian import INSIDE, OUTSIDE, Debian, wait_for
-from tests.processes import PATIENCE_S
+from tests.linux.debian import INSIDE, OUTSIDE, Debian
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.undo import find_undo
 from winhost.resources.registry import RULES

@@ -101,7 +101,7 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
 def converge(agent: Agent, settings: dict[str, Any], *keys: str) -> None:
     """Each entry in the order of a run. keys: more lines."""
     entries = gateway_entries(settings, [LINE, METRICS_LINE, *keys], None)
-    entries.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
+    entries.sort(key=lambda each: (RULES[each["resource"]].order, list(each["key"].values())))
     for each in entries:
         after = agent.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after
         assert {name: after[name] for name in each["desired"]} == each["desired"], each["title"]

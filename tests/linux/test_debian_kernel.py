@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.linux.debian import Debian, wait_for
+from tests.linux.debian import Debian
+from tests.processes import wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.undo import find_undo

@@ -81,7 +81,7 @@ def put(debian: Debian, asked: Agent, through: Mirror, keep: int = 100 * GiB) ->
     ours = ("LinuxGroup", "EngineUnit")
     mirrors = [each for each in entries if "kv-prune" in str(each["key"]) or f"/engine-{NAME}" in str(each["key"])]
     wanted = [each for each in entries if each["resource"] in ours or each in mirrors]
-    wanted.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
+    wanted.sort(key=lambda each: (RULES[each["resource"]].order, list(each["key"].values())))
     for each in wanted:
         after = asked.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after
         assert {name: after[name] for name in each["desired"]} == each["desired"], each["title"]

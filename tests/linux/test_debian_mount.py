@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.linux.debian import Debian, wait_for
+from tests.linux.debian import Debian
 from tests.linux.debian_disk import NO_LOOPS, UUID, debian_with_disk
+from tests.processes import wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, WireError
 from winhost.core.undo import find_undo

@@ -12,7 +12,7 @@ from tests.linux.standins import put_docker
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.undo import find_undo
-from winhost.paths.linux_driver import UNATTENDED, UNATTENDED_FILE, choose_driver
+from winhost.paths.linux import UNATTENDED, UNATTENDED_FILE, choose_driver
 from winhost.resources.registry import RULES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched

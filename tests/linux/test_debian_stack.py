@@ -108,7 +108,7 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
         (debian.root / f"srv/{name}.py").write_text(text)
     debian.run("sh", "-c", "id somebody >/dev/null 2>&1 || useradd --system --no-create-home somebody")
     wanted = [each for each in list[Any](made().entries) if each["resource"] != "ModelFiles"]
-    wanted.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
+    wanted.sort(key=lambda each: (RULES[each["resource"]].order, list(each["key"].values())))
     for each in wanted:
         after = asked.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after
         assert {name: after[name] for name in each["desired"]} == each["desired"], each["title"]

@@ -62,7 +62,7 @@ def served(debian: Debian, asked: Agent) -> Iterator[Debian]:
     program.write_text(ENGINE)
     program.chmod(0o755)
     wanted = [each for each in list[Any](made().entries) if each["resource"] != "ModelFiles"]
-    wanted.sort(key=lambda each: (RULES[each["resource"]].place, list(each["key"].values())))
+    wanted.sort(key=lambda each: (RULES[each["resource"]].order, list(each["key"].values())))
     for each in wanted:
         after = asked.set(each["resource"], each["key"], each["desired"], {}, {"accept": ["network"]}).after
         assert {name: after[name] for name in each["desired"]} == each["desired"], each["title"]

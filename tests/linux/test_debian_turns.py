@@ -1,8 +1,7 @@
 """Two engines by protocol as units of a real Debian 12, moved by the real gateway through the real keeper."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import tests.gateway as gateway_tests
 from tests.linux.debian import Debian
 from tests.linux.test_debian_gateway import ASK, KEY, METRICS_KEY, UNIT, answer, converge
-from tests.processes import PATIENCE_S
+from tests.processes import wait_for
 from winhost.connect.agent import Agent
 from winhost.gateway.api_keys import new_key
 from winhost.resources.linux.linux_scripts import serving_text
@@ -138,13 +137,6 @@ def awake(served: Debian) -> list[str]:
     return [line.split('model="')[1].split('"')[0] for line in states if 'state="awake"' in line]
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.3)
-
-
 def test_models_leave_their_gpu_for_the_administrator_for_a_key_and_where_nobody_asks(
     served: Debian, asked: Agent
 ) -> None:
@@ -154,29 +146,30 @@ def test_models_leave_their_gpu_for_the_administrator_for_a_key_and_where_nobody
     ask = {"model": "a", "prompt": "hi"}
 
     assert said_by(served, "a").startswith("a: hi")
-    until(lambda: not awake(served))  # nobody asks for two seconds
+    wait_for(lambda: not awake(served))  # nobody asks for two seconds
     assert said_by(served, "a").startswith("a: hi")
 
-    until(lambda: told_by_the_program(served) == {"mode": "auto", "code": ""})
+    wait_for(lambda: told_by_the_program(served) == {"mode": "auto", "code": ""})
     told_by_the_program(served, "now")
-    until(lambda: told_by_the_program(served) == {"mode": "now", "code": "yielded"})
+    wait_for(lambda: told_by_the_program(served) == {"mode": "now", "code": "yielded"})
     status, body = answer(served, "/v1/completions", ask)
     assert (status, json.loads(body)["error"]["code"], awake(served)) == (503, "yielded", [])
     said = served.run("sh", "-c", f"python3 /srv/ask.py {KEY} POST /v1/completions '{json.dumps(ask)}' 2>&1 >/dev/null")
     assert int(said) > 0, "it says when to come back"
     told_by_the_program(served, "auto")
-    until(lambda: told_by_the_program(served)["code"] == "")
+    wait_for(lambda: told_by_the_program(served)["code"] == "")
     assert said_by(served, "a").startswith("a: hi")
 
     wish = {"state": "yield", "seconds": 4}
     assert answer(served, "/winhost/yield", wish)[0] == 403, "any other key is good for it"
     assert answer(served, "/v1/completions", ask, key)[0] == 403
     assert answer(served, "/winhost/yield", wish, key)[0] == 200
-    until(lambda: answer(served, "/ready")[0] == 503)
-    until(lambda: answer(served, "/ready")[0] == 200)  # the wish ends by itself
+    wait_for(lambda: answer(served, "/ready")[0] == 503)
+    wait_for(lambda: answer(served, "/ready")[0] == 200)  # the wish ends by itself
     assert said_by(served, "b").startswith("b: hi")
     told_by_the_program(served, "never")
-    until(lambda: json.loads(answer(served, "/winhost/yield", wish, key)[1])["mode"] == "never")  # it looks each second
+    # The program looks each second.
+    wait_for(lambda: json.loads(answer(served, "/winhost/yield", wish, key)[1])["mode"] == "never")
     assert said_by(served, "a").startswith("a: hi")
     log = served.run("journalctl", "--no-pager", "--output=cat", f"--unit={UNIT}")
     assert "key=desk route=/winhost/yield" in log

@@ -165,6 +165,12 @@ def outcome(answer: dict[str, Any]) -> str:
     return str(answer["error"]["code"])
 
 
+def test_a_fault_of_a_simulated_program_is_told_as_the_simulators(here: TwoMachines) -> None:
+    failing = {"lsblk": (None, lambda linux, words: {}["nothing"])}
+    ended = InnerLinux(here.inside.linux, 1, failing).run_program("lsblk", (), None)
+    assert (ended.code, "The simulator cannot do this (lsblk: KeyError('nothing'))" in ended.errors) == (70, True)
+
+
 def test_every_resource_that_can_be_set_has_its_cases() -> None:
     shown = {call["resource"] for case in CASES.values() for call in case.calls}
     assert {name for name, resource in LINUX.items() if resource.sets} <= shown

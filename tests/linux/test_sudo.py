@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.errors import raises
-from tests.linux.debian import INSIDE, Debian, NoDebian, wait_for
-from tests.processes import PATIENCE_S
+from tests.linux.debian import INSIDE, Debian, NoDebian
+from tests.processes import PATIENCE_S, wait_for
 from winhost.cli.output import error_text
 from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.connect.sshd import keypair
-from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, wait_for
+from tests.linux.debian import INSIDE, OUTSIDE, PREFIX
 from tests.linux.distro import ACCOUNT, NAME, STAGED
 from tests.linux.wsl import Wsl
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.connect.wire_errors import AuthenticationFailed
 from winhost.images.seed import GuestAddress
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.model.secrets import SecretRef
-from winhost.paths.wsl2_config_files import network_file
+from winhost.paths.wsl2 import network_file
 from winhost.resources.linux.linux_scripts import session_text
 from winhost.resources.windows.windows_scripts import inside_script
 

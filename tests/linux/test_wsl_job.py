@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.linux.debian import INSIDE, OUTSIDE, PREFIX, wait_for
+from tests.linux.debian import INSIDE, OUTSIDE, PREFIX
 from tests.linux.distro import ACCOUNT, CONF, IMAGE, NAME, STAGED, Distro
 from tests.linux.wsl import FAILED, SYSTEM, Wsl
 from tests.powershell.test_accounts import answer, put
 from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
-from tests.processes import started
+from tests.processes import started, wait_for
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.core.undo import Keep, find_undo
 from winhost.lab.physics.simulated_machine import Machine
@@ -31,7 +31,7 @@ from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
 from winhost.paths.expansion import expand
 from winhost.paths.playbook import read_playbook
-from winhost.paths.wsl2_decisions import Wsl2Decisions
+from winhost.paths.wsl2 import Wsl2Decisions
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Self
 
 from tests.linux import wsl_client
-from tests.linux.debian import Debian, children, wait_for
+from tests.linux.debian import Debian, children
 from tests.linux.distro import Distro
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.wslconfig.format import WSLCONF, WSLCONFIG, parse
 from winhost.wslconfig.keys import effective, key_of
 

@@ -11,7 +11,7 @@ from tests.errors import raises
 from winhost.core.answers import Record
 from winhost.hardware.gpus import OpenModules, known
 from winhost.model.facts import Facts
-from winhost.paths.linux_driver import choose_driver, has_fabric_manager, refuse_mixed, wanted_driver
+from winhost.paths.linux import choose_driver, has_fabric_manager, refuse_mixed, wanted_driver
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 

@@ -16,9 +16,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.reason import Refusal
 from winhost.model.units import GiB, MiB
-from winhost.paths.wsl2_decisions import Wsl2Decisions
-from winhost.paths.wsl2_memory import WslMemory, memory
-from winhost.paths.wsl2_network import Mode, adapter, mac_address
+from winhost.paths.wsl2 import Mode, Wsl2Decisions, WslMemory, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import NetworkAdapter

@@ -10,7 +10,7 @@ import pytest
 from tests.powershell.twins import Scripts, scripts
 from winhost.bundle import bundle_files
 from winhost.core.answers import Record, Unavailable
-from winhost.core.dependents import resting
+from winhost.core.dependents import dependents_of
 from winhost.core.undo import Keep, find_undo
 from winhost.model.facts import Facts
 from winhost.resources.registry import RULES, host_answers
@@ -115,5 +115,5 @@ def test_the_bundle_knows_the_distros_of_an_account(engine: Scripts, distros: An
         for resource, said in read.items()
     }
     facts = Facts("h", "synthetic", "", "", resources)
-    users = [user for _, user in resting("WslConfig", {"account": "Winhost"}, host_answers(facts)).values()]
+    users = [user for _, user in dependents_of("WslConfig", {"account": "Winhost"}, host_answers(facts)).values()]
     assert json.loads(answer) == [{"resource": user.resource, "key": dict(user.key)} for user in users]

@@ -117,6 +117,12 @@ def test_a_secret_lies_in_the_home_folder_or_where_powershell_stands(engine: Scr
     assert engine.run(SECRET.replace("PATH", "~/key")) == ["of here"]
 
 
-def test_a_secret_on_a_drive_that_is_gone_cannot_be_read(engine: Scripts) -> None:
-    said = f'try {{ {SECRET.replace("PATH", chr(81) + ":/key")} }} catch {{ "$($_.FullyQualifiedErrorId)" }}'
-    assert engine.run(said) == ["Winhost.SecretUnreadable"]
+def test_a_secret_that_cannot_be_read_is_refused_by_its_reference(engine: Scripts, tmp_path: Path) -> None:
+    """On a drive that is gone; in a file that is no UTF-8, as Set-Content of Windows PowerShell writes it."""
+    (tmp_path / "ansi").write_text("gehört niemandem", "cp1252")
+    for path in ("Q:/key", f"{tmp_path}/ansi"):
+        said = f'try {{ {SECRET.replace("PATH", path)} }} catch {{ "$($_.FullyQualifiedErrorId)" }}'
+        assert engine.run(said) == ["Winhost.SecretUnreadable"], path
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        (tmp_path / "key").write_text("gehört uns\r\n", encoding)
+        assert engine.run(SECRET.replace("PATH", f"{tmp_path}/key")) == ["gehört uns"], encoding

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -16,11 +17,13 @@ from tests.powershell.bundles import (
     Person,
     give_rights,
 )
+from tests.powershell.conftest import BUSY_S
 from tests.powershell.twins import machine
-from winhost.bundle.bundle_files import HEADS, SCRIPTS, SHARED, SUMS, sums
+from winhost.bundle.bundle_files import HEADS, SCRIPTS, SHARED, SUMS, scripts, sums
 from winhost.connect.wire_errors import Drifted
 from winhost.engine.failures import ConsentNeeded
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.powershell.powershell_engine import find_engine
 
 __all__ = ["case", "person"]
 
@@ -166,6 +169,16 @@ def test_a_shared_part_that_was_changed_never_runs(case: Callable[..., Case], pe
     shared.unlink()
     refuse(it, it.here.apply(it.made), 2, "Changed", it.here.state())
     assert not trace.exists()
+
+
+def test_a_shared_part_that_is_missing_is_told_also_where_a_profile_is_strict(tmp_path: Path) -> None:
+    """Facts.ps1 has no -Json, and a variable that was never set is an error there."""
+    (tmp_path / "Facts.ps1").write_bytes(scripts()["Facts.ps1"])
+    strict = f"Set-StrictMode -Version Latest; & '{tmp_path}/Facts.ps1'"
+    command = [find_engine(), "-NoLogo", "-NoProfile", "-NonInteractive", "-Command", strict]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=BUSY_S)
+    assert done.stderr.startswith("error: Winhost.ps1 is not as SHA256SUMS says"), done.stderr
+    assert "cannot be retrieved" not in done.stdout + done.stderr
 
 
 def test_a_folder_with_brackets_in_its_name_is_one_like_any_other(

@@ -9,7 +9,7 @@ import pytest
 from tests.core.journalled import Journalled, as_answered, journals
 from tests.powershell.twins import Scripts, compare, scripts
 from winhost.core.answers import Json
-from winhost.core.came_since import judge
+from winhost.core.undoable import judge
 
 DECIDE = """
 function Invoke-WinhostRequest {
@@ -60,7 +60,7 @@ def engine() -> Iterator[Scripts]:
 def by_python(case: Journalled) -> Mapping[str, Json]:
     found = judge(case.changes, case.host)
     titles = {id_: touched.title for id_, touched in case.changes.touched.items()}
-    undone = {title: dict(found.rests(id_)) for id_, title in titles.items() if found.rests(id_)}
+    undone = {title: dict(found.restored(id_)) for id_, title in titles.items() if found.restored(id_)}
     return {
         "undone": undone,
         "kept": [f"{titles[id_]}: kept: {why}" for id_, why in found.kept.items()],

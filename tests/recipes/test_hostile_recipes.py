@@ -141,7 +141,7 @@ def test_a_bomb_is_read_or_refused_and_one_twice_as_large_takes_twice_the_work(n
     assert twice < 5_000_000
 
 
-@pytest.mark.parametrize("lint", [lint_recipe, lint_docker_daemon])
+@each_row("lint", [lint_recipe, lint_docker_daemon])
 def test_depth_that_no_stack_holds_is_refused(lint: Callable[..., Any]) -> None:
     lint(b"services: " + b"[" * 1_500, WSL, mend=True)
     lint(b"[" * 20_000, WSL, mend=True)

@@ -13,9 +13,10 @@ from winhost.compat.target import Target
 from winhost.findings.condition import fault_of
 from winhost.knowledge.lint_codes import lint_codes
 from winhost.model.reason import Category
+from winhost.recipes.lint_docker_daemon import daemon_keys
 from winhost.recipes.lint_recipe import LintedRecipe, lint_cdi, lint_docker_daemon, lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
-from winhost.recipes.recipe_rows import MENDS, ROWS, SELECTORS, answers
+from winhost.recipes.recipe_rows import FILE_KEYS, MENDS, ROWS, SELECTORS, answers
 from winhost.resources.host import HostFacts
 
 FOLDER = ROOT / "tests/data/recipes"
@@ -95,12 +96,22 @@ def test_every_row_says_what_to_do_and_what_it_rests_on() -> None:
     for row in ROWS.values():
         assert row.do
         assert row.evidence or row.code in ("unreadable", "a-template", "template-values")
-        assert {*row.find} <= {*SELECTORS}
         assert {*row.mend} <= {*MENDS}
+        if of_daemon := FILE_KEYS & row.find.keys():
+            assert is_asked({*row.when, *(row.find[each] for each in of_daemon)}), row.code
+            assert fault_of({**row.when, "value": row.find["value"]}, lambda _: True) is None
+            continue
+        assert {*row.find} <= {*SELECTORS}
         assert (
             fault_of({**row.when, "value": row.find.get("value")}, lambda asked: asked == "value" or answers(asked))
             is None
         )
+
+
+def is_asked(questions: set[str]) -> bool:
+    """Of daemon.json: each is a key that Docker has."""
+    every = {key for kind in ("text", "flag", "list", "map", "number", "either") for key in daemon_keys()[kind].split()}
+    return {question.partition(".")[0] for question in questions} <= {*every, "wsl"}
 
 
 @pytest.mark.costly

@@ -26,7 +26,7 @@ from winhost.model.reason import Severity, Verdict
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB
 from winhost.model.workloadfile import load_workload
-from winhost.paths.dda_mmio import with_width
+from winhost.paths.dda_windows import with_width
 from winhost.render.fact_text import columns, fitted
 from winhost.render.machine_view import machine
 from winhost.render.memory_bars import memory

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rows import each_row
 from winhost.core.answers import Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
-from winhost.core.dependents import by
+from winhost.core.dependents import dependents_by
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, Undo, find_undo
 from winhost.model.facts import Answer, Facts
@@ -128,10 +128,12 @@ def facts(distros: Answer, disks: int | None = 0) -> Facts:
 
 @pytest.mark.parametrize("resource", ["LocalAccount", "AccountRight", "AccountTasks", "WslConfig"])
 def test_what_rests_on_an_account_are_its_distros(resource: str) -> None:
-    assert DISTROS_OF in WINDOWS[resource].rests
+    assert DISTROS_OF in WINDOWS[resource].dependents
 
     def users(asked: Facts) -> list[tuple[str, Key]]:
-        return [(user.resource, user.key) for user in by(DISTROS_OF, {"account": "Winhost"}, host_answers(asked))]
+        return [
+            (user.resource, user.key) for user in dependents_by(DISTROS_OF, {"account": "Winhost"}, host_answers(asked))
+        ]
 
     assert users(facts((HERE, ELSEWHERE))) == [("WslDistro", HERE.key)]
     assert users(facts((ELSEWHERE,))) == []

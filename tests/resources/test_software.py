@@ -4,7 +4,7 @@ import pytest
 
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.answers import RemoteFault as Fault
-from winhost.core.dependents import resting
+from winhost.core.dependents import dependents_of
 from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
@@ -51,7 +51,8 @@ def on_the_platform(wsl: Answer, distros: Answer) -> list[tuple[str, Key]]:
         "here", "synthetic", "2026-01-01T00:00:00Z", "0", {**facts(wsl, distros).resources, "LocalAccount": accounts}
     )
     return [
-        (user.resource, user.key) for _, user in resting("VirtualMachinePlatform", {}, host_answers(known)).values()
+        (user.resource, user.key)
+        for _, user in dependents_of("VirtualMachinePlatform", {}, host_answers(known)).values()
     ]
 
 

@@ -90,10 +90,9 @@ def test_metrics_have_keys_of_their_own(asked: Asked, monkeypatch: pytest.Monkey
     (text,) = (text for path, text in files(result).items() if path.endswith("/keys"))
     keys = ApiKeys(text)
     assert keys.name_of(f"Bearer {KEY}-for-metrics") == "prometheus"
-    every, one = (keys.metrics_of(name) for name in ("prometheus", "tenant"))
-    assert every
-    assert one
-    assert (every.models, one.models, keys.metrics_of("alice")) == (None, {"org/tiny"}, None)
+    every, one, alice = (keys.line(name) for name in ("prometheus", "tenant", "alice"))
+    assert (every.metrics, one.metrics, alice.metrics) == (True, True, False)
+    assert (every.models, one.models) == (None, ("org/tiny",))
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.processes import PATIENCE_S
+from tests.processes import PATIENCE_S, wait_for
 from winhost.serving import process_image
 from winhost.serving.process_image import Images, NoImage
 
@@ -347,13 +346,6 @@ class Unit:
 
     def restores(self) -> int:
         return (self.folder / "criu.did").read_text().split().count("restore")
-
-
-def wait_for(happened: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not happened():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def state_of(pid: int) -> str:

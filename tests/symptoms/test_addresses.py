@@ -1,16 +1,16 @@
 """The width of physical addresses from what Start-VM says, in any language."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each_row
 from winhost.symptoms.codes import address_bits
 
 ENGLISH = "The upper MMIO region (0x00000017dffff000) is above it. Make sure that it is below 0x0000001000000000."
 GERMAN = "Der obere MMIO-Bereich (0x0000008fe0000000) … Er muss unterhalb von 0x0000008000000000 liegen."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("message", "bits"),
     [
         (ENGLISH, 36),

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.rows import each_row
 from winhost.symptoms import codes
 from winhost.symptoms.codes import WINDOWS, Code, _by_name, _family, _names, spellings, spoken_in, told, written_in
@@ -105,7 +103,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("text", NUMBERS)
+@each_row("text", NUMBERS)
 def test_a_number_that_is_no_code_is_left_alone(text: str) -> None:
     assert list(written_in(text.lower())) == []
     assert list(spoken_in(text, text.lower())) == []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
+from tests.rows import each_row
 from tests.symptoms.engine_sentences import SENTENCES, is_general, is_shared
 from winhost.symptoms.diagnosis import diagnosis
 from winhost.symptoms.table import Symptom, symptoms
@@ -92,7 +91,7 @@ def sure_of_one_cause(symptom: Symptom) -> bool:
     return symptom.severity != "unverified" and len(symptom.causes) == 1
 
 
-@pytest.mark.parametrize("word", WORDS)
+@each_row("word", WORDS)
 def test_a_general_word_leads_to_no_single_cause(word: str) -> None:
     for frame in FRAMES:
         told = diagnosis([frame.format(word)], "log").found
@@ -145,7 +144,7 @@ PROGRAMS = [
 SAID_BY_THE_PROGRAM = {("efibootmgr", "Not found", "grub-install.no-efibootmgr")}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@each_row("program", PROGRAMS)
 def test_a_general_word_of_a_program_leads_to_no_single_cause(program: str) -> None:
     sure = {
         (program, word, each.code)

@@ -1,7 +1,5 @@
 """winhost's own errors are known as they are printed, and those of other programs are not taken for them."""
 
-import pytest
-
 from tests.rows import each_row
 from winhost.cli.output import error_text
 from winhost.model.errors import UsageError
@@ -50,7 +48,7 @@ def test_an_error_is_explained_by_its_code() -> None:
     assert of_code("disk.full") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "error: expected ';' before 'return'",

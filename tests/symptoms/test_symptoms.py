@@ -52,7 +52,7 @@ def test_every_symptom_has_a_case() -> None:
     assert {paste.symptom for paste in PASTES} == SYMPTOMS.keys()
 
 
-@pytest.mark.parametrize("healthy", HEALTHY, ids=lambda healthy: healthy["about"])
+@each_row("healthy", HEALTHY, ids=lambda healthy: healthy["about"])
 def test_a_healthy_log_says_nothing(healthy: dict[str, str]) -> None:
     answer = of(healthy["text"].encode())
     assert (answer.found, answer.unknown_codes) == ((), ())
@@ -139,7 +139,7 @@ def test_no_line_of_a_case_is_masked_but_for_its_secrets() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fault", "symptom"),
     [
         (RemoteFault("NotSpecified", "Unspecified", ("0x80131501", "0xC035001E")), "hyperv.feature-not-available"),

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.connect.sshd import free_port
-from tests.linux.debian import sure, wait_for
-from tests.processes import PATIENCE_S, started
+from tests.linux.debian import sure
+from tests.processes import PATIENCE_S, started, wait_for
 
 FIRMWARE = Path("/usr/share/OVMF")
 # Built without System Management Mode, which KVM in a VM may lack: it enforces Secure Boot all the same.

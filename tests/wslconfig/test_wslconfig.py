@@ -14,6 +14,7 @@ from tests.cases import read_cases
 from tests.errors import raises
 from tests.rows import each_row
 from tests.serving.situations import shipped
+from winhost.findings.condition import fault_of
 from winhost.model.errors import UsageError
 from winhost.recipes.wslconfig_limits import wslconfig_limits
 from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, changed, effective, lint, parse
@@ -64,6 +65,15 @@ def test_the_file_is_judged_as_wsl_would_read_it(name: str) -> None:
 
 def test_every_code_has_its_case() -> None:
     assert {said.split(" ")[1] for case in CASES.values() for said in case["says"]} == ROWS.keys()
+
+
+def test_a_row_asks_for_keys_that_wsl_has() -> None:
+    rows = [row for row in ROWS.values() if row.find]
+    known = {"version", *map(str, keys_of(WSLCONFIG))}
+    assert {question for row in rows for question in (row.find["key"], *row.when)} <= known
+    assert [fault_of({**row.when, "value": row.find["value"]}, lambda _: True) for row in rows if row.find] == [
+        None
+    ] * len(rows)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)

@@ -223,6 +223,11 @@ class AutoinstallContext:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
+    def ask(self, question: str) -> tuple[Any]:
+        """The version of the installer, or the value of a dotted key; `()` for an empty list or mapping."""
+        value = self.installer if question == "installer" else self.get(*question.split("."))
+        return (() if value in ([], {}) else value,)
+
     def mapping(self, *keys: str) -> dict[str, Any]:
         value = self.get(*keys)
         return value if isinstance(value, dict) else {}

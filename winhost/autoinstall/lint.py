@@ -27,7 +27,7 @@ from winhost.autoinstall.autoinstall_file import (
 )
 from winhost.autoinstall.installer_storage import UNRESOLVED
 from winhost.autoinstall.manifest import BASIC_DATA_TYPE, ESP_TYPE, LDM_TYPES, MSR_TYPE, RECOVERY_TYPE, SPACES_TYPE
-from winhost.findings.finding import FileFinding, Found, run, tell
+from winhost.findings.finding import FileFinding, Found, at_keys, run, tell
 from winhost.model.errors import did_you_mean
 
 Findings = Iterator[Found]
@@ -103,16 +103,13 @@ def _can_log_on(context: AutoinstallContext) -> bool:
     return ssh.get("install-server") is True and (keys or ssh.get("allow-pw") is True)
 
 
-def network(context: AutoinstallContext) -> Findings:
-    """Settings that fail without a network."""
-    if context.get("drivers", "install") is True:
-        yield context.found(("drivers", "install"), "drivers")
-    if context.get("apt", "fallback") in (None, "abort"):
-        yield context.found(("apt",), "no-mirror")
+def by_rows(context: AutoinstallContext) -> Findings:
+    """Yield the findings of rows about a key."""
+    for row, key in at_keys(ROWS, context.ask):
+        yield context.found(tuple(key.split(".")), row.code, value=context.get(*key.split(".")))
 
 
-MATCHES = Version("24.04.2")  # of the media; use_gap heeds `match` from there on (LP #2080608)
-_NAMES = ("direct", "lvm", "zfs", "hybrid")
+LISTS = Version("24.04.2")  # of the media; `match` may be a list from there on
 _LAYOUT = ("storage", "layout")
 
 
@@ -142,11 +139,8 @@ def layout(context: AutoinstallContext) -> Findings:
     found = context.mapping(*_LAYOUT)
     for loc, key, near in context.unknown(_LAYOUT, found, schema()["layout"]):
         yield context.found(loc, "unknown-key", key=key, near=near)
-    yield from _name(context, found)
     mode = found.get("mode")
-    if mode == "use_gap":
-        yield from _gap(context, found)
-    elif mode is None:
+    if mode is None:
         yield context.found(_LAYOUT, "layout-no-mode", which=_which(found))
     elif mode == "reformat_disk":
         yield context.found((*_LAYOUT, "mode"), "layout-reformat", which=_which(found))
@@ -158,25 +152,6 @@ def _which(layout: dict[str, Any]) -> str:
     return "the largest disk" if not match else f"the first disk that matches {match}"
 
 
-def _name(context: AutoinstallContext, layout: dict[str, Any]) -> Findings:
-    name = layout.get("name")
-    if name is not None and name not in _NAMES:
-        yield context.found((*_LAYOUT, "name"), "layout-name", found=name)
-    if name == "lvm" and layout.get("sizing-policy") != "all":
-        yield context.found((*_LAYOUT, "name"), "layout-scaled")
-
-
-def _gap(context: AutoinstallContext, layout: dict[str, Any]) -> Findings:
-    loc = (*_LAYOUT, "mode")
-    yield context.found(loc, "gap-version")
-    if not layout.get("match"):
-        yield context.found(loc, "gap-anywhere")
-    elif context.installer is None:
-        yield context.found(loc, "gap-may-ignore-match")
-    elif context.installer < MATCHES:
-        yield context.found(loc, "gap-ignores-match")
-
-
 def disk_matches(context: AutoinstallContext) -> Findings:
     """The match of each disk in `config`."""
     for each in context.of("disk"):
@@ -186,7 +161,7 @@ def disk_matches(context: AutoinstallContext) -> Findings:
 
 def _match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bool = False) -> Findings:
     if isinstance(match, list):
-        if context.installer is not None and context.installer < MATCHES:
+        if context.installer is not None and context.installer < LISTS:
             yield context.found(loc, "match-list")
         for at, each in enumerate(match):
             yield from _one_match(context, (*loc, at), each, kept=kept)
@@ -333,12 +308,9 @@ def _for_bios(context: AutoinstallContext, disk: StorageAction) -> bool:
 
 
 def loaders(context: AutoinstallContext) -> Findings:
-    """curtin reorders and removes the firmware's boot entries unless told otherwise."""
-    grub = context.mapping("storage", "grub")
-    if grub.get("reorder_uefi") is True:
-        yield context.found(("storage", "grub", "reorder_uefi"), "reorder")
+    """curtin removes the firmware's boot entries unless told otherwise."""
     keeps = any(each.is_true("preserve") for each in context.of("partition"))
-    if keeps and grub.get("remove_duplicate_entries") is not False:
+    if keeps and context.get("storage", "grub", "remove_duplicate_entries") is not False:
         yield context.found(("storage",), "duplicates")
 
 
@@ -409,7 +381,7 @@ def _new_ones(context: AutoinstallContext, new: list[StorageAction], known: Know
 
 
 RULES = (
-    *(lint_shape.shapes, lint_shape.ids, sections, top_keys, below_user_data, interactive, account, network),
+    *(lint_shape.shapes, lint_shape.ids, sections, top_keys, below_user_data, interactive, account, by_rows),
     *(storage, layout, disk_matches),
     *(action_keys, disks, partitions, formats, mounts, loaders),
     *(against_facts, lint_commands.late_commands, lint_secrets.secrets),

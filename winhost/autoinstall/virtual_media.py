@@ -35,7 +35,7 @@ class Bmc:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme != "https" or not parts.hostname or parts.username:
-            hint = "Write it as https://bmc-gpu-01.example.org"
+            hint = "Write it as https://ADDRESS, with the name or the IP address of the BMC."
             raise UsageError("BmcUnusable", what=f"'{visible(self.url)[:100]}' is no address of a BMC", hint=hint)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from winhost import __version__, core
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.core.rules import ResourceRules, Rests, as_json
+from winhost.core.rules import DependentRule, ResourceRules, as_json
 from winhost.core.steps import Change, Step
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
@@ -68,13 +68,13 @@ class _Row:
 
     name: str
     title: str
-    place: int
+    order: int
     sets: bool
     restarts: bool
     absent: str
     needs: str
     risks: str
-    rests: str
+    dependents: str
     within: str
     known_as: str
     credential: str
@@ -155,7 +155,7 @@ def linux_sources() -> Mapping[str, bytes]:
 
 def _linux_rules() -> Mapping[str, Json]:
     """The rules of Linux resources alone, in the order of changes."""
-    rules = sorted((RULES_OF_LINUX[name] for name in LINUX), key=lambda each: each.place)
+    rules = sorted((RULES_OF_LINUX[name] for name in LINUX), key=lambda each: each.order)
     return {each.name: as_json(replace(each, title=_in_linux(each))) for each in rules}
 
 
@@ -247,13 +247,13 @@ def _row(resource: ResourceType) -> _Row:
     return _Row(
         name=resource.name,
         title=titled(resource.name),
-        place=RULES[resource.name].place,
+        order=RULES[resource.name].order,
         sets=bool(resource.sets),
         restarts=resource.restarts,
         absent="" if resource.absent is None else json.dumps(dict(resource.absent)),
         needs=json.dumps(as_json(resource.needs)),
         risks=json.dumps(as_json(resource.risks)),
-        rests=json.dumps([_rule(rule) for rule in resource.rests if rule.resource in WINDOWS]),
+        dependents=json.dumps([_rule(rule) for rule in resource.dependents if rule.resource in WINDOWS]),
         within=resource.within.resource if resource.within else "",
         known_as=" ".join(resource.known_as or ()),
         credential=resource.credential,
@@ -262,7 +262,7 @@ def _row(resource: ResourceType) -> _Row:
     )
 
 
-def _rule(rule: Rests) -> dict[str, Json]:
+def _rule(rule: DependentRule) -> dict[str, Json]:
     """A rule for dependents on Windows alone: no script on Windows can read what is inside a distro."""
     values = {each.name: getattr(rule, each.name) for each in fields(rule)}
     return {**values, "label": label(rule.resource)}

@@ -294,10 +294,12 @@ def secret(reference: str) -> str:
     if scheme == "env":
         found = os.environ.get(target)
     elif scheme == "file":
-        with suppress(OSError), open(os.path.expanduser(target), encoding="utf-8") as file:  # noqa: PTH111, PTH123
+        # An editor of Windows may have left a byte order mark.
+        path = os.path.expanduser(target)  # noqa: PTH111
+        with suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8-sig") as file:  # noqa: PTH123
             found = file.read().rstrip("\r\n")
     if not found:
-        meaning = "Here, a secret is an environment variable (env:NAME) or a file (file:/PATH)."
+        meaning = "Here, a secret is an environment variable (env:NAME) or a file of UTF-8 text (file:/PATH)."
         raise BundleRefusal(2, "SecretUnreadable", f"the secret {reference} cannot be read", meaning)
     return found
 

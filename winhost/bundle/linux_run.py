@@ -58,7 +58,7 @@ WINHOST = "@winhost@"  # the version that made this
 CORE = (
     "__init__",
     "answers",
-    "came_since",
+    "undoable",
     "changes",
     "checks",
     "conditions",

@@ -1,4 +1,4 @@
-"""winhost apply: do what plans say."""
+"""winhost apply: carry out plans."""
 
 import sys
 from collections import Counter
@@ -14,7 +14,7 @@ from winhost.cli.live_hosts import check_reach
 from winhost.cli.named_files import files_of
 from winhost.cli.named_hosts import hosts_named
 from winhost.cli.options import RunOptions
-from winhost.cli.output import say
+from winhost.cli.output import say, show_command
 from winhost.cli.outputs import Shape
 from winhost.cli.running import (
     asking_for,
@@ -45,7 +45,7 @@ from winhost.paths.setting_values import refuse_shared
 @dataclass(frozen=True)
 class Checked:
     """The result of `apply --check`: the steps that are left of a plan's first stage, what is planned only after it,
-    and which consents they ask for, surely and perhaps.
+    and the consents that they ask for or may ask for.
     """
 
     host: str
@@ -116,7 +116,7 @@ def apply(
 
 
 def _changed(end: Outcome | WinhostError) -> bool:
-    """Tell whether something was done on a host: then the exit code is not 2, which says that nothing was."""
+    """Tell whether something was done on a host. Then the exit code is not 2, which means that nothing was."""
     if isinstance(end, WinhostError):
         return isinstance(end, EndOfRun) and end.run is not None and end.exit_code != Exit.USAGE
     return end.changed > 0
@@ -137,7 +137,7 @@ def _asked(plan: Plan, file: Path, options: RunOptions) -> tuple[str, ...]:
     if not options.yes and sys.stdin.isatty():
         with shown_on(options.document):
             show_short(plan)
-            say(f"Every step: winhost apply {file} --check")
+            show_command("Every step:", "winhost", "apply", str(file), "--check")
     return consents(asking_for(plan, plan.stages), options.accepted, options.yes)
 
 
@@ -159,7 +159,7 @@ def _show_checked(checked: Checked) -> None:
 
 
 def _say_age(plan: Plan, max_age: int | None) -> None:
-    """Say on stderr that a plan is of another day. Raises UsageError: TooOld."""
+    """Say on stderr that a plan is more than a day old. Raises UsageError: TooOld."""
     age = _age(plan)
     if max_age is not None and (age is None or age > max_age):
         found = "it does not say when it was made" if age is None else render_age(age)
@@ -175,7 +175,7 @@ def _say_age(plan: Plan, max_age: int | None) -> None:
 
 
 def _age(plan: Plan) -> float | None:
-    """Return the age in seconds of the older of the plan and its facts; None where neither tells."""
+    """Return the age in seconds of the older of the plan and its facts; None if neither has a time."""
     times = []
     for text in filter(None, (plan.made_at, plan.facts_read_at)):
         with suppress(ValueError):

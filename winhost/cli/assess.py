@@ -1,6 +1,7 @@
-"""winhost assess: verdicts for every path, and the command to type next: only one that works as printed."""
+"""winhost assess: verdicts for every path, and a next command that works as printed."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from winhost.cli.commands.look import Wanted
@@ -26,7 +27,7 @@ from winhost.paths.vocabulary import VOCABULARIES
 def evaluate_each(
     reads: Iterable[Snapshot], request: Requirements, watch: Watch
 ) -> Iterator[tuple[Snapshot, Evaluation | None]]:
-    """Each reading with what is said of it, one by one; facts that cannot be evaluated are that reading's error."""
+    """Evaluate each reading. Facts that cannot be evaluated become the error of that reading."""
     for read in reads:
         if read.facts is None:
             yield read, None
@@ -83,7 +84,8 @@ def assess(hosts: HostsAndFacts, wanted: Wanted, everything: bool, details: bool
         )
     if shape == "name" or details or everything or not many:
         whole = everything or output.wide
-        ended = show_results(kind, shape, results(), lambda found: show_assessment(found, asked, whole), code=code)
+        show = partial(show_assessment, asked=asked, everything=whole)
+        ended = show_results(kind, shape, results(), show, code=code, alone=not many)
     else:
         ended = show_rows(results(), asked, output.wide, code)
     if seen and shape != "name":
@@ -131,8 +133,8 @@ NEEDS_SETTINGS = ("dual-boot.bitlocker",)
 
 def after_assess(answer: Evaluation, asked: Requirements, named: Sequence[str], live: bool) -> Sequence[str] | None:
     """The command that leads on from a host: the plan of its best option, or why there is none. named: the words that
-    name the host or its facts. None after a hypothesis that the plan does not share: a live host is asked, and is told
-    nothing.
+    name the host or its facts. None after an assumption that the plan would not share, because a live host is asked and
+    not told.
     """
     if asked.remedies or (asked.assumed and live):
         return None

@@ -66,7 +66,7 @@ def _check_consent(host: str, console: bool | None, accepted: tuple[str, ...]) -
 
 
 def _switch(here: AnyHost, linux: SshTarget | None, system: str, watch: Watch) -> tuple[Switched, str]:
-    """linux: where that runs."""
+    """Tell the firmware to start the other system once, and restart. linux: its address, if Linux runs there."""
     if linux is not None:
         if system != WINDOWS:
             raise not_switched(here.name, f"a Linux starts Windows, and not {system}")
@@ -98,8 +98,8 @@ def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: f
 
 
 def _order_after(there: AnyHost, switched: Switched) -> bool:
-    """Read again whether Windows is first: some firmware has an order of its own. On Linux this is who its timer waits
-    for.
+    """Read again whether Windows is first, because some firmware changes the order by itself. On Linux, this also
+    answers its timer.
     """
     try:
         linux = target_of(there) if isinstance(there, LinuxHost) else linux_beside(there)
@@ -114,7 +114,9 @@ def _order_after(there: AnyHost, switched: Switched) -> bool:
 
 
 def _stay(name: str, here: SshTarget, return_after: int | None, output: Output) -> int:
-    """It is there already: winhost came, and so its timer does nothing until the next start."""
+    """Answer for a host that runs this Linux already. Its timer does nothing until the next start, because winhost
+    came.
+    """
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(here)) as wire:
         found = switching.on_linux(wire, heartbeat=True, **request)

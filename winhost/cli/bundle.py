@@ -1,4 +1,4 @@
-"""winhost bundle: the plan as files for a person to run."""
+"""winhost bundle: a plan as files for a person to run."""
 
 import shutil
 import subprocess
@@ -21,12 +21,12 @@ from winhost.engine.planning import CheckedPlan
 from winhost.engine.uploads import attachment_of
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import Plan
-from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.paths.dual_boot import DualBootSettings
 
 
 @dataclass(frozen=True)
 class Bundled:
-    """A bundle. sha256sums: the sum of its list of sums."""
+    """A bundle. sha256sums: the SHA-256 of its list of checksums."""
 
     folder: str
     files: tuple[str, ...]
@@ -55,7 +55,9 @@ def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> 
 
 
 def _refuse_installing(checked: CheckedPlan) -> None:
-    """Raises UsageError (NotByHand): nobody could hand out what is made only when the installer starts."""
+    """Raises UsageError (NotByHand): the settings of an installer are made only when it starts, and nobody could hand
+    them out.
+    """
     settings = checked.request.playbook.parsed_settings
     if isinstance(settings, DualBootSettings) and settings.system is not None:
         raise UsageError(
@@ -68,7 +70,9 @@ def _refuse_installing(checked: CheckedPlan) -> None:
 
 
 def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
-    """The disk of a new VM by its name, made of its image: nobody else could put it there. Raises as `guest_disk`."""
+    """The disk of a new VM by its name, made from its image, since the user has no other way to make it. Raises as
+    `guest_disk`.
+    """
     pinned = pinned_image(checked.request)
     steps = [attachment for attachment in map(attachment_of, checked.plan.steps) if attachment and pinned]
     with watching() as watch:
@@ -82,10 +86,7 @@ def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
 def _write(
     output: Path, files: Mapping[str, bytes], signing: tuple[str, ...], disks: Mapping[str, Path]
 ) -> dict[str, bytes]:
-    """Make the folder at once and whole, or not at all. Returns what is in it.
-
-    Raises WinhostError: InTheWay, NotSigned.
-    """
+    """Make the whole folder or nothing. Returns its content. Raises WinhostError: InTheWay, NotSigned."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(
             "InTheWay",

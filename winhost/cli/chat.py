@@ -1,4 +1,4 @@
-"""winhost chat: talk to what is served, from this computer, by completions that are streamed."""
+"""winhost chat: talk from this computer to a model that is served, by streamed completions."""
 
 import http.client
 import json
@@ -45,7 +45,7 @@ class NotNow(WinhostError):
 
 @dataclass
 class CompletionStream:
-    """The pieces of one answer. What is known of the whole is set once they have come."""
+    """The pieces of one answer. The other fields are set once all pieces have come."""
 
     host: str
     pieces: Iterator[str] = field(default_factory=lambda: iter(()))
@@ -56,7 +56,9 @@ class CompletionStream:
 
 @dataclass(frozen=True)
 class Asking:
-    """key, reference: the API key, and how it is named to people; thinking: called while a model thinks."""
+    """A way to ask one model. key, reference: the API key, and its name for people; thinking: called while a model
+    thinks.
+    """
 
     host: str
     model: str
@@ -183,7 +185,9 @@ _PROMPT = ">>> "
 
 @dataclass(frozen=True)
 class Chatted:
-    """url: None where it was asked through SSH; finish_reason: as the engine says; seconds: until the whole answer."""
+    """One answer. url: None if it came through SSH; finish_reason: as the engine gives it; seconds: until the whole
+    answer.
+    """
 
     host: str
     url: str | None
@@ -218,7 +222,7 @@ def chat(
 
 
 def _meant(words: Sequence[str], targets: Targets) -> tuple[str | None, str | None]:
-    """The host and the prompt that words mean. No prompt means a conversation. Raises UsageError."""
+    """The host and the prompt that these words name. Without a prompt it is a conversation. Raises UsageError."""
     host: str | None = None
     prompt = words[-1] if words else None
     if len(words) > 2:
@@ -291,7 +295,7 @@ class _Talk:
             say("The answer ends here because it may have no more tokens.", err=True)
 
     def conversation(self) -> None:
-        """Talk until Ctrl-D. Ctrl-C stops an answer; its text so far counts."""
+        """Talk until Ctrl-D. Ctrl-C stops an answer, and what has come of it stays in the conversation."""
         with suppress(ImportError):
             import readline  # noqa: F401  # lines are edited with it, where there is one
         say(f"{self.model} on {self._endpoint.host}. Ctrl-C stops an answer, Ctrl-D ends.", err=True)
@@ -332,7 +336,7 @@ class _Talk:
 
 
 def _shown(text: str) -> str:
-    """Escape what would move a cursor; lines, tabs and spaces of any kind stay."""
+    """Escape characters that would move a cursor; lines, tabs and spaces of any kind stay."""
     return "".join(
         c
         if c.isprintable() or c in "\n\t" or c in _JOINERS or unicodedata.category(c) == "Zs"

@@ -1,7 +1,5 @@
-"""Complete commands and options in shells when the tab key is pressed.
-
-Each press starts a new winhost, which reads as little as it can. Where something cannot be read, nothing is offered,
-because there is nobody to tell.
+"""Complete commands and options in shells when the tab key is pressed. Each press starts a new winhost, which reads as
+little as it can. If something cannot be read, nothing is offered, because nobody would see an error.
 """
 
 import re
@@ -21,7 +19,7 @@ Offer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
 def _offering(words: Words, *, files: bool = False) -> Offer:
-    """Complete a word, but offer none that stands there already. files: offer paths as well."""
+    """Complete a word, leaving out words that are on the line already. files: offer paths as well."""
 
     def offer(context: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
@@ -62,7 +60,7 @@ _DEEPEST = 20  # a fleet file has four levels
 
 
 def _fleet(context: click.Context) -> Iterator[str]:
-    """Yield hosts, then groups as `@lab`. The schema is not used: to load it takes longer than a tab may take."""
+    """Yield hosts, then groups as `@lab`. The schema is not used, because loading it takes too long for a tab."""
     from winhost.model.fleet import find_fleet
 
     document = _yaml(find_fleet(context.params.get("fleet_file")).read_bytes())
@@ -76,7 +74,7 @@ def _fleet(context: click.Context) -> Iterator[str]:
 
 
 def _yaml(text: bytes) -> object:
-    """Parse YAML. Returns None for what is none, or nested so deep that libyaml's stack would overflow."""
+    """Parse YAML. Returns None if it is not YAML, or nested so deep that libyaml's stack would overflow."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -92,7 +90,7 @@ def _yaml(text: bytes) -> object:
 
 
 def _is_name(word: object) -> bool:
-    """A shell gets only what the fleet file may hold: see `winhost.model.fleetfile.host_name`."""
+    """Offer a shell only names that a fleet file may hold: see `winhost.model.fleetfile.host_name`."""
     return isinstance(word, str) and re.fullmatch(r"\w[\w.-]*", word, re.ASCII) is not None
 
 
@@ -102,12 +100,12 @@ def _runs(context: click.Context) -> Iterable[str]:
     return reversed(Store().runs())
 
 
-def _named_in(*places: str) -> Words:
-    """Words that tables and functions of winhost have, imported only when somebody asks."""
+def _named_in(*names: str) -> Words:
+    """Complete words from tables and functions of winhost, which are imported only then."""
 
     def words(context: click.Context) -> Iterator[str]:
-        for place in places:
-            module, _, name = place.rpartition(".")
+        for each in names:
+            module, _, name = each.rpartition(".")
             found = getattr(import_module(f"winhost.{module}"), name)
             yield from found() if callable(found) else found
 

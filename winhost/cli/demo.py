@@ -1,4 +1,4 @@
-"""winhost demo: whole jobs, told by the very commands that a user would type, on simulated hosts."""
+"""winhost demo: complete jobs on simulated hosts, by the commands that a user would type."""
 
 import tempfile
 import time
@@ -31,7 +31,7 @@ STAYS = {"Wsl"}  # an upgraded one: winhost never downgrades it, and the plan sa
 
 
 class StoryDemo(Demo):
-    """Two simulated hosts; each ends as it was found."""
+    """Two simulated hosts. Each of them ends as it was found."""
 
     def play(self) -> None:
         """All of it. Raises DemoFailed."""
@@ -101,7 +101,9 @@ HOW_THEY_ANSWER = {
 
 
 class DdaDemo(Demo):
-    """Three simulated hosts; the first is changed, its controller killed, and given back; the last gets a VM."""
+    """Three simulated hosts. The first one is changed, its controller is killed, and it is rolled back; the last one
+    gets a VM.
+    """
 
     def play(self) -> None:
         began = time.monotonic()
@@ -154,7 +156,7 @@ class DdaDemo(Demo):
         require(bodies == 0, "a body crossed HTTP unencrypted")
 
     def make_a_vm(self, lab: Lab) -> None:
-        """The image is empty but for what makes it a disk: a simulated host does not look into it."""
+        """Plan a new VM. Its image is an empty disk, because a simulated host does not look into it."""
         chapter("8. No VM for the GPUs? winhost makes one, serves a model from it, and takes all of it back")
         if self.real:
             lab.linuxes[OTHER].real = self.real.address
@@ -189,7 +191,7 @@ WSL2_CONSENTS = "restart,network,vm-stop,data"
 
 
 class Wsl2Demo(Demo):
-    """One simulated Windows 11, and the Linux that comes out of it, reached by a real SSH of its own."""
+    """One simulated Windows 11, and the Linux inside it, which is reached by a real SSH server."""
 
     def play(self) -> None:
         """All of it. Raises DemoFailed."""
@@ -210,7 +212,7 @@ class Wsl2Demo(Demo):
         say(f"Done in {time.monotonic() - began:.0f} s. On a real host, downloads take most of the time.")
 
     def look(self, lab: Lab, served: ServedDemo) -> None:
-        """Verdict, plan."""
+        """Show the verdict and the plan."""
         chapter("1. What works here?")
         run("assess", DESK)
         chapter("2. What would change, and how is it undone?")
@@ -218,7 +220,7 @@ class Wsl2Demo(Demo):
         run("plan", DESK, *words, "-o", str(self.plan))
 
     def change(self, lab: Lab, served: ServedDemo) -> None:
-        """Done up to a completion, restarted, verified, and asked again."""
+        """Apply the plan up to a completion, restart, verify, and ask again."""
         chapter("3. Apply the plan: from Windows to a model that answers through its gateway")
         run("apply", str(self.plan), "--accept", WSL2_CONSENTS, "--yes")
         chapter("4. The host restarts and nobody logs on. Is everything still as planned?")
@@ -231,7 +233,7 @@ class Wsl2Demo(Demo):
         served.ask(DESK)
 
     def give_back(self, lab: Lab, found: Mapping[str, Any]) -> None:
-        """Roll back to the very state found, except for what the plan said would stay."""
+        """Roll back to the state that was found, except for what the plan said would stay."""
         chapter("6. Roll the host back")
         run("rollback", self.run_of(DESK), "--accept", WSL2_CONSENTS, "--yes")
         now = lab.hosts[DESK].machine.settled_state()

@@ -1,4 +1,4 @@
-"""The steps of demos: commands as a user types them, chapters, claims that are checked, and the endpoint to ask."""
+"""The steps of demos: commands as a user types them, chapters, checked claims, and an endpoint to ask."""
 
 import io
 import json
@@ -42,18 +42,18 @@ GONE = "The simulated hosts and their runs are gone with the demo. To see all of
 
 @dataclass(frozen=True)
 class RealEndpoint:
-    """A gateway on this computer before a real engine, which answers in place of the simulator's stand-in."""
+    """A gateway on this computer before a real engine, which answers instead of the simulator's stand-in."""
 
     address: tuple[str, int]
     key: str
 
 
 class DemoFailed(click.ClickException):
-    """The story did not go as it should: a defect of winhost."""
+    """A demo did not go as it should: a bug in winhost."""
 
 
 class Demo:
-    """Chapters, in order; each ends with a check of what it claims."""
+    """Chapters in order. Each ends with a check of what it claims."""
 
     def __init__(self, folder: Path, engine: str, real: RealEndpoint | None = None) -> None:
         self.folder = folder
@@ -66,12 +66,12 @@ class Demo:
         raise NotImplementedError
 
     def run_of(self, host: str) -> str:
-        """The name of the run on this host that stands; there is one."""
+        """The name of the only run on this host that is not rolled back."""
         (name,) = (each for each in Store().runs() if each.startswith(f"{host}."))
         return name
 
     def apply_and_kill(self, host: str, consents: str, *, shortly: bool = False) -> None:
-        """A second process does the run, and is killed without a warning in the middle of its second stage."""
+        """Apply in a second process, and kill it without warning in the middle of its second stage."""
         arguments = ["apply", str(self.plan), "--accept", consents, "--yes"]
         click.secho(f"\n$ winhost {' '.join(arguments)}", bold=True)
         controller = subprocess.Popen(  # noqa: S603 - ourselves
@@ -95,7 +95,7 @@ class Demo:
 
 
 def run(*arguments: str, expect: int = 0) -> None:
-    """A command as a user types it, in this process."""
+    """Run a command in this process, as a user would type it."""
     click.secho(f"\n$ winhost {shlex.join(arguments)}", bold=True)
     with interrupts() as interrupted:
         code = command_line(list(arguments))
@@ -113,7 +113,7 @@ def run(*arguments: str, expect: int = 0) -> None:
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Tells whether Ctrl-C was pressed meanwhile, whoever handled it."""
+    """Tell whether Ctrl-C was pressed inside the block, whoever handled it."""
     heard, wakeup = socket.socketpair()
     for each in (heard, wakeup):
         each.setblocking(False)
@@ -134,7 +134,7 @@ def interrupts() -> Iterator[Callable[[], bool]]:
 
 
 class Brief:
-    """Shows of many steps in a row the first and the last: the rest is counted."""
+    """Shows the first and the last of many steps in a row, and the number of the others."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._unended, self._held, self._steps = stream, "", "", 0
@@ -146,7 +146,7 @@ class Brief:
         self._stream.flush()
 
     def end(self) -> None:
-        """The last step, and what has no end of line yet."""
+        """Print the last step, and an unfinished line."""
         self._tell_of_steps()
         self._stream.write(self._unended)
         self._unended = ""
@@ -170,7 +170,7 @@ class Brief:
 
 
 class _Into(io.RawIOBase):
-    """One of the two streams of a command. terminal: whether it is told that it writes to one."""
+    """One of the two output streams of a command. terminal: the command sees a terminal."""
 
     def __init__(self, brief: Brief, *, terminal: bool) -> None:
         self._brief, self._terminal = brief, terminal
@@ -188,7 +188,7 @@ class _Into(io.RawIOBase):
 
 @contextmanager
 def briefly() -> Iterator[None]:
-    """Shorten what commands print, progress included, which comes as lines: no terminal is drawn on."""
+    """Shorten what commands print, including progress, which comes as lines because there is no terminal."""
     brief = Brief(sys.stdout)
     out, err = (
         io.TextIOWrapper(io.BufferedWriter(_Into(brief, terminal=each)), "utf-8", write_through=True)
@@ -216,7 +216,7 @@ def require(holds: bool, what: str) -> None:
 
 @contextmanager
 def environment(**values: str) -> Iterator[None]:
-    """Variables for a while."""
+    """Set environment variables inside the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -252,13 +252,13 @@ _SIZE = 2_000_000_000
 
 @dataclass(frozen=True)
 class ServedDemo:
-    """words: of `winhost plan`, for the endpoint. Its hub and its image are in the environment."""
+    """The endpoint of a demo. words: options of `winhost plan` for it; its hub and its image are in the environment."""
 
     words: tuple[str, ...]
     real: RealEndpoint | None
 
     def ask(self, host: str) -> None:
-        """The endpoint of a host, once it serves."""
+        """Ask the endpoint of a host once it serves."""
         if self.real is not None:
             say("The completion above is by a real vLLM on this computer's processor, through a real gateway.")
             return
@@ -268,7 +268,7 @@ class ServedDemo:
 
 @contextmanager
 def served_demo(folder: Path, real: RealEndpoint | None) -> Iterator[ServedDemo]:
-    """While this is open, its hub lists the model, and its key is in the environment."""
+    """Serve a hub that lists the model, and set the key in the environment, inside the block."""
     file = folder / "workload.yaml"
     file.write_text(yaml.safe_dump(_WORKLOAD, sort_keys=False), encoding="utf-8")
     key = real.key if real else secrets.token_hex(32)
@@ -278,7 +278,9 @@ def served_demo(folder: Path, real: RealEndpoint | None) -> Iterator[ServedDemo]
 
 @contextmanager
 def _hub() -> Iterator[str]:
-    """Has every model at one revision, by its list of files alone: a simulated Linux takes them as downloaded."""
+    """Serve a hub that lists the files of every model at one revision, and no more: a simulated Linux counts them as
+    downloaded.
+    """
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -289,7 +291,7 @@ def _hub() -> Iterator[str]:
             self.wfile.write(content)
 
         def log_request(self, code: object = "-", size: object = "-") -> None:
-            """Nobody reads it."""
+            """Print nothing: nobody reads it."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

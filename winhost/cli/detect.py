@@ -35,7 +35,7 @@ class Detected:
 
 
 def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once: int, output: Output) -> int:
-    _check_place(output.path, hosts, fleet_file)
+    _check_path(output.path, hosts, fleet_file)
     seen = list[str]()
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
@@ -57,15 +57,15 @@ def _show_detected(found: Detected, output: Output) -> None:
         say(f"  Its Linux runs now. What is shown of Windows is what that said last: {since or 'when, is not known'}")
 
 
-def _check_place(place: Path | None, hosts: tuple[str, ...], fleet_file: Path | None) -> None:
-    """Raises UsageError (OneFile) for several hosts and a file that is there."""
-    if place and place.is_file() and len(hosts_named(hosts, fleet_file)) > 1:
-        raise one_file(place)
+def _check_path(path: Path | None, hosts: tuple[str, ...], fleet_file: Path | None) -> None:
+    """Raises UsageError (OneFile) for several hosts and an existing file."""
+    if path and path.is_file() and len(hosts_named(hosts, fleet_file)) > 1:
+        raise one_file(path)
 
 
 def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
-    """Write a host's facts into a folder, or over a facts file. Returns the error if that fails: those of other hosts
-    can still be written.
+    """Write a host's facts into a folder, or over a facts file. Returns the error if that fails, so that those of other
+    hosts are still written.
     """
     if folder is None:
         return None
@@ -99,7 +99,7 @@ def probe(
 ) -> int:
     if ("container" in also) != bool(image):
         raise click.UsageError("--also container and --image go together: name the image to start")
-    _check_place(output.path, hosts, fleet_file)
+    _check_path(output.path, hosts, fleet_file)
 
     def snapshots(watch: Watch) -> Iterator[Snapshot]:
         each = partial(probe_live, also=also, image=image, watch=watch)
@@ -116,7 +116,7 @@ def probe(
 
 
 def show_measured(host: str, measured: Measurement, folder: Path | None) -> None:
-    """A head, a table of the parts, and where it was written."""
+    """Show a heading, a table of the parts, and where the facts were written."""
     found = measured.found
     where = host if measured.target == host else f"{host}/{measured.target}"
     say(f"{where}: driver {found.driver or 'unknown'}, kernel {found.kernel}", bold=True)
@@ -129,7 +129,8 @@ def show_measured(host: str, measured: Measurement, folder: Path | None) -> None
         say("  Not saved: name a folder with -o.")
     else:
         path = facts_path(folder, host)
-        say(f"  Written to {path}. Next: winhost assess {path}")
+        say(f"  Written to {path}")
+        show_next(("assess", str(path)))
 
 
 def _rows(found: ProbeAnswer) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from winhost.cli.named_files import by_host, check_hosts, files_of
 from winhost.cli.output import say, show_finding
 from winhost.cli.outputs import Output
 from winhost.cli.tables import format_full_value, format_value, table
-from winhost.compat.compare import Comparison, Diff, Difference, VerdictChange, difference, is_missing
+from winhost.compat.compare import Diff, Difference, VerdictChange, compare, is_missing
 from winhost.core.answers import Json
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Facts
@@ -24,31 +24,30 @@ from winhost.resources.factsfile import read_facts
 def diff(before: Path, after: Path, everything: bool, output: Output) -> int:
     many = before.is_dir() and after.is_dir()
     compared = (
-        (host, found if isinstance(found, WinhostError) else difference(*found))
+        (host, found if isinstance(found, WinhostError) else compare(*found))
         for host, found in _readings(before, after)
     )
     return show_results(
         "diff",
         output.shape,
         compared,
-        lambda found: _show_diff(*found, everything, output.wide, many),
-        document=lambda found: found[1],
-        code=lambda found: int(Exit.DRIFT if _counted(found[0], everything) else Exit.SUCCESS),
+        lambda found: _show_diff(found, everything, output.wide, many),
+        code=lambda found: int(Exit.DRIFT if _counted(found, everything) else Exit.SUCCESS),
     )
 
 
-def _counted(compared: Comparison, everything: bool) -> bool:
+def _counted(compared: Diff, everything: bool) -> bool:
     return bool((compared.differences if everything else compared.lasting) or compared.verdicts)
 
 
-def _show_diff(compared: Comparison, found: Diff, everything: bool, wide: bool, many: bool) -> None:
-    """Show the differences; of many hosts one without any is a line."""
+def _show_diff(compared: Diff, everything: bool, wide: bool, many: bool) -> None:
+    """Show the differences. Of many hosts, one without differences takes a line."""
     if many and not _counted(compared, everything) and not compared.two_machines:
-        say(f"{found.after.host}: nothing changed.")
+        say(f"{compared.after.host}: nothing changed.")
         return
-    for sign, reading in zip("-+", (found.before, found.after), strict=True):
+    for sign, reading in zip("-+", (compared.before, compared.after), strict=True):
         say(f"{sign} {reading.host}, {reading.origin} at {reading.read_at}", bold=True)
-    show_comparison(compared, everything, wide, found.after.host if many else "")
+    show_comparison(compared, everything, wide, compared.after.host if many else "")
 
 
 def _readings(before: Path, after: Path) -> Iterator[tuple[str, tuple[Facts, Facts] | WinhostError]]:
@@ -70,7 +69,7 @@ def _readings(before: Path, after: Path) -> Iterator[tuple[str, tuple[Facts, Fac
 
 
 def _known(path: Path) -> dict[str, Path]:
-    """Each host with its file; a file that cannot be read by its own name, to be told of in its turn."""
+    """Each host with its file. A file that cannot be read stands under its own name; its error comes in its turn."""
     if not path.is_dir():
         return {read_facts(path).host: path}
     files = files_of([path], Facts)
@@ -97,13 +96,12 @@ def _pair(
     )
 
 
-def show_comparison(compared: Comparison, everything: bool, wide: bool = False, host: str = "") -> None:
-    """A table of differences, then what each path lost and gained; first of all, whether it is one machine at all.
-
-    wide: with whole texts; host: whose, of several.
+def show_comparison(compared: Diff, everything: bool, wide: bool = False, host: str = "") -> None:
+    """Show a table of differences, then what each path lost and gained; before that, a warning if it is not one
+    machine. wide: with whole texts; host: the name, if there are several.
     """
     if compared.two_machines:
-        ids = " and ".join(map(visible, compared.machines))
+        ids = " and ".join(visible(str(each)) for each in compared.machines)
         whose = f"{host}: " if host else ""
         say(
             f"warning: {whose}these are two machines, not two snapshots of one: their ids are {ids}",

@@ -1,4 +1,4 @@
-"""winhost down: the rollback of what `winhost up` made on a host, newest first."""
+"""winhost down: roll back what `winhost up` made on a host, newest first."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -146,7 +146,7 @@ def _waiting_role(record: RunState, steps: Sequence[Step]) -> str | None:
 
 
 def what_goes(record: RunState, steps: Sequence[Step], host: HostFacts) -> Iterator[str]:
-    """Name what is deleted with all its content, and how large that is."""
+    """Name what is deleted with all its content, and its size."""
     held = _models(record)
     inside = f", with {gb(held)} of models that winhost downloaded" if held else ""
     for step in steps:
@@ -166,7 +166,7 @@ def what_goes(record: RunState, steps: Sequence[Step], host: HostFacts) -> Itera
 
 
 def _size(host: HostFacts, of: type[WslDistro] | type[VmDisk], step: Step) -> str:
-    """Say how large the file of a disk is, as the host reports it now."""
+    """Give the size of a disk's file as the host reports it now."""
     what = "its disk ext4.vhdx" if of is WslDistro else "its file"
     try:
         size = next(each.state.file_size for each in host.all(of) if each.key == step.key)

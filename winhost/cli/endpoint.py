@@ -1,5 +1,4 @@
-"""The way from this computer to what a host serves: its loopback, its address on the network, or SSH to its machine.
-
+"""Connect from this computer to what a host serves: at its loopback, at its address on the network, or through SSH.
 `winhost open` opens a port of this computer that leads there.
 """
 
@@ -44,7 +43,7 @@ _TRIES, _PAUSE_S = 3, 2
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets that words on the command line may name: hosts that serve by the journals, and those of the fleet."""
+    """The hosts that words on the command line may name: those that serve by the journals, and those of the fleet."""
 
     fleet: Fleet | None
     journals: Journals
@@ -107,7 +106,7 @@ class Targets:
 
 
 class SshTunnel:
-    """Connections to ports of a host's Linux, through one SSH connection that is made again when it was lost."""
+    """Connections to ports of a host's Linux through one SSH connection, which is made again when it is lost."""
 
     def __init__(self, host: AnyHost) -> None:
         self._host = host
@@ -115,7 +114,7 @@ class SshTunnel:
         self._lock = RLock()
 
     def wire(self) -> SshWire:
-        """Return the connection, opened where it is not. Raises WinhostError."""
+        """Return the connection, and open it if necessary. Raises WinhostError."""
         with self._lock:
             if self.lost:
                 self.close()
@@ -129,7 +128,7 @@ class SshTunnel:
             return self._wire is None or not self._wire.alive
 
     def connect(self, address: str, port: int) -> socket.socket:
-        """Raises Unreachable where nothing listens there, WinhostError."""
+        """Raises Unreachable if nothing listens there, WinhostError."""
         try:
             return self.wire().tunnel(address, port)
         except SessionDropped:
@@ -157,8 +156,8 @@ class SshTunnel:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """url: where this computer reaches it, None through SSH; key: the reference that its plan had; not_direct: why it
-    is not asked at its address; tunnel: the SSH that leads there.
+    """A way to an endpoint. url: its address for this computer, None through SSH; key: the reference that its plan had;
+    not_direct: why it is not asked at its address; tunnel: the SSH connection that leads there.
     """
 
     host: str
@@ -264,7 +263,7 @@ def _show(endpoint: Endpoint, url: str) -> None:
 
 
 def _listening(port: int | None, gateway: DeployedGateway) -> socket.socket:
-    """Listen at the port that was named, else at that of the gateway, else at any. Raises UsageError: PortTaken."""
+    """Listen at the named port, or else at that of the gateway, or else at any. Raises UsageError: PortTaken."""
     for each in (port,) if port else (gateway.port, 0):
         try:
             return socket.create_server((_HERE, each or 0))
@@ -281,7 +280,7 @@ class Forwarding:
         self._said: str | None = None
 
     def run(self) -> None:
-        """Raises the WinhostError with which SSH ended for good."""
+        """Forward until SSH ends for good. Raises the WinhostError with which it ended."""
         self._listener.settimeout(_LOOK_S)
         while True:
             with suppress(TimeoutError):

@@ -1,4 +1,6 @@
-"""The answer of every command to programs: `{"schema": "winhost.<kind>/<n>", "results": [...]}`, result by result."""
+"""The answer of every command to programs: `{"schema": "winhost.<kind>/<n>", "results": [...]}`, written result by
+result.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,11 +61,13 @@ def show_results(
     *,
     document: Callable[[T], object] = lambda result: result,
     code: Callable[[T], int] = lambda _: 0,
+    alone: bool = False,
 ) -> int:
     """Show the result of each host or file, by name, as it comes: for programs, or for people with errors on stderr.
     Returns the exit code, which is the highest of all.
 
-    shape: json, yaml, name, or anything else for people; document: what programs get of a result; code: its exit code.
+    shape: json, yaml, name, or anything else for people; document: what programs get of a result; code: its exit code;
+    alone: there is only one, so that its name need not come before an error.
     """
     codes = [0]
 
@@ -78,7 +82,7 @@ def show_results(
         return max(codes)
     for name, result in counted():
         if isinstance(result, WinhostError):
-            show_error_text(result, name)
+            show_error_text(result, "" if alone else name)
         elif shape == "name":
             click.echo(visible(name))
         else:

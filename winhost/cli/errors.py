@@ -1,5 +1,5 @@
-"""Errors as a user sees them: those of click and of the operating system, defects of winhost, several in one message,
-and with which exit code winhost ends.
+"""Errors as a user sees them: those of click and of the operating system, bugs of winhost, several in one message, and
+the exit code.
 """
 
 import traceback

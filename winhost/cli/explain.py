@@ -1,4 +1,4 @@
-"""winhost explain: a reason by its code, or whatever somebody pastes when something failed."""
+"""winhost explain: explain a reason by its code, or a text that somebody pastes when something failed."""
 
 import os
 import re
@@ -81,15 +81,15 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
 
 
 def _explanation(code: str) -> Explanation | None:
-    """The story of a reason, or of a finding of lint."""
+    """The explanation of a reason, or of a finding of lint."""
     if code in catalogue.entries() or code in catalogue.gaps():
         return replace(story_of(code), says=said_of(code))
     return explain_lint(code) if code in lint_codes() else None
 
 
 def _is_piped() -> bool:
-    """Tell whether another program, or a file, gives us something to read, and begins to within `_PATIENCE_S`: a
-    program that starts us may leave its own input open, and never write to it.
+    """Tell whether another program or a file is our standard input and begins to write within `_PATIENCE_S`. A program
+    that starts us may leave its own input open and never write to it.
     """
     try:
         return sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer)
@@ -106,7 +106,7 @@ def _begins(stream: BinaryIO) -> bool:
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
-    """The diagnosis of each file, or of the words together: a shell makes many of one line that was not quoted. Raises
+    """The diagnosis of each file, or of all words together, because a shell splits a line that was not quoted. Raises
     UsageError: UnknownCode, NoSuchFile, EmptyText.
     """
     if all(word == STDIN or is_there(word, Path.is_file) for word in words):
@@ -153,7 +153,7 @@ def _opened(word: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _refuse_misspelt(word: str) -> None:
-    """A single word of which nothing is known was meant for a code, or for a file."""
+    """Refuse a single unknown word: it was meant for a code, or for a file."""
     if any(letter.isspace() for letter in word):
         return
     shown = masked(word)
@@ -168,10 +168,8 @@ def _refuse_misspelt(word: str) -> None:
 
 
 def _listed(prefix: str) -> list[Code]:
-    """Reasons: of paths, then of capabilities, in the order in which winhost always names them. Then symptoms, and what
-    lint finds.
-
-    Raises UsageError: UnknownCode.
+    """List reasons in the order in which winhost always names them, then symptoms, and then findings of lint. Raises
+    UsageError: UnknownCode.
     """
     order = (*EVERY_PATH, "mmio", "vm", "wsl", "disk", *CAPABILITIES, catalogue.ANY)
     reasons = {**catalogue.own_entries(), **catalogue.gaps()}
@@ -186,7 +184,7 @@ def _listed(prefix: str) -> list[Code]:
 
 
 def show_explanation(explanation: Explanation) -> None:
-    """The whole story of a reason."""
+    """Show all that is known of a reason."""
     shown = Shown(
         explanation.sentence,
         code=explanation.code,
@@ -237,7 +235,7 @@ def show_diagnosis(answer: Diagnosed) -> None:
 
 
 def _show_code(code: UnknownCode, beside: str) -> None:
-    """Explain a number or a name by itself, marked as what it is. beside: what else is known of the text."""
+    """Explain a number or a name on its own. beside: what else is known of the text."""
     click.echo()
     said = f"{code.name}: this is the code's name{beside}." if code.name else "no name is known here."
     say(f"{code.code}{' ' if code.name else ': '}{said}", hang=2)

@@ -1,4 +1,4 @@
-"""winhost facts: facts files from what people have at hand."""
+"""winhost facts: facts files from the output of a machine's own tools."""
 
 import sys
 from collections.abc import Iterator
@@ -10,21 +10,32 @@ import click
 from winhost.cli.detect import Detected
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import STDIN, invite_paste
-from winhost.cli.output import say, write_file
+from winhost.cli.output import refuse_other_kind, say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
+from winhost.imports.again import joined, refuse_others
 from winhost.imports.merge import merged
 from winhost.imports.observation import LARGEST, READABLE, FileObservations, unreadable
 from winhost.imports.sources import read
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
+from winhost.model.facts import Facts
 from winhost.model.files import TooLarge, read_within
 from winhost.model.fleetfile import host_name
+from winhost.resources.factsfile import read_facts
+
+_NAMED = 6  # facts that are listed by name
 
 
 def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: bool, output: Output) -> int:
     name, now = _host(host), datetime.now(UTC).isoformat(timespec="seconds")
-    made = merged([*_readable(files, kind)], name, now, warn=_warn)
+    older = None if output.path is None or force else _facts_there(output.path)
+    told = [*_readable(files, kind)]
+    if older and not any(each.host for _, _, each in told):
+        name = name or older.host
+    made = merged(told, name, now, warn=_warn)
+    if older:
+        made = _joined(str(output.path), older, made)
     if output.path is not None:
         write_file(output.path, write_document(made), "facts", force)
 
@@ -33,10 +44,33 @@ def import_(files: tuple[Path, ...], host: str | None, kind: str | None, force: 
         if output.path is None:
             say("  Not saved: name a file with -o.")
         else:
-            say(f"  Written to {output.path}. Next: winhost assess {output.path}")
+            say(f"  Written to {output.path}")
+            show_next(("assess", str(output.path)))
 
     show_results("detection", output.shape, [(made.host, Detected(made.host, made))], show)
     return 0
+
+
+def _facts_there(path: Path) -> Facts | None:
+    """Read what the file has already. Raises UsageError: OtherKind, WrongDocument, FileFaults."""
+    refuse_other_kind(path, "facts")
+    return read_facts(path) if path.is_file() and path.stat().st_size else None
+
+
+def _joined(file: str, older: Facts, newer: Facts) -> Facts:
+    """Join both, and say what stays of the older one and what is replaced."""
+    refuse_others(file, older, newer)
+    result = joined(older, newer)
+    for sentence in result.replaced:
+        _warn(f"{visible(file)}: replaced {sentence}")
+    if result.kept:
+        named = ", ".join(result.kept[:_NAMED]) + (
+            f" and {len(result.kept) - _NAMED} more" * (len(result.kept) > _NAMED)
+        )
+        _warn(
+            f"{visible(file)}: kept from the import of {older.read_at}: {named}. --force replaces the file as a whole"
+        )
+    return result.facts
 
 
 def _host(name: str | None) -> str | None:
@@ -47,9 +81,8 @@ def _host(name: str | None) -> str | None:
 
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
-    """Read the files, each with its kind; warn about those that cannot be read.
-
-    Raises UsageError (NotReadable) where none can be read.
+    """Read the files, each with its kind, and warn about those that cannot be read. Raises UsageError (NotReadable) if
+    none can be read.
     """
     faults, readable = [], 0
     for path in files:

@@ -1,4 +1,4 @@
-"""winhost fetch: what a plan downloads, collected in a folder for a host without a network."""
+"""winhost fetch: collect what a plan downloads, in a folder for a host without a network."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import from_os_error
 from winhost.cli.named_files import the_file
-from winhost.cli.output import say
+from winhost.cli.output import say, show_next
 from winhost.cli.outputs import Output
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
@@ -38,9 +38,8 @@ _PLAN, _SUMS, _LOCK = "plan.json", "SHA256SUMS", "fetch.lock"
 
 @dataclass(frozen=True)
 class FetchedFolder:
-    """there: its path on the Linux that serves; packages: that the plan installs and that were not fetched.
-
-    not_known: what only a later stage of the plan decides.
+    """The filled folder. there: its path on the Linux that serves; packages: those that the plan installs and that were
+    not fetched; not_known: what a later stage of the plan decides.
     """
 
     folder: str
@@ -58,7 +57,7 @@ def fetch(plan_file: Path, there: str, platform: str, release: str | None, archi
     source = the_file(plan_file, Plan)
     checked = read_plan(source)
     folder = output.required_path
-    _check_place(folder)
+    _check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / _LOCK, timeout=0):
@@ -74,8 +73,8 @@ def fetch(plan_file: Path, there: str, platform: str, release: str | None, archi
     return 0
 
 
-def _check_place(folder: Path) -> None:
-    """Raises UsageError (NotFetched) for a folder of something else."""
+def _check_folder(folder: Path) -> None:
+    """Raises UsageError (NotFetched) for a folder with something else in it."""
     if folder.exists() and not (folder.is_dir() and ((folder / _LOCK).exists() or not any(folder.iterdir()))):
         what = f"{visible(str(folder))} is there already, and was not made by winhost fetch"
         raise UsageError("NotFetched", what=what, hint="Name another folder with -o")
@@ -160,7 +159,9 @@ def _guest(checked: CheckedPlan) -> RemoteImage | None:
 
 
 def _attachments(checked: CheckedPlan, beside: Path, folder: Path) -> list[Copied]:
-    """Files that lie beside the plan, where winhost looks for them again. The disk of a new VM is made of its image."""
+    """Copy files that lie beside the plan, where winhost looks for them again. The disk of a new VM is made from its
+    image.
+    """
     copied: list[Copied] = []
     for name in dict.fromkeys(each.name for each in filter(None, map(attachment_of, checked.plan.steps))):
         if (beside / name).is_file():
@@ -188,7 +189,7 @@ def _show(fetched: FetchedFolder) -> None:
     for each in fetched.not_known:
         say(f"Not known yet, and not fetched: {each}. Plan again after that stage, and fetch again.", hang=2)
     say(f"On the Linux that serves, put the folder to {fetched.there} and check it: sha256sum --quiet -c {_SUMS}")
-    say(f"Next: winhost apply {fetched.folder}/{_PLAN}")
+    show_next(("apply", str(Path(fetched.folder, _PLAN))))
 
 
 def _size(bytes_: Bytes) -> str:
@@ -205,7 +206,7 @@ Wanted = tuple[Mapping[str, str], Mapping[str, Json]]
 
 
 def _wanted_of(checked: CheckedPlan, resource: str) -> tuple[Wanted, ...]:
-    """Each once: of the stages, and of what the playbook names for later ones."""
+    """Every desired state of this resource once: from the stages, and from the playbook for later ones."""
     stages = [each for stage in checked.plan.stages for each in stage.desired if each.resource == resource]
     named = [each for each in checked.request.playbook.resources if each.resource == resource]
     wanted: list[Wanted] = []
@@ -216,7 +217,7 @@ def _wanted_of(checked: CheckedPlan, resource: str) -> tuple[Wanted, ...]:
 
 
 def _not_known_yet(checked: CheckedPlan) -> Iterator[str]:
-    """Titles of what only a later stage decides."""
+    """The titles of what a later stage decides."""
     for deferred in checked.plan.deferred:
         named = [each for each in checked.request.playbook.resources if each.resource == deferred.resource]
         if deferred.resource in _TAKEN and any(REFERENCE.search(f"{each.key}{each.desired}") for each in named):
@@ -224,7 +225,7 @@ def _not_known_yet(checked: CheckedPlan) -> Iterator[str]:
 
 
 def _packages_of(checked: CheckedPlan) -> Iterator[str]:
-    """Packages that it installs, which come from the sources of that Linux."""
+    """The packages that the plan installs from the sources of that Linux."""
     for step in checked.plan.steps:
         if step.resource == "DebianPackage" and step.desired.get("version"):
             yield f"{step.key['package']}={step.desired['version']}"

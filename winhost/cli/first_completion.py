@@ -1,6 +1,6 @@
-"""The end of a plan to an endpoint: a completion of each model through it, from the computer that runs winhost.
+"""The end of a plan with an endpoint: ask each model for a completion, from the computer that runs winhost.
 
-One more is asked for at the address by which other machines reach it, where this computer may do so.
+One more is asked for at the address for other machines, if this computer may use it.
 """
 
 import http.client
@@ -31,12 +31,12 @@ _CONNECT = 15  # seconds
 
 
 class NotForUs(Exception):
-    """This computer cannot ask an endpoint that may serve others well; the text says why."""
+    """This computer cannot ask an endpoint that may well serve others. The message says why."""
 
 
 @dataclass(frozen=True)
 class LanEndpoint:
-    """address: of the machine that other machines connect to; allowed: networks that may."""
+    """An endpoint on the network. address: where other machines connect to; allowed: networks that may."""
 
     address: str
     gateway: DeployedGateway
@@ -75,7 +75,7 @@ class LanEndpoint:
 def lan_endpoint(
     record: RunState, gateway: DeployedGateway, session: HostSession, host: str | None
 ) -> LanEndpoint | None:
-    """Return None where the endpoint is for its own machine, or its address is not known. host: the address of the
+    """Return None if only its own machine reaches the endpoint, or its address is not known. host: the address of the
     plan's host. Raises WinhostError.
     """
     if gateway.address not in _ANY and ip_address(gateway.address).is_loopback:
@@ -91,9 +91,11 @@ def allowed_networks(record: RunState, port: int) -> tuple[str, ...]:
 
 
 def socket_through_ssh(tunnel: Callable[[str, int], socket.socket], gateway: DeployedGateway) -> socket.socket:
-    """Connect to a gateway on the machine that SSH leads to, wherever it listens. tunnel: of an open connection.
+    """Connect to a gateway on the machine that SSH leads to, wherever it listens. tunnel: opens a connection through
+    SSH.
 
-    Its certificate is for the names of clients; which machine this is, SSH has shown. Raises WinhostError, OSError.
+    The certificate is not checked, because it has the names for clients, and SSH has proved which machine this is.
+    Raises WinhostError, OSError.
     """
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(gateway.address, gateway.address)  # noqa: S104 - compared, not bound
     made = tunnel(here, gateway.port)
@@ -122,7 +124,7 @@ def reached_address(
     record: RunState, gateway: DeployedGateway, host: str | None, way: Callable[[], SshWay | None]
 ) -> str | None:
     """The address at which this computer reaches an endpoint that listens beyond its own machine; None behind a jump
-    host. host: as in `lan_endpoint`; way: to the Linux that serves.
+    host. host: as in `lan_endpoint`; way: the SSH connection to the Linux that serves.
     """
     mirrored = any(each.resource == "HyperVFirewall" for stage in record.stages for each in stage.desired)
     if mirrored or _allowed(record, "PortForward", gateway.port):
@@ -148,7 +150,7 @@ _TOKENS, _SHOWN, _MOST = 16, 80, 1_000_000
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """status: of HTTP, or why there is none; text: what the model said."""
+    """An answer. status: of HTTP, or why there is none; text: what the model said."""
 
     status: int | str
     text: str = ""
@@ -166,8 +168,8 @@ def completions(
     reached: str | None = None,
     answered: Callable[[], None] = lambda: None,
 ) -> Callable[[RunState, HostSession], tuple[Check, ...]]:
-    """The tests at the end of a run: nothing where its plan makes no endpoint or names no key. stop: whether to wait no
-    more for the turn of a model; reached: the address of the host; answered: called once each model has answered.
+    """The checks at the end of a run; none if its plan makes no endpoint or names no key. stop: tells whether to stop
+    waiting for the turn of a model; reached: the address of the host; answered: called once each model has answered.
     """
 
     def ask(record: RunState, session: HostSession) -> tuple[Check, ...]:
@@ -190,7 +192,7 @@ def completions(
 
 
 def _place_of(record: RunState, deployed: Deployed, session: HostSession, reached: str | None) -> Iterator[Check]:
-    """The address of the endpoint, and how SSH leads to its machine: `served_by` reads it."""
+    """The address of the endpoint, and how SSH leads to its machine, for `served_by`."""
     try:
         way = session.way()
     except WinhostError:
@@ -268,7 +270,9 @@ _SERVING_FILE = ("LinuxFile", {"path": PATH})
 
 
 def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> ModelAnswer:
-    """Ask through the SSH of the Linux that serves: nobody between reads the key, wherever the endpoint listens."""
+    """Ask through the SSH of the Linux that serves, so that nobody in between reads the key, wherever the endpoint
+    listens.
+    """
     return _completion(lambda: connection_through_ssh(session.tunnel, deployed.gateway, _WITHIN), model, key)
 
 

@@ -1,4 +1,4 @@
-"""winhost host: the hosts of fleet.yaml, without an editor."""
+"""winhost host: edit and test the hosts of fleet.yaml."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from winhost.model.fleetfile import load_fleet
 
 @dataclass(frozen=True)
 class ListedHost:
-    """password: the reference to it, or to the key of a Linux."""
+    """A host of fleet.yaml. secret: the reference to its password, or to the key of a Linux."""
 
     host: str
     kind: str

@@ -1,4 +1,4 @@
-"""A host made known: asked for its password, tried, and on request written to the keyring and to fleet.yaml.
+"""Add a host: ask for its password, try it, and on request write it to the keyring and to fleet.yaml.
 
 `winhost host add` and `winhost up USER@ADDRESS` do the same. Neither ever writes a secret to a file.
 """
@@ -39,16 +39,16 @@ _KEYRING = "winhost"  # the service under which passwords of hosts are kept
 
 @dataclass(frozen=True)
 class AddedHost:
-    """file: None where it was not written to one; it can be used by this process all the same."""
+    """A host that was tried. file: None if it was not written to one; this process can use it all the same."""
 
     host: AnyHost
     file: Path | None
 
 
 def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False) -> AddedHost:
-    """Asks on the terminal, tells what it does on stderr. ask_to_add: it may also be used this once.
+    """Ask on the terminal, and tell on stderr what is done. ask_to_add: ask whether to write it to fleet.yaml at all.
 
-    Raises UsageError (HostThere, NobodyTypes, HostKeyUnconfirmed), the WinhostError of a host that cannot be used.
+    Raises UsageError (HostThere, NobodyTypes, HostKeyUnconfirmed), and the WinhostError of a host that cannot be used.
     """
     user, address, port = _account(new.account)
     name = _name(new.name or address)
@@ -70,23 +70,23 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
 
 
 def _account(text: str) -> tuple[str, str, int | None]:
-    user, at, place = text.rpartition("@")
+    user, at, address = text.rpartition("@")
     found = re.fullmatch(
-        r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::(?P<p6>\d{1,5}))?|(?P<name>[\w.-]+)(?::(?P<port>\d{1,5}))?", place
+        r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::(?P<p6>\d{1,5}))?|(?P<name>[\w.-]+)(?::(?P<port>\d{1,5}))?", address
     )
     port = found and (found["p6"] or found["port"])
     if not (at and all(user.split("@")) and found) or (port and not 0 < int(port) < 65536):
         raise UsageError(
             "NotAnAccount",
             what=f"'{visible(text)[:80]}' is not USER@ADDRESS",
-            hint="For example: winhost host add admin@10.0.0.5\n"
-            r"In quotes: 'EXAMPLE\admin@gpu-01.example.com', 'admin@[fd00::5]'",
+            hint="Write it as: winhost host add USER@ADDRESS\n"
+            r"Quote an account of a domain and an IPv6 address: 'DOMAIN\USER@ADDRESS', 'USER@[ADDRESS]'",
         )
     return user, found["v6"] or found["name"], int(port) if port else None
 
 
 def _name(text: str) -> str:
-    """A short name of a DNS name; an address as it is, one of IPv6 with `-` for `:`."""
+    """The first part of a DNS name; an address as it is, with `-` for `:` in IPv6."""
     if ":" in text:
         short = f"{'0' if text[0] == ':' else ''}{text.lower().replace(':', '-')}"  # 0::1 is ::1
     else:
@@ -139,7 +139,7 @@ def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost,
 
 
 def _goes_elsewhere(tested: HostCheck, other_port: bool) -> bool:
-    """Tell whether the next way may lead there: nothing was sent on this one."""
+    """Tell whether the next way may work. Nothing was sent on this one."""
     failed = next((each.step for each in tested.told.steps if each.works is False), None)
     if failed == PORT:
         return other_port
@@ -226,7 +226,7 @@ def _unconfirmed(name: str, why: str, hint: str = "") -> UsageError:
 
 
 def _proofs(new: NewHost, user: str, address: str) -> Iterator[dict[str, Any]]:
-    """Ways to log on, one after the other until one is let in: a key, then the password."""
+    """Ways to log on, to be tried one after the other: keys, then the password."""
     if new.key:
         yield {"key": SecretRef.parse(f"file:{new.key.expanduser().absolute()}")}
         return
@@ -247,7 +247,7 @@ def _given(new: NewHost) -> SecretRef | None:
 
 
 def _typed(question: str, new: NewHost) -> SecretRef:
-    """Raises UsageError (NobodyTypes), click.Abort for Ctrl-C."""
+    """Ask for a password. Raises UsageError (NobodyTypes), click.Abort for Ctrl-C."""
     if not sys.stdin.isatty():
         raise UsageError(
             "NobodyTypes",

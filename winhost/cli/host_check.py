@@ -1,4 +1,4 @@
-"""Check that a host can be reached and managed: each step with what was found, and what to do where it fails."""
+"""Check that a host can be reached and managed: what was found in each step, and what to do if it fails."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -25,7 +25,7 @@ _FULL = "FullLanguage"
 
 @dataclass(frozen=True)
 class TriedStep:
-    """works: None where it was not tried, or nothing depends on it; do: what mends it."""
+    """One step. works: None if it was not tried, or nothing depends on it; do: what mends it."""
 
     step: str
     works: bool | None
@@ -35,7 +35,7 @@ class TriedStep:
 
 @dataclass(frozen=True)
 class CheckedHost:
-    """ready: nothing failed."""
+    """The steps of a host. ready: nothing failed."""
 
     host: str
     address: str
@@ -45,7 +45,7 @@ class CheckedHost:
 
 @dataclass(frozen=True)
 class HostCheck:
-    """error: that ended the test, if one did."""
+    """A test of a host. error: the error that ended it, if one did."""
 
     told: CheckedHost
     error: WinhostError | None

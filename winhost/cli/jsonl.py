@@ -58,7 +58,7 @@ AnyLine: TypeAlias = EventLine | EndLine
 
 
 def print_event(event: ProgressEvent) -> None:
-    """One line on stdout."""
+    """Print one line on stdout."""
     step = event.step
     print_json(
         EventLine(
@@ -79,7 +79,7 @@ def print_event(event: ProgressEvent) -> None:
 
 
 def print_end(host: str | None, end: Outcome | WinhostError) -> None:
-    """The last line of a host."""
+    """Print the last line of a host."""
     if isinstance(end, WinhostError):
         run = getattr(end, "run", None)
         run = run if isinstance(run, str) else None

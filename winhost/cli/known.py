@@ -1,4 +1,4 @@
-"""winhost known: what is known until when, and the statements that it rests on."""
+"""winhost known: the versions up to which winhost knows something, and the statements that this rests on."""
 
 import re
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class KnownStatement:
-    """A claim, and until when it was checked. newest: the newest version, None where `holds` names none; seen: the day
-    on which its source was read.
+    """A statement, and up to which version it was checked. newest: that version, None if `holds` names none; seen: the
+    day on which its source was read.
     """
 
     id: str
@@ -55,7 +55,7 @@ class KnownSubject:
 
 
 def known(subject: str | None, output: Output) -> int:
-    """List what is known until when. Raises UsageError: UnknownSubject."""
+    """List what is known, up to which version. Raises UsageError: UnknownSubject."""
     if subject is not None and subject.casefold() not in subjects():
         near = did_you_mean(subject.casefold(), subjects())
         names = ", ".join(subjects())

@@ -1,4 +1,4 @@
-"""winhost lab: hosts to rehearse on."""
+"""winhost lab: simulated hosts."""
 
 import signal
 import time
@@ -10,12 +10,10 @@ import click
 
 from winhost.cli.envelope import show_list
 from winhost.cli.named_files import files_of
-from winhost.cli.output import refuse_other_kind, say
+from winhost.cli.output import refuse_other_kind, show_command
 from winhost.cli.outputs import Output
-from winhost.cli.shells import command_line
 from winhost.core.dataclass import dataclass
 from winhost.lab.hostfile import HostFile, find, host_files
-from winhost.model.errors import visible
 from winhost.model.facts import Facts
 from winhost.model.shipped import example_hosts
 from winhost.model.yamlfile import load
@@ -23,7 +21,7 @@ from winhost.model.yamlfile import load
 
 @dataclass(frozen=True)
 class ListedLabHost:
-    """A host that the lab can simulate. base: the host that it differs from, where it is told as a difference."""
+    """A host that the lab can simulate. base: the host that its file is a change of."""
 
     name: str
     about: str
@@ -39,14 +37,13 @@ def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engi
     files = [file for host in hosts for file in _files(host)]
     # Who stops a service does not press Ctrl-C, and nothing is to be left then either.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    place = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
-    with place as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
+    made = nullcontext(str(output)) if output else TemporaryDirectory(prefix="winhost-lab-")
+    with made as folder, Lab(files, Path(folder), scale=1 / speed, tls=ALL if tls else (), engine=engine) as running:
         click.echo(running.fleet_file.read_text(encoding="utf-8"), nl=False)
         names = ", ".join((*running.hosts, *running.own_linuxes))
-        say(f"Simulated hosts running: {names}. In another terminal:", err=True)
-        # Typed as it stands, from whatever folder the other terminal is in.
+        # The path is absolute, because the other terminal may be in another folder.
         words = ("winhost", "detect", "*", "--fleet", str(running.fleet_file.absolute()))
-        click.echo(f"  {visible(command_line(words))}", err=True)
+        show_command(f"Simulated hosts running: {names}. In another terminal:", *words, err=True)
         try:
             click.echo("Press Ctrl-C to stop them.", err=True)
             while True:

@@ -1,6 +1,6 @@
-"""winhost lint: files that WSL, Ubuntu's installer, Docker and vLLM read without a word about what is wrong with them.
+"""winhost lint: find faults in files that WSL, Ubuntu's installer, Docker and vLLM read without complaining.
 
-Each command reads its file and asks its linter; one printer shows what all of them find.
+Each command reads its file and calls its linter; one printer shows all findings.
 """
 
 import re
@@ -45,8 +45,8 @@ _MOST_SETTINGS, _MOST = 64 * KiB, 512 * KiB  # a rendered project with its gatew
 
 @dataclass(frozen=True)
 class LintFinding:
-    """A finding as programs get it. line, column: from 1; where: the engine, or the path of the key; do: what to do,
-    empty if the sentence says it; fixed: --fix does it; unverified: what is not known and could make it untrue.
+    """A finding for programs. line, column: from 1; where: the engine, or the path of the key; do: what to do, empty if
+    the sentence says it; fixed: --fix does it; unverified: what is not known and could make the finding wrong.
     """
 
     code: str
@@ -88,8 +88,8 @@ class Linted:
 
 @dataclass(frozen=True)
 class LintedFile:
-    """The findings in a file. form: how it is written; path: where it is to run, None where nobody says; vllm: by
-    engine, None where not known; written: the file with what could be mended; text: the same of what is no file.
+    """The findings in a file. form: its syntax; path: the path that it is to run on, None if unstated; vllm: versions
+    by engine, None if not known; written: the mended file; text: the mended text, if the input was no file.
     """
 
     file: str
@@ -106,7 +106,7 @@ L = TypeVar("L", Linted, LintedFile)
 
 @dataclass(frozen=True)
 class Given:
-    """A file or text to lint: its name for people, the file where it is one, and its content."""
+    """A file or text to lint. name: for people; file: None if it is no file."""
 
     name: str
     file: Path | None
@@ -228,7 +228,7 @@ def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget"
 
 
 def _given(words: Sequence[str]) -> Given:
-    """A file, what comes in, or what stands on the command line."""
+    """Read a file, standard input, or the words of the command line."""
     if len(words) == 1 and _is_file(words[0]):
         return _given_file(Path(words[0]), _MOST)
     text = words[0] if len(words) == 1 else shlex.join(words)
@@ -240,7 +240,7 @@ def _is_file(word: str) -> bool:
 
 
 def _compose_files(file: Path | None) -> Mapping[str, str]:
-    """The other compose files in the folder of one, any of which may complete it."""
+    """The other compose files in the same folder, any of which may complete this one."""
     if file is None or "compose" not in file.name:
         return {}
     texts = {}
@@ -253,7 +253,9 @@ def _compose_files(file: Path | None) -> Mapping[str, str]:
 
 
 def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageError:
-    """A single word that is no file was mostly meant for one; a file may be a part of what starts an engine."""
+    """The error for a single word that is no file, which was probably meant as one, or for a file that may be a part of
+    a recipe.
+    """
     from winhost.recipes.words import other_engines  # other lints do without
 
     shown, text = visible(hidden(words[0])[:80]), given.data.decode("utf-8", "replace")
@@ -278,7 +280,7 @@ def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageErr
 def _check_mending(asked: RecipeOptions, given: Given) -> None:
     """Raises click.UsageError."""
     if asked.in_place and asked.output.path:
-        raise click.UsageError("--in-place and -o are two places: choose one")
+        raise click.UsageError("--in-place and -o name two files: choose one")
     if asked.in_place and given.file is None:
         raise click.UsageError("--in-place needs a file; --fix shows the mended text of what is none")
     if asked.output.path and not asked.fix:
@@ -286,35 +288,35 @@ def _check_mending(asked: RecipeOptions, given: Given) -> None:
 
 
 def _mended(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked: RecipeOptions) -> LintedFile:
-    """The result of a lint; the mended file is written."""
+    """The result of a lint, after writing the mended file."""
     written, text = _write(given, linted, asked), None
     if asked.mends and written is None and linted.mended != given.data:
         text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
-    place, told = str(written) if written else None, tuple(map(LintFinding.of, linted.findings))
-    return LintedFile(given.name, str(linted.form), target.path, linted.versions, told, place, text)
+    path, told = str(written) if written else None, tuple(map(LintFinding.of, linted.findings))
+    return LintedFile(given.name, str(linted.form), target.path, linted.versions, told, path, text)
 
 
 def _write(given: Given, linted: "LintedRecipe", asked: RecipeOptions) -> Path | None:
-    """The mended file, where there is something to mend. A new one may be read by whoever may read the old one."""
+    """Write the mended file, if there is something to mend. A new file gets the mode of the old one."""
     file = given.file
     if not asked.mends or linted.mended == given.data:
         return None
     if asked.in_place and file:
         write_whole(file, [linted.mended])
         return file
-    place = asked.output.path or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None)
-    if place is not None:
-        refuse_other_kind(place, "mended file", asked.force)
+    path = asked.output.path or (file.with_name(f"{file.stem}.mended{file.suffix}") if file else None)
+    if path is not None:
+        refuse_other_kind(path, "mended file", asked.force)
         mode = stat.S_IMODE(file.stat().st_mode) if file else 0o600 if linted.secrets else 0o644
-        write_whole(place, [linted.mended], mode=mode)
-    return place
+        write_whole(path, [linted.mended], mode=mode)
+    return path
 
 
 # --- Shared by all lints: options, what is shown, and the exit code ------------------------------------------------
 
 
 def _given_file(file: Path, most: Bytes) -> Given:
-    """A file, or standard input. Raises UsageError (FileFaults)."""
+    """Read a file, or standard input. Raises UsageError (FileFaults)."""
     if str(file) == STDIN:
         invite_paste()
         given = Given(STDIN, None, sys.stdin.buffer.read(most))
@@ -329,7 +331,7 @@ def _given_file(file: Path, most: Bytes) -> Given:
 
 
 def _version(text: str | None, example: str, option: str) -> Version | None:
-    """The version of an option, which should be written as the example is."""
+    """Parse the version of an option. example: shows in errors how to write it."""
     try:
         return None if text is None else Version(text)
     except InvalidVersion:
@@ -361,7 +363,7 @@ def _show(kind: str, files: Sequence[tuple[str, L | UsageError]], asked: RecipeO
 
 
 def _show_findings(name: str, findings: Sequence[LintFinding], asked: RecipeOptions) -> None:
-    """Defects, then advice under a heading of its own."""
+    """Show defects, then advice under its own heading."""
     if not findings:
         say(f"{name}: nothing found")
     for category, heading in ((Category.DEFECT, ""), (Category.ADVICE, "Advice")):
@@ -398,7 +400,7 @@ def _show_mended(linted: LintedFile) -> None:
 
 
 def _show_count(findings: Sequence[LintFinding], left: Sequence[LintFinding], code: int, *, strict: bool) -> None:
-    """The last line: how many there are of each, and why the exit code is what it is."""
+    """Show the last line: the number of each kind, and the reason for the exit code."""
     said = ""
     for label, category in (("Defects", Category.DEFECT), ("Advice", Category.ADVICE)):
         mended = _count(findings, category) - _count(left, category)

@@ -1,4 +1,4 @@
-"""Hosts that are asked over the network: how each is reached, and its facts."""
+"""Reach hosts over the network, and read their facts."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -77,7 +77,7 @@ def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Wat
 
 
 def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
-    """Return the path of the Linux that runs now, and where it may be."""
+    """Return the path of the Linux that runs now, and where it may be reached."""
     beside = linux_beside(host) if runs_linux(facts) else None
     if beside is not None:
         return "dual-boot", (beside,)
@@ -86,8 +86,8 @@ def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
 
 
 def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWire:
-    """Connect to the Linux of a host, with the program that looks after what it serves. windows: takes the version of
-    Windows, which its Linux cannot tell. Raises as `linux_targets` does.
+    """Connect to the Linux of a host, with the program that looks after what it serves. windows: called with the
+    version of Windows, which its Linux cannot tell. Raises as `linux_targets` does.
     """
     program = linux_scripts.serving_text()
     if isinstance(host, LinuxHost):
@@ -126,8 +126,8 @@ def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> Ss
 
 
 def check_reach(host: AnyHost, plan: Plan) -> None:
-    """Raises UsageError (NoLinuxKey, OtherKey) for a plan that goes on to the host's Linux without a key for it: the
-    key may lie on another computer, where winhost made it.
+    """Raises UsageError (NoLinuxKey, OtherKey) if a plan goes on to the host's Linux and this computer has no key for
+    it: the key may be on another computer, where winhost made it.
     """
     resources = {*(step.resource for step in plan.steps), *(deferred.resource for deferred in plan.deferred)}
     if isinstance(host, Host) and resources & set(LINUX):

@@ -1,6 +1,6 @@
-"""The log on stderr, as `-v` and `--debug` show it: of winhost's own loggers alone.
+"""The log on stderr that `-v` and `--debug` show: that of winhost's own loggers alone.
 
-Libraries' loggers never get a handler: at DEBUG they write whole messages, and tokens of the logon.
+Loggers of libraries never get a handler: at DEBUG they write whole messages, and tokens of the logon.
 """
 
 import logging
@@ -18,7 +18,7 @@ _LIBRARIES = ("pypsrp", "pywinrm", "paramiko", "pyspnego", "requests", "urllib3"
 
 
 class LogLines(logging.Handler):
-    """A line each, on whatever is stderr by then: while a run goes on that is another stream."""
+    """Writes a line for each record to the present stderr, which is another stream while a run goes on."""
 
     def emit(self, record: logging.LogRecord) -> None:
         # Whoever reads it is gone: that must end nothing.
@@ -27,7 +27,7 @@ class LogLines(logging.Handler):
 
 
 class PlainLines(logging.Formatter):
-    """Formats lines so that names of a host move no cursor, and begin no line of their own."""
+    """Formats lines so that names from a host move no cursor and begin no line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
         record.message = visible(record.message)
@@ -35,7 +35,7 @@ class PlainLines(logging.Formatter):
 
 
 def show_log(context: click.Context, *, debug: bool) -> None:
-    """Show it until this command ends, or what called it."""
+    """Show the log until this command ends, or the command that called it."""
     shown = _shown()
     if shown is None:
         shown, before = LogLines(logging.INFO), _OURS.level

@@ -1,4 +1,4 @@
-"""winhost install media and winhost install bmc: media that install what was planned, on that machine alone."""
+"""winhost install media and winhost install bmc: media that install what was planned, and only on that machine."""
 
 import os
 import threading
@@ -58,8 +58,8 @@ _LIST = "files.json"
 
 @dataclass(frozen=True)
 class MadeMedia:
-    """place: the image or the folder; host_key: by which the new system is known; installed: whether it was seen with
-    that key, null where nobody waited for it.
+    """The media. place: the image or the folder; host_key: the new system's host key; installed: whether a system with
+    that key was seen, null if nobody waited for it.
     """
 
     place: str
@@ -71,7 +71,7 @@ class MadeMedia:
 
 def media(plan_file: Path, asked: MediaOptions, force: bool, output: Output) -> int:
     plan, out = read_install_plan(plan_file), output.required_path
-    _check_place(out, output.folder, force)
+    _check_path(out, output.folder, force)
     wiped = consented(plan.host, plan.whole, asked.consent_file)
     with os_errors():
         image = InstallerRelease(plan.installer, asked.mirror or MEDIA_MIRROR).fetched(image_cache())
@@ -81,8 +81,8 @@ def media(plan_file: Path, asked: MediaOptions, force: bool, output: Output) -> 
             return _made(plan, wiped, image, asked, output, stack)
 
 
-def _check_place(out: Path, folder: bool, force: bool) -> None:
-    """Raises UsageError (MediaThere): what holds a key replaces nothing that somebody else has a use for."""
+def _check_path(out: Path, folder: bool, force: bool) -> None:
+    """Raises UsageError (MediaThere): media with a key never replace something that may be of use to somebody."""
     there = any(out.iterdir()) if folder and out.is_dir() else out.exists()
     if there and not (force and out.is_file()):
         hint = "Name another place with -o" + ("" if folder else ", or write over the file with --force")
@@ -153,8 +153,8 @@ def _written_for_us(image: Path, added: dict[str, bytes], out: Path, *, folder: 
 
 @dataclass(frozen=True)
 class StagedMedia:
-    """files.json: what a FAT32 partition of this size holds, all of which lies beside this file. ours: those that are
-    not as in the image.
+    """The document files.json: the files for a FAT32 partition of this size, all of which lie beside it. ours: those
+    that differ from the image.
     """
 
     image: str
@@ -167,21 +167,21 @@ _PAUSE_S = 5.0
 
 
 class Waiting:
-    """minutes: how long at most."""
+    """Waits for the new system. minutes: how long at most."""
 
     def __init__(self, minutes: float) -> None:
         self._until = time.monotonic() + minutes * 60
         self._progress, self._lock = InstallProgress(), threading.Lock()
 
     def hear(self, event: InstallEvent) -> None:
-        """Hear an event from the installer, in threads of the listener."""
+        """Take an event of the installer. The listener calls this from several threads."""
         with self._lock:
             if self._progress.hear(event):
                 click.echo(f"installer: {self._progress.failure or self._progress.phase}", err=True)
 
     @property
     def said(self) -> str:
-        """The last words of the installer, for the end."""
+        """The last news of the installer, in words."""
         with self._lock:
             progress = self._progress
         if progress.failure:
@@ -204,7 +204,9 @@ RESTART = "restart"
 
 @dataclass(frozen=True)
 class InsertedMedia:
-    """image: what is in the drive, null where it was taken out; restarted: by force, now."""
+    """The result of `install bmc`. image: what is in the drive, null if it was taken out; restarted: the machine was
+    restarted by force.
+    """
 
     host: str
     bmc: str

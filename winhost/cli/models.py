@@ -1,4 +1,6 @@
-"""winhost models: what of the catalogue fits a host, best first, or the catalogue itself; and as the hub has it now."""
+"""winhost models: the models of the catalogue that fit a host, best first, or the catalogue itself; and how to renew it
+from the hub.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +68,7 @@ class OfferedModel:
 @dataclass(frozen=True)
 class OfferedModels:
     """The models that are offered for a host, best first. host, path: None for the catalogue itself; read: the day on
-    which the catalogue's sources were read; catalogue: the user's file, if it was refreshed.
+    which its sources were read; catalogue: the user's file, if it was refreshed.
     """
 
     host: str | None
@@ -118,7 +120,7 @@ def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> t
 
 
 def _listed(entry: Entry, planned: Candidate | None = None) -> OfferedModel:
-    """planned: how it would be served on a host."""
+    """Make the row of a model. planned: how a host would serve it."""
     weights = weight_bytes(entry)
     listed = OfferedModel(
         model=entry.id,
@@ -159,7 +161,9 @@ def _show_catalogue(found: OfferedModels, wide: bool) -> None:
 
 
 def _show(found: OfferedModels, whole: bool, named: Sequence[str], fleet_file: Path | None) -> None:
-    """whole: each repository, not the best of each model; named: the words that name all hosts."""
+    """Show the models for one host. whole: each repository, not only the best one of each model; named: the words that
+    name all hosts.
+    """
     if not found.models:
         say(f"{found.host}: nothing of the catalogue fits, or no path can serve there", bold=True)
         show_next(("assess", *named), fleet_file)

@@ -1,4 +1,4 @@
-"""Find the files that words mean: files themselves, and folders that one command wrote for another."""
+"""Find the files that words mean: files, and folders that one command wrote for another."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def is_there(word: str, kind: Callable[[Path], bool] = Path.exists) -> bool:
 
 
 def invite_paste() -> None:
-    """Say how standard input ends where somebody types it."""
+    """Say how standard input ends if somebody types it."""
     if sys.stdin.isatty():
         say("Paste the text, then end it with Ctrl-D (on Windows Ctrl-Z and Enter).", err=True)
 
@@ -88,9 +88,8 @@ def facts_file(word: Path | None, option: Path | None, name: str = "--facts") ->
 
 
 def check_hosts(files: Iterable[Path], others: Iterable[str] = ()) -> None:
-    """Check that each host is there once, among facts files and other hosts. Raises UsageError: SameHost.
-
-    Names that differ in capitals alone are one, as names of files are on Windows.
+    """Check that no two facts files and other hosts are of one host. Raises UsageError: SameHost. Names that differ
+    only in case count as one, as file names do on Windows.
     """
     found: dict[str, list[str]] = {}
     for host, path in (*((host, host) for host in others), *((host, str(file)) for host, file in by_host(files))):
@@ -122,8 +121,8 @@ def _inside(folder: Path, kind: type[Any]) -> list[Path]:
 
 
 def hosts_and_files(words: Sequence[str], kind: type[Any]) -> tuple[list[str], list[Path]]:
-    """Return words that stand for hosts, and the files that other words mean: names that end in .json, files, folders
-    with such files, and folders written as a path. Raises UsageError: NothingOfTheKind.
+    """Return words that stand for hosts, and the files that other words mean: files, folders with such files, and what
+    no host can be called, as a path or a name that ends in .json or .yaml. Raises UsageError: NothingOfTheKind.
     """
     paths = [word for word in words if _is_place(word, kind)]
     return [word for word in words if word not in paths], files_of(map(Path, paths), kind)
@@ -131,6 +130,6 @@ def hosts_and_files(words: Sequence[str], kind: type[Any]) -> tuple[list[str], l
 
 def _is_place(word: str, kind: type[Any]) -> bool:
     path = Path(word)
-    if word.endswith(".json") or path.is_file():
+    if word.endswith((".json", ".yaml")) or any(mark in word for mark in _SEPARATORS) or path.is_file():
         return True
-    return path.is_dir() and (any(mark in word for mark in _SEPARATORS) or bool(_inside(path, kind)))
+    return path.is_dir() and bool(_inside(path, kind))

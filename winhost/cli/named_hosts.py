@@ -1,7 +1,7 @@
 """The hosts that words on the command line name: those of the fleet file, and the machine that winhost runs on.
 
-This machine is called what it calls itself. A host of fleet.yaml with this name, or the one with address: localhost, is
-meant instead where there is one.
+That machine goes by its own name. A host of fleet.yaml with this name, or the one with address: localhost, takes
+precedence.
 """
 
 import logging
@@ -66,7 +66,7 @@ def is_local(host: AnyHost) -> bool:
 
 
 def check_rights(host: AnyHost) -> None:
-    """Check the rights of winhost here, as far as this process knows them itself. Raises UsageError:
+    """Check the rights of winhost on this machine, as far as this process can tell. Raises UsageError:
     NotAdministrator.
     """
     if not is_local(host):
@@ -146,8 +146,8 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
 
 
 def host_at(account: str, fleet_file: Path | None) -> AnyHost:
-    """Return the host at USER@ADDRESS: one of fleet.yaml, else a new one, for whose password the user is asked, and
-    which this process knows by its name from then on. Raises as `add_host` does.
+    """Return the host at USER@ADDRESS: one of fleet.yaml, or else a new one. For a new one the user is asked for the
+    password, and this process knows it by its name from then on. Raises as `add_host` does.
     """
     try:
         known = load_fleet(find_fleet(fleet_file)).hosts
@@ -166,14 +166,14 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
 
 
 def _accounts(host: AnyHost) -> Iterator[str]:
-    """Yield the ways to write it as USER@ADDRESS; a usual port may be left out."""
+    """Yield the forms of USER@ADDRESS for a host; a usual port may be left out."""
     user, port = (
         (host.transport.user, host.transport.port) if isinstance(host, Host) else (host.login.user, host.login.port)
     )
-    for place in (in_url(host.address), host.name):
-        yield f"{user}@{place}:{port}".lower()
+    for address in (in_url(host.address), host.name):
+        yield f"{user}@{address}:{port}".lower()
         if port in _USUAL_PORTS:
-            yield f"{user}@{place}".lower()
+            yield f"{user}@{address}".lower()
 
 
 def _told_hosts() -> dict[str, AnyHost]:
@@ -184,7 +184,7 @@ def _told_hosts() -> dict[str, AnyHost]:
 
 
 def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:
-    """Load the fleet file. Without one, a fleet without hosts does if every word means this machine."""
+    """Load the fleet file. Without one, return a fleet without hosts if every word means this machine."""
     try:
         file = find_fleet(fleet_file)
     except UsageError as error:

@@ -1,5 +1,5 @@
-"""Pin the image of a new Linux: that of a VM found, checked and made into a disk while `winhost plan` waits, and that
-of an installer by its signed sum.
+"""Pin the image of a new Linux: a VM's image is found, checked and made into a disk while `winhost plan` waits; an
+installer's image is pinned by its signed checksum.
 """
 
 from hashlib import file_digest
@@ -12,8 +12,8 @@ from winhost.engine.disk_images import open_image, open_system
 from winhost.images.cloud_images import NAME, release_named
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
 from winhost.model.errors import visible
+from winhost.paths.new_vm import Pinned, VmImage, is_file
 from winhost.paths.playbook import PathRequest
-from winhost.paths.vm_image import Pinned, VmImage, is_file
 
 
 def with_image_of(pinned: PathRequest, request: PathRequest) -> PathRequest:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, each spelled once."""
+"""Arguments and options that several commands share, each declared once."""
 
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -34,7 +34,7 @@ def fleet_option(command: F) -> F:
 
 
 class Number(click.FloatRange):
-    """A number, called so in errors, where click says 'float range'."""
+    """A number. Errors call it so, where click says 'float range'."""
 
     name = "number"
 
@@ -44,7 +44,7 @@ class Number(click.FloatRange):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number, where click says 'integer range'."""
+    """A whole number. Errors call it so, where click says 'integer range'."""
 
     name = "whole number"
 
@@ -200,7 +200,7 @@ def split_words(context: click.Context, option: click.Parameter, words: tuple[st
 
 
 def one_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[str, ...]]:
-    """Split likewise, and refuse what is not known."""
+    """Split such words, and refuse unknown ones."""
 
     def split(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
         given = split_words(context, option, words)
@@ -225,7 +225,7 @@ accept_option = click.option(
 
 
 class KeyLimit(click.ParamType[int | str]):
-    """A number; `none`; or `default`: as every key has it."""
+    """A number; `none`; or `default`, the limit of every key."""
 
     name = "number|none|default"
     most = 1_000_000_000
@@ -318,7 +318,7 @@ def options_object(
 
 @dataclass(frozen=True)
 class HostsAndFacts:
-    """The hosts that are named: words for them and for facts files, and facts files of the option."""
+    """The words for hosts and facts files, and the facts files of the option --facts."""
 
     words: tuple[str, ...]
     facts_files: tuple[Path, ...] = ()

@@ -1,5 +1,5 @@
-"""Paragraphs, findings and errors for people, and files that they named, which -o overwrites if they are of the same
-kind.
+"""Print paragraphs, findings and errors for people, and write files that -o names, which may replace only files of
+their own kind.
 """
 
 import json
@@ -53,7 +53,7 @@ def say(text: str, *, hang: int = 0, err: bool = False, **style: Any) -> None:
 
 
 def show_finding(finding: "Shown", lead: str = "", **style: Any) -> None:
-    """Show a finding. lead: what its first line begins with, as `  1. `; style: of that line, as `say` takes it."""
+    """Show a finding. lead: the beginning of its first line, such as ` 1. `; style: of that line, as `say` takes it."""
     blanks = len(lead) - len(lead.lstrip(" "))
     indent = max(len(lead), blanks + 2)
     say(f"{lead}{finding.head}", hang=indent - blanks, **style)
@@ -61,15 +61,19 @@ def show_finding(finding: "Shown", lead: str = "", **style: Any) -> None:
         say(f"{' ' * indent}{line}", hang=2)
 
 
+def show_command(lead: str, *words: str, err: bool = False) -> None:
+    """Show a command below a sentence that leads to it, in a line of its own that no terminal breaks."""
+    say(lead, err=err)
+    click.echo(f"  {visible(command_line(words))}", err=err)
+
+
 def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
-    """Show the next command, in a line of its own, which can be copied whole. words: what follows `winhost`."""
-    fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
-    click.echo("Next:")
-    click.echo(visible(f"  {command_line(('winhost', *words, *fleet))}"))
+    """Show the next command. words: what follows `winhost`."""
+    show_command("Next:", "winhost", *words, *(("--fleet", str(fleet_file)) if fleet_file else ()))
 
 
 def show_error_text(error: WinhostError, host: str = "", fleet: str | None = None) -> None:
-    """Print an error on stderr, in the width of its terminal. host: whose it is, of several; fleet: see
+    """Print an error on stderr, in the width of its terminal. host: its host, if there are several; fleet: see
     `with_fleet`.
     """
     for line in with_fleet(error_text(error, host), fleet).split("\n"):
@@ -77,8 +81,8 @@ def show_error_text(error: WinhostError, host: str = "", fleet: str | None = Non
 
 
 def with_fleet(text: str, fleet: str | None = None) -> str:
-    """Add the fleet file that was typed to each command in a text: they name hosts and runs of it. fleet: that file,
-    where no command is under way any more that knows it.
+    """Add the fleet file that was typed to each command in a text, because the command names hosts and runs of it.
+    fleet: that file, if no running command knows it any more.
     """
     if (running := click.get_current_context(silent=True)) is not None:
         fleet = str(file) if (file := running.params.get("fleet_file")) else fleet
@@ -89,7 +93,7 @@ def with_fleet(text: str, fleet: str | None = None) -> str:
 
 
 def error_text(error: WinhostError, host: str = "") -> str:
-    """Write `error: …`, what it means and what to do. The host comes first, unless it does already."""
+    """Write `error: …`, what it means and what to do. The host comes first, unless the text begins with it."""
     follow = (text for text in (error.meaning, error.hint) if text)
     indented = "\n".join(f"  {visible(line)}" for text in follow for line in text.split("\n"))
     what = what_happened(error)
@@ -108,7 +112,7 @@ def what_happened(error: WinhostError) -> str:
 
 
 def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
-    """Make the document of an error, in the words that people get. host: None for the one that the error names."""
+    """Make the document of an error, in the words for people. host: None for the host that the error names."""
     document = ErrorDocument(error.code, int(error.exit_code), what_happened(error), error.meaning, error.hint)
     return ErrorResult(host or error.host, document)
 
@@ -122,11 +126,11 @@ def write_file(path: Path, text: str | Iterable[str], kind: Kind, force: bool) -
     write_whole(path, [text] if isinstance(text, str) else text)
 
 
-def one_file(place: Path) -> UsageError:
+def one_file(path: Path) -> UsageError:
     """Make the error for several hosts and one file."""
     return UsageError(
         "OneFile",
-        what=f"several hosts are named, and {visible(str(place))} is one file",
+        what=f"several hosts are named, and {visible(str(path))} is one file",
         hint="Name a folder, which gets a file for each host, with a / at its end",
     )
 

@@ -1,7 +1,7 @@
-"""The option `-o`, the same on every command: a word for the form of the answer, or a place to write to.
+"""The option `-o`, which is the same on every command: a word for the form of the answer, or a path to write to.
 
 `wide`, `json`, `yaml` and `name` are forms. Anything else is the file or folder that a command writes, if it writes
-one; a file of such a name is `./json`.
+one; a file with such a name is `./json`.
 """
 
 import os
@@ -90,7 +90,7 @@ def _chosen(words: tuple[str, ...], as_json: bool, writes: bool) -> Output:
             f"{paths[0]!r} is none of {', '.join(FORMS)}, and this command writes no file", param_hint="-o"
         )
     if len(paths) > 1:
-        raise click.BadParameter(f"{' and '.join(map(repr, paths))} are two places: choose one", param_hint="-o")
+        raise click.BadParameter(f"{' and '.join(map(repr, paths))} are two destinations: choose one", param_hint="-o")
     shape: Any = forms[0] if forms else "table"
     if not paths:
         return Output(shape)

@@ -1,4 +1,4 @@
-"""winhost plan: what would change."""
+"""winhost plan: plan what would change."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -69,14 +69,14 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
         code = show_plans([*results], output.wide)
     else:
         show = partial(show_planned, details=details, wide=output.wide, fleet_file=fleet)
-        code = show_results("planning", output.shape, results, show)
+        code = show_results("planning", output.shape, results, show, alone=not many)
     if joining:
         joining.show_made_keys(output.shape)
     return code
 
 
 def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement, ...]":
-    """The assumptions about facts files. Raises BadParameter where a host is asked, which knows better."""
+    """The assumptions for facts files. Raises BadParameter for a live host, which is asked instead."""
     if not assumed:
         return ()
     from winhost.cli.assess import statements  # with all rules, which a plan of one path does without
@@ -90,9 +90,9 @@ def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement,
 
 
 def _checked(asked: AskedPlan) -> "tuple[PlannedStack | None, frozenset[Id]]":
-    """The workload that is to be served, and what a host is asked for by name.
+    """The workload to serve, and the resources that a host is asked for by name.
 
-    All that is wrong with the words themselves is told at once, before any host is asked. Raises UsageError, click's.
+    All faults of the command line are told at once, before any host is asked. Raises UsageError, click's.
     """
     faults = Faults()
     path, joining = faults.of(lambda: asked.path), faults.of(lambda: _joining(asked))
@@ -104,7 +104,7 @@ def _checked(asked: AskedPlan) -> "tuple[PlannedStack | None, frozenset[Id]]":
 
 
 def _joining(asked: AskedPlan) -> "PlannedStack | None":
-    """The workload that is to be served; None where none is named. Raises UsageError for options that are for one."""
+    """The workload to serve; None if none is named. Raises UsageError for options that need one."""
     cluster = asked.cluster
     if words := asked.stack.meant():
         from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
@@ -128,7 +128,7 @@ def _asked_of(
 
 
 def named_with(asked: AskedPlan, joining: "PlannedStack", keys: FleetKeys, facts: Facts) -> frozenset[Id]:
-    """The resources that a plan has to know and a host lists only when they are named."""
+    """The resources that a plan needs and that a host lists only when they are named."""
     known = HostFacts(facts)
     return _joined(known, _asked_of(asked, known, keys, joining)[0], joining)[0].playbook.named
 
@@ -151,7 +151,7 @@ def planned_host(
     keys: FleetKeys,
     watch: Watch,
 ) -> PlannedHost | WinhostError:
-    """The plan of one host that was read, or why there is none."""
+    """The plan of one host, or the error that prevents it."""
     try:
         facts = _known(read, assumed)
         plain, best = _asked_of(asked, facts, keys, joining)
@@ -197,29 +197,31 @@ def _joined(
 
 @dataclass(frozen=True)
 class Into:
-    """The destination of plans: a file, or a folder for several hosts or where one is named, such as `plans/`."""
+    """The destination of plans: a file; or a folder, for several hosts or if one is named, such as `plans/`."""
 
-    place: Path
+    path: Path
     many: bool
     force: bool
 
     def write(self, made: Plan) -> Path:
         """Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
 
-        file = self._file_of(made.host) if self.many or self.place.is_dir() else self.place
+        file = self._file_of(made.host) if self.many or self.path.is_dir() else self.path
         with os_errors():
             if self.many:
-                self.place.mkdir(parents=True, exist_ok=True)
+                self.path.mkdir(parents=True, exist_ok=True)
             write_file(file, write_document(made), "plan", self.force)
         return file
 
     def _file_of(self, host: str) -> Path:
-        """Facts may call their host anything, `../../x` too; only what fleet.yaml takes for a name becomes a file's."""
+        """The file of a host in the folder. Facts may have any host name, even `../../x`, so only a name that
+        fleet.yaml accepts becomes a file name.
+        """
 
         from winhost.model.fleetfile import host_name  # with the models of that file
 
         try:
-            return self.place / f"{host_name(host)}.json"
+            return self.path / f"{host_name(host)}.json"
         except ValueError:
             raise UsageError(
                 "NoFileName",
@@ -229,8 +231,8 @@ class Into:
             ) from None
 
 
-def _into(place: Path | None, many: bool, force: bool) -> Into | None:
+def _into(path: Path | None, many: bool, force: bool) -> Into | None:
     """Raises UsageError (OneFile) for several plans and what is, or looks like, one file."""
-    if place and many and not place.is_dir() and (place.suffix or place.exists()):
-        raise one_file(place)
-    return Into(place, many, force) if place else None
+    if path and many and not path.is_dir() and (path.suffix or path.exists()):
+        raise one_file(path)
+    return Into(path, many, force) if path else None

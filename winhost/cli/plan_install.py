@@ -1,4 +1,4 @@
-"""winhost install plan: which disks, what the system becomes and what is lost, with the consent to that."""
+"""winhost install plan: the disks, the new system and what is lost, with the consent to that."""
 
 import sys
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from winhost.cli.commands.install import InstallOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import text_of, usage_errors
 from winhost.cli.named_files import the_file
-from winhost.cli.output import refuse_other_kind, say
+from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys
 from winhost.compat.assess import judge
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedInstall:
-    """writes: the partition or the disks that the installer writes to; lost: what is on them; heed: reasons of the
-    verdict; then: what is done once the new system has started.
+    """The plan for people. writes: the partition or the disks that the installer writes to; lost: what is on them;
+    heed: reasons of the verdict; then: what to do once the new system has started.
     """
 
     file: str
@@ -107,7 +107,7 @@ def plan(facts: Path, asked: InstallOptions, force: bool, output: Output) -> int
 
 
 def _judged(facts: HostFacts, path: str, allow_unverified: bool) -> tuple[str, ...]:
-    """The reasons to heed. Raises RefusedError (NotForThisHost) where a rule speaks against the path."""
+    """The reasons to heed. Raises RefusedError (NotForThisHost) if a rule speaks against the path."""
     found = judge(facts, path)
     grave = [each for each in found.every_reason if each.severity.rank >= Severity.UNVERIFIED.rank]
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
@@ -130,7 +130,7 @@ def _key(file: Path) -> str:
 
 
 def written_to(plan: InstallPlan) -> tuple[str, ...]:
-    """The places that the installer writes to, in words."""
+    """The partition or disks that the installer writes to, in words."""
     if plan.beside is not None:
         target = next(each for each in plan.beside.partitions if each.role == "target")
         return (f"partition {target.guid}, {size(target.size)} of {plan.beside.model} ({plan.beside.guid})",)
@@ -138,7 +138,7 @@ def written_to(plan: InstallPlan) -> tuple[str, ...]:
 
 
 def _show_planned(made: InstallPlan, heeded: tuple[str, ...], own: "SshKey | None", output: Output) -> None:
-    """own: the key that nobody named."""
+    """Show the plan. own: the key that is used because none was named."""
     lost = tuple(each for disk in made.whole for each in lost_on(disk))
     heed = (*heeded, *(f"{disk.model}: {each}" for disk in made.whole for each in disk.heed))
     then = afterwards(made)
@@ -154,7 +154,7 @@ def _show_planned(made: InstallPlan, heeded: tuple[str, ...], own: "SshKey | Non
         say("Afterwards:")
         for number, step in enumerate(planned.then, 1):
             say(f"  {number}. {step}")
-        say(f"Media: winhost install media {planned.file} -o ubuntu.iso")
+        show_command("Media:", "winhost", "install", "media", planned.file, "-o", "ubuntu.iso")
 
     show_results("install-plan", output.shape, [(made.host, planned)], show)
 
@@ -163,7 +163,7 @@ _LARGEST = 64 * KiB
 
 
 def consented(host: str, disks: Sequence[WholeDisk], file: Path | None) -> list[str]:
-    """Names of the disks, each of which somebody consented to lose. Raises RefusedError (NotTyped)."""
+    """Ask for the loss of each disk, and return the names of the disks. Raises RefusedError (NotTyped)."""
     for disk in disks:
         _show_disk(host, disk)
         if file is None and sys.stdin.isatty():
@@ -178,7 +178,7 @@ def consented(host: str, disks: Sequence[WholeDisk], file: Path | None) -> list[
 
 
 def lost_on(disk: WholeDisk) -> tuple[str, ...]:
-    """The content of a disk that Ubuntu gets, in words."""
+    """The partitions of a disk that Ubuntu gets, in words."""
     return tuple(f"{each.role} partition {each.guid}, {size(each.size)}" for each in disk.partitions)
 
 
@@ -212,7 +212,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _compare(lines: Sequence[str], disks: Sequence[WholeDisk], file: Path) -> None:
-    """Each disk is quoted, and nothing else: a file for other disks is not for these."""
+    """Check that the file quotes each disk and nothing else: a file for other disks is no consent for these."""
     for disk in disks:
         if not any(_quotes(line, disk) for line in lines):
             what = f"{visible(str(file))} does not quote the disk {visible(disk.name)}"

@@ -43,14 +43,16 @@ KEY_SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class AskedPlan(PlanOptions):
-    """The options of `winhost plan`, as the request to a path. host: for whom, where that is one host or file."""
+    """The options of `winhost plan` as a request to a path. host: how a command names the host, if there is only one
+    host or file.
+    """
 
     host: str = "HOST"
     _parsed: dict[str, PathRequest] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def path(self) -> str | None:
-        """The one that is named, else the one that other options belong to; None where nothing says which.
+        """The named path, or else the one that other options belong to; None if nothing tells.
 
         Raises UsageError: UnknownPath, NotOfPath.
         """
@@ -66,7 +68,7 @@ class AskedPlan(PlanOptions):
         return next(iter(possible)) if possible and len(possible) == 1 else None
 
     def request(self, path: str) -> PathRequest:
-        """Parsed once for all hosts.
+        """The request to a path, parsed once for all hosts.
 
         Raises UsageError (NoPlaybook, OtherPath), BadParameter, and what reading a playbook raises.
         """
@@ -84,7 +86,7 @@ class AskedPlan(PlanOptions):
         return self._parsed.setdefault(path, PathRequest(document, playbook))
 
     def of_one_host(self, listen: str | None) -> Iterator[OwnValue]:
-        """The values that only one host can have. listen: where an endpoint listens. Raises as `request` does."""
+        """The values that only one host can have. listen: the address of an endpoint. Raises as `request` does."""
         if self.vm:
             yield OwnValue("VM", "--vm", self.vm)
         for gpu in self.cards:
@@ -104,7 +106,7 @@ class AskedPlan(PlanOptions):
 
     @cached_property
     def _edited(self) -> Playbook | None:
-        """The user's copy."""
+        """The user's own playbook."""
 
         return read_playbook(self.playbook) if self.playbook else None
 
@@ -127,7 +129,7 @@ class AskedPlan(PlanOptions):
         return playbook
 
     def _belongings(self) -> Iterator[tuple[str, frozenset[str]]]:
-        """Each option that was given, with the paths that it says something to."""
+        """Each option that was given, with the paths that it belongs to."""
 
         for name, option in _OPTIONS.items():
             if getattr(self, name) not in (None, ()):
@@ -141,7 +143,7 @@ class AskedPlan(PlanOptions):
             yield f"--playbook {self.playbook}", frozenset([self._edited.path])
 
     def _of_variant(self, path: str) -> Iterator[str]:
-        """`network=nat` of `--path wsl2/nat`. Raises BadParameter where a setting says otherwise."""
+        """The setting `network=nat` of `--path wsl2/nat`. Raises BadParameter if a setting contradicts it."""
 
         variant = variant_name(self.variant) if self.variant else None
         if variant is None:
@@ -213,15 +215,15 @@ def decided(playbook: Playbook, settings: tuple[str, ...], new_vm: NewVmOptions 
 
 
 def _fault_of_options(mistakes: Iterable[Mistake], new_vm: NewVmOptions) -> click.UsageError:
-    options = {f"settings.new_vm.{place}": option for place, option in NEW_VM_OPTIONS.items()}
+    options = {f"settings.new_vm.{setting}": option for setting, option in NEW_VM_OPTIONS.items()}
     missing: list[str] = []
     wrong: list[str] = []
-    for place, message in ((dotted(loc), message) for loc, message in mistakes):
-        if message == MISSING and place in options:
-            missing.append(options[place])
+    for setting, message in ((dotted(loc), message) for loc, message in mistakes):
+        if message == MISSING and setting in options:
+            missing.append(options[setting])
         else:
-            wrong.append(f"{options.get(place, place)}: {message}")
-    given = next(option for place, option in NEW_VM_OPTIONS.items() if place in new_vm.given)
+            wrong.append(f"{options.get(setting, setting)}: {message}")
+    given = next(option for setting, option in NEW_VM_OPTIONS.items() if setting in new_vm.given)
     needs = [f"{given} also needs {', '.join(missing)}"] if missing else []
     return click.UsageError(visible("; ".join((*needs, *wrong))))
 
@@ -236,7 +238,7 @@ def _chosen(playbook: Playbook, settings: tuple[str, ...]) -> dict[str, Json]:
 
 
 def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
-    """`bridge.switch=lan` into the settings of a path, by the names between the dots."""
+    """Write a setting such as `bridge.switch=lan` into the settings of a path, by the names between the dots."""
     with usage_errors("--set"):
         refuse_private(setting)  # before any message could show it
     name, equals, value = setting.partition("=")
@@ -256,7 +258,7 @@ def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
 
 
 def _parsed_value(path: str, name: str, value: str) -> Json:
-    """A value as YAML has it; where a text is wanted the very words, because 2.10 is no number and not 2.1."""
+    """Parse a value as YAML. A text stays as it was typed, because 2.10 is not the number 2.1."""
     kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
     parsed = value_of(value)
     none = parsed is None and type(None) in kinds
@@ -267,17 +269,17 @@ def _parsed_value(path: str, name: str, value: str) -> Json:
 
 
 class FleetKeys:
-    """The private keys that a fleet file names for its hosts. It is read for the first host that is given a key.
+    """The private keys that a fleet file names for its hosts. The file is read for the first host that is given a key.
 
-    pending: where a new pair lies until the plan is agreed to, None to keep it at once.
+    pending: the folder for a new pair until the plan is agreed to, None to keep it at once.
     """
 
     def __init__(self, fleet_file: Path | None, pending: Path | None = None) -> None:
         self._file, self._pending = fleet_file, pending
 
     def check(self, host: str, given: Mapping[str, str]) -> tuple[str, ...]:
-        """given: each public key, with the option that gave it. Returns what is to be told where they could not be
-        compared. Raises UsageError (OtherKey).
+        """Compare public keys with the private key of the host. given: each key, with the option that gave it. Returns
+        what to tell the user if they could not be compared. Raises UsageError (OtherKey).
         """
         if not given:
             return ()
@@ -293,8 +295,8 @@ class FleetKeys:
         return (told,) if told else ()
 
     def give(self, host: str, request: PathRequest, *, serves: bool) -> PathRequest:
-        """The request with a public key, where the Linux that it makes takes one and none was given: that of the
-        private key in fleet.yaml, else of the pair that winhost makes. serves: whether models are served there.
+        """The request with a public key, if the new Linux needs one and none was given: that of the private key in
+        fleet.yaml, or else of the pair that winhost makes. serves: models are served there.
 
         Raises UsageError: NoPublicHalf, FileFaults, NoStore, NotPrivate.
         """
@@ -330,7 +332,7 @@ class FleetKeys:
 
 
 def _open_key(path: str, settings: Mapping[str, Json], *, serves: bool) -> tuple[str, ...] | None:
-    """The setting that a public key is still to be written into."""
+    """The setting that still needs a public key."""
     if path == "wsl2" and serves:
         access = settings.get("access")
         return None if isinstance(access, dict) and access.get("key") else ("access", "key")
@@ -345,7 +347,7 @@ def _open_key(path: str, settings: Mapping[str, Json], *, serves: bool) -> tuple
 
 
 def given_keys(request: PathRequest) -> dict[str, str]:
-    """The public keys of its settings, and those in the resources of a playbook, each with the option that gave it."""
+    """The public keys in the settings and resources of a playbook, each with the option that gave it."""
     return dict(_given(request))
 
 

@@ -36,7 +36,7 @@ AnyStack: TypeAlias = Stack | ClusterStack
 
 @dataclass
 class PlannedStack:
-    """Joins one workload to the plans of all hosts of a command. pending: as of `StackParts`."""
+    """Joins one workload to the plans of all hosts of a command. pending: as in `StackParts`."""
 
     words: StackOptions
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
@@ -54,7 +54,7 @@ class PlannedStack:
         return self.parts.written.deploy is Deploy.KUBERNETES
 
     def check(self, path: str | None = None) -> None:
-        """Check the words themselves before any host is asked. Raises UsageError, click's."""
+        """Check the command line before any host is asked. Raises UsageError, click's."""
         faults = Faults()
         self.check_with(path, faults)
         faults.refuse()
@@ -196,7 +196,7 @@ def settings_text(wanted: YieldTo, url: str) -> str:
 
 
 def _own_address(parts: StackParts, mode: str) -> str:
-    """The gateway on Windows's own loopback, where WSL brings it. Raises click's UsageError."""
+    """The gateway's address on Windows's own loopback, if WSL makes it reachable there. Raises click's UsageError."""
     address, port = parts.listen
     if mode == "bridged" or parts.words.tls or address not in (*LOOPBACK, *_ANYWHERE):
         raise click.UsageError(
@@ -234,7 +234,7 @@ def check_cluster_words(parts: StackParts, faults: Faults) -> None:
 
 
 def cluster_request(parts: StackParts, facts: HostFacts, path: str | None) -> ClusterRequest:
-    """Ask the hub and the registries. Raises as they do."""
+    """Make the request, asking the hub and the registries. Raises as they do."""
     workload, words = parts.workload, parts.cluster
     keys = () if words.keys_secret and not parts.words.api_key else parts.key_lines(facts.host)
     return ClusterRequest(
@@ -290,17 +290,19 @@ def check_node_words(parts: StackParts, faults: Faults) -> None:
 
 
 def node_request(parts: StackParts, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
-    """Ask where releases of k3s are, and as `cluster_request` does. wsl: the networking mode of a distro."""
+    """Make the request for a node, asking for releases of k3s, and as `cluster_request` does. wsl: the networking mode
+    of a distro.
+    """
     words = parts.cluster
     assets = parts.once(
         "k3s",
         lambda: k3s_release.k3s_release(words.k3s_version, images=words.k3s_images, mirror=words.k3s_mirror),
     )
-    places = {k3s_release.PROGRAM: PROGRAM, k3s_release.IMAGES: f"{_IMAGES}/{k3s_release.IMAGES}"}
+    paths = {k3s_release.PROGRAM: PROGRAM, k3s_release.IMAGES: f"{_IMAGES}/{k3s_release.IMAGES}"}
     return NodeRequest(
         node=slug(facts.host),
         release=words.k3s_version,
-        files=tuple(NodeFile(places[each.name], each.source, each.sha256, each.bytes) for each in assets),
+        files=tuple(NodeFile(paths[each.name], each.source, each.sha256, each.bytes) for each in assets),
         cluster=cluster_request(parts, facts, path),
         join=Join(words.join, words.join_token) if words.join and words.join_token else None,
         wsl=wsl,

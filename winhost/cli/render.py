@@ -1,4 +1,4 @@
-"""winhost render, and winhost serve watcher: what serves a workload, as files for a deployment of one's own."""
+"""winhost render, and winhost serve watcher: files with which users deploy a workload themselves."""
 
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -30,7 +30,9 @@ from winhost.serving.proxy_config import PLACES, ProxyRequest, proxy_config
 
 @dataclass(frozen=True)
 class Rendered:
-    """host: whose facts it is for, or the proxy; file: what was written, if anything; text: what is in it."""
+    """Rendered files. host: the host whose facts they are for, or the proxy; file: what was written, if anything; text:
+    the content.
+    """
 
     host: str
     file: str | None
@@ -67,7 +69,7 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
 
 
 def facts_of(machine: MachineOptions) -> HostFacts:
-    """The facts of a file, or what is said instead. Raises UsageError."""
+    """The facts of a file, or those that options state instead. Raises UsageError."""
     facts, gpus, memory = facts_named(machine.facts_file), machine.gpus, machine.memory
     if facts is not None:
         if gpus or memory:
@@ -82,19 +84,19 @@ def facts_of(machine: MachineOptions) -> HostFacts:
         return stated_linux(gpus, memory)
 
 
-def _written(place: Path | None, text: str, force: bool) -> str | None:
-    if place is None:
+def _written(path: Path | None, text: str, force: bool) -> str | None:
+    if path is None:
         return None
     with os_errors():
-        write_file(place, text, "rendered", force)
-    return str(place)
+        write_file(path, text, "rendered", force)
+    return str(path)
 
 
-def _write_folder(place: Path, files: dict[str, str], force: bool) -> None:
+def _write_folder(folder: Path, files: dict[str, str], force: bool) -> None:
     with os_errors():
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            write_file(place / name, text, "rendered", force)
+            write_file(folder / name, text, "rendered", force)
 
 
 def _show_rendered(rendered: Rendered, output: Output) -> None:
@@ -133,8 +135,8 @@ def kubernetes(
         made = rendered(facts, cluster_request(parts, facts, machine.path))
     if output.path is not None:
         _write_folder(output.path, folder(made), force)
-    place = None if output.path is None else str(output.path)
-    _show_rendered(Rendered(facts.host, place, made.notes, stream(made)), output)
+    written = None if output.path is None else str(output.path)
+    _show_rendered(Rendered(facts.host, written, made.notes, stream(made)), output)
     show_made_keys(parts.made_keys, output.shape)
     return 0
 
@@ -162,13 +164,13 @@ def monitoring(
             f"{elsewhere[0]} is another machine, and without TLS others can read the key for metrics on its way: "
             "give --tls, or agree with --plain-http"
         )
-    places = tuple(endpoint(*gateway) for gateway in gateways)
-    files = monitoring_files(MonitoringRequest(places, key_file, tls, gateway_ca, gateway_name))
+    endpoints = tuple(endpoint(*gateway) for gateway in gateways)
+    files = monitoring_files(MonitoringRequest(endpoints, key_file, tls, gateway_ca, gateway_name))
     assert output.path
     _write_folder(output.path, files, force)
     check = command_line(("promtool", "check", "config", str(output.path / "prometheus.yml")))
     notes = tuple(note.replace("CHECK", check) for note in _NOTES)
-    _show_rendered(Rendered(places[0], str(output.path), notes, files["prometheus.yml"]), output)
+    _show_rendered(Rendered(endpoints[0], str(output.path), notes, files["prometheus.yml"]), output)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""winhost report: what assess says, as a file to look at, print and pass on."""
+"""winhost report: what assess says, as a file to read, print and share."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -26,7 +26,7 @@ from winhost.resources.registry import is_linux
 
 @dataclass(frozen=True)
 class Reported:
-    """A host that is in a report. file: where it stands."""
+    """A host in a report. file: the file that has it."""
 
     host: str
     file: str
@@ -69,7 +69,7 @@ def _show(output: Output, file: Path, results: list[Reported | ErrorResult], fou
 
 
 def _from_first_read(hosts: Iterator[ReadHost | UnreadHost]) -> Iterator[ReadHost | UnreadHost] | None:
-    """The same hosts, once one of them was read; None where none could be."""
+    """The same hosts, once one of them could be read; None if none could be."""
     unread = []
     for each in hosts:
         unread.append(each)
@@ -79,7 +79,7 @@ def _from_first_read(hosts: Iterator[ReadHost | UnreadHost]) -> Iterator[ReadHos
 
 
 def _with_plan(facts: Facts, evaluation: Evaluation) -> ReadHost:
-    """Add what a plan would do by default, for a Linux of its own, which has one path."""
+    """Add the default plan for a Linux of its own, which has only one path."""
     if not is_linux(facts):
         return ReadHost(facts, evaluation)
     try:
@@ -91,7 +91,7 @@ def _with_plan(facts: Facts, evaluation: Evaluation) -> ReadHost:
 def _write_all(
     folder: Path, pages: Iterator[tuple[str, Iterator[str]]], results: list[Reported | ErrorResult], force: bool
 ) -> None:
-    """A page when its host is the last one of the results, which then say where it stands; in the end the index."""
+    """Write a page as soon as its host is the last one in the results, and the index at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, pieces in pages:
         if name != INDEX:

@@ -50,7 +50,7 @@ _LISTED = 4  # of what a consent is for, in one question
 
 
 def begin(question: str, yes: bool) -> None:
-    """Ask once. Raises UsageError (NotAsked) without a terminal, Abort on no."""
+    """Ask whether to begin. Raises UsageError (NotAsked) without a terminal, Abort on no."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -71,9 +71,9 @@ def not_asked(hint: str, what: str = "whether to begin", host: str | None = None
 
 @dataclass(frozen=True)
 class Asking:
-    """Consents to ask for on a host, each with what it is for; maybe: what may turn out to need it.
+    """Consents to ask for on a host, each with what it is for; maybe: those that may turn out to be needed.
 
-    vm: as the request names it; run: None where none was begun, else it has changed something in this direction or not.
+    vm: as the request names it; run: None if none was begun; changed: the run has changed something in this direction.
     """
 
     host: str
@@ -117,7 +117,7 @@ def _titles_by_risk(titles: Mapping[str, list[str]], but: Container[str] = ()) -
 
 
 def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:
-    """Ask for consents that were not given, one question each, if there is a terminal. The run refuses what lacks then.
+    """Ask for missing consents, one question each, if there is a terminal. The run refuses what is still missing.
 
     With --yes, ask only for those without which the run could not begin. Raises ConsentNeeded at the first no.
     """
@@ -145,8 +145,8 @@ def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
 
 
 class Stop:
-    """A request to stop a run after its step in flight, with its reason; the first one counts. say: how a signal's
-    handler tells people.
+    """A request to stop a run after its step in flight. The first reason counts. say: tells people, called from a
+    signal's handler.
     """
 
     def __init__(self) -> None:
@@ -199,16 +199,16 @@ _SIGNALS = {
 
 @contextmanager
 def shown_on(document: bool) -> Iterator[None]:
-    """Print what comes before questions on stderr where stdout is for a document."""
+    """Print what comes before questions on stderr if stdout is for a document."""
     with redirect_stdout(sys.stderr if document else sys.stdout):
         yield
 
 
 @contextmanager
 def stopping(hosts: int = 1) -> Iterator[Stop]:
-    """Let signals, and readers who are gone, ask for a stop after the step in flight instead of ending this process.
+    """Make signals and closed pipes ask for a stop after the step in flight instead of ending this process.
 
-    A second Ctrl-C interrupts a single host while it is waited for. Several hosts run in threads, which cannot be
+    A second Ctrl-C interrupts a single host while winhost waits for it. Several hosts run in threads, which cannot be
     interrupted: each ends its step and its line of the journal.
     """
     stop = Stop()
@@ -268,7 +268,7 @@ def run_context(
     watch: Callable[[Any], None],
     plan_file: Path | None = None,
 ) -> RunContext:
-    """Make the context of a run. plan_file: the plan beside which files may lie; a run that has begun knows its own."""
+    """Make the context of a run. plan_file: the plan that files may lie beside; a run that has begun knows its own."""
     return RunContext(
         connector_for(host),
         Store(),
@@ -285,7 +285,7 @@ def run_context(
 
 
 def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
-    """Tell of a restart of the machine that winhost runs on, which ends winhost as well."""
+    """Tell of a restart of the machine that winhost runs on, which also ends winhost."""
     if event.kind == "restart":
         event = replace(
             event, text="restarting, which ends winhost. Log on again and type winhost: it says how to go on"
@@ -294,7 +294,7 @@ def _tell_of_own_restart(watch: Callable[[Any], None], event: Any) -> None:
 
 
 def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
-    """Show how a run ended on a host. brief: the caller says how to go on from there."""
+    """Show how a run ended on a host. brief: the caller tells the next command."""
     good, changes = outcome.holds, "1 change" if outcome.changed == 1 else f"{outcome.changed} changes"
     say(f"{outcome.host}: {outcome.outcome}, {changes}", fg="green" if good else "red", bold=True)
     for check in outcome.checks:
@@ -313,8 +313,8 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
 
 
 def show_served(run: str, host: AnyHost | None, checks: Iterable[Check] = ()) -> None:
-    """Show how to talk to what a run serves, if it serves anything: sentences in the width of the terminal, and what is
-    copied whole. checks: those at its end.
+    """Show how to use what a run serves, if it serves anything: sentences in the width of the terminal, and lines to
+    copy. checks: those at the end of the run.
     """
     served = served_by(replay(run, read_journal(Store().existing(run))), host, checks)
     for text in map(with_fleet, lines_of_served(served) if served else ()):
@@ -336,10 +336,10 @@ def carried_through(
     plan_file: Path | None = None,
     brief: bool = False,
 ) -> Outcome:
-    """Carry a run through. On a terminal each consent that turns out to be needed is asked for once, and the run goes
-    on with it, by its name where it has begun. Raises ConsentNeeded where nobody gives it.
+    """Carry a run through. On a terminal, each consent that turns out to be needed is asked for once, and the run is
+    resumed with it. Raises ConsentNeeded if nobody gives it.
 
-    run: the one that is gone on with; plan_file: of one that begins.
+    run: the run to resume; plan_file: the plan of one that begins.
     """
     while True:
         try:
@@ -365,7 +365,7 @@ def carried_through(
 
 
 def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: RunOptions, *, brief: bool = False) -> int:
-    """Show how runs end on hosts, as they come, in one document. Returns the exit code."""
+    """Show how runs ended on hosts, as they end, in one document. Returns the exit code."""
     if options.as_jsonl:
         codes = [0]
         for host, end in ends:

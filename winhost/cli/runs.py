@@ -1,4 +1,4 @@
-"""winhost runs: what was done from here."""
+"""winhost runs: list the runs of this computer."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -136,7 +136,7 @@ def _show(held: Held, run: ListedRun, entries: list[RawEvent], wide: bool) -> No
 
 
 def _show_next(held: Held, run: ListedRun, record: RunState) -> None:
-    """The commands that go on and back from here."""
+    """Show the commands that resume the run or roll it back."""
     name, lines = run.run, list[str]()
     if run.state == "nothing changed":
         say("The host is unchanged. Plan and apply again, or continue this run:")

@@ -39,6 +39,6 @@ def results_schema(kind: str) -> dict[str, Any]:
     }
 
 
-def _model(place: str) -> Any:
-    module, _, name = place.rpartition(".")
+def _model(path: str) -> Any:
+    module, _, name = path.rpartition(".")
     return getattr(import_module(f"winhost.{module}"), name)

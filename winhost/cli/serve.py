@@ -115,7 +115,9 @@ def profile(
 
 
 def _command(served: Served, vllm: str | None, suspended: Collection[str]) -> list[str]:
-    """suspended: models whose process leaves its GPU, which no container's can."""
+    """The command for a model. suspended: models whose process leaves its GPU, which a process in a container
+    cannot.
+    """
     return program_command(served) if served.served_name in suspended else command(served, vllm)
 
 
@@ -163,7 +165,7 @@ def gateway(asked: HandMadeGateway) -> int:
 
 
 def _check_gateway(asked: HandMadeGateway) -> None:
-    """Tell of options that miss another one. Raises click's UsageError."""
+    """Find options that need another one. Raises click's UsageError."""
     faults = Faults()
     if not asked.api_key:
         faults.add("no API key is named: --api-key alice=env:ALICE_KEY")
@@ -184,7 +186,7 @@ def _check_gateway(asked: HandMadeGateway) -> None:
 
 
 def _key_lines(asked: HandMadeGateway) -> Iterator[str]:
-    """Yield the lines of all keys. Raises click's UsageError for a name that is no name, or is there already."""
+    """Yield the lines of all keys. Raises click's UsageError for a name that is invalid or used twice."""
     names: set[str] = set()
     for option, line, given in (
         ("--api-key", key_line, asked.api_key),
@@ -222,7 +224,9 @@ _OPTION_OF = {
 
 
 def _by_option(wrong: WrongSettings, asked: HandMadeGateway) -> click.UsageError:
-    """Name the option in place of the key of the settings, which an error begins with, as models[0].engine."""
+    """Turn an error about the gateway's settings, which begins with a key such as models[0].engine, into one about the
+    option.
+    """
     where, _, why = str(wrong).partition(": ")
     keys = re.findall(r"[a-z_]+", where)
     option = next((_OPTION_OF[key] for key in reversed(keys) if key in _OPTION_OF), None)
@@ -417,6 +421,6 @@ def _explain(line: ProfileLine, *, left_out: bool) -> None:
 
 
 def _comment(text: str, *, bold: bool = False) -> None:
-    """Print a text with each of its lines as a comment: else what follows a line break would be a command."""
+    """Print each line of a text as a comment, so that the shell runs none of them."""
     lines = wrapped(visible(text), 2, sys.stdout, lead="# ")
     click.echo(click.style(lines, bold=True) if bold else lines)

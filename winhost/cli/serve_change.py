@@ -1,4 +1,4 @@
-"""winhost serve up and down, and winhost yield: start, stop and suspend what a target serves, and watch that."""
+"""winhost serve up and down, and winhost yield: start, stop and suspend what a target serves, and wait for it."""
 
 import time
 from collections.abc import Sequence
@@ -27,7 +27,9 @@ Outcome: TypeAlias = Literal["serving", "already-serving", "taking-turns", "stop
 
 @dataclass(frozen=True)
 class ChangedUnit:
-    """source: a model, or `gateway`; seconds: that it took; enabled: it starts with the machine."""
+    """A unit after the change. source: a model, or `gateway`; seconds: the time that it took; enabled: it starts with
+    the machine.
+    """
 
     source: str
     unit: str
@@ -38,7 +40,7 @@ class ChangedUnit:
 
 @dataclass(frozen=True)
 class ServingChange:
-    """url: where the gateway listens, as the machine itself reaches it."""
+    """The changes on a host. url: the gateway's address on the machine itself."""
 
     host: str
     url: str
@@ -58,8 +60,8 @@ def _show_change(at: TargetOptions, served: WatchedTarget, done: Sequence[Change
 
 
 def _interrupted(served: WatchedTarget, done: str, going_on: str, left: str, way_on: str) -> click.exceptions.Abort:
-    """Tell what is done, goes on there by itself, and was not begun, and return the exception that ends the command.
-    Nothing is half done. way_on: the purpose of `winhost serve down` now.
+    """Tell what is done, what goes on by itself and what was not begun, and return the exception that ends the command.
+    Nothing is left half done. way_on: the purpose of `winhost serve down` now.
     """
     served.watch.say(f"{served.host}: {'; '.join(filter(None, (done, going_on, left)))}.")
     served.watch.say(f"  See: winhost serve status {served.host}. {way_on}: winhost serve down {served.host}")
@@ -84,8 +86,8 @@ def up(at: TargetOptions, models: tuple[str, ...], within: float) -> int:
 
 @dataclass(frozen=True)
 class _Starting:
-    """Starts one engine after the other, because two that start at once measure each other's memory. The gateway starts
-    those that take turns. within: seconds for each.
+    """Starts engines one after the other, because two that start together measure each other's memory. The gateway
+    starts those that take turns. within: seconds for each.
     """
 
     served: WatchedTarget
@@ -184,7 +186,7 @@ class _Starting:
             )
 
     def _gateway(self, by_turns: Sequence[DeployedEngine]) -> ChangedUnit:
-        """by_turns: the engines that it starts, each once before it is ready."""
+        """Start the gateway. by_turns: the engines that it starts, each once before it is ready."""
         name, session, began = self.served.deployed.gateway.unit, self.served.session, time.monotonic()
         unit, *before = session.state([name, *(each.unit for each in by_turns)]).units
         for source, found in zip(("gateway", *(each.model for each in by_turns)), (unit, *before), strict=True):
@@ -199,7 +201,7 @@ class _Starting:
         return ChangedUnit("gateway", name, "already-serving" if active else "serving", took, unit.enabled == "enabled")
 
     def _until_ready(self, end: float, by_turns: Sequence[DeployedEngine], before: Sequence[UnitState]) -> None:
-        """before: the units of `by_turns` before the gateway was started."""
+        """Wait until the gateway is ready. before: the units of `by_turns` before it was started."""
         units = [self.served.deployed.gateway.unit, *(each.unit for each in by_turns)]
         while True:
             state = self.served.session.state(units, gateway=self.served.gateway, ready=True)
@@ -239,7 +241,9 @@ def down(at: TargetOptions, models: tuple[str, ...], yes: bool, within: float) -
 
 
 def _stop_question(found: ServingStatus, chosen: Sequence[DeployedEngine], *, named: bool) -> str:
-    """Ask with the number of open requests. named: the gateway stays, and starts models again."""
+    """Write the question, with the number of open requests. named: the gateway keeps running, and starts models
+    again.
+    """
     models = [each.model for each in chosen]
     restarted = ", ".join(each.model for each in chosen if named and each.turns)
     running = sum(each.running or 0 for each in found.models if each.model in models)
@@ -305,8 +309,8 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Yielding:
-    """mode: now, auto or never; state: yielded, yielding, serving, not-ready (a model does not answer), no-answer (the
-    gateway does not).
+    """The state of a gateway. mode: now, auto or never; state: yielded, yielding, serving, not-ready (a model does not
+    answer), no-answer (the gateway does not).
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""winhost serve keys: who may use the gateway of a target, for how long, of which models and how much."""
+"""winhost serve keys: API keys of a target's gateway, with their lifetime, models and limits."""
 
 import os
 import re
@@ -15,11 +15,10 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import usage_errors
 from winhost.cli.options import KeyRules, TargetOptions
-from winhost.cli.output import say
+from winhost.cli.output import say, show_command
 from winhost.cli.outputs import Output
 from winhost.cli.running import begin
 from winhost.cli.serving_target import WatchedTarget, no_such_model, reached
-from winhost.cli.shells import command_line
 from winhost.cli.stack_parts import show_new_key
 from winhost.cli.tables import table
 from winhost.core.answers import Json
@@ -51,7 +50,7 @@ class KeysOfHost:
 
 
 def key_change(rules: KeyRules) -> dict[str, Json]:
-    """Bring the change into the form that the program on the target takes. Raises BadParameter, UsageError."""
+    """Convert the change for the program on the target. Raises BadParameter, UsageError."""
     found: dict[str, Json] = {}
     if rules.models and rules.all_models:
         raise click.UsageError("--model and --all-models contradict each other: choose one")
@@ -192,7 +191,7 @@ def _key(reference: str | None, save: Path | None, output: Output) -> tuple[Secr
 
 
 def _saved(file: Path, key: Secret) -> Path:
-    """Write a key to a new file that its owner alone may read. Raises BadParameter."""
+    """Write a key to a new file that only its owner may read. Raises BadParameter."""
     try:
         number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -326,8 +325,7 @@ def _show_changed(done: str) -> Callable[[KeysOfHost], None]:
         rules = "" if done == "revoked" else rules
         say(f"{found.host}: {each.name} {done}{rules}", fg="green", hang=2)
         if found.saved:
-            say(f"Its key is in {found.saved}. To see it:")
-            click.echo(f"  {visible(command_line(('cat', found.saved)))}")
+            show_command(f"Its key is in {found.saved}. To see it:", "cat", found.saved)
         _show_state(found)
 
     return show

@@ -1,4 +1,4 @@
-"""winhost serve status and logs: what is served on a target, how it is, and what it wrote to the journal."""
+"""winhost serve status and logs: show what a target serves, and what it wrote to the journal."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -64,7 +64,7 @@ def boot_test_text(found: BootTest) -> str:
 
 
 def since_text(since: SinceVerified | None) -> str:
-    """Name the versions that have changed since the endpoint was last found to answer; empty where none has."""
+    """Name the versions that have changed since the endpoint was last found to answer; empty if none has."""
     if since is None or not (since.changed or since.unknown):
         return ""
     parts = [", ".join(f"{each.what} {each.verified} → {each.now}" for each in since.changed if each.what != BOOT)]

@@ -1,4 +1,4 @@
-"""winhost serve test: ask the gateway of a target what a client would, and what a client should not."""
+"""winhost serve test: send the gateway of a target requests that it must answer and ones that it must refuse."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -50,7 +50,9 @@ class TestedRequest:
 
 @dataclass(frozen=True)
 class TestedServing:
-    """passed: every request was answered as it should be. skipped: checks that could not be made, and why."""
+    """The result of the test. passed: every request was answered as it should be; skipped: checks that could not be
+    made, and why.
+    """
 
     host: str
     url: str
@@ -123,8 +125,8 @@ def _is_whole(answer: TimedAnswer) -> str | None:
 
 @dataclass(frozen=True)
 class _Request:
-    """expected: the status; engine: of the model that is asked, None where the gateway alone answers; fault: says why
-    an answer with that status is wrong, or None; keyed: it is sent with the API key.
+    """A request to send. expected: the status; engine: that of the model, None if the gateway alone answers; fault:
+    tells why an answer with that status is wrong, or None; keyed: it is sent with the API key.
     """
 
     check: str

@@ -1,4 +1,4 @@
-"""The endpoints by the journals of this computer, and the lines that a user pastes to ask them."""
+"""The endpoints that the journals of this computer know, and lines to paste that ask them."""
 
 import http.client
 import json
@@ -33,8 +33,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class ServingRun:
-    """A run that left an endpoint, with all that its journal has of it. host: as the fleet has it, None where it does
-    not; found: the address of the endpoint for this computer, as the session at the end of the run found it.
+    """A run that left an endpoint, and what its journal has of it. host: as the fleet has it, None if it does not;
+    found: the address of the endpoint for this computer, found by the session at the end of the run.
     """
 
     record: RunState
@@ -62,13 +62,13 @@ class ServingRun:
 
     @cached_property
     def url(self) -> str | None:
-        """The URL at which this computer reaches the endpoint without a tunnel; None where it needs one."""
+        """The URL at which this computer reaches the endpoint without a tunnel; None if it needs one."""
         return self.deployed.gateway.url(self.address) if self.address else None
 
     @cached_property
     def address(self) -> str | None:
-        """The address of the endpoint for this computer, as far as it is known without logging on: a distro or a guest
-        with an address of its own is asked for it elsewhere.
+        """The address of the endpoint for this computer, as far as it is known without a logon. A distro or guest with
+        its own address has to be asked for it.
         """
         gateway = self.deployed.gateway
         if gateway.address in LOOPBACK:
@@ -80,8 +80,8 @@ class ServingRun:
         return reached_address(self.record, gateway, reached, lambda: _way(self.host))
 
     def _is_passed_on(self, address: str, port: int) -> bool:
-        """Tell whether the loopback of the Windows below us leads to its distro. .wslconfig decides that, with
-        exceptions for ports, so the gateway is asked there, without a key.
+        """Tell whether the loopback of the Windows below this Linux leads to its distro. .wslconfig decides that, port
+        by port, so this asks the gateway there, without a key.
         """
         wsl = path_of(self.record.plan.request.path) == "wsl2" and not self.deployed.gateway.tls
         if not wsl or self.host is None or not named_hosts.is_local(self.host):
@@ -95,8 +95,8 @@ class ServingRun:
 
 
 def is_this_linux(host: AnyHost | None) -> bool:
-    """Tell whether a host's loopback is ours. Another port than 22 may be forwarded to another machine, and .wslconfig
-    decides about that of a WSL distro.
+    """Tell whether a host's loopback is that of this machine. A port other than 22 may be forwarded to another machine,
+    and for a WSL distro .wslconfig decides.
     """
     if not isinstance(host, LinuxHost) or host.jump is not None:
         return False
@@ -111,7 +111,7 @@ def _way(host: AnyHost | None) -> SshWay | None:
 
 
 def known_fleet(fleet_file: Path | None) -> Fleet | None:
-    """Return None where there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
+    """Return None if there is no fleet file and none was named. Raises UsageError as `load_fleet` does."""
     try:
         return load_fleet(find_fleet(fleet_file))
     except UsageError as error:
@@ -122,9 +122,9 @@ def known_fleet(fleet_file: Path | None) -> Fleet | None:
 
 @dataclass(frozen=True)
 class Journals:
-    """The present state by the journals of this computer. serving: by host, the newest one that left an endpoint and
-    was not rolled back, the latest first; unfinished: runs that ended neither by themselves nor by a rollback;
-    unreadable: why a journal tells nothing, though what its run changed may stand.
+    """The state by the journals of this computer. serving: by host, the newest run that left an endpoint and was not
+    rolled back, the latest first; unfinished: runs that neither ended nor were rolled back; unreadable: why a journal
+    cannot be read, though the changes of its run may stand.
     """
 
     serving: Mapping[str, ServingRun]
@@ -133,10 +133,10 @@ class Journals:
 
 
 def served_by(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
-    """Return the endpoint that a run made on its host; None where it made none. checks: those at its end."""
+    """Return the endpoint that a run made on its host; None if it made none. checks: those at its end."""
     deployed = deployed_by(record)
-    place = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
-    address = place.get("address")
+    found = next((each.found for each in checks if each.property == PLACE and isinstance(each.found, dict)), {})
+    address = found.get("address")
     return ServingRun(record, deployed, host, str(address) if address else None) if deployed else None
 
 
@@ -195,7 +195,7 @@ def paste_lines(url: str, model: str, key: str | None, shell: Shell | None = Non
 
 
 def lines_of_served(served: ServingRun, shell: Shell | None = None) -> Iterator[str]:
-    """Say at the end of a run how to talk to what serves now, from this computer."""
+    """Tell at the end of a run how to use what it serves, from this computer."""
     shell, host = shell or own_shell(), served.record.host
     yield f"Served:   {', '.join(served.models)}, each after a completion of its own"
     if served.address:
@@ -215,5 +215,5 @@ def lines_of_served(served: ServingRun, shell: Shell | None = None) -> Iterator[
 
 
 def _for_others(address: str, gateway: DeployedGateway) -> str:
-    """Replace `localhost` by the name of this computer, which other machines need."""
+    """Replace `localhost` by the name of this computer, which other machines use."""
     return socket.gethostname() if address in LOOPBACK and gateway.address not in LOOPBACK else address

@@ -1,4 +1,4 @@
-"""The Linux that one word names, with what is served there: for the commands of `winhost serve` that reach a target."""
+"""The Linux of the host that a word names, and what is served there: for the commands of `winhost serve`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
@@ -24,7 +24,7 @@ from winhost.serving.serving_status import ServingStatus, serving_status
 
 @dataclass(frozen=True)
 class ServingTarget:
-    """host: as the fleet file names it; windows: the version of the Windows that it was reached through."""
+    """A target. host: its name in the fleet file; windows: the version of the Windows that it was reached through."""
 
     host: str
     session: ServingSession
@@ -111,8 +111,8 @@ def served_by(host: AnyHost) -> Iterator[ServingTarget]:
 
 
 def remember_versions(host: AnyHost) -> None:
-    """Remember with which versions its endpoint was just found to answer. A run that is through does not fail where
-    the endpoint says nothing now, or the state cannot be written.
+    """Remember the versions with which the endpoint was just found to answer. A run that is done does not fail if the
+    endpoint says nothing now, or the state cannot be written.
     """
     with suppress(WinhostError, OSError), served_by(host) as served:
         keep_verified(host.name, served.status().versions)

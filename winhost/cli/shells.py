@@ -1,4 +1,4 @@
-"""Commands as the user's shell takes them: POSIX, Windows PowerShell 5.1 and later, or cmd.exe."""
+"""Write commands for the user's shell: POSIX, Windows PowerShell 5.1 and later, or cmd.exe."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from winhost.model.secrets import SecretRef
 
 
 class Shell(Enum):
-    """The kind of shell that runs winhost."""
+    """A kind of shell."""
 
     POSIX = "sh"
     POWERSHELL = "powershell"
@@ -21,10 +21,8 @@ _MODULES = ("documents\\powershell\\modules", "documents\\windowspowershell\\mod
 
 
 def own_shell(system: str = os.name, environment: Mapping[str, str] = os.environ) -> Shell:
-    """Recognize the user's shell by what it leaves in the environment.
-
-    PowerShell puts the user's own modules first, cmd.exe sets PROMPT, Git's bash MSYSTEM (unverified: not tried on a
-    Windows).
+    """Recognize the user's shell by its environment variables. PowerShell puts the user's own modules first, cmd.exe
+    sets PROMPT, Git's bash MSYSTEM (unverified: not tried on a Windows).
     """
     if system != "nt" or "MSYSTEM" in environment:
         return Shell.POSIX
@@ -35,7 +33,7 @@ def own_shell(system: str = os.name, environment: Mapping[str, str] = os.environ
 
 
 def command_line(words: Iterable[str], shell: Shell | None = None) -> str:
-    """Words as one line, each quoted only where it has to be. shell: None for the user's own."""
+    """Join words to one line, each quoted only if necessary. shell: None for the user's own."""
     return " ".join(_quoted(word, shell or own_shell()) for word in words)
 
 
@@ -56,7 +54,7 @@ def line_to_see(key: SecretRef, shell: Shell) -> str | None:
 
 
 def post_with_key(url: str, body: str, shell: Shell, key: SecretRef | None = None) -> str:
-    """A request with JSON in ASCII, and the key from where its reference says, else from API_KEY. PowerShell's own
+    """A request with JSON in ASCII and the key, read as its reference says, or else from API_KEY. PowerShell's own
     `curl` is another program.
     """
     read = _read_in(shell, key or SecretRef("env", "API_KEY"))

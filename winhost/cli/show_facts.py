@@ -1,4 +1,4 @@
-"""Facts of a host for people: what it is, its GPUs, its VMs, and what could not be read."""
+"""Show facts of a host: the system, its GPUs, its VMs, and what could not be read."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -40,9 +40,9 @@ def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False)
         say(f"  Written to {facts_path(written_to, facts.host)}")
 
 
-def facts_path(place: Path, host: str) -> Path:
-    """Return the file that a host's facts are written to. place: a folder, or a file that is there."""
-    return place if place.is_file() else place / f"{host}.json"
+def facts_path(path: Path, host: str) -> Path:
+    """Return the file that a host's facts are written to. path: a folder, or a file that exists."""
+    return path if path.is_file() else path / f"{host}.json"
 
 
 def _show_linux(host: HostFacts, wide: bool) -> None:

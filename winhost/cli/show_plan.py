@@ -1,4 +1,4 @@
-"""A plan for people: what changes from what to what, at which risk, in which order, and what stays undone."""
+"""Show a plan: each change, its approvals, the order, and what cannot be undone."""
 
 import re
 import sys
@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from winhost.cli.groups import is_verbose
-from winhost.cli.output import say, show_error_text
-from winhost.cli.shells import command_line
+from winhost.cli.output import say, show_command, show_error_text
 from winhost.cli.snapshots import worst
 from winhost.cli.tables import WIDE, format_full_value, format_two, format_value, table
 from winhost.cli.terminal import columns
@@ -24,16 +23,16 @@ from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
 from winhost.model.reason import Verdict
-from winhost.paths.vm_image import Pinned
+from winhost.paths.new_vm import Pinned
 from winhost.resources.registry import titled
 from winhost.resources.windows.assignable_device import owner
 
 
 @dataclass(frozen=True)
 class PlannedHost:
-    """A plan, and the file that it was written to, if it was. The file holds the plan alone.
+    """A plan, and the file that it was written to, if any. The file holds only the plan.
 
-    recommended: the verdict for which the path was taken, where nobody named one.
+    recommended: the verdict by which the path was chosen, if nobody named one.
     """
 
     host: str
@@ -152,7 +151,9 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
 
 
 def _show_deferred(deferred: Sequence[Deferred]) -> None:
-    """Show deferred entries by what they wait for, in the order of the playbook. Many with one reason share a line."""
+    """Show deferred steps by what they wait for, in the order of the playbook. Many with the same reason share
+    a line.
+    """
     by_until = {each.until: [other for other in deferred if other.until == each.until] for each in deferred}
     for until, waiting in by_until.items():
         if len(by_until) > 1:
@@ -197,11 +198,11 @@ def _changes(step: Step, wide: bool) -> Iterator[tuple[str, str]]:
 
 def _say_why(numbers: Sequence[str], why: str) -> None:
     """Show the reason of consecutive steps."""
-    place = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    named = numbers[0] if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
     first, *more = why.splitlines() or [""]
-    say(f"  {place} {first}", hang=len(place) + 1)
+    say(f"  {named} {first}", hang=len(named) + 1)
     for line in more:
-        say(f"  {' ' * len(place)} {line}")
+        say(f"  {' ' * len(named)} {line}")
 
 
 def _approvals(needed: Iterable[str], maybe: Iterable[str]) -> str:
@@ -263,9 +264,7 @@ def _show_next(plan: Plan, written_to: Path | None, fleet_file: Path | None) -> 
         return
     accept = ("--accept", ",".join(plan.risks)) if plan.risks else ()
     fleet = ("--fleet", str(fleet_file)) if fleet_file else ()
-    # A command stands in a line of its own, which no terminal of any width breaks when it is copied.
-    say(f"Written to {written_to}. To apply it:")
-    click.echo(visible(f"  {command_line(('winhost', 'apply', str(written_to), *accept, *fleet))}"))
+    show_command(f"Written to {written_to}. To apply it:", "winhost", "apply", str(written_to), *accept, *fleet)
     if plan.deferred and plan.possible_risks:
         say("To apply it without stopping for the approvals of a later stage:")
         click.echo(f"  --accept {','.join((*plan.risks, *plan.possible_risks))}")
@@ -296,7 +295,7 @@ _LOCATION = re.compile(r" at PCIROOT\S+")
 
 
 def show_notes(notes: Iterable[str]) -> None:
-    """Show the limits of a host, each once with all that it applies to. Notes are left to the details, except those
+    """Show the limits of a host, each once with all that it applies to. Notes are left to the details, unless they are
     about the host's network.
     """
     said: dict[tuple[str, str], list[str]] = {}

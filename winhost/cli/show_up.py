@@ -1,4 +1,4 @@
-"""The one screen of `winhost up`: at most 25 lines at 80 columns, before its one question."""
+"""The screen of `winhost up`: at most 25 lines of 80 columns, with its only question."""
 
 import sys
 import textwrap
@@ -29,8 +29,8 @@ _NOTICED = ("restart", "headless", "network", "vm-stop", "vm-turn-off", "contain
 
 @dataclass(frozen=True)
 class Screen:
-    """The screen of `up`, besides the plan. downloads: bytes by what they are; None: not known; used, idle: GPUs; here:
-    the host is the machine that winhost runs on; details: the command that shows every step.
+    """The content of the screen, besides the plan. downloads: bytes by name, None if not known; used, idle: GPUs; here:
+    winhost runs on this host; details: the command that shows every step.
     """
 
     plan: Plan
@@ -44,7 +44,7 @@ class Screen:
 
 
 def show_up(screen: Screen) -> None:
-    """Show at most LINES lines where the terminal has 80 columns or more, with one left for the question."""
+    """Show at most LINES lines if the terminal has 80 columns or more, and leave one for the question."""
     width = max(columns(sys.stdout) or _COLUMNS, _COLUMNS) if sys.stdout.isatty() else None
     lines = [*_lines(screen, width)]
     for head, text in lines:
@@ -62,7 +62,7 @@ def _cut(text: str, room: int | None) -> str:
 
 
 def _lines(screen: Screen, width: int | None) -> Iterator[tuple[str, str]]:
-    """Yield the lines. What somebody agrees to is shown in full; changes get the lines that are left."""
+    """Yield the lines. What the user agrees to is shown in full; changes get the remaining lines."""
     before, after = [*_served(screen, width)], [*_consequences(screen, width)]
     yield from before
     yield from _changes(screen, max(1, LINES - 1 - len(before) - len(after)))
@@ -176,14 +176,16 @@ def resources_of(plan: Plan) -> set[str]:
 
 
 def likely_risks(plan: Plan) -> tuple[str, ...]:
-    """Return the risks that a plan surely asks for, and vm-stop for a VM of its own, which nobody else uses yet."""
+    """Return the risks that a plan is certain to ask for, and vm-stop for a VM of its own, which nobody else
+    uses yet.
+    """
     makes_vm = "OwnVm" in resources_of(plan)
     own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
     return in_order((*plan.risks, *own))
 
 
 def verdict_sentence(plan: Plan, model: str, option: str) -> str:
-    """Say the verdict in a sentence, from the heaviest note of the plan."""
+    """Say the verdict in a sentence, by the gravest note of the plan."""
     found = next(filter(None, map(NOTE.fullmatch, plan.notes)), None)
     head = f"can serve {model} by {option}"
     if found is None or found["severity"] == "note":

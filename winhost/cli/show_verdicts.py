@@ -1,5 +1,5 @@
-"""Verdicts for people: a line per path, what is recommended and what it costs, why not the others, what to do, and the
-memory of a workload.
+"""Show verdicts: a line for each path, the recommended one and its price, the reasons against the others, remedies, and
+the memory of a workload.
 """
 
 import sys
@@ -30,7 +30,7 @@ COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", 
 
 
 def possible(found: Sequence[Fit], path: str | None) -> bool:
-    """Tell whether the path, or any, is not ruled out."""
+    """Tell whether the path, or any path, is possible."""
     return any(fit.verdict is not Verdict.UNSUPPORTED for fit in found if is_meant(path, fit.variant))
 
 
@@ -116,8 +116,8 @@ def _show_recommendation(answer: Evaluation, fit: Fit, needs: Needs) -> None:
     say(first, bold=bool(others))
     for sentence in others:
         say(sentence)
-    for place, line in enumerate(verdict_text.settling(answer)):
-        say(f"{'  ' if place % 2 else '     ' if place else ''}{line}")
+    for position, line in enumerate(verdict_text.settling(answer)):
+        say(f"{'  ' if position % 2 else '     ' if position else ''}{line}")
 
 
 def _show_changes(changes: Mended | None, best: Fit, path: str | None) -> None:
@@ -184,7 +184,9 @@ def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = " 
 def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
     """Show the budget of the path that fits best."""
     click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
-    rows = ((place.where, gib_range(place.least, place.used), _given(place), _left(place)) for place in budget.places)
+    rows = (
+        (memory.where, gib_range(memory.least, memory.used), _given(memory), _left(memory)) for memory in budget.places
+    )
     table(("memory", "used", "available", "free"), rows)
     table(
         ("memory", "model", "what", "size", "how"),
@@ -203,18 +205,18 @@ def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
         _show_shortage(short)
 
 
-def _given(place: MemoryPlace) -> str:
-    return "unknown" if place.capacity is None else gib_range(place.capacity, place.most or 0)
+def _given(memory: MemoryPlace) -> str:
+    return "unknown" if memory.capacity is None else gib_range(memory.capacity, memory.most or 0)
 
 
-def _left(place: MemoryPlace) -> str:
-    match place.fits:
+def _left(memory: MemoryPlace) -> str:
+    match memory.fits:
         case True:
-            return gib(place.margin or 0)
-        case False if place.may_fit is not False:
-            return f"may fit: {gib(place.used - (place.capacity or 0))} short at most"
+            return gib(memory.margin or 0)
+        case False if memory.may_fit is not False:
+            return f"may fit: {gib(memory.used - (memory.capacity or 0))} short at most"
         case False:
-            return f"does not fit: {gib(place.used - (place.capacity or 0))} short"
+            return f"does not fit: {gib(memory.used - (memory.capacity or 0))} short"
         case _:
             return "unknown"
 

@@ -1,4 +1,4 @@
-"""Facts of the hosts and files that words on the command line name, one snapshot after the other."""
+"""Read facts of the hosts and files that words on the command line name, one after the other."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A host's facts, or why there are none. file: that they were read from."""
+    """A host's facts, or the error instead of them. file: the file that they were read from."""
 
     host: str
     facts: Facts | None = None
@@ -34,7 +34,7 @@ class Snapshot:
 
     @property
     def known(self) -> Facts:
-        """Raises the error where there are none."""
+        """The facts. Raises the error if there are none."""
         if self.error is not None:
             raise self.error
         assert self.facts is not None
@@ -42,7 +42,7 @@ class Snapshot:
 
     @property
     def failure(self) -> WinhostError:
-        """Return the error because of which there are no facts."""
+        """The error instead of facts."""
         assert self.error is not None
         return self.error
 
@@ -85,12 +85,13 @@ def watched(results: Callable[[Watch], Iterable[T]]) -> Iterator[T]:
 
 
 def read_each(asked: HostsAndFacts, watch: Watch, named: "Named" = ()) -> Iterator[Snapshot]:
-    """Read files, then hosts, one by one: nothing is kept of those before.
+    """Read files, then hosts, one by one, and keep nothing of earlier ones.
 
-    named: what a live host is asked for even where it does not list it.
+    named: resources that a live host is asked for even if it does not list them.
 
-    Words are hosts, facts files and folders of them. A file that cannot be used is that reading's error. Raises, before
-    anything is read, UsageError (NothingNamed) when there are neither, and what `hosts_named` and `files_of` raise.
+    Words are hosts, facts files and folders of them. A file that cannot be used is the error of its reading. Raises,
+    before anything is read, UsageError (NothingNamed) if there are neither, and what `hosts_named` and `files_of`
+    raise.
     """
     hosts, files = _sorted(asked)
     watch.hosts += len(files)
@@ -108,7 +109,7 @@ def several(asked: HostsAndFacts) -> bool:
 
 @contextmanager
 def _or_no_facts(words: Sequence[str]) -> Iterator[None]:
-    """Say of a word that names no host, but a folder here, that this has no facts."""
+    """Say of a word that names no host, but an existing folder, that the folder has no facts."""
     try:
         yield
     except UsageError as error:
@@ -119,9 +120,8 @@ def _or_no_facts(words: Sequence[str]) -> Iterator[None]:
 
 
 def check_each_once(asked: HostsAndFacts) -> None:
-    """Check that no two of them are one host: each gets a file of its name.
-
-    Raises UsageError: SameHost, else as `read_each`.
+    """Check that no host is named twice, because each gets a file of its name. Raises UsageError: SameHost, else as
+    `read_each`.
     """
     hosts, files = _sorted(asked)
     check_hosts(files, (host.name for host in _named(hosts, asked.fleet_file)) if hosts else ())

@@ -1,4 +1,4 @@
-"""Options of `winhost plan`, `up` and `render` for what a workload is served by, and for what it is in a cluster."""
+"""Options of `winhost plan`, `up` and `render` about what serves a workload, and about its cluster."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -71,7 +71,7 @@ class GatewayOptions:
 
     def listening(self, usual: str) -> tuple[str, int]:
         """The address and port of the endpoint, `usual` without --listen. Raises click's UsageError for another form,
-        and for one beyond its machine where neither TLS nor --plain-http was named.
+        and for an address beyond its machine without TLS or --plain-http.
         """
         try:
             address, port = AddressPort().convert(self.listen or usual, None, None)
@@ -97,7 +97,7 @@ def key_pair(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class StackOptions(GatewayOptions):
-    """The options that name what a workload is served by."""
+    """The options about what serves a workload."""
 
     workload: Path | None = option(
         "--workload",
@@ -161,7 +161,7 @@ class StackOptions(GatewayOptions):
     hub: str | None = declared(hub_option)
 
     def meant(self) -> "StackOptions | None":
-        """Return None where no workload is to be served. Raises UsageError for options without one."""
+        """Return None if no workload is to be served. Raises UsageError for options that need one."""
         if self.workload is None and (typed := self._typed()):
             option = typed[0].replace("_", "-")
             raise click.UsageError(f"--{option} is for what a workload is served by: name it with --workload")
@@ -289,10 +289,10 @@ class ClusterOptions:
 OF_NODES = ("join", "join_token", "k3s_version", "k3s_mirror", "k3s_images")
 
 
-def _setting(place: str, name: str, metavar: str, text: str) -> Any:
-    """place: of the setting within `new_vm`."""
+def _setting(setting: str, name: str, metavar: str, text: str) -> Any:
+    """Declare an option for a setting within `new_vm`."""
     made = click.option(name, metavar=metavar, help=text)
-    return field(default=None, metadata={"option": made, "place": place, "name": name})
+    return field(default=None, metadata={"option": made, "setting": setting, "name": name})
 
 
 @dataclass(frozen=True)
@@ -354,16 +354,16 @@ class NewVmOptions:
 
     @property
     def given(self) -> dict[str, str]:
-        """The settings that are given, by their places."""
-        values = {each.metadata["place"]: getattr(self, each.name) for each in fields(self)}
-        found = {place: value for place, value in values.items() if value is not None}
+        """The given settings, by name."""
+        values = {each.metadata["setting"]: getattr(self, each.name) for each in fields(self)}
+        found = {setting: value for setting, value in values.items() if value is not None}
         return found | ({"guest.key": f"@{self.ssh_key}"} if self.ssh_key is not None else {})
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The same as `--set` has them."""
-        return tuple(f"new_vm.{place}={value}" for place, value in self.given.items())
+        """The settings in the form of `--set`."""
+        return tuple(f"new_vm.{setting}={value}" for setting, value in self.given.items())
 
 
-NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["place"]: each.metadata["name"] for each in fields(NewVmOptions)}
+NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["setting"]: each.metadata["name"] for each in fields(NewVmOptions)}
 """The option of each place within `new_vm`."""

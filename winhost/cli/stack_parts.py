@@ -1,4 +1,4 @@
-"""The parts of a workload that options name, wherever it is served: its image, keys, address and certificate."""
+"""The parts of a workload that options name: its image, keys, address and certificate."""
 
 import re
 import sys
@@ -27,8 +27,8 @@ from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.plan import OfflineImage
 from winhost.model.workload import Deploy, Exposure, LoadFormat, Model, Workload, is_folder
 from winhost.model.workloadfile import load_workload
-from winhost.paths.linux_engine import python_of
-from winhost.paths.wsl2_network import networks
+from winhost.paths.linux import python_of
+from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
 from winhost.serving.entries import PythonWheels
 from winhost.serving.gateway_entries import key_line, metrics_key_line, yield_key_line
@@ -49,8 +49,8 @@ _KEY_LINES = {"api": key_line, "metrics": metrics_key_line, "yield": yield_key_l
 
 @dataclass
 class StackParts:
-    """Asks each hub and registry once, and reads each key once. in_cluster: the workload is rendered for one;
-    pending: where a new API key lies until the plan is agreed to, None to keep it at once.
+    """Asks each hub and registry once, and reads each key once. in_cluster: the workload is rendered for a cluster;
+    pending: the folder for a new API key until the plan is agreed to, None to keep it at once.
     """
 
     words: StackOptions
@@ -76,9 +76,7 @@ class StackParts:
 
     @cached_property
     def workload(self) -> Workload:
-        """The workload with the version of vLLM that its image has: stated, or of the tag, or the newest that
-        is known.
-        """
+        """The workload with the version of vLLM in its image: as stated, or from the tag, or the newest known one."""
         found, named, said = self.written, self._named, self._said_version
         tagged = re.fullmatch(f"v?({_VERSION})", named.tag or "") if named else None
         told = {
@@ -111,7 +109,7 @@ class StackParts:
 
     @property
     def _locked(self) -> Version | None:
-        """The version that a lock brings. `check` tells of a lock that cannot be read."""
+        """The version in a lock. `check` reports a lock that cannot be read."""
         with suppress(WinhostError):
             if found := re.search(f"^vllm==({_VERSION})", self._lock or "", re.MULTILINE):
                 return Version(found[1])
@@ -232,11 +230,11 @@ class StackParts:
                 hint="Say it, as python3 --version does there: --python 3.12",
                 host=facts.host,
             )
-        place = PythonPlace(*found)
-        packages = locked_packages(lock, where, place.version, place.machine)
+        there = PythonPlace(*found)
+        packages = locked_packages(lock, where, there.version, there.machine)
         index = self.words.index or PYPI
-        wheels = self.once(f"wheels {where} {place}", lambda: wheels_of(packages, place, index))
-        return PythonWheels(place.version, wheels[0].server, tuple(each.line for each in wheels))
+        wheels = self.once(f"wheels {where} {there}", lambda: wheels_of(packages, there, index))
+        return PythonWheels(there.version, wheels[0].server, tuple(each.line for each in wheels))
 
     # ---- the endpoint
 
@@ -338,7 +336,7 @@ def _refuse_packed(model: Model) -> None:
 
 
 def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
-    """Print on stderr, after all else, where each key is, and on a terminal a key that was made now."""
+    """Print on stderr, at the end, where each key is, and on a terminal also a new key."""
     shell = own_shell()
     for host, each in keys.items():
         whose = f"API key of {each.name} for {host}"
@@ -349,14 +347,14 @@ def show_made_keys(keys: "Mapping[str, ApiKey]", shape: str) -> None:
 
 
 def show_new_key(whose: str, made: "Secret") -> None:
-    """Print the key itself, on a terminal alone."""
+    """Print a new key, on a terminal only."""
     if sys.stderr.isatty():
         say(f"{whose}:", err=True)
         click.echo(f"  {made.reveal()}", err=True)
 
 
 def pinned_image(name: ImageName) -> EngineImage:
-    """Pin an image by its digest. Its registry is asked where the name has none."""
+    """Pin an image by its digest. Asks the registry if the name has none."""
     if name.digest:
         return EngineImage(ImageName.parse(str(name)).pinned)
     found = resolve(str(name))
@@ -364,9 +362,8 @@ def pinned_image(name: ImageName) -> EngineImage:
 
 
 def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
-    """Choose the yield key for somebody's watcher: the one with that name, or the only one.
-
-    Raises click's UsageError.
+    """Choose the yield key for an account's watcher: the one with its name, or the only one. Raises click's
+    UsageError.
     """
     pairs = dict(map(key_pair, keys))
     own = next((name for name in pairs if name.casefold() == account.casefold()), None)

@@ -1,4 +1,4 @@
-"""winhost status: what is served where and how it is, what is unfinished, and the next command; from here."""
+"""winhost status: what is served where, its state, unfinished runs, and the next command."""
 
 import sys
 import time
@@ -51,7 +51,9 @@ Asked: TypeAlias = "tuple[ServingStatus | None, WinhostError | None]"
 
 @dataclass(frozen=True)
 class ModelNow:
-    """state: serving, asleep, or as `winhost serve status` has it, for so many seconds; None where it was not asked."""
+    """A model. state: serving, asleep, or as in `winhost serve status`, for so many seconds; None if it was not
+    asked.
+    """
 
     model: str
     state: str | None
@@ -60,7 +62,7 @@ class ModelNow:
 
 @dataclass(frozen=True)
 class UnfinishedRun:
-    """changed: how many resources are not as they were found."""
+    """A run that has not ended. changed: how many resources are not as they were found."""
 
     run: str
     state: str
@@ -70,9 +72,9 @@ class UnfinishedRun:
 
 @dataclass(frozen=True)
 class HostNow:
-    """since: when the run that made the endpoint ended; url: where this computer reaches it, None through a tunnel or
-    where nothing is served; reached: None where it was not asked; trouble: the last error; since_verified: what is
-    another version than when its endpoint was last found to answer; boot_test: what the machine found of its endpoint
+    """A host. since: when the run that made the endpoint ended; url: its address for this computer, None through a
+    tunnel or if nothing is served; reached: None if it was not asked; trouble: the last error; since_verified: versions
+    that have changed since its endpoint was last found to answer; boot_test: the machine's own test of its endpoint
     after its start; next: the command to type.
     """
 
@@ -111,7 +113,7 @@ def status(
 
 
 def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | None, output: Output) -> int:
-    """Once."""
+    """Ask all hosts once."""
     if tests:
         raise click.UsageError("--test and --api-key are for --watch; winhost serve test HOST tests it now")
     targets = Targets.read(fleet_file)
@@ -141,7 +143,7 @@ def _given(answer: "Asked | WinhostError") -> "Asked":
 
 @dataclass
 class _Watch:
-    """Asks again and again. test: and tests what serves, once after each change; said: what came of that, by host."""
+    """Asks again and again. test: also tests what serves, once after each change; said: the result of that, by host."""
 
     hosts: tuple[str, ...]
     every: int
@@ -206,7 +208,7 @@ def _time() -> str:
 
 
 def _line(now: HostNow) -> str:
-    """All of a host that can change, without how long it has been so."""
+    """The line of a host: all that can change, without durations."""
     does = {True: "serves", False: "does not serve", None: "not reached" if now.reached is False else "serves nothing"}
     parts = [does[now.serves], *(f"{each.model}={each.state or 'unknown'}" for each in now.models)]
     parts += [f"{run.run} {run.state}" for run in now.unfinished]
@@ -223,13 +225,13 @@ def _names(targets: Targets, hosts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _show_unreadable(targets: Targets) -> None:
-    """Show runs that cannot be read. Their changes may stand, so nobody is told that they do not."""
+    """Show runs that cannot be read, because their changes may stand."""
     for error in targets.journals.unreadable:
         show_error_text(error)
 
 
 def overview() -> int:
-    """The overview of bare `winhost`: by the journals alone, so that it is quick."""
+    """Show the overview of bare `winhost`, from the journals alone, so that it is quick."""
     forget_killed(Store())
     try:
         targets = Targets.read(None)
@@ -256,7 +258,7 @@ def _show_beginning() -> None:
 
 
 def _asked(name: str, targets: Targets) -> Asked:
-    """One that cannot be asked is shown with the reason."""
+    """Ask a host. One that cannot be asked is shown with the reason."""
     host, run = targets.host(name), targets.journals.serving.get(name)
     if host is None:
         return None, UsageError("NotInFleet", what=f"{name} is not in fleet.yaml, so it cannot be asked", host=name)
@@ -346,7 +348,7 @@ def _next(
 
 
 def _way_on(held: Held, record: RunState, targets: Targets) -> tuple[str, ...]:
-    """The command that goes on with a run: the one that began it. One that is under way goes on by itself."""
+    """The command that continues a run: the one that began it. A run that is under way needs none."""
     if held(record.host):
         return ("runs", record.run)
     if not is_ours(record, Store()):
@@ -366,7 +368,7 @@ def _unfinished(held: Held, record: RunState) -> UnfinishedRun:
 
 
 def _model(each: ModelStatus) -> ModelNow:
-    """Asleep is what the gateway wakes, by itself, for a request."""
+    """The state of a model. One that the gateway wakes for a request counts as asleep."""
     asleep = each.state == "stopped" and each.takes_turns
     turn = each.turn.state if each.turn else None
     state = turn if turn and each.state == "serving" else "asleep" if asleep else each.state

@@ -1,4 +1,4 @@
-"""Tables for people, in the terminal's width, and values of properties as people read them."""
+"""Print tables in the terminal's width, and format values of properties."""
 
 import re
 import sys
@@ -33,7 +33,7 @@ def moment(time: str) -> str:
 
 
 def format_value(value: Json) -> str:
-    """Write a value as people do: sizes in GiB, the number of lines of a text, the ends of a hash."""
+    """Write a value for people: sizes in GiB, the number of lines of a text, the ends of a hash."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and value >= MiB and value % MiB == 0:
@@ -79,11 +79,11 @@ _BETWEEN = 3  # blanks between two columns of a table
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """Print a plain table, with colours on a terminal only. Text from hosts is data and never markup.
 
-    No word is ever broken: where a terminal has no room for the longest of each column each row is a paragraph, and a
-    file or a pipe gets wider lines.
+    No word is ever broken: if a terminal has no room for the longest word of each column, each row becomes a paragraph,
+    and a file or a pipe gets wider lines.
     """
     cells = [[_cell(cell) for cell in row] for row in rows]
-    texts = [[Text(name), *(row[place] for row in cells)] for place, name in enumerate(columns)]
+    texts = [[Text(name), *(row[index] for row in cells)] for index, name in enumerate(columns)]
     words = [max((cell_len(word) for text in column for word in text.plain.split()), default=0) for column in texts]
     between = _BETWEEN * len(columns)
     available = columns_of(sys.stdout) or max(WIDE, sum(words) + between)
@@ -118,13 +118,13 @@ def _grid(
 
 
 def _shared(least: Sequence[int], most: Sequence[int], available: int) -> list[int]:
-    """Share out the width: columns that need little more get it first, the others equal parts of the rest."""
+    """Share out the width: columns that need little more get it first, and the others equal parts of the rest."""
     widths = [*least]
     left = available - sum(least)
-    modest = sorted(range(len(most)), key=lambda place: most[place] - least[place])
-    for before, place in enumerate(modest):
-        more = min(most[place] - least[place], left // (len(most) - before))
-        widths[place] += more
+    modest = sorted(range(len(most)), key=lambda index: most[index] - least[index])
+    for before, index in enumerate(modest):
+        more = min(most[index] - least[index], left // (len(most) - before))
+        widths[index] += more
         left -= more
     return widths
 

@@ -1,4 +1,4 @@
-"""Standard streams: the width of a terminal, line breaks, characters that it lacks, and readers who are gone."""
+"""Standard streams: the width of a terminal, line breaks, characters that it lacks, and closed pipes."""
 
 import codecs
 import errno
@@ -93,7 +93,7 @@ class HelpFormatter(click.HelpFormatter):
         return unglued(super().getvalue()).replace(_HYPHEN, "-")
 
     def _whole(self, text: str) -> str:
-        """click breaks at hyphens, too, and in the middle of what is longer than a line."""
+        """Keep click from breaking at hyphens, and inside what is longer than a line."""
         return glued(text, self.width - 10).replace("-", _HYPHEN)
 
 
@@ -111,7 +111,7 @@ _SPELLED = {"→": "->", "✓": "+", "✗": "x", "…": "...", "━": "=", "↻"
 
 
 class PipeClosed(Exception):
-    """Nobody reads what we print any more."""
+    """Nobody reads our output any more."""
 
 
 def prepare_streams() -> None:
@@ -135,7 +135,7 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def is_closed_pipe(error: Exception) -> bool:
-    """Tell whether the error means that nobody reads what we print any more."""
+    """Tell whether an error means that nobody reads our output any more."""
     pipe = isinstance(error, OSError) and error.errno in _GONE and error.filename is None
     return pipe or isinstance(error, PipeClosed)
 
@@ -167,7 +167,9 @@ def _let_go(stream: TextIO) -> None:
 
 
 class _Lasting(io.BufferedIOBase):
-    """A stream that never fails: once it takes nothing any more, it is let go of, and `gone` hears why."""
+    """A stream that never fails: once it accepts nothing any more, it discards its output, and `gone` is called with
+    the reason.
+    """
 
     def __init__(self, stream: TextIO, gone: Callable[[str], None]) -> None:
         self._stream = stream
@@ -196,7 +198,9 @@ class _Lasting(io.BufferedIOBase):
 
 @contextmanager
 def lasting_streams(gone: Callable[[str], None]) -> Iterator[None]:
-    """Let no print fail meanwhile: a run must not end because nobody reads its output. `gone` hears why."""
+    """Let no print fail inside the block, because a run must not end when nobody reads its output. `gone` is called
+    with the reason.
+    """
     before = sys.stdout, sys.stderr
     for stream in before:
         stream.flush()
@@ -232,7 +236,7 @@ def colour() -> bool | None:
 
 
 def is_dumb() -> bool:
-    """Tell whether the terminal knows lines of text and nothing else."""
+    """Tell whether the terminal shows nothing but lines of text."""
     return os.environ.get("TERM") in ("dumb", "unknown")
 
 

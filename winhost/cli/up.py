@@ -15,7 +15,7 @@ from winhost.cli.first_completion import check_key
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import check_reach, read_live
 from winhost.cli.named_hosts import check_rights, check_rights_told, host_at, hosts_named, is_local, local_host
-from winhost.cli.output import say, with_fleet, write_file
+from winhost.cli.output import say, show_command, with_fleet, write_file
 from winhost.cli.plan import named_with, planned_host
 from winhost.cli.plan_options import AskedPlan, FleetKeys, default_request, read_settings
 from winhost.cli.planned_stack import PlannedStack
@@ -110,8 +110,8 @@ def _up(host: AnyHost, store: Store, asked: UpOptions) -> int:
 
 
 def host_of(word: str | None, fleet_file: Path | None) -> AnyHost:
-    """word: a name of fleet.yaml, or USER@ADDRESS. Raises UsageError (UnknownHost, SeveralHosts, NoFleet, FileFaults),
-    and as `add_host` does.
+    """Find the host. word: a name of fleet.yaml, or USER@ADDRESS. Raises UsageError (UnknownHost, SeveralHosts,
+    NoFleet, FileFaults), and as `add_host` does.
     """
     if word is None:
         return local_host(fleet_file)
@@ -162,7 +162,7 @@ def _undo_command(run_: UpRun) -> str:
 
 @contextmanager
 def _undone_without(run_: UpRun) -> Iterator[None]:
-    """Add to an error about a file of a run how the run is undone, for which its journal is enough."""
+    """Add to an error about a file of a run how to undo the run, which needs only its journal."""
     try:
         yield
     except UsageError as error:
@@ -223,8 +223,8 @@ def _show_nothing_to_do(host: AnyHost, served: UpRun, checks: tuple[Check, ...])
 
 
 def _show_end(host: AnyHost, run_name: str, folder: Path, checks: Iterable[Check] = ()) -> None:
-    """Show what can be pasted into the user's shell. folder: the folder of the run, which says whether its API key was
-    shown: the `up` that made the key may have been interrupted; checks: those at the end of the run.
+    """Show what to paste into the user's shell. folder: the folder of the run, which tells whether its API key was
+    shown, because the `up` that made the key may have been interrupted; checks: those at the end of the run.
     """
     if sys.stderr.isatty() and (unseen := folder / UNSEEN_KEY).is_file():
         show_new_key(f"API key for {visible(host.name)}, new", SecretRef.parse(unseen.read_text("utf-8")).resolve())
@@ -282,8 +282,7 @@ def _anew(host: AnyHost, store: Store, asked: UpOptions) -> int:
 def _say_not_kept(workload: Path) -> None:
     if workload.is_file():
         words = ("winhost", "workload", "init", load_workload(workload).models[0].id, "-o", "my.yaml")
-        say("The plan and its workload file are not kept. A workload file of your own:", err=True)
-        click.echo(f"  {visible(command_line(words))}", err=True)
+        show_command("The plan and its workload file are not kept. A workload file of your own:", *words, err=True)
 
 
 def _planned(
@@ -337,7 +336,7 @@ def _planned(
 
 
 def _keep_keys(plan: Plan, folder: Path) -> None:
-    """Keep the keys that were made for this plan; the plan refers to where they are. Raises as `keep_pending` does."""
+    """Keep the keys that were made for this plan, and let the plan refer to them. Raises as `keep_pending` does."""
     kept = keep_pending(plan.host, folder / PENDING)
     if kept is not None:
         plan = replace(plan, request=replace(plan.request, asks_with=kept.written))

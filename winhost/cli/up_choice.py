@@ -1,6 +1,5 @@
-"""The choices that `winhost up` makes: a model, and the VM that GPUs are assigned to.
-
-If servers on the internet cannot be reached, it says all that has to be named instead.
+"""The choices of `winhost up`: a model, and the VM that gets the GPUs. If servers on the internet cannot be reached, it
+lists all that has to be named instead.
 """
 
 import os
@@ -33,7 +32,7 @@ from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import Model, is_folder
 from winhost.model.workloadfile import load_workload
-from winhost.paths.vm_image import VmImage
+from winhost.paths.new_vm import VmImage
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import Processor
 from winhost.serving.fitting import CONTEXTS, TENSOR, Candidate, Way, fitting, plan_of, ways, workload_of
@@ -46,8 +45,8 @@ _LISTED = 5
 
 @dataclass(frozen=True)
 class Choice:
-    """model: its id or folder; text: of the workload file; about: how it is stored and planned, for people; memory: on
-    each of its GPUs; others: ids that fit as well, best first; look: what the hub says that somebody should know.
+    """The chosen model. model: its id or folder; text: of the workload file; about: its format and plan, for people;
+    memory: on each of its GPUs; others: ids that fit as well, best first; look: what somebody should know about it.
     """
 
     model: str
@@ -59,7 +58,7 @@ class Choice:
 
 
 def choose(facts: Facts, path: str, model: str | None, hub: str | None, file: Path, *, asks: bool) -> Choice:
-    """Choose a model and write the workload file. path: by which it is served; asks: whether somebody can choose among
+    """Choose a model and write the workload file. path: the path that serves it; asks: somebody can choose among
     several. Raises RefusedError (NothingFits), and as the hub does.
     """
     token = SecretRef("env", TOKEN) if os.environ.get(TOKEN) else None
@@ -87,7 +86,7 @@ def _nothing_fits(host: str, what: str, hint: str) -> RefusedError:
 
 
 def _not_a_model(facts: Facts, path: str, model: str) -> UsageError:
-    """Make the error for what is no whole name, with models that fit and contain it, or are spelled alike."""
+    """Make the error for an incomplete name, with models that fit and contain it, or have a similar name."""
     fit = [each.entry.id for each in fitting(facts, path) if model.lower() in each.entry.id.lower()]
     meant = fit[:NEAREST] or near_names(model, catalogue().entries)
     hint = [f"Did you mean {' or '.join(meant)}?"] if meant else []

@@ -1,4 +1,4 @@
-"""The runs that `winhost up` makes: ordinary ones whose plan lies in winhost's own state, by which they are found."""
+"""The runs of `winhost up`: ordinary runs, recognized by their plan, which lies in winhost's own state."""
 
 import re
 import shutil
@@ -117,8 +117,8 @@ def is_ours(state: RunState, store: Store) -> bool:
 
 @contextmanager
 def typed_again(host: AnyHost) -> Iterator[None]:
-    """Name `winhost up` and `winhost down` as the way on where a run of `up` stops, instead of the run's own
-    commands.
+    """In the errors of a run of `up`, name `winhost up` and `winhost down` as the next commands instead of the run's
+    own.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""winhost verify: is it still so?"""
+"""winhost verify: check whether hosts are still as planned."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ from winhost.resources.host import HostFacts
 
 @dataclass(frozen=True)
 class Verified:
-    """A host against a plan. holds: everything that the plan wants is so; plan: its file."""
+    """The result for a host. holds: everything that the plan wants still holds; plan: its file."""
 
     host: str
     plan: str
@@ -64,10 +64,10 @@ def _remember(found: Verified, fleet_file: Path | None) -> None:
 
 
 def _sorted(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:
-    """Plans and facts among what was named."""
-    places = [Path(word) for word in hosts.words]
-    facts = [place for place in places if holds(place, Facts) and not holds(place, Plan)]
-    plans = files_of([place for place in places if place not in facts], Plan)
+    """Sort the named files into plans and facts."""
+    paths = [Path(word) for word in hosts.words]
+    facts = [path for path in paths if holds(path, Facts) and not holds(path, Plan)]
+    plans = files_of([path for path in paths if path not in facts], Plan)
     if not plans:
         raise UsageError(
             "NoPlan",
@@ -80,7 +80,7 @@ def _sorted(hosts: HostsAndFacts) -> tuple[list[Path], list[Path]]:
 
 
 def _paired(plans: Sequence[Path], facts: HostsAndFacts) -> Iterator[tuple[Path, CheckedPlan, Snapshot]]:
-    """Each plan with what is known of its host. Facts are of the host of their name; one file is of the one plan."""
+    """Each plan with the facts of its host: those with its name, or the only facts for the only plan."""
     read_plans = [(file, read_plan(file)) for file in plans]
     known = _read(facts) if facts.facts_files else {}
     if len(read_plans) == len(known) == 1:

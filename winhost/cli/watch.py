@@ -1,4 +1,4 @@
-"""Progress, on stderr: lines that stay, and on a terminal a live line per host with the time that it takes."""
+"""Progress on stderr: lines that stay, and on a terminal a live line for each host, with the time."""
 
 import queue
 import sys
@@ -40,9 +40,8 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 @dataclass
 class Doing:
-    """The present work on a host. waits: what it waits for; count: `[3/10] `; reported: whether all of it was said.
-
-    since, reminded: by `time.monotonic`.
+    """The present work on a host. waits: what it waits for; count: `[3/10] `; reported: all of it was told; since,
+    reminded: by `time.monotonic`.
     """
 
     what: str
@@ -67,10 +66,10 @@ class Doing:
 
 
 class Watch:
-    """Writes a line for each event, from several threads; a thread of its own says what takes long.
+    """Writes a line for each event, from several threads; its own thread tells what takes long.
 
-    reads: hosts are only read, and nothing of that stays on the screen; stops: what Ctrl-C does otherwise; brief: a
-    step that is done is shown without the properties that it changed.
+    reads: hosts are only read, and nothing of that stays on the screen; stops: what Ctrl-C does otherwise; brief: done
+    steps are shown without their properties.
     """
 
     def __init__(
@@ -106,18 +105,18 @@ class Watch:
             self.show(event)
 
     def now(self, host: str, doing: str) -> None:
-        """Rename the present work on a host; the time goes on, and no line stays of it."""
+        """Rename the present work on a host. Its time goes on, and no line stays of it."""
         with self._lock:
             if host in self._at:
                 self._at[host].what = doing
 
     def say(self, text: str) -> None:
-        """Print a text from within a signal's handler, which can take no lock: the ticking thread prints it."""
+        """Print a text from a signal's handler, which can take no lock: the ticking thread prints it."""
         self._asides.put(text)
 
     @contextmanager
     def at(self, host: str, doing: str) -> Iterator[None]:
-        """While something is done to a host."""
+        """Show what is being done to a host inside the block."""
         self(ProgressEvent(host, "at", doing))
         try:
             yield
@@ -127,7 +126,7 @@ class Watch:
 
     @contextmanager
     def reading(self, host: str) -> Iterator[None]:
-        """While one of the hosts is read."""
+        """Show inside the block that a host is being read, and count it."""
         try:
             with self.at(host, "reading"):
                 yield
@@ -164,7 +163,7 @@ class Watch:
         return f"{event.host} {mark} {_count(event)}{text}{took}"
 
     def tick(self) -> None:
-        """Tell once of what takes longer than a second, and then each minute."""
+        """Tell once what takes longer than a second, and then remind of it each minute."""
         now = time.monotonic()
         for host, doing in self._at.items():
             if not doing.reported and doing.seconds >= SILENT:
@@ -182,16 +181,16 @@ class Watch:
         click.echo(f"\n{text}", err=True)
 
     def report(self, host: str, doing: Doing) -> None:
-        """Report the work on a host. A line for each of many hosts that are read would be too much."""
+        """Tell what is being done to a host. For many hosts that are read, a line each would be too much."""
         if not self._reads:
             self._write(f"{host} · {doing.text} …")
 
     def remind(self, host: str, doing: Doing) -> None:
-        """Remind of what is waited for, and how to stop."""
+        """Tell again what winhost waits for, and how to stop."""
         self._write(f"{host} … {doing.reminder} {self._to_stop}")
 
     def sum_up(self) -> None:
-        """Tell in a line how far many hosts are."""
+        """Tell in one line how far many hosts are."""
         at = [f"{host} ({doing.text})" for host, doing in self._at.items()]
         more = f" and {len(at) - 3} more" if len(at) > 3 else ""
         count = f"{self._read} of {self.hosts} read; " if self.hosts > 1 else ""
@@ -208,8 +207,8 @@ class Watch:
             before.what, before.waits, before.reported = event.text, "", True
 
     def _is_news(self, event: ProgressEvent) -> bool:
-        """Tell whether a line of the event stays: for a file that is made or sent, one for each tenth; a beginning is
-        told of when it is done.
+        """Tell whether a line of the event stays. A file that is made or sent gets a line for each tenth; a beginning
+        is told once it is done.
         """
         if event.kind in ("step", "at"):
             return False
@@ -337,7 +336,7 @@ def watching(as_jsonl: bool = False, *, reads: bool = False, stops: str = STOPS,
 def asked_each(
     items: Sequence[W], ask: Callable[[W], T], name: Callable[[W], str], at_once: int
 ) -> "Iterator[tuple[W, T | WinhostError]]":
-    """Ask several hosts at a time, while whoever waits sees which. Answers come in the order of hosts."""
+    """Ask several hosts at a time, showing which. Answers come in the order of hosts."""
     from winhost.engine.many import stream  # which facts files do without
 
     with watching(reads=True) as watch:

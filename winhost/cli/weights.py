@@ -4,11 +4,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import click
-
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import os_errors
-from winhost.cli.output import say
+from winhost.cli.output import say, show_command
 from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
 from winhost.model.errors import UsageError, WinhostError, visible
@@ -33,8 +31,8 @@ def pack(model: Path, python: str, replace: bool, output: Output) -> int:
     with os_errors():
         write_wheel(folder)
     if human:
-        _say_command("To serve it, in the engine's Python:", "pip", "install", str(folder / WHEEL), NVCOMP)
-        _say_command("Then start vLLM with:", "vllm", "serve", str(folder), "--load-format", "packed")
+        show_command("To serve it, in the engine's Python:", "pip", "install", str(folder / WHEEL), NVCOMP)
+        show_command("Then start vLLM with:", "vllm", "serve", str(folder), "--load-format", "packed")
     return 0
 
 
@@ -47,12 +45,7 @@ def _delete_originals(python: str, model: Path, folder: Path, human: bool) -> No
         except WinhostError as error:
             raise _with_next(error, folder) from error.__cause__
     if human:
-        _say_command("To have the originals again:", "winhost", "weights", "unpack", str(folder), "-o", str(model))
-
-
-def _say_command(text: str, *words: str) -> None:
-    say(text)
-    click.echo(f"  {visible(command_line(words))}")
+        show_command("To have the originals again:", "winhost", "weights", "unpack", str(folder), "-o", str(model))
 
 
 def unpack(model: Path, python: str, output: Output) -> int:
@@ -70,7 +63,7 @@ def list_(model: Path, output: Output) -> int:
 
 
 def _with_next(error: WinhostError, model: Path) -> WinhostError:
-    """Add the next command to an error, by what is wrong."""
+    """Add the next command to an error, by its cause."""
     if error.code in ("NotPacked", "NoWeights"):
         advice = next((text for part, text in _NEXT.items() if part in error.what), _AGAIN)
         commands = {
@@ -93,7 +86,7 @@ _NEXT = {
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises UsageError (NoWeights) for what is no folder of a model."""
+    """Raises UsageError (NoWeights) if a folder has no model."""
     try:
         weights(folder)
     except (BadContainer, OSError) as error:

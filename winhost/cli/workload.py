@@ -1,10 +1,10 @@
-"""winhost workload: what somebody wants to serve, drafted from what a hub has of a model."""
+"""winhost workload: draft a workload from a model's own files on a hub."""
 
 import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import os_errors, secret_reference
-from winhost.cli.output import say, write_file
+from winhost.cli.output import say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
@@ -19,8 +19,8 @@ from winhost.model.workload import is_folder
 
 @dataclass(frozen=True)
 class Drafted:
-    """A drafted workload file. name: under which the model is served; revision: empty for a folder; file: what was
-    written, if anything; text: what is in it; look: what somebody has to decide or do.
+    """A drafted workload file. name: the name that the model is served under; revision: empty for a folder; file: the
+    written file, if any; text: its content; look: what somebody has to decide or do.
     """
 
     name: str
@@ -72,7 +72,7 @@ def init(
 def named_repository(
     model: str, hub: str, token: SecretRef | None, revision: str = "main"
 ) -> HubRepository | ModelFolder:
-    """The model that a user named, before anything is asked. Raises UsageError (NotListed, and as `at_path` does)."""
+    """The model that a user named, before any request. Raises UsageError (NotListed, and as `at_path` does)."""
     if is_folder(model):
         return ModelFolder.at_path(model)
     try:
@@ -91,4 +91,4 @@ def _show(made: Draft, file: str | None) -> None:
         say(f"Assumed: {each}", hang=2)
     for each in made.look:
         say(f"Look: {each}", hang=2)
-    say(f"Next: winhost assess HOST --workload {file}")
+    show_next(("assess", "HOST", "--workload", file))

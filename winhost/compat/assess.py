@@ -37,7 +37,7 @@ from winhost.model.reason import (
     SubjectVerdict,
     Verdict,
 )
-from winhost.paths.dda_selection import Selection
+from winhost.paths.dda_windows import Selection
 from winhost.paths.playbook import shipped_playbook, spelled_out
 from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import Gpu, HostFacts

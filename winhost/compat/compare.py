@@ -67,18 +67,33 @@ class VerdictChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Both readings compared; `recommended` before and after; machines: their ids, nothing where they are not known."""
+class Reading:
+    """The source of facts: see Facts."""
 
+    host: str
+    origin: str
+    read_at: str
+    winhost: str
+
+
+@dataclass(frozen=True)
+class Diff:
+    """The answer to `diff --json`. recommended: before and after; two_machines: the machine ids differ, which is not
+    known where one of them could not be read.
+    """
+
+    before: Reading
+    after: Reading
     differences: tuple[Difference, ...]
     verdicts: tuple[VerdictChange, ...]
     recommended: tuple[str | None, str | None]
-    machines: tuple[str, str] = ("", "")
+    two_machines: bool
 
     @property
-    def two_machines(self) -> bool:
-        """True where the machine ids differ; False where one of them could not be read."""
-        return all(self.machines) and self.machines[0] != self.machines[1]
+    def machines(self) -> tuple[Json, Json]:
+        """The ids of two machines."""
+        of_id = (each for each in self.differences if each.property == "machine_id")
+        return next((each.before, each.after) for each in of_id)
 
     @property
     def lasting(self) -> tuple[Difference, ...]:
@@ -86,17 +101,26 @@ class Comparison:
         return tuple(each for each in self.differences if not each.volatile)
 
 
-def compare(before: Facts, after: Facts) -> Comparison:
+def compare(before: Facts, after: Facts) -> Diff:
     """Resource by resource, key by key, property by property; then the verdicts of both. Raises WrongState."""
     resources = dict.fromkeys((*before.resources, *after.resources))
     differences = [
         each for resource in resources for each in _resources(resource, before.answer(resource), after.answer(resource))
     ]
-    judged = assess(HostFacts(before)), assess(HostFacts(after))
-    ids = _machine(before), _machine(after)
-    return Comparison(
-        tuple(differences), tuple(_verdicts(*judged)), (judged[0].recommended, judged[1].recommended), ids
+    old, new = assess(HostFacts(before)), assess(HostFacts(after))
+    ids = {_machine(before), _machine(after)}
+    return Diff(
+        _reading(before),
+        _reading(after),
+        tuple(differences),
+        tuple(_verdicts(old, new)),
+        (old.recommended, new.recommended),
+        two_machines=len(ids - {""}) == 2,
     )
+
+
+def _reading(facts: Facts) -> Reading:
+    return Reading(facts.host, facts.origin, facts.read_at, facts.winhost)
 
 
 def _machine(facts: Facts) -> str:
@@ -209,37 +233,3 @@ def _subjects(path: PathVerdict | None) -> Mapping[str, Named]:
 
 def _offered(path: PathVerdict | None) -> Mapping[str, Named]:
     return {each.capability: (each.capability, each.verdict) for each in path.capabilities} if path else {}
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The source of facts: see Facts."""
-
-    host: str
-    origin: str
-    read_at: str
-    winhost: str
-
-
-@dataclass(frozen=True)
-class Diff:
-    """The answer to `diff --json`. recommended: before and after; two_machines: the facts are of two machines."""
-
-    before: Reading
-    after: Reading
-    differences: tuple[Difference, ...]
-    verdicts: tuple[VerdictChange, ...]
-    recommended: tuple[str | None, str | None]
-    two_machines: bool
-
-
-def difference(before: Facts, after: Facts) -> tuple[Comparison, Diff]:
-    """The changes between two sets of facts, as a comparison and as its document. Raises WrongState."""
-    found = compare(before, after)
-    readings = _reading(before), _reading(after)
-    document = Diff(*readings, found.differences, found.verdicts, found.recommended, found.two_machines)
-    return found, document
-
-
-def _reading(facts: Facts) -> Reading:
-    return Reading(facts.host, facts.origin, facts.read_at, facts.winhost)

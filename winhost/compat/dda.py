@@ -6,15 +6,14 @@ from contextlib import suppress
 from winhost.compat.common import configuration, memory_of_vm
 from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
 from winhost.core.answers import MissingFact, if_known
-from winhost.hardware.bars import BarSource, MmioRefused
-from winhost.hardware.host_gpus import bars_of, paravirtual, partitions, shows
+from winhost.hardware.bars import BarSource, MmioRefused, bars_of
+from winhost.hardware.host_gpus import paravirtual, partitions, shows
 from winhost.hardware.processors import known_processor
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import Bytes, GiB, about, size
-from winhost.paths.dda_mmio import MmioWindows, address_width, width_by_model, windows
-from winhost.paths.dda_selection import Selection
+from winhost.paths.dda_windows import MmioWindows, Selection, address_width, width_by_model, windows
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.assignable_device import AssignableDevice, owner

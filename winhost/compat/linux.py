@@ -10,8 +10,15 @@ from winhost.hardware.gpus import known
 from winhost.knowledge.versions import checked, newer_line, subjects
 from winhost.model.errors import UsageError
 from winhost.model.reason import Finding, Refusal, Severity
-from winhost.paths.linux_driver import DriverChoice, has_fabric_manager, wanted_driver
-from winhost.paths.linux_engine import DOCKER, FIRST_WITH_CDI, ChosenEngine, major
+from winhost.paths.linux import (
+    DOCKER,
+    FIRST_WITH_CDI,
+    ChosenEngine,
+    DriverChoice,
+    has_fabric_manager,
+    major,
+    wanted_driver,
+)
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.packages import MODULES, AptPackages
 from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGpuDriver, LinuxSystem

@@ -1,4 +1,4 @@
-"""The changes of a run, as the lines of its journal add up to them: rollback undoes these and nothing else."""
+"""The changes of a run, summed up from the lines of its journal: rollback undoes these and nothing else."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
@@ -11,7 +11,7 @@ from .steps import Step
 
 @dataclass(frozen=True)
 class Dependent:
-    """An instance that rests on another one. state: how it stands, where that counts."""
+    """An instance that depends on another one. state: its state, if that counts."""
 
     resource: str
     key: Key
@@ -22,10 +22,10 @@ class Dependent:
 class ChangedResource:
     """A resource that this run changed, from its first state to the one it was left in.
 
-    before: the whole state, as the host reported it at the first change. users: what rested on it by then. changed: the
-    properties that the run set. after: the state that it left. transitional: states that are the run's doing as well,
-    because it was on its way from or to them. dependents: what rested on it after the last stage, or None where a step
-    was begun since. first_dependents: what did so as soon as that could be read.
+    before: the whole state, as the host reported it at the first change. users: its dependents then. changed: the
+    properties that the run set. after: the state that the run left. transitional: states that are also the run's doing,
+    because it was changing from or to them. dependents: those after the last stage; None if a step was begun since.
+    first_dependents: those that were read first after the change.
     """
 
     resource: str
@@ -41,7 +41,7 @@ class ChangedResource:
 
     @property
     def original(self) -> Mapping[str, Json]:
-        """The values of the properties that we set, as they were found."""
+        """The values of the changed properties as they were found."""
         return {name: self.before[name] for name in self.changed}
 
     @property
@@ -53,8 +53,8 @@ class ChangedResource:
 @dataclass(frozen=True)
 class Changes:
     """All that a journal tells of a run. run: its name; id: tells it from others of that name; restored: what an
-    earlier rollback has restored for good; restarting_from: the boot that its restart ends, once that was asked for;
-    outcome: how it ended, if it did.
+    earlier rollback restored for good; restarting_from: the boot that its restart ends, once it asked for one; outcome:
+    how it ended, if it did.
     """
 
     touched: Mapping[Id, ChangedResource] = field(default_factory=dict)
@@ -69,9 +69,9 @@ class Changes:
 
     @property
     def unchanged(self) -> bool:
-        """The host is as it was found, as far as is known: nobody has to go on or back."""
-        at_rest = self.in_flight is None and not self.restart_due
-        return at_rest and all(touched.is_restored for touched in self.touched.values())
+        """The host is as it was found, as far as is known: there is nothing to resume or roll back."""
+        idle = self.in_flight is None and not self.restart_due
+        return idle and all(touched.is_restored for touched in self.touched.values())
 
 
 C = TypeVar("C", bound=Changes)
@@ -103,7 +103,7 @@ def begun(changes: C, step: Step, found: Mapping[str, Json], users: tuple[Depend
         users=known.users if known else users,
         first_dependents=known.first_dependents if known else None,
     )
-    # What this step brings with it is nobody else's; what rests on what is told again after it.
+    # What this step creates is the run's own, so dependents are read again after it.
     others = {other: replace(known, dependents=None) for other, known in changes.touched.items()}
     if changes.going_back:
         others = dict(changes.touched)
@@ -158,12 +158,12 @@ def turned_back(changes: C) -> C:
     return replace(changes, going_back=True, in_flight=None, outcome=None)
 
 
-def noted(changes: C, resting: Mapping[Id, tuple[Dependent, ...]]) -> C:
+def noted(changes: C, dependents: Mapping[Id, tuple[Dependent, ...]]) -> C:
     """Record the dependents of what was changed so far."""
-    if not resting.keys() <= changes.touched.keys():
+    if not dependents.keys() <= changes.touched.keys():
         raise Unfitting("it tells of what was not begun")
     touched = dict(changes.touched)
-    for id_, users in resting.items():
+    for id_, users in dependents.items():
         first = touched[id_].first_dependents
         touched[id_] = replace(touched[id_], dependents=users, first_dependents=users if first is None else first)
     return replace(changes, touched=touched)

@@ -44,9 +44,9 @@ def drifted(
 ) -> dict[str, tuple[Json, Json]]:
     """The differences of a host from what its plan saw, by title and property: as planned, and now. Raises MissingFact.
 
-    A request must stand where the plan saw it, or already where it shall be; a need only where it was seen, or it would
-    be given back to what it no longer is. What no step of the plan shows must be so already: nothing is changed that
-    its reader has not seen. What this run moved itself may differ.
+    What a desired step changes must be as the plan saw it, or already as desired; a need must be as the plan saw it,
+    because that is what it is restored to. A goal without a step in the plan must hold already: nothing is changed that
+    the plan did not show. What this run changed itself may differ.
     """
     steps = tuple(steps)
     shown = {(identity(step.resource, step.key), name) for step in steps for name in step.desired}

@@ -8,17 +8,19 @@ from contextlib import nullcontext, suppress
 from .answers import Id, Json, Key, MissingFact, Record, Unavailable, Unknown, identity, refuse_missing
 from .changes import Dependent
 from .host_answers import HostAnswers
-from .rules import Rests
+from .rules import DependentRule
 
 
-def resting(resource: str, key: Key, host: HostAnswers, *, held: bool = True) -> dict[Id, tuple[Rests, Dependent]]:
+def dependents_of(
+    resource: str, key: Key, host: HostAnswers, *, held: bool = True
+) -> dict[Id, tuple[DependentRule, Dependent]]:
     """Find dependents by identity, each with the first rule that names it. Raises MissingFact. held: whether earlier
     observations exist; without them, a rule that only counts newer dependents need not be read.
     """
-    found: dict[Id, tuple[Rests, Dependent]] = {}
-    for rule in host.rules[resource].rests:
+    found: dict[Id, tuple[DependentRule, Dependent]] = {}
+    for rule in host.rules[resource].dependents:
         with nullcontext() if held or rule.since is None else suppress(MissingFact):
-            for user in by(rule, key, host):
+            for user in dependents_by(rule, key, host):
                 found.setdefault(identity(user.resource, user.key), (rule, user))
     return found
 
@@ -27,24 +29,24 @@ def seen(resource: str, key: Key, host: HostAnswers) -> list[Dependent]:
     """List the present dependents, for comparison with later ones. Raises MissingFact, also where some cannot be read
     yet.
     """
-    for rule in host.rules[resource].rests:
+    for rule in host.rules[resource].dependents:
         found = host.answer(rule.resource)
         if rule.since is not None and isinstance(found, Unavailable):
             raise MissingFact(rule.resource, found)
-    return [user for _, user in resting(resource, key, host).values()]
+    return [user for _, user in dependents_of(resource, key, host).values()]
 
 
-def by(rule: Rests, key: Key, host: HostAnswers) -> list[Dependent]:
+def dependents_by(rule: DependentRule, key: Key, host: HostAnswers) -> list[Dependent]:
     """List the dependents of the instance with this key by one rule. Raises MissingFact."""
     found = host.answer(rule.resource)
     if isinstance(found, Unknown):
         raise MissingFact(rule.resource, found)
     if isinstance(found, Unavailable):
         return _by_disks(rule, key, host)
-    return [_user(rule, record) for record in found if rests(rule, key, record.key, record.state)]
+    return [_user(rule, record) for record in found if depends(rule, key, record.key, record.state)]
 
 
-def rests(rule: Rests, key: Key, user: Key, state: Mapping[str, Json]) -> bool:
+def depends(rule: DependentRule, key: Key, user: Key, state: Mapping[str, Json]) -> bool:
     """Tell whether an instance in this state depends on the one with this key. Raises MissingFact."""
     if any(user[part].casefold() != key[part].casefold() for part in rule.on if part in key):
         return False
@@ -54,7 +56,7 @@ def rests(rule: Rests, key: Key, user: Key, state: Mapping[str, Json]) -> bool:
     return at and (rule.unless is None or state[rule.unless[0]] not in rule.unless[1])
 
 
-def _user(rule: Rests, record: Record) -> Dependent:
+def _user(rule: DependentRule, record: Record) -> Dependent:
     for name in rule.since or ():
         refuse_missing(f"{rule.resource}.{name}", record.state[name], unavailable=False)
     return Dependent(
@@ -62,7 +64,7 @@ def _user(rule: Rests, record: Record) -> Dependent:
     )
 
 
-def _by_disks(rule: Rests, key: Key, host: HostAnswers) -> list[Dependent]:
+def _by_disks(rule: DependentRule, key: Key, host: HostAnswers) -> list[Dependent]:
     """List distros by their disks. Without the feature that runs them, distros cannot be listed; their disks may be
     there all the same.
     """
@@ -71,11 +73,13 @@ def _by_disks(rule: Rests, key: Key, host: HostAnswers) -> list[Dependent]:
     accounts = host.answer("LocalAccount")
     if isinstance(accounts, Unknown):
         raise MissingFact("LocalAccount", accounts)
-    # Whose distro it was nobody can tell: one without a name stands for all of an account.
-    same = Rests("LocalAccount", tuple(part for part in rule.on if part == "account"), unless=("distros", (None, 0)))
+    # Nobody can tell which distro a disk belongs to: one without a name stands for all of an account.
+    same = DependentRule(
+        "LocalAccount", tuple(part for part in rule.on if part == "account"), unless=("distros", (None, 0))
+    )
     found: Iterable[Record] = () if isinstance(accounts, Unavailable) else accounts
     return [
         Dependent(rule.resource, {**record.key, "distro": ""})
         for record in found
-        if rests(same, key, record.key, record.state)
+        if depends(same, key, record.key, record.state)
     ]

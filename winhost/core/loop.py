@@ -11,7 +11,7 @@ from typing import Any
 from .answers import Id, Json, Key, MissingFact, identity
 from .changes import Changes, Dependent
 from .dataclass import dataclass
-from .dependents import resting, seen
+from .dependents import dependents_of, seen
 from .host_answers import HostAnswers
 from .marks import MarkedRun, mark_of
 from .rollback import Turn, in_turns, turn_of
@@ -115,13 +115,13 @@ class Loop:
         found = {**(self.host.state_of(step.resource, step.key) or {}), **step.before}
         self.write("begin", step=_as_entry(step), found=found, users=self._users(step))
         self.tell("step", step.title, step, number, total)
-        # What goes back needs no mark: the run's own ones stay until all of it is back.
+        # A step back writes no mark: the run's own marks stay until all of it is undone.
         answer = self.set(step, None if self.record.going_back else mark_of(self.marked, step))
         if isinstance(answer, NotSet) and answer.drifted:
             answer = self._brought_along(step) or answer
         about = {"resource": step.resource, "key": dict(step.key)}
         if isinstance(answer, NotSet):
-            # Where it drifted, all is as it was found, and what somebody did meanwhile is not the run's.
+            # After drift, the host is as it was found, and what somebody did meanwhile is not the run's doing.
             after = found if answer.drifted else answer.after
             self.write("failed", **about, after=None if after is None else dict(after), **answer.told)
             self.tell("failed", f"{step.title}: {answer.told.get('error', '')}", step)
@@ -133,7 +133,7 @@ class Loop:
             **about,
             before=dict(answer.before),
             after=dict(answer.after) or None,
-            # Of what was not shown to restart the host, nobody agreed to that.
+            # Nobody agreed to a restart that the plan did not show.
             restart=answer.restart and step.restarts,
             warnings=list(answer.warnings),
         )
@@ -144,7 +144,7 @@ class Loop:
         self.tell("done", step.title, step, number, total)
 
     def _brought_along(self, step: Step) -> SetAnswer | None:
-        """The answer for a step whose goal an earlier step has brought along: a distro that starts lets in again."""
+        """The answer for a step whose goal an earlier step has met: a distro that starts opens its way in again."""
         if len(self.record.touched) == 1 or step.role == "need":
             return None
         now = self.state(step.resource, step.key) or {}
@@ -154,14 +154,14 @@ class Loop:
     def _users(self, step: Step) -> list[dict[str, Json]]:
         """The dependents, as far as they can be read: with fewer known, rollback keeps more, not less."""
         with suppress(MissingFact):
-            return [_user(each) for _, each in resting(step.resource, step.key, self.host).values()]
+            return [_user(each) for _, each in dependents_of(step.resource, step.key, self.host).values()]
         return []
 
     def note_dependents(self) -> None:
         """Record the dependents of what was changed so far, once after each stage; unreadable ones are left out."""
         noted = []
         for each in self.record.touched.values():
-            if each.dependents is None and self.host.rules[each.resource].rests:
+            if each.dependents is None and self.host.rules[each.resource].dependents:
                 with suppress(MissingFact):
                     users = [_user(user) for user in seen(each.resource, each.key, self.host)]
                     noted.append({"resource": each.resource, "key": dict(each.key), "users": users})
@@ -176,8 +176,8 @@ class Loop:
             self._restart()
 
     def owes_restart(self) -> bool:
-        """It was asked for; or the run was killed on the way back, after a step that is done and before its end was
-        written: nothing is left to put back by then that would ask for it.
+        """Tell whether a restart is due: one was asked for; or the run was killed on the way back after a step that
+        needs one and before its end was written, and no step that is left would ask for it.
         """
         step = self.record.in_flight
         if step is None:
@@ -199,9 +199,7 @@ class Loop:
         self.tell("done", "restarted")
 
     def _left_by_restart(self) -> list[dict[str, Any]]:
-        """The states after a restart. Resources in a Linux that is gone by now, on the way back, or not up yet, stay as
-        known.
-        """
+        """The states after a restart. Resources in a Linux that is gone by now or not up yet stay as known."""
         left = []
         for touched in self.record.touched.values():
             if self.restarts(touched.resource):
@@ -213,7 +211,7 @@ class Loop:
         return left
 
     def restarts(self, resource: str) -> bool:
-        """Its changes can take effect with a restart."""
+        """Tell whether changes of this resource can take effect with a restart."""
         return self.host.rules[resource].restarts
 
     # ---- back
@@ -239,8 +237,8 @@ class Loop:
         raise NotImplementedError
 
     def go_back(self) -> Sequence[DesiredResource]:
-        """Undo what goes back, all consents first, so that a refusal leaves the run as it was. Returns what should have
-        gone back in the end.
+        """Undo what can be undone, after checking all consents, so that a refusal leaves the run as it was. Returns the
+        goals that hold in the end.
         """
         goals = self.goals_back(frozenset())
         self.refuse_to_go_back(self.all_steps_back(goals))
@@ -248,7 +246,7 @@ class Loop:
         put_back: set[Id] = set()
         for turn in Turn:
             tried: set[Id] = set()
-            # What goes back may free what was kept for it, such as the switch that a distro of this run was bridged to.
+            # What is undone may free what was kept for it, such as the switch that a distro of this run was bridged to.
             while part := [each for each in goals if self.turn_of(each) is turn and _id(each) not in tried]:
                 tried |= {_id(goal) for goal in part}
                 put_back |= tried

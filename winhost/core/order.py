@@ -59,7 +59,7 @@ def steps_for(
         for id_, (w, change) in found.items()
         if change and id_ not in needs
     ]
-    steps.sort(key=lambda step: _rank(host.rules[step.resource].place, step.key, backwards))
+    steps.sort(key=lambda step: _rank(host.rules[step.resource].order, step.key, backwards))
     for id_, need in moved.items():
         goal = found[id_][0] if id_ in found else None
         title = goal.title if goal else (titles or {}).get(id_, f"{need.resource} of {', '.join(need.key.values())}")
@@ -137,5 +137,5 @@ def change_of(step: Step) -> Change:
     return Change(step.key, step.before, step.desired)
 
 
-def _rank(place: int, key: Key, backwards: bool) -> tuple[int, tuple[str, ...]]:
-    return (-place if backwards else place), tuple(key.values())
+def _rank(order: int, key: Key, backwards: bool) -> tuple[int, tuple[str, ...]]:
+    return (-order if backwards else order), tuple(key.values())

@@ -8,15 +8,15 @@ from contextlib import suppress
 from enum import Enum
 
 from .answers import Id, MissingFact
-from .came_since import Verdicts, judge
 from .changes import ChangedResource, Changes
 from .dataclass import dataclass
-from .dependents import resting
+from .dependents import dependents_of
 from .host_answers import HostAnswers
 from .marks import Mark, MarkedRun, moved_since
 from .requirements import consents_of
 from .rules import RESTART, ResourceRules
 from .steps import Change, DesiredResource
+from .undoable import Verdicts, judge
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ class Holders:
 
 @dataclass(frozen=True)
 class Outlook:
-    """goals: what is put back; kept: what stays, and why; missing: what cannot be judged; waiting: what of `kept` goes
-    back once what came later is taken back, and the later runs that are known to hold it.
+    """The outcome of a rollback if it ran now. goals: what is restored; kept: what stays, and why; missing: what could
+    not be decided; waiting: what of `kept` can be undone once newer resources are gone, and the later runs known to
+    hold it.
     """
 
     goals: Mapping[Id, DesiredResource]
@@ -55,8 +56,8 @@ class Outlook:
 
 
 def outlook(record: Changes, host: HostAnswers, later: LaterRuns, put_back: Set[Id] = frozenset()) -> Outlook:
-    """The outlook by the journal of one run, what the host shows of all others, and what is known of later runs.
-    put_back: what this rollback has restored already, over what later runs had left.
+    """Decide by the journal of one run, the host's answers, and what is known of later runs. put_back: what this
+    rollback has restored already.
     """
     verdicts = judge(record, host)
     held = _holders(record, verdicts, later, host, put_back)
@@ -64,7 +65,7 @@ def outlook(record: Changes, host: HostAnswers, later: LaterRuns, put_back: Set[
     goals = {
         id_: DesiredResource(touched.resource, touched.key, back, touched.title, "As it was found.")
         for id_, touched in record.touched.items()
-        if (back := verdicts.rests(id_))
+        if (back := verdicts.restored(id_))
     }
     in_order = {id_: kept[id_] for id_ in record.touched if id_ in kept}
     return Outlook(goals, in_order, verdicts.missing, {id_: held[id_] for id_ in in_order if id_ in held})
@@ -83,8 +84,8 @@ def _why_waiting(names: Sequence[str], held: Holders) -> str:
 
 
 class Turn(Enum):
-    """When something goes back. The system that runs first: only Windows can give back what it changed. What takes
-    effect with a restart last: without the role there would be no VM left to give its settings back to.
+    """When something is restored. FIRST is the choice of the running system, because only Windows can restore its own
+    changes. LAST is what takes effect with a restart: without the Hyper-V role, no VM could get its settings back.
     """
 
     FIRST = 1
@@ -104,7 +105,7 @@ def turn_of(goal: DesiredResource, rules: Mapping[str, ResourceRules], first: st
 def in_turns(
     goals: Iterable[DesiredResource], turn: Callable[[DesiredResource], Turn]
 ) -> list[tuple[DesiredResource, ...]]:
-    """Group the resources that are put back together, in the order of turns."""
+    """Group the resources that are restored together, in the order of turns."""
     together = (tuple(goal for goal in goals if turn(goal) is each) for each in Turn)
     return [part for part in together if part]
 
@@ -115,7 +116,7 @@ def in_turns(
 def _holders(
     record: Changes, verdicts: Verdicts, later: LaterRuns, host: HostAnswers, put_back: Set[Id]
 ) -> Mapping[Id, Holders]:
-    """The later runs that each resource waits for. Those that only the host shows have none."""
+    """The later runs that each resource waits for. What waits for something without a run is not in it."""
     direct = {id_: _holders_of(touched, id_, record, later, host) for id_, touched in record.touched.items()}
     found = {}
     for id_, names in verdicts.waiting.items():
@@ -125,7 +126,7 @@ def _holders(
     for id_, touched in record.touched.items():
         if id_ in record.restored or id_ in found:
             continue
-        going = verdicts.rests(id_)
+        going = verdicts.restored(id_)
         marked = _that_marked_it(touched, touched.original.keys() - going.keys(), record, later, host)
         known = () if going or id_ in put_back else _that_changed_it(touched, id_, later.runs)
         if (held := _joined((Holders(known), marked))) != Holders():
@@ -136,7 +137,7 @@ def _holders(
 def _holders_of(touched: ChangedResource, id_: Id, record: Changes, later: LaterRuns, host: HostAnswers) -> Holders:
     dependents: set[Id] = set()
     with suppress(MissingFact):  # its names say what it waits for
-        dependents = set(resting(touched.resource, touched.key, host))
+        dependents = set(dependents_of(touched.resource, touched.key, host))
     known = tuple(
         run.run
         for run in later.runs
@@ -149,7 +150,7 @@ def _holders_of(touched: ChangedResource, id_: Id, record: Changes, later: Later
 
 
 def _that_changed_it(touched: ChangedResource, id_: Id, later: Sequence[Changes]) -> tuple[str, ...]:
-    """Going back, they put a property where this run left it, and not as this run found it."""
+    """The later runs whose rollback would restore a property to what this run left, not to what it found."""
     return tuple(run.run for run in later if id_ not in run.restored and _moves(run.touched.get(id_), touched))
 
 
@@ -162,7 +163,7 @@ def _moves(later: ChangedResource | None, touched: ChangedResource) -> bool:
 def _that_marked_it(
     touched: ChangedResource, names: Iterable[str], record: Changes, later: LaterRuns, host: HostAnswers
 ) -> Holders:
-    """The same, by what the host shows now and by marks."""
+    """The same by marks on the host and its present state."""
     try:
         now = host.state_of(touched.resource, touched.key)
     except MissingFact:

@@ -36,8 +36,8 @@ class Condition:
 
 @dataclass(frozen=True)
 class KeepIf:
-    """Rollback leaves it as it is where all of `when` holds. reason: a property of `when` in braces is what was found:
-    what follows starts_with, what was gained, or the value.
+    """Rollback leaves the resource as it is if all of `when` holds. reason: a property of `when` in braces stands for
+    what was found: the text after starts_with, what was gained, or the value.
     """
 
     when: tuple[Condition, ...]
@@ -46,9 +46,7 @@ class KeepIf:
 
 @dataclass(frozen=True)
 class UnknownIf:
-    """A rule by which `fact` cannot be known before `until` is there, where all of `when` holds: rollback
-    cannot judge.
-    """
+    """If all of `when` holds, `fact` cannot be known before `until` is there, and rollback cannot decide."""
 
     when: tuple[Condition, ...]
     fact: str
@@ -66,16 +64,16 @@ class NotRestored:
 
 @dataclass(frozen=True)
 class UndoRule:
-    """The rule by which rollback undoes a resource: the first of these that applies. Without any it goes property by
-    property: a value that is as the run left it is restored, and what others changed is kept.
+    """The way in which rollback undoes a resource: the first of these that applies. Without any, each property is
+    decided alone: a value that is as the run left it is restored, and one that others changed is kept.
 
-    gone_if: there is nothing to undo where one of these lists holds. unknown_if, keep_if: the first that holds.
-    remove_if_created: the state of what is not there; what did not have the first of these values, and has it no more,
-    is taken away as a whole. never: why nothing is put back. whole: all properties or none. unless_changed: nothing of
-    what others changed is taken away as a whole. unconditional: put back whatever it was changed to since.
-    transitional_states: values of a property with which the resource is on its way, and so put back whatever stands.
-    instead: values that were found, and what is put back in their place. not_restored: values that do not come back.
-    ends_with_required: its state ends where what it requires is taken away, so that nothing is left to undo then.
+    gone_if: there is nothing to undo if one of these lists holds. unknown_if, keep_if: the first that holds.
+    remove_if_created: the state of an absent instance; one that had the first of these values, and no longer has it, is
+    removed. never: why nothing is restored. whole: all properties or none. unless_changed: do not remove what others
+    changed. unconditional: restore it, whatever it was changed to since. transitional_states: values of a property
+    during a change, which are restored whatever stands. instead: values that were found, and what is restored in their
+    place. not_restored: values that do not come back. ends_with_required: the state ends with what it requires, and
+    then nothing is left to undo.
     """
 
     gone_if: tuple[tuple[Condition, ...], ...] = ()
@@ -97,8 +95,8 @@ BY_PROPERTY = UndoRule()
 
 @dataclass(frozen=True)
 class NeedRule:
-    """Instances of a resource that must stand at `desired` while a step runs. part: of their key, which is `key` of the
-    changed one's key; or what follows `starts_with` in `property`, before and as desired.
+    """Instances of a resource that must be at `desired` while a step runs. part: of their key; its value is `key` of
+    the changed one's key, or what follows `starts_with` in `property`, before and after the change.
     """
 
     resource: str
@@ -119,14 +117,14 @@ class ConsentRule:
 
 
 @dataclass(frozen=True)
-class Rests:
-    """A kind of thing that rests on an instance as it is: it needs that to go on, or to be taken back itself.
+class DependentRule:
+    """A kind of resource that depends on an instance as it is: it needs that to work, or to be undone itself.
 
-    resource: of the things; on: parts of the key that both have; at: a property, and the value at which one rests,
-    with the key's parts in braces; unless: a property, and the values at which none does. since: properties that must
-    be as they were when the run came to an end (perhaps none: it was there): such things are there without anybody's
-    doing, so they count only where the run saw them. lent: what the run put there and others have taken away counts,
-    too: taken back from them, it rests there again. disks: where they cannot be listed, accounts with disks of distros
+    resource: the kind; on: parts of the key that both have; at: a property, and its value in those that depend, with
+    the key's parts in braces; unless: a property, and its values in those that do not depend. since: properties that
+    must be as they were when the run ended (perhaps none: the instance was there); such instances exist without
+    anybody's doing, so they count only if the run saw them. lent: also what the run created and others have removed,
+    because it depends again once they give it back. disks: if distros cannot be listed, accounts with disks of distros
     stand for them.
     """
 
@@ -141,9 +139,9 @@ class Rests:
 
 @dataclass(frozen=True)
 class ResourceRules:
-    """All that those who do and undo changes know of a resource.
+    """The declaration of a resource, for doing and undoing its changes.
 
-    title: what sentences call it; key: the parts of its key; place: in the order of changes; sets: the properties that
+    title: what sentences call it; key: the parts of its key; order: of changes; sets: the properties that
     can be changed; requires: without what it cannot be read; restarts: a change that asks for the consent
     `restart` takes effect with one; absent: the state of what the host does not list, where it can be made; within:
     what it lies in, one of these, and goes with; credential: the property that holds a secret reference; known_as: the
@@ -153,7 +151,7 @@ class ResourceRules:
     name: str
     title: str
     key: tuple[str, ...] = ()
-    place: int = 0
+    order: int = 0
     sets: tuple[str, ...] = ()
     requires: str = ""
     restarts: bool = False
@@ -161,8 +159,8 @@ class ResourceRules:
     needs: tuple[NeedRule, ...] = ()
     risks: tuple[ConsentRule, ...] = ()
     may_need: tuple[ConsentRule, ...] = ()
-    rests: tuple[Rests, ...] = ()
-    within: tuple[Rests, ...] = ()
+    dependents: tuple[DependentRule, ...] = ()
+    within: tuple[DependentRule, ...] = ()
     credential: str = ""
     known_as: tuple[str, str] | None = None
     undo: UndoRule = BY_PROPERTY

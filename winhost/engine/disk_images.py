@@ -7,8 +7,8 @@ from winhost.engine.progress import ProgressEvent
 from winhost.engine.uploads import Find, beside
 from winhost.images.cloud_images import is_address
 from winhost.model.units import Bytes
+from winhost.paths.new_vm import Pinned, VmImage
 from winhost.paths.playbook import PathRequest
-from winhost.paths.vm_image import Pinned, VmImage
 from winhost.resources.base import Attachment
 
 if TYPE_CHECKING:  # each path's settings are imported for that path alone, and the making of disks for a disk

@@ -16,7 +16,7 @@ from winhost.engine.boot import LINUX, WINDOWS
 from winhost.engine.failures import EndOfRun
 from winhost.engine.open_run import OpenRun
 from winhost.model.errors import WinhostError
-from winhost.paths.dual_boot_settings import DualBootSettings
+from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.new_ubuntu import AUTO, UBUNTU, NewUbuntu, UbuntuDecisions
 from winhost.resources.host import HostFacts
 from winhost.resources.shared import BESIDE, RUNNING

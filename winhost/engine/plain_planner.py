@@ -6,10 +6,8 @@ from functools import cached_property
 from winhost.core.answers import Id, identity, if_known
 from winhost.engine.path_planner import PathPlanner
 from winhost.model.plan import Deferred, Unchecked
-from winhost.paths.dual_boot_decisions import DualBootDecisions
-from winhost.paths.dual_boot_settings import DualBootSettings
-from winhost.paths.linux_decisions import LinuxDecisions
-from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.dual_boot import DualBootDecisions, DualBootSettings
+from winhost.paths.linux import LinuxDecisions, LinuxSettings
 from winhost.resources.shared import RUNNING
 from winhost.resources.windows.running_system import RunningSystem
 

@@ -12,14 +12,11 @@ from winhost.model.facts import Instance
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import Caution, Finding, PathVerdict, Severity, SubjectVerdict, Verdict
 from winhost.model.units import parse_size
-from winhost.paths.dda_decisions import DdaDecisions
-from winhost.paths.dda_mmio import cautions_of_high, with_width
-from winhost.paths.dda_selection import Selection, VmNotNamed, choose_gpus, choose_vm
-from winhost.paths.dda_settings import DdaSettings
+from winhost.paths.dda import DdaDecisions, DdaSettings
+from winhost.paths.dda_windows import Selection, VmNotNamed, cautions_of_high, choose_gpus, choose_vm, with_width
 from winhost.paths.never_sleep import cautions_of_sleep, kept_awake
-from winhost.paths.new_vm import FETCHED, made_vm, staged
+from winhost.paths.new_vm import FETCHED, made_vm, numa_cautions, staged
 from winhost.paths.playbook import PathRequest
-from winhost.paths.vm_numa import numa_cautions
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import Vm

@@ -11,10 +11,8 @@ from winhost.model.facts import Facts, with_state
 from winhost.model.plan import Deferred, Unchecked, in_order
 from winhost.model.reason import Caution, PathVerdict
 from winhost.paths.never_sleep import kept_awake
-from winhost.paths.wsl2_cautions import cautions
-from winhost.paths.wsl2_decisions import Wsl2Decisions
-from winhost.paths.wsl2_network import UNBRIDGED, Mode, adapter
-from winhost.paths.wsl2_refusals import refusals
+from winhost.paths.wsl2 import UNBRIDGED, Mode, Wsl2Decisions, adapter
+from winhost.paths.wsl2_refusals import cautions, refusals
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import HostFacts
 

@@ -1,9 +1,8 @@
 """Make a plan from facts and a request. Pure: no host, no clock, no network."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 from winhost import __version__
@@ -25,26 +24,50 @@ from winhost.model.facts import Facts
 from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_meant, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
+from winhost.paths.disks import refuse_full
 from winhost.paths.expansion import expand
-from winhost.paths.full_disks import refuse_full
 from winhost.paths.playbook import PathRequest, WrongPlaybook, parse_request
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, misfit_of, unread
 from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
 
-# A planner is imported for its path alone, with all that this path decides.
-PLANNERS: Mapping[str, str] = {
-    "dda": "winhost.engine.plan_dda.DdaPlanner",
-    "wsl2": "winhost.engine.plan_wsl2.Wsl2Planner",
-    "dual-boot": "winhost.engine.plain_planner.DualBootPlanner",
-    "linux": "winhost.engine.plain_planner.LinuxPlanner",
+# A planner is imported only for its own path, because it imports all that this path decides.
+
+
+def _dda() -> type[PathPlanner[Any]]:
+    from winhost.engine.plan_dda import DdaPlanner
+
+    return DdaPlanner
+
+
+def _wsl2() -> type[PathPlanner[Any]]:
+    from winhost.engine.plan_wsl2 import Wsl2Planner
+
+    return Wsl2Planner
+
+
+def _dual_boot() -> type[PathPlanner[Any]]:
+    from winhost.engine.plain_planner import DualBootPlanner
+
+    return DualBootPlanner
+
+
+def _linux() -> type[PathPlanner[Any]]:
+    from winhost.engine.plain_planner import LinuxPlanner
+
+    return LinuxPlanner
+
+
+PLANNERS: Mapping[str, Callable[[], type[PathPlanner[Any]]]] = {
+    "dda": _dda,
+    "wsl2": _wsl2,
+    "dual-boot": _dual_boot,
+    "linux": _linux,
 }
 
 
 def _planner(facts: HostFacts, request: PathRequest) -> PathPlanner[Any]:
-    module, _, name = PLANNERS[request.path].rpartition(".")
-    planner: type[PathPlanner[Any]] = getattr(import_module(module), name)
-    return planner(facts, request)
+    return PLANNERS[request.path]()(facts, request)
 
 
 NOT_PLANNABLE = "not plannable"
@@ -124,7 +147,7 @@ def _not_a_plan(host: str, why: str, named: str | None = None) -> UsageError:
     return UsageError(
         "NotAPlan",
         what=f"the plan for {host} wants what this winhost cannot do: {visible(why)}",
-        hint=f"To change what is wanted, copy the playbook: winhost plan {named or visible(host)} --playbook my.yaml",
+        hint=f"Change a copy of the playbook, then: winhost plan {named or visible(host)} --playbook COPY",
         host=host,
     )
 
@@ -337,10 +360,10 @@ def _until_there(
     """
     host = host_answers(facts)
     awaited = {identity(each.resource, each.key): _awaited(each, host) for each in desired}
-    unread = [host.rules[resource].place for (resource, _), until in awaited.items() if until == READING]
+    unread = [host.rules[resource].order for (resource, _), until in awaited.items() if until == READING]
     for each in desired:
         id_ = identity(each.resource, each.key)
-        if unread and not awaited[id_] and host.rules[each.resource].place > min(unread) and _changes(each, host):
+        if unread and not awaited[id_] and host.rules[each.resource].order > min(unread) and _changes(each, host):
             awaited[id_] = READING
     later = [
         Deferred(each.resource, each.title, until, each.why, tuple(_may_ask(each)))

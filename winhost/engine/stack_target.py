@@ -11,10 +11,9 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.facts import with_state
 from winhost.model.shipped import shipped
 from winhost.model.units import Bytes, parse_size
-from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.dual_boot_settings import DualBootSettings
-from winhost.paths.linux_engine import DOCKER, NONE, ChosenEngine
-from winhost.paths.linux_settings import NO_TOOLKIT, LinuxSettings
+from winhost.paths.dda import DdaSettings
+from winhost.paths.dual_boot import DualBootSettings
+from winhost.paths.linux import DOCKER, NO_TOOLKIT, NONE, ChosenEngine, LinuxSettings
 from winhost.paths.new_vm import NewVm
 from winhost.paths.playbook import PathRequest, read_playbook
 from winhost.paths.setting_values import NO_SWAP

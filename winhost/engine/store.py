@@ -62,12 +62,12 @@ class Store:
         return next(n for n in (base, *(f"{base}-{i}" for i in range(2, 1000))) if n not in taken)
 
     def runs(self) -> tuple[str, ...]:
-        """Oldest first. Raises UsageError: NoStore."""
+        """Oldest first; those of one second by host. Raises UsageError: NoStore."""
         if self.folder.is_file():
             raise _no_store(self.folder, "a file is there")
         paths = (self.folder / "runs").glob("*.jsonl")
         names = (path.stem for path in paths if path.is_file())
-        return tuple(sorted(names, key=lambda name: name.rpartition(".")[2]))
+        return tuple(sorted(names, key=lambda name: name.rpartition(".")[::-1]))
 
     def runs_of(self, host: str) -> tuple[str, ...]:
         """Oldest first."""

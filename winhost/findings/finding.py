@@ -4,14 +4,14 @@ A rule takes what it is about (a file, an engine) and yields what it observed. S
 stand in the row of its code.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from importlib.resources import files
 from typing import Any, TypeAlias, TypeVar
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.catalogue import Catalogue, typed
-from winhost.findings.condition import Condition, When
+from winhost.findings.condition import Ask, Condition, When, evaluate, meets
 from winhost.model.errors import visible
 from winhost.model.masking import masked
 from winhost.model.reason import Finding, Severity
@@ -88,6 +88,15 @@ def rows_of(package: str) -> Rows:
 def run(rules: Iterable[Callable[[C], Iterable[Found]]], about: C) -> list[Found]:
     """All that rules observe in what they are about, rule by rule."""
     return [each for rule in rules for each in rule(about)]
+
+
+def at_keys(rows: Rows, ask: Ask) -> Iterator[tuple[Row, str]]:
+    """Yield the rows about a key of a file (`find: {key: …}`) that hold there, with the key."""
+    for row in rows.values():
+        key = row.find.get("key")
+        wanted = "value" not in row.find or (key and any(meets(answer, row.find["value"]) for answer in ask(key)))
+        if key and wanted and evaluate(row.when, ask).holds:
+            yield row, key
 
 
 def tell(

@@ -1,5 +1,5 @@
-"""Find the beginning and end of an engine's answer, as strictly as those of requests: what one side could take for the
-end of an answer, the other side must not take for its middle, least of all on a connection that is used again.
+"""Find the beginning and end of an engine's answer, as strictly as with requests: if engine and gateway disagreed about
+the end of an answer, the rest of it would become the answer to another client on the same connection.
 """
 
 import re
@@ -11,21 +11,21 @@ _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?")
 _LONGEST = 1 << 50
 _END = b"\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
-# How a chunk begins that is so long with its line and its end: as nearly all chunks of streams are, which come one at a
-# time. Each was read strictly once.
+# The size lines of single chunks that were read strictly before, by the length of the whole chunk. Nearly all chunks of
+# streams come alone, and are recognised by these.
 CHUNKS: dict[int, bytes] = {}
 _LONGEST_CHUNK = 4_096
 
 
 def in_chunk(part: bytes) -> bytes:
-    """part: not empty, which would be the end."""
+    """Frame a part of a body as a chunk. part: not empty, because an empty chunk ends the body."""
     return b"%x\r\n%b\r\n" % (len(part), part)
 
 
 class AnswerFraming:
     """The framing of one answer. status: 0 before the head has come; headers: by names in lower case; length: of the
-    body, where the head says it; ended: the body has come whole; kept: another answer may follow on this connection;
-    between: nothing has come of the next chunk.
+    body, if the head states it; ended: all of the body has come; kept: another answer may follow on this connection;
+    between: nothing of the next chunk has come.
     """
 
     __slots__ = (
@@ -39,9 +39,9 @@ class AnswerFraming:
         self.length: int | None = None
         self.ended = self.kept = False
         self._chunked = self._until_close = False
-        self._rest = b""  # of a head, or of a line between chunks, that has not come whole
+        self._rest = b""  # an incomplete head, or an incomplete line between chunks
         self._left = 0  # bytes of the body, or of this chunk
-        self._after_chunk = False  # the end of its line is still to come
+        self._after_chunk = False  # the line end after a chunk is still to come
         self.between = False
 
     def feed(self, data: bytes) -> bytes:
@@ -67,8 +67,8 @@ class AnswerFraming:
         return taken
 
     def whole_chunks(self, data: bytes) -> int:
-        """Bytes of the body in what comes next, where it consists of whole chunks and can be passed on as it is. 0: it
-        does not, and is to be fed.
+        """The number of body bytes in this data, if it consists of whole chunks and can be passed on as it is. 0: it
+        does not, and has to be fed.
         """
         if not self.between:
             return 0
@@ -87,7 +87,7 @@ class AnswerFraming:
         return size
 
     def closed(self) -> None:
-        """The engine sends no more. Raises EngineFault where the answer has not ended."""
+        """The engine sends no more. Raises EngineFault if the answer has not ended."""
         if self.status and self._until_close:
             self.ended = True
         if not self.ended:
@@ -140,7 +140,7 @@ class AnswerFraming:
         return b"".join(parts)
 
     def _line(self, data: bytes, at: int) -> int:
-        """The length of the line with the size of the next chunk; 0 where it has not come, or the body has ended."""
+        """The length of the line with the size of the next chunk; 0 if it has not come, or the body has ended."""
         end = data.find(_END, at, at + CHUNK_LINE_BYTES)
         if self.ended or (end < 0 and len(data) < at + CHUNK_LINE_BYTES):
             return 0
@@ -154,7 +154,7 @@ class AnswerFraming:
 
     @staticmethod
     def _ends(data: bytes, at: int) -> bool:
-        """False where that has not come yet."""
+        """Tell whether a line ends here; False if that has not come yet. Raises EngineFault."""
         found = data[at : at + 2]
         if not _END.startswith(found):
             raise EngineFault("chunk")

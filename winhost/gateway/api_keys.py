@@ -1,11 +1,10 @@
-"""The API keys: those of a plan and what was changed since, read anew when their files change."""
+"""The API keys: those of a plan, and changes made since. They are read again when their files change."""
 
 import hashlib
 import hmac
 import logging
 import secrets
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from .key_lines import KeyLine, WrongKeys, counting, parse_key, parse_keys
@@ -17,20 +16,13 @@ _LARGEST = 1_048_576  # bytes of a file of keys
 NO_CHANGES = hashlib.sha256(b"").hexdigest()
 
 
-@dataclass(frozen=True)
-class MetricsScope:
-    """models: whose metrics a key may read; None: all, and what has no model."""
-
-    models: frozenset[str] | None = None
-
-
 class ApiKeys:
-    """Names by the hashes of their keys. A key is for models, for metrics or to ask for the GPUs, and for one alone.
-    hashes: of those that were not revoked.
+    """The keys by name. Each key has one use: to call models, to read metrics, or to ask for the GPUs. hashes: of the
+    keys that were not revoked.
     """
 
     def __init__(self, text: str, changes: str = "") -> None:
-        """text: the file of a plan; changes: the one of what was changed since. Raises WrongKeys."""
+        """text: the key file of a plan; changes: the file of changes made since. Raises WrongKeys."""
         planned = parse_keys(text)
         if all(each.metrics or each.yields for each in planned):
             raise WrongKeys("no key is in it, so nobody could use the gateway (new-key NAME writes one)")
@@ -44,22 +36,17 @@ class ApiKeys:
 
     @property
     def metrics_models(self) -> frozenset[str]:
-        """All that keys for metrics of a plan name."""
+        """The models that the plan's keys for metrics name."""
         lines = (each for each in self._lines.values() if each.metrics and each.planned)
         return frozenset(name for each in lines for name in each.models or ())
 
     def line(self, name: str) -> KeyLine:
         return self._lines[name]
 
-    def metrics_of(self, name: str) -> MetricsScope | None:
-        """The metrics that this key may read; None for a key that calls models."""
-        line = self._lines.get(name)
-        if line is None or not line.metrics:
-            return None
-        return MetricsScope(None if line.models is None else frozenset(line.models))
-
     def name_of(self, authorization: str) -> str | None:
-        """Whose key this header has, also one that does not count any more. All are compared, each in constant time."""
+        """The name of the key in this header, even if it was revoked or has expired; None if there is no such key. It
+        is compared with every key, each time in constant time.
+        """
         scheme, _, key = authorization.partition(" ")
         if scheme.lower() != "bearer" or not SHORTEST <= len(key) <= LONGEST:
             return None
@@ -76,7 +63,9 @@ def _changes(text: str) -> list[KeyLine]:
 
 
 class KeyFiles:
-    """Both files. problem: why the last change of them does not count; digest: of the changes that count."""
+    """Both key files. problem: why their last change is not in force; digest: of the changes in force; at: when they
+    were read.
+    """
 
     def __init__(self, planned: Path, changes: Path | None) -> None:
         self._files = [planned, *([changes] if changes else [])]
@@ -107,7 +96,7 @@ class KeyFiles:
         return found
 
     def _marks(self) -> list[tuple[int, ...] | None]:
-        """The marks by which a change is seen: of a file that was replaced, and of one that was written."""
+        """Attributes of the files that differ once one of them was replaced or written."""
         found: list[tuple[int, ...] | None] = []
         for file in self._files:
             try:
@@ -126,7 +115,9 @@ class KeyFiles:
         return found
 
     def _text_of_changes(self, file: Path) -> str:
-        """Nothing before the first change. A file that is gone would let in again who was revoked."""
+        """The changes made since; empty before the first one. A file that disappeared is an error: without it, revoked
+        keys would be valid again.
+        """
         try:
             text = _text(file)
         except FileNotFoundError:
@@ -146,12 +137,12 @@ def _text(file: Path) -> str:
 
 
 def key_line(name: str, key: str, use: str = "") -> str:
-    """Its line in the file. use: empty for models, `metrics`, `metrics=MODEL,…`, or `yield`."""
+    """A key's line in the file. use: empty for models, `metrics`, `metrics=MODEL,…`, or `yield`."""
     return " ".join(filter(None, (name, f"sha256:{hashlib.sha256(key.encode('utf-8')).hexdigest()}", use)))
 
 
 def new_key(name: str, use: str = "") -> tuple[str, str]:
-    """A key, and its line in the file. use: rules, as they stand there. Raises WrongKeys."""
+    """A new key, and its line in the file. use: its rules, as in the file. Raises WrongKeys."""
     key = "wh-" + secrets.token_urlsafe(32)
     line = key_line(name, key, use)
     try:

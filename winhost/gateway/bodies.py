@@ -1,4 +1,4 @@
-"""Bodies that are held: from their first byte until an engine has answered. Only so many bytes of them at a time."""
+"""Limit the bytes of all bodies that are held. A body is held from its first byte until an engine has answered."""
 
 import asyncio
 from collections import Counter
@@ -20,7 +20,9 @@ class _Room(Waiting):
 
 
 class Bodies:
-    """A small body needs no room, since there are only so many requests. One key has half of the room at most."""
+    """The room for bodies. Small ones need none, because the number of requests is limited. A key has at most half of
+    the room.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -35,7 +37,9 @@ class Bodies:
         return sum(self._held.values())
 
     def body(self, key: str, length: "int | None", until: float) -> "Body":
-        """length: None where its client does not say it; until: a time of the event loop. Raises WaitedTooLong."""
+        """A body of this key. length: None if its client does not say; until: a time of the event loop. Raises
+        WaitedTooLong.
+        """
         return Body(self, key, length, until)
 
     def _may_begin(self, room: _Room) -> "bool | None":
@@ -50,7 +54,7 @@ class Bodies:
         await self._line.wait(room, until)
 
     def shrink(self, room: _Room, size: int) -> None:
-        """It needs less room, or none."""
+        """Give back room that a body does not need."""
         self._held[room.key] -= room.size - size
         room.size = size
         if not self._held[room.key]:
@@ -63,7 +67,7 @@ class Bodies:
 
 
 class Body:
-    """One of them. parts: what has come of it, and later what goes to its engine."""
+    """One body. parts: what has come of it, and later what goes to its engine."""
 
     def __init__(self, bodies: Bodies, key: str, length: "int | None", until: float) -> None:
         self._bodies, self._key, self._length, self._until = bodies, key, length, until
@@ -91,7 +95,7 @@ class Body:
             raise
 
     async def receive(self, request: Request) -> None:
-        """All of it. A body that is too long is refused before. Raises TooSlow, WaitedTooLong."""
+        """Receive all of the body. One that is too long was refused before. Raises TooSlow, WaitedTooLong."""
         if self._room is None and await self._more(request, SMALL_BYTES):
             await self.take_room(self._bodies.limits.body_bytes)
         if self._room is not None:
@@ -112,7 +116,7 @@ class Body:
                 size += len(part)
             return True
 
-        if request.whole:  # it came with its head, or is there by now: nobody has to wait
+        if request.whole:  # all of it has come, so there is nothing to wait for
             return await received()
         try:
             return await asyncio.wait_for(received(), self._bodies.limits.receive)
@@ -120,12 +124,12 @@ class Body:
             raise TooSlow from None
 
     def sent(self) -> None:
-        """An engine has answered, so nobody needs it any more."""
+        """Drop the body: an engine has answered, so it is not needed any more."""
         self.parts.clear()
         self.leave_room()
 
     def leave_room(self) -> None:
-        """Harmless where it has none."""
+        """Give back the room, if the body has any."""
         if self._room is not None and self._room.begun:
             self._bodies.shrink(self._room, 0)
         self._room = None

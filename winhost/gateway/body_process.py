@@ -1,7 +1,7 @@
-"""Large bodies are read by a process of their own: parsing holds the interpreter, and would stop everybody's streams.
+"""Parse large bodies in another process: parsing holds the interpreter, and would stop all streams.
 
-It is started for the first one, reads one at a time, and ends when there was none for a while. If one makes it run out
-of memory, it dies alone.
+The process is started for the first large body, reads one at a time, and ends when there was none for a while. If a
+body makes it run out of memory, it dies alone.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from .gateway_settings import GatewaySettings
 from .request_body import ForEngine, WrongBody, written_for_engine
 
 _LOG = logging.getLogger("gateway")
-# Read here in a few milliseconds at most, which is less than handing them over takes. So that a crowd of them does not
-# stop streams either, the event loop reads as many bytes in each of its rounds; of tiny ones all that there are.
+# Small bodies take a few milliseconds to parse, less than handing them over would take. The event loop parses at most
+# that many bytes of them in one of its rounds, so that a crowd of them does not stop streams; tiny ones do not count.
 SMALL_BYTES, _TINY_BYTES = 32_768, 4_096
 _PART_BYTES = 131_072
 _IDLE_S = 60
-_HEAD = struct.Struct("!IQ")  # how long the words are, and the body
+_HEAD = struct.Struct("!IQ")  # the lengths of the words and of the body
 _NOT_ITS = ("CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET")
 
 
 class NotRead(Exception):
-    """The process that reads large bodies ended meanwhile, or cannot be started."""
+    """The process that reads large bodies ended, or could not be started."""
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class _Small(Waiting):
 
 
 class BodyProcess:
-    """The gateway's side."""
+    """The gateway's side of the process."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -57,8 +57,8 @@ class BodyProcess:
         self._idle: asyncio.TimerHandle | None = None
 
     async def read(self, body: "list[bytes]", route: str, key: str, until: float) -> ForEngine:
-        """Read a body as `written_for_engine` does; no part is left in the body then. until: a time of the event loop.
-        Raises WrongBody, NotRead, WaitedTooLong.
+        """Read a body as `written_for_engine` does, and empty it. until: a time of the event loop. Raises WrongBody,
+        NotRead, WaitedTooLong.
         """
         size = sum(map(len, body))
         if size > SMALL_BYTES:
@@ -111,17 +111,17 @@ class BodyProcess:
             _LOG.error("the process that reads large bodies ended, or did not start: %s", type(error).__name__)
             self.end()
             raise NotRead from None
-        except BaseException:  # it has a request, or half of one, that nobody waits for
+        except BaseException:  # the process has a request, or half of one, that nobody waits for
             self.end()
             raise
 
     @property
     def pid(self) -> "int | None":
-        """The process id, None while it does not run."""
+        """The process id; None while it does not run."""
         return self._process.pid if self._process else None
 
     async def _started(self) -> socket.socket:
-        """Its channel. It is started where it does not run."""
+        """Start the process if it does not run. Returns the channel to it."""
         if self._channel is None:
             self._channel, theirs = socket.socketpair()
             self._channel.setblocking(False)
@@ -133,14 +133,14 @@ class BodyProcess:
                     env={name: value for name, value in os.environ.items() if name not in _NOT_ITS},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,  # a traceback may have words of a body
+                    stderr=subprocess.DEVNULL,  # a traceback may contain a part of a body
                 )
             settings = pickle.dumps(self._settings)
             await asyncio.get_running_loop().sock_sendall(self._channel, _HEAD.pack(0, len(settings)) + settings)
         return self._channel
 
     def end(self) -> None:
-        """Harmless where it does not run. The next large body starts another."""
+        """End the process if it runs. The next large body starts another."""
         if self._channel:
             self._channel.close()
         if self._process and self._process.returncode is None:
@@ -152,7 +152,7 @@ class BodyProcess:
         self._channel = self._process = None
 
     async def close(self) -> None:
-        """Nothing of it is left then."""
+        """End the process and wait for its end."""
         self.end()
         if self._idle:
             self._idle.cancel()
@@ -165,7 +165,7 @@ def _message(words: "dict[str, Any]", size: int) -> bytes:
 
 
 async def _received(channel: socket.socket, size: int) -> "list[bytes]":
-    """Receive in parts: to allocate and copy megabytes at once would stop everybody's streams as well."""
+    """Receive in parts: allocating and copying megabytes at once would stop all streams as well."""
     parts = []
     while size:
         part = await asyncio.get_running_loop().sock_recv(channel, min(size, _PART_BYTES))
@@ -216,7 +216,7 @@ def _taker(channel: socket.socket) -> Callable[[int], bytearray]:
 
 
 def _is_the_first_to_go() -> None:
-    """Streams come before it: for a processor, and where memory runs out."""
+    """Give streams the processor first, and let this process die first if memory runs out."""
     with suppress(OSError):
         os.nice(10)
     with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Tests the endpoint once after a start of the machine: `python3 -m gateway.boot_test SETTINGS RESULT`.
+"""Test the endpoint once after the machine has started: `python3 -m gateway.boot_test SETTINGS RESULT`.
 
-/ready says whether each model completes a request, and needs no key. RESULT then has what came of it.
+/ready tells without a key whether each model completes a request. The outcome is written to RESULT.
 """
 
 import http.client
@@ -19,7 +19,7 @@ _LOST = (OSError, http.client.HTTPException)
 
 
 def main(words: "list[str]") -> int:
-    """Ends with 0 whatever it found: the result says it."""
+    """Returns 0 whatever it found: RESULT tells it."""
     settings = parse_settings(Path(words[0]).read_text("utf-8"))
     until = time.monotonic() + _WITHIN_S
     while (why := why_not_ready(settings)) and time.monotonic() < until:
@@ -32,14 +32,14 @@ def main(words: "list[str]") -> int:
 
 
 def _told(why: str) -> "dict[str, Any]":
-    """seconds: since the kernel started."""
+    """The text of RESULT. seconds: since the kernel started."""
     uptime = float(Path("/proc/uptime").read_text("ascii").split()[0])
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"at": at, "ready": not why, "seconds": int(uptime), "why": why[:100]}
 
 
 def why_not_ready(settings: GatewaySettings) -> str:
-    """Nothing where each model answers."""
+    """Why the endpoint is not ready; empty if each model answers."""
     try:
         status, body = _asked(settings)
     except _LOST:
@@ -57,7 +57,7 @@ def _asked(settings: GatewaySettings) -> "tuple[int, bytes]":
     own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(str(listen.address), str(listen.address))  # noqa: S104 - compared
     connection = http.client.HTTPConnection(own, listen.port, timeout=_ANSWER_S)
     if settings.tls is not None:
-        # This machine's own gateway by its address, which no certificate names; nothing secret is sent.
+        # This asks the gateway of this machine by an address that no certificate names, and sends nothing secret.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(own, listen.port, timeout=_ANSWER_S, context=context)

@@ -1,5 +1,5 @@
-"""Connections of clients: counted when they are accepted, and read strictly. Who is slow or gone holds nothing, and
-whoever sends no key takes no place from those who do.
+"""Connections of clients: counted when they are accepted, and read strictly. A client that is slow or gone holds
+nothing up, and clients without a key do not keep out those with one.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from .trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
 _LOG = logging.getLogger("gateway")
 MOST_AHEAD = 16  # requests that a client sent before it had the answer to the first
-_HELD_BYTES = 65_536  # of bodies, before nobody reads more from their client
-_IDLE_S = 75  # an open connection without a request
-_LINGER_S = 2  # for the rest of a body that nobody reads any more, so that its client sees why
-_KNOWN = 4_096  # addresses that are remembered for a valid key
+_HELD_BYTES = 65_536  # of bodies; beyond that, nothing more is read from their client
+_IDLE_S = 75  # for an open connection without a request
+_LINGER_S = 2  # for the rest of a body that was refused: its client may read the answer only after sending all of it
+_KNOWN = 4_096  # addresses that sent a valid key and are remembered
 # OpenSSL's records have 16 KiB. asyncio would keep 256 KiB for each connection, from its handshake on.
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
 # Less than what pauses reading: asyncio has not begun it yet, and Python 3.10 would begin all the same.
@@ -34,10 +34,10 @@ _FIRST_BYTES = 16_384
 class Clients:
     """The clients that may be connected.
 
-    most: connections in total, of which a quarter is kept for those that have sent a valid key; per_address: from one
-    address, unless it has sent one; first: seconds for a handshake, and as many again for the head of a request;
-    patience: seconds with a client that does not read; limit: is told how many of such connections, by the numbers of
-    their sockets, are looked at in a turn of the event loop.
+    most: connections in total, of which a quarter is kept for those that have sent a valid key; per_address:
+    connections from one address that has sent no valid key; first: seconds for a handshake, and as many again for the
+    head of a request; patience: seconds that a client may take without reading; limit: called with the number of a
+    socket and how many such sockets one turn of the event loop handles.
     """
 
     most: int
@@ -55,8 +55,8 @@ class Clients:
         return len(self._open)
 
     def enter(self, connection: "ClientConnection", address: str) -> bool:
-        """Tell whether a connection may stay. address: empty where there is none. Where all places are taken, the
-        connection that has sent no key for longest makes room.
+        """Count a connection, and tell whether it may stay. If there is no room, the connection that has gone longest
+        without a key is closed for it. address: empty where there is none.
         """
         if address and self._from.get(address, 0) >= self.per_address and address not in self._known:
             return False
@@ -70,8 +70,8 @@ class Clients:
         return True
 
     def move(self, connection: "ClientConnection", address: str) -> bool:
-        """Its proxy says for whom it connects, or for whom it asks now. As `enter`: a key that another client of the
-        proxy has sent is not this one's.
+        """Count a connection under the address that its proxy names, as `enter` does: a key that another client of the
+        proxy sent does not speak for this one.
         """
         if self._open.get(connection) == address:
             return True
@@ -79,7 +79,7 @@ class Clients:
         return self.enter(connection, address)
 
     def has_key(self, connection: "ClientConnection", more: bool = True) -> None:
-        """Its client sent a valid key. more: and something is still to come of it, which is looked at sooner then."""
+        """Note that the client sent a valid key. more: it will send more, which is then looked at sooner."""
         if connection in self._without_key:
             del self._without_key[connection]
             if more:
@@ -91,7 +91,7 @@ class Clients:
                 del self._known[next(iter(self._known))]
 
     def leave(self, connection: "ClientConnection") -> None:
-        """Harmless where it never entered, or left before."""
+        """Stop counting a connection, if it is counted."""
         address = self._open.pop(connection, None)
         self._without_key.pop(connection, None)
         if address is not None:
@@ -100,7 +100,6 @@ class Clients:
                 del self._from[address]
 
     def close(self) -> None:
-        """All of them."""
         for connection in list(self._open):
             connection.close()
 
@@ -113,7 +112,7 @@ def accept_plain(
     proxies: TrustedProxies,
     selector: FairSelector,
 ) -> None:
-    """A connection without TLS and the PROXY protocol. Its request is read, and begins, in this turn of the loop."""
+    """Accept a connection without TLS and PROXY protocol. Its request is read, and begins, in this turn of the loop."""
     found = client()
     transport = PlainTransport(accepted, found, selector)
     found.accepted(transport, accepted.fileno(), peer)
@@ -127,8 +126,8 @@ def accept_plain(
 
 
 class Accepted(asyncio.BufferedProtocol):
-    """A connection that was accepted, until its client is let in: after the header of the PROXY protocol and the
-    handshake of TLS, where they are to come. Its own buffer takes the header alone: what follows is for TLS to read.
+    """An accepted connection, until its client is let in: after the header of the PROXY protocol and the TLS handshake,
+    where these are expected. Its buffer takes the header alone, because TLS has to read what follows.
     """
 
     def __init__(
@@ -221,8 +220,8 @@ class Accepted(asyncio.BufferedProtocol):
 
 
 def _forget_frames(error: "BaseException | None") -> None:
-    """They hold the error, and with it all that the connection had: a crowd of those would stay until the garbage
-    collector stops everybody to find them.
+    """Drop the frames of an error. They hold all that the connection had, and a crowd of them would stay until the
+    garbage collector stops every stream to find them.
     """
     while error:
         error.__traceback__ = None
@@ -230,7 +229,7 @@ def _forget_frames(error: "BaseException | None") -> None:
 
 
 class Source(Protocol):
-    """The source of an answer."""
+    """The sender of an answer, such as a connection to an engine."""
 
     def pause(self) -> None: ...
 
@@ -238,7 +237,9 @@ class Source(Protocol):
 
 
 class Request:
-    """A request, as it comes. address: of its client; refused: why it is not read further; whole: its body has come."""
+    """A request while it arrives. address: its client's; refused: why it is not read further; whole: all of its body
+    has come.
+    """
 
     __slots__ = ("_head", "_held", "_wakes", "address", "client", "refused", "whole")
 
@@ -261,12 +262,12 @@ class Request:
 
     @property
     def version(self) -> int:
-        """The minor one that its client understands."""
+        """The minor HTTP version that the client understands."""
         return self._head.minor if self._head else 1
 
     @property
     def kept(self) -> bool:
-        """Its client wants to send another request on this connection."""
+        """The client wants to send another request on this connection."""
         return self._head is not None and self._head.kept
 
     def receive(self, part: bytes, last: bool) -> None:
@@ -277,14 +278,14 @@ class Request:
             self._wakes.set_result(None)
 
     def take(self) -> bytes:
-        """Take what has come of its body by now."""
+        """Take the part of the body that has come by now."""
         part = b"".join(self._held)
         self._held.clear()
         self.client.took(len(part))
         return part
 
     async def more(self) -> bytes:
-        """The next part of its body; empty at its end."""
+        """The next part of the body; empty at its end."""
         while not self._held and not self.whole:
             self._wakes = asyncio.get_running_loop().create_future()
             await self._wakes
@@ -292,9 +293,10 @@ class Request:
 
 
 class ClientConnection(asyncio.Protocol):
-    """Turns what a client sends into requests, which are answered one after another. address: of the client, or of a
-    proxy that does not say for whom it asks; empty where there is none; number: of its socket; gone: nobody reads an
-    answer.
+    """Turn what a client sends into requests, which are answered one after another.
+
+    address: of the client, or of a proxy that does not say for whom it asks; empty where there is none; number: of the
+    socket; gone: the client went away.
     """
 
     __slots__ = (
@@ -319,12 +321,12 @@ class ClientConnection(asyncio.Protocol):
         self.number = -1
 
     def accepted(self, transport: asyncio.Transport, number: int, peer: object) -> None:
-        """Before anything but its address is known of its client. transport: what `abort` ends; peer: of its socket."""
+        """Begin, with nothing known but the client's address. transport: what `abort` ends; peer: the socket's."""
         self._transport, self.number = transport, number
         self.address = peer[0] if isinstance(peer, tuple) else ""
 
     def trust(self, proxies: TrustedProxies) -> None:
-        """It is a proxy's, which says in each head for whom it asks."""
+        """Believe the client: it is a proxy, and says in each head for whom it asks."""
         own = self.address
 
         def forwarded(value: bytes | None) -> None:
@@ -406,7 +408,7 @@ class ClientConnection(asyncio.Protocol):
             requests[-1].receive(found, last=not framing.in_body)
 
     def took(self, size: int) -> None:
-        """So many bytes of bodies are held elsewhere now, or nowhere."""
+        """Note that so many bytes of bodies are no longer held here."""
         self._held -= size
         if self._paused and self._held <= _HELD_BYTES and not self._transport.is_closing():
             self._paused = False
@@ -424,7 +426,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             kept = await self._answer(request)
             await self.drained()
-            request.take()  # of a body that nobody wanted
+            request.take()  # drop a body that nobody read
             if not request.whole:
                 kept = await self._rest_comes(request) and kept
             ended = True
@@ -444,7 +446,7 @@ class ClientConnection(asyncio.Protocol):
 
     @staticmethod
     async def _rest_comes(request: Request) -> bool:
-        """Reads the rest of its body, for a while: its client may send all of it before it reads the answer."""
+        """Read the rest of the body for a while: its client may send all of it before it reads the answer."""
 
         async def read() -> None:
             while await request.more():
@@ -463,16 +465,16 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def write(self) -> Callable[[bytes], object]:
-        """It returns True where the kernel has all of it, and nothing else happened."""
+        """Write to the client; returns True if the kernel took all of it and nothing else happened."""
         return self._transport.send if isinstance(self._transport, PlainTransport) else self._transport.write
 
     def close(self) -> None:
-        """After what was written."""
+        """Close after all that was written has been sent."""
         self._closed_to_more = True
         self._transport.close()
 
     def reads_from(self, source: "Source | None") -> None:
-        """It is paused while the client does not read."""
+        """Pause this source while the client does not read."""
         self._source = source
         if source and self._full:
             source.pause()
@@ -480,7 +482,7 @@ class ClientConnection(asyncio.Protocol):
             source.resume()
 
     async def drained(self) -> None:
-        """Returns when the client has read most of what was written."""
+        """Wait until the client has read most of what was written."""
         if self._full and not self._transport.is_closing():
             self._drained = self._drained or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._drained)

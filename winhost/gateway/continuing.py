@@ -1,9 +1,9 @@
-"""Answers that another engine goes on with: the text so far becomes the beginning of its answer, so that the client
-sees one. Nothing here waits or connects: bodies and events go in, bodies and events come out.
+"""Let another engine continue an answer: the text so far becomes the beginning of its answer, and the client sees one
+answer. Nothing here waits or connects: bodies and events go in, bodies and events come out.
 
-As in the source of vLLM (0.11.0, 0.24.0 and 0.32.0 were read): `continue_final_message` needs `add_generation_prompt:
+The source of vLLM says (0.11.0, 0.24.0 and 0.32.0 were read): `continue_final_message` needs `add_generation_prompt:
 false`; `continuous_usage_stats` counts the tokens with each event; a template may drop white space at the end of a
-text; with `stop`, as many characters as the longest has, less one, are held back, and lost with the engine.
+text; with `stop`, the engine holds back one character less than the longest stop string has, and they are lost with it.
 """
 
 import json
@@ -19,8 +19,8 @@ from .request_rules import CHAT, COMPLETION, names_in
 _DEFAULT_TOKENS = 16  # of a completion that states no max_tokens
 _LIMITS = ("max_tokens", "max_completion_tokens", "min_tokens")
 _MOST_TEXT = 1_048_576
-# Fields that mean the same for the rest of an answer as for all of it. Any other one, even one that vLLM gets tomorrow,
-# keeps an answer from being continued.
+# Fields that mean the same for the rest of an answer as for all of it. With any other field, also one that a later vLLM
+# adds, an answer is not continued.
 _SAME = names_in(
     """
     model user messages prompt stream stream_options stream_interval temperature top_p top_k min_p stop stop_token_ids
@@ -29,7 +29,7 @@ _SAME = names_in(
     prompt_cache_retention priority cache_salt max_tokens max_completion_tokens min_tokens
     """
 )
-# Those that do with these values.
+# Fields that do so with these values only.
 _VALUES: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -63,15 +63,15 @@ _DONE = b"data: [DONE]"
 
 
 class NotContinued(EngineFault):
-    """An engine broke off, and nobody can go on with its answer. The message says why."""
+    """An engine broke off, and no engine can continue its answer. The message says why."""
 
 
 @dataclass(frozen=True)
 class Again:
-    """A request whose answer may be continued by another engine.
+    """A request for the rest of an answer, for another engine.
 
-    why: it cannot be; empty: it can. insert, numbers: where in its body the text so far goes, and where the limits
-    begin; limits: of tokens; usage, always: its client asked for what it took, at the end or with each event.
+    why: why that cannot be done; empty: it can. insert, numbers: where in the body the text so far goes, and where the
+    limits begin; limits: of tokens; usage, always: the client asked for its usage, at the end or with each event.
     """
 
     why: str = ""
@@ -85,19 +85,21 @@ class Again:
 
     @property
     def most(self) -> "int | None":
-        """Tokens of the whole answer; None: as many as the engine has room for."""
+        """The most tokens of the whole answer; None: as many as the engine has room for."""
         named = self.limits.get("max_completion_tokens")
         return self.limits.get("max_tokens") if named is None else named
 
 
 def why_not(found: "Mapping[str, Any]", route: str) -> str:
-    """Say why the answer to this request cannot be continued; empty where it can."""
+    """Say why the answer to this request cannot be continued; empty if it can."""
     if route not in (CHAT, COMPLETION) or found.get("stream") is not True:
         return "it is no stream of a chat or a completion"
     for name, value in found.items():
         if value is None or name in _SAME:
             continue
-        if not any(value == each and _is_flag(value) == _is_flag(each) for each in _VALUES.get(name, ())):
+        if not any(
+            value == each and isinstance(value, bool) == isinstance(each, bool) for each in _VALUES.get(name, ())
+        ):
             return f"of `{name}`"
     if not isinstance(found.get("stream_options") or {}, dict):
         return "of `stream_options`"
@@ -105,10 +107,6 @@ def why_not(found: "Mapping[str, Any]", route: str) -> str:
         messages = found.get("messages")
         return "" if isinstance(messages, list) and messages else "of `messages`"
     return "" if isinstance(found.get("prompt"), str) else "its prompt is no text"
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
 
 
 def with_again(found: "Mapping[str, Any]", route: str, served_as: str) -> "tuple[bytes, Again]":
@@ -143,11 +141,10 @@ _WRITE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Continued:
-    """One answer as its client gets it, by one engine after another.
+    """One answer as its client gets it, from one engine after another.
 
-    size: of its text, in bytes; finished: its last token came; done: so did the event after which nothing comes; given,
-    taken: tokens of the answer, and of the prompt; broken: why no engine can go on with it, empty: one can; fault: with
-    which its engine ended before that.
+    size: of its text, in bytes; finished: its last token came; done: its last event came; given, taken: tokens of the
+    answer, and of the prompt; broken: why no engine can continue it, empty: one can; fault: how its engine ended early.
     """
 
     def __init__(self, again: Again) -> None:
@@ -169,11 +166,11 @@ class Continued:
 
     @property
     def runs(self) -> bool:
-        """The engine that answers now has given some of it, and gives a token with each of its steps."""
+        """The engine that answers now has given some tokens, and is to give one with each of its steps."""
         return self._here > 0 and not self.finished and not self.broken
 
     def give_up(self, why: str) -> None:
-        """No engine can go on with it, and nothing of it is kept."""
+        """Note that no engine can continue this answer, and keep nothing of it."""
         self.broken = self.broken or why
         self._texts, self.size = StringIO(), 0
 
@@ -186,13 +183,13 @@ class Continued:
             raise NotContinued(self.broken)
         if any(text.endswith(each[:length]) for each in again.stop for length in range(1, len(each))):
             raise NotContinued("a stop string may have begun")
-        kept = text.rstrip() if again.chat else text  # a template may drop it
+        kept = text.rstrip() if again.chat else text  # a template may drop white space at the end
         self._later, self._skip = True, text[len(kept) :]
         self._rest, self.fault, self._here = b"", None, 0
         self._before = self.given
         if not kept:  # there is nothing to go on from, so all of it is asked for
             return body
-        # White space that is said again takes tokens as well; what is beyond the limit, its client is not told.
+        # White space that comes again takes tokens as well; the client does not get what is beyond its limit.
         left = {name: max(1, most - self.given + len(self._skip)) for name, most in again.limits.items()}
         if "min_tokens" in left:
             left["min_tokens"] = max(0, again.limits["min_tokens"] - self.given)
@@ -206,7 +203,7 @@ class Continued:
         return b"".join((begin, added.encode("utf-8"), middle, numbers.encode("ascii"), b"}"))
 
     def ends_here(self) -> "bytes | None":
-        """The last events, where an engine broke off after its last token; None: the rest has to be asked for."""
+        """The last events, if an engine broke off after the last token; None: the rest has to be asked for."""
         if not self.finished and not (self._is_full and self._head):
             return None
         events = b""
@@ -222,9 +219,7 @@ class Continued:
     # ---- what an engine says
 
     def take(self, part: bytes) -> bytes:
-        """Turn a part of an engine's answer into what the client gets. fault is set where it does not go on
-        after that.
-        """
+        """Turn a part of an engine's answer into what the client gets. `fault` is set if the engine ends there."""
         *events, self._rest = (self._rest + part).split(b"\n\n")
         told = []
         try:
@@ -263,7 +258,7 @@ class Continued:
         if usage:
             here = int(usage.get("completion_tokens") or 0)
             self.taken = self.taken or int(usage.get("prompt_tokens") or 0)
-        if not new:  # they were counted where they came first
+        if not new:  # these tokens were counted when they came first
             self._before -= here - self._here
         self._here, self.given = here, max(0, self._before + here)
         ends = self._later and choices and not self.finished and self._is_full
@@ -300,7 +295,7 @@ class Continued:
         return new or not self._later or self.finished, new or not self._later
 
     def _look_at(self, delta: "dict[str, Any]") -> None:
-        """Give up where an engine says something besides text: no engine can go on from that."""
+        """Give up if an engine says something besides text: no engine can continue from that."""
         for name in _BESIDES:
             if delta.get(name):
                 self.give_up(_BESIDES[name])
@@ -334,7 +329,7 @@ class Continued:
 
 
 class EngineSays(Exception):
-    """An engine ends its answer with an error. event: it; ours: it is no fault of the request."""
+    """An engine ends its answer with an error. event: the error; ours: the request is not to blame."""
 
     def __init__(self, event: bytes, error: Any) -> None:
         super().__init__()

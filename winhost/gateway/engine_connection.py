@@ -1,5 +1,5 @@
-"""A connection to an engine, for one request after another. What comes of an answer goes to its client at once: an
-event of a stream costs one read, one look at its chunk and one write, and wakes no task.
+"""A connection to an engine, for one request after another. Each part of an answer goes to its client at once: an event
+of a stream costs one read, one look at its chunk and one write, and wakes no task.
 """
 
 import asyncio
@@ -17,23 +17,25 @@ from .fair_selector import DONE, NOTHING, QUIET
 from .key_limits import END_OF_EVENT, USAGE, TokenCount
 from .plain_transport import READ_BYTES
 
-_HELD_BYTES = 65_536  # of an answer, before nobody reads more of it from the engine
+_HELD_BYTES = 65_536  # of an answer; beyond that, nothing more is read from the engine
 KEPT_S = 4  # without a request: uvicorn, and so vLLM, closes a connection after 5 seconds
 ReadBy = Callable[[int, "Callable[[], int]"], None]
-_WRITTEN_BYTES = 131_072  # of a request at a time, so that no write stops everybody's streams
+_WRITTEN_BYTES = 131_072  # of a request at a time, so that no write stops all streams
 
 
 class NotBegun(EngineFault):
-    """The engine closed the connection, and certainly before it had the request whole."""
+    """The engine closed the connection, certainly before it had all of the request."""
 
 
 def whole_if_small(head: bytes, body: Sequence[bytes]) -> bytes:
-    """A request in one piece; empty where that would be a large one."""
+    """A request in one piece; empty if it is large."""
     return b"".join((head, *body)) if sum(map(len, body)) < _WRITTEN_BYTES else b""
 
 
 class EngineConnection(asyncio.Protocol):
-    """answer: what is known of it by now; passed: bytes of its body that were taken or passed on."""
+    """One connection. answer: what is known of the answer so far; passed: bytes of its body that were taken or passed
+    on.
+    """
 
     __slots__ = (
         *("answer", "passed", "_silence", "_sent", "_read_by", "_loop", "_transport", "_socket", "_number", "_lost"),
@@ -76,13 +78,13 @@ class EngineConnection(asyncio.Protocol):
     # ---- between requests
 
     def rest(self, forget: Callable[[], object]) -> None:
-        """Keep the connection without a request, for `KEPT_S` at most. forget: is called when it is lost before."""
+        """Keep the connection without a request, for `KEPT_S` at most. forget: called if it is lost before that."""
         self._begin()
         self.resume()  # its last client may have been slow to the end
         self._rests_until, self._forget = time.monotonic() + KEPT_S, forget
 
     def wake(self) -> bool:
-        """Tell whether it can take a request: the engine has not closed it, nor said anything that nobody asked for."""
+        """Tell whether it can take a request: the engine has neither closed it nor sent anything unasked."""
         self._forget = None
         if self._lost or self._transport.is_closing():
             return False
@@ -97,13 +99,13 @@ class EngineConnection(asyncio.Protocol):
         return self.answer.ended and self.answer.kept and sent and not self._held and self._lost is None
 
     def close(self) -> None:
-        """Close at once: an engine that is not done stops then, because its client is gone."""
+        """Close at once. An engine that still answers stops, because its client is gone."""
         self._fail(EngineFault("closed"))
 
     # ---- a request
 
     async def ask(self, head: bytes, body: Sequence[bytes]) -> None:
-        """Returns when the head of the answer has come. Raises EngineFault, NotBegun."""
+        """Send a request and wait for the head of the answer. Raises EngineFault, NotBegun."""
         self._heard = time.monotonic()
         if self._timer is None:
             self._read_by(self._number, self._take_event)
@@ -129,13 +131,13 @@ class EngineConnection(asyncio.Protocol):
         return part
 
     async def begins(self) -> None:
-        """Returns when the first bytes of the body have come, or it has ended. Raises EngineFault."""
+        """Wait for the first bytes of the body, or its end. Raises EngineFault."""
         while not self._held and not self.answer.ended:
             await self._changed()
 
     async def pass_on(self, client: ClientConnection, head: bytes, framed: bool, count: TokenCount | None) -> None:
-        """The answer, after this head, as it comes. framed: in chunks; count: counts its tokens. Returns when it has
-        ended. Raises EngineFault.
+        """Pass on the answer after this head, as it comes, until it ends. framed: in chunks; count: counts its tokens.
+        Raises EngineFault.
         """
         self._write, self._head, self._framed = client.write, head, framed
         self._count = count or self._count
@@ -253,7 +255,7 @@ class EngineConnection(asyncio.Protocol):
         self._send()
 
     def pause(self) -> None:
-        """Read no more of the answer: its client does not."""
+        """Read no more of the answer, because its client does not."""
         self._transport.pause_reading()
 
     def resume(self) -> None:
@@ -272,17 +274,17 @@ class EngineConnection(asyncio.Protocol):
         self._wake()
 
     def _not_begun(self, error: Exception | None) -> bool:
-        """Tell whether the engine cannot have read the request to its end. Its silence says nothing."""
+        """Tell whether the engine cannot have read all of the request. Its silence proves nothing."""
         if self._came or not self._asked:
             return False
         if self._unsent or self._transport.get_write_buffer_size() or isinstance(error, BrokenPipeError):
             return True
-        # On a Unix socket the kernel says so where the other side left bytes unread. A reset of TCP says less.
+        # On a Unix socket, a reset means that the other side left bytes unread. With TCP it does not.
         return self._socket.family == socket.AF_UNIX and isinstance(error, ConnectionResetError)
 
     def _watch(self) -> None:
-        """Ends it where its engine is silent, or it rested for too long. It has one timer from its first request to its
-        end, which comes often enough for both: one for each request would cost more than the rest of waiting for it.
+        """End the connection if its engine is silent, or if it had no request for too long. One timer serves both, from
+        the first request to the end: a timer for each request would cost more than all else of waiting for it.
         """
         now = time.monotonic()
         if self._forget:

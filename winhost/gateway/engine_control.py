@@ -1,7 +1,7 @@
-"""One engine's control endpoints, as vLLM has them in development mode. Nobody but the gateway reaches them.
+"""The control endpoints of an engine, as vLLM has them in development mode. Nobody but the gateway reaches them.
 
-What it answers is checked, because 200 alone says little: /health is 200 on an engine whose waking failed, and a waking
-from level 2 without a reload answers 200 and then the same token for ever.
+Answers are checked, because a 200 alone proves little: /health is 200 on an engine that failed to wake, and an engine
+that woke from level 2 without a reload answers 200 and then the same token for ever.
 """
 
 import asyncio
@@ -26,35 +26,35 @@ _CANARY: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class WrongAnswer(Exception):
-    """Not what an engine that does what it says would answer."""
+    """An engine answered, but not as a working one would."""
 
 
 class NotUp(Exception):
-    """Nothing listens there, and did not begin to in time."""
+    """Nothing listened at the engine's address in time."""
 
 
 class EngineFault(Exception):
-    """It took the request and broke off, or said nothing for too long."""
+    """An engine took the request and broke off, or said nothing for too long."""
 
 
 FAULTS = (WrongAnswer, NotUp, EngineFault, asyncio.TimeoutError)
 
 
 class EngineControl:
-    """Puts one engine to sleep and wakes it. What is raised is one of FAULTS. hang_up: closes connections to it."""
+    """Puts an engine to sleep and wakes it. Each call may raise any of FAULTS. hang_up: closes connections to it."""
 
     def __init__(self, model: PublishedModel, call: Call, hang_up: Callable[[], None] = lambda: None) -> None:
         self._model, self._call, self.hang_up = model, call, hang_up
 
     async def sleep(self, level: int, seconds: float) -> None:
-        """Returns when it sleeps, its memory released."""
-        # As a query: of a JSON body vLLM takes no notice, and with the mode `abort` that it then has, it cuts answers.
+        """Returns once it sleeps and has released its memory."""
+        # vLLM reads the query alone. Without it, the mode is `abort`, which cuts answers.
         await self._ok("POST", f"/sleep?level={level}&mode=wait", seconds)
         if not await self.sleeping():
             raise WrongAnswer("it says that it is awake after /sleep")
 
     async def wake(self, level: int, seconds: float) -> None:
-        """Returns when it is awake, with its weights."""
+        """Returns once it is awake and has its weights."""
         if level == 2:
             await self._ok("POST", "/wake_up?tags=weights", seconds)
             await self._ok("POST", "/collective_rpc", seconds, {"method": "reload_weights"})
@@ -71,8 +71,8 @@ class EngineControl:
         return found
 
     async def healthy(self) -> bool:
-        """Tell whether it listens and does not say that it is dead. A sleeper is healthy, and so is one whose waking
-        failed.
+        """Tell whether it listens and does not say that it is dead. An engine that sleeps or failed to wake is healthy,
+        too.
         """
         try:
             return (await self._call("GET", "/health", None, _SHORT_S))[0] == 200
@@ -80,18 +80,17 @@ class EngineControl:
             return False
 
     async def canary(self) -> str:
-        """The answer to a fixed request, for comparison. Cached and uncached answers differ, so nothing is cached.
-
-        Nobody else may be asking: an answer also depends on what is computed beside it. Needs development mode.
+        """The answer to a fixed request, for comparison. The cache is emptied first: cached answers differ from others.
+        Nobody else may be asking: an answer also depends on what is computed beside it.
         """
-        for _ in range(_RESETS):  # false while a request that has just ended still holds blocks
+        for _ in range(_RESETS):  # it fails while a request that has just ended still holds blocks
             if _object(await self._ok("POST", "/reset_prefix_cache", _SHORT_S)).get("success", True):
                 break
             await asyncio.sleep(_BETWEEN_S)
         return await self.answers()
 
     async def answers(self) -> str:
-        """The answer to that request as the engine is now."""
+        """The answer to the canary's request as the engine is now."""
         path, request = _CANARY[self._model.ready]
         return _answered(await self._ok("POST", path, _CANARY_S, {"model": self._model.served_as, **_greedy(request)}))
 
@@ -120,7 +119,7 @@ def _object(answer: bytes) -> dict[str, Any]:
 
 
 def _answered(answer: bytes) -> str:
-    """The text, or the first numbers of an embedding, rounded."""
+    """The text of an answer, or the first numbers of an embedding, rounded."""
     found = _object(answer)
     try:
         if "data" in found:

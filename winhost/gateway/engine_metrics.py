@@ -1,7 +1,7 @@
-"""Metrics of engines, read over their own sockets and told with the names of their models.
+"""Metrics of engines, read from their sockets and labelled with the names of their models.
 
-An engine may write anything: each line is checked, has the label `model` put in by this program, and none of the names
-that are the gateway's own. Only an engine that is awake is asked, so that reading wakes nothing.
+An engine may write anything. So each line is checked, gets its label `model` here, and is dropped if its name is one of
+the gateway's own. Only engines that are awake are asked, so that reading wakes none.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .gateway_settings import PublishedModel
 _READ_S = 5
 _MOST_BYTES = 1_000_000  # one engine's
 _MOST_TOGETHER = 4_000_000
-_HOLDS_S = 1.0  # whoever asks meanwhile gets the same, so that no engine is read all the time
+_HOLDS_S = 1.0  # for so long everyone gets the same text, so that no engine is read all the time
 _LINES_AT_ONCE = 100  # streams go on in between
 _LONGEST_LINE = 8_192
 _ASKED_IN = ("awake", "draining")
@@ -33,9 +33,9 @@ _LABELS = re.sub(r"\((?!\?)", "(?:", _LABEL)
 _SAMPLE = re.compile(rf"({_NAME})(?:\{{((?:{_LABELS},)*(?:{_LABELS})?)\}})? ([^ ]+)( -?[0-9]{{1,15}})?")
 _LABEL_OF = re.compile(_LABEL)
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|Inf)|NaN")
-_PARTS = ("", "_bucket", "_sum", "_count", "_total", "_created")  # of a family's name, what its samples add
+_PARTS = ("", "_bucket", "_sum", "_count", "_total", "_created")  # what samples add to the name of their family
 _KINDS = ("counter", "gauge", "histogram", "summary", "untyped")
-_OWN = (PREFIX.partition("_")[0] + "_", "gen_ai_", "hw_")  # what an engine may not say in the gateway's name
+_OWN = (PREFIX.partition("_")[0] + "_", "gen_ai_", "hw_")  # prefixes that an engine may not use
 
 
 @dataclass
@@ -46,7 +46,10 @@ class _Family:
 
 @dataclass(frozen=True)
 class _Found:
-    """result: `read`, the state of an engine that was not asked, or why there is nothing."""
+    """The metrics that were read of an engine.
+
+    result: `read`, the state of an engine that was not asked, or why there is nothing.
+    """
 
     result: str
     at: float
@@ -63,11 +66,11 @@ class EngineMetrics:
         self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._texts: dict[tuple[str, ...], bytes] = {}
         self._writing: defaultdict[tuple[str, ...], asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._understanding = asyncio.Lock()  # one text at a time: those of several engines would be in one step
+        self._understanding = asyncio.Lock()  # parses the text of one engine at a time, so that streams go on
 
     async def text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
-        """The metrics of these models. states: by model, of those that take turns. However many ask, it is there once:
-        a crowd that does not read would else have as many of them in memory.
+        """The metrics of these models. states: by model, of those that take turns. All who ask at a time share one
+        text, which a crowd of slow readers would otherwise multiply in memory.
         """
         names = tuple(model.name for model in models)
         async with self._writing[names]:
@@ -148,7 +151,7 @@ async def _families(text: str, model: str) -> "dict[str, _Family]":
 
 
 def _said(model: str, name: str, labels: str, number: str, when: str) -> str:
-    """The line, with its model. Empty where Prometheus would refuse it, and with it all that others say."""
+    """The line, labelled with its model. Empty if Prometheus would refuse it, and with it the whole text."""
     if name.startswith(_OWN) or not _NUMBER.fullmatch(number):
         return ""
     if math.isinf(float(number)) and not number.endswith("Inf"):

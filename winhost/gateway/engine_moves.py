@@ -1,15 +1,14 @@
-"""Brings one engine onto its GPUs, or off them, and checks that it did what it said. Where it did not, it is stopped:
-then nothing of it is left on the GPU, and it starts anew when its turn comes.
+"""Bring an engine onto its GPUs or off them, and check that it did what it said. An engine that did not is stopped:
+then nothing of it is left on the GPU, and it starts afresh at its next turn.
 """
 
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 from .engine_control import FAULTS, WrongAnswer
 from .gateway_metrics import TurnMetrics
+from .keeper_client import Image, KeeperClient, KeeperFault, NotThereYet
 from .turn_settings import TurnLimits
 from .turn_state import Member, TurnState
 from .yielding import Yielding
@@ -19,65 +18,27 @@ _BETWEEN_S = 0.1
 _UP_S = 0.5  # between looks at an engine that starts
 _LATER_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-_MOST_OF_IT = 0.9  # others take and give back memory meanwhile
-
-
-class KeeperFault(Exception):
-    """The keeper could not be asked, or could not do it. Says why."""
-
-
-class NotThereYet(KeeperFault):
-    """Nobody listens at the keeper's socket, or the unit has no file: both may still be on their way when the gateway
-    starts, and neither says anything about the engine.
-    """
+_MOST_OF_IT = 0.9  # of the memory: others take and free some meanwhile
 
 
 class NotNow(KeeperFault):
-    """Its GPUs are wanted for something else, and a start takes too long to wait for its end."""
-
-
-@dataclass(frozen=True)
-class Image:
-    """The image of an engine's process on disk. there: one is; used: this start of the engine was from it."""
-
-    there: bool = False
-    used: bool = False
-
-
-class Keeper(Protocol):
-    """The program that may start and stop units, and sees the GPUs. Raises KeeperFault."""
-
-    async def start(self, unit: str) -> None: ...
-
-    async def stop(self, unit: str) -> None: ...
-
-    async def kill(self, unit: str) -> None: ...
-
-    async def runs(self, unit: str) -> bool: ...
-
-    async def suspend(self, unit: str) -> None: ...
-
-    async def resume(self, unit: str) -> None: ...
-
-    async def image(self, unit: str) -> "Image": ...
-
-    async def take_image(self, unit: str) -> None: ...
-
-    async def confirm_image(self, unit: str) -> None: ...
-
-    async def free_mib(self) -> dict[int, int]: ...
+    """The GPUs are wanted for something else, and a start takes too long to wait for its end."""
 
 
 class EngineMoves:
-    """One at a time in a group: two engines that sleep, wake or start together on a GPU crash or mis-size memory."""
+    """Moves the engines of a group one at a time: two that sleep, wake or start together on a GPU crash or mis-size
+    memory.
+    """
 
-    def __init__(self, limits: TurnLimits, keeper: "Keeper | None", metrics: TurnMetrics, yielding: Yielding) -> None:
+    def __init__(
+        self, limits: TurnLimits, keeper: "KeeperClient | None", metrics: TurnMetrics, yielding: Yielding
+    ) -> None:
         self._limits, self._keeper, self._metrics, self._yielding = limits, keeper, metrics, yielding
 
     # ---- off the GPU
 
     async def rest(self, member: Member) -> None:
-        """Afterwards it is ASLEEP, SUSPENDED, DOWN or FAILED. Nobody has requests with it."""
+        """Take a model without requests off its GPUs. Afterwards it is ASLEEP, SUSPENDED, DOWN or FAILED."""
         if member.state is TurnState.FAILED:
             await self.look(member)
         if not member.on_the_gpu:
@@ -101,14 +62,14 @@ class EngineMoves:
         took.add(member.name, _now() - began)
         member.state, member.prepared = TurnState.ASLEEP, True
         gave = {gpu: free - before.get(gpu, free) for gpu, free in (await self._free()).items()}
-        for gpu, mib in gave.items():  # what it gave back, it will need again
+        for gpu, mib in gave.items():  # it will need again what it freed
             member.freed_mib[gpu] = max(member.freed_mib.get(gpu, 0), mib)
         member.gave_back = all(gave.get(gpu, mib) >= mib * _MOST_OF_IT for gpu, mib in member.needs_mib().items())
         if member.turns.suspend:
             await self._suspend(member, before)
 
     async def _suspend(self, member: Member, awake: Mapping[int, int]) -> None:
-        """awake: MiB that were free before it slept."""
+        """Suspend a sleeping engine. awake: MiB that were free before it slept."""
         try:
             await self._unit(member)[0].suspend(self._unit(member)[1])
             member.state = TurnState.SUSPENDED
@@ -118,9 +79,7 @@ class EngineMoves:
             _LOG.warning("%s sleeps and is not suspended: %s", member.name, error)
 
     async def take_image(self, member: Member) -> None:
-        """Take an image of a suspended engine, which ends with that: DOWN. Where none can be taken, the engine stays
-        SUSPENDED.
-        """
+        """Take an image of a suspended engine, which ends it: DOWN. If none can be taken, it stays SUSPENDED."""
         keeper, unit = self._unit(member)
         began = _now()
         try:
@@ -142,8 +101,8 @@ class EngineMoves:
         return member.imaged is True
 
     async def stop(self, member: Member, *, from_image: bool = False) -> None:
-        """Afterwards it is DOWN, or FAILED where nobody may stop it. from_image: its next start is from its image, and
-        answers as it does now.
+        """Stop an engine. Afterwards it is DOWN, or FAILED if nobody may stop it. from_image: it starts from its image
+        next, and answers then as it does now.
         """
         if not from_image:
             member.baseline, member.imaged = None, None
@@ -160,7 +119,7 @@ class EngineMoves:
         self._metrics.stopped.add(member.name, _now() - began)
         member.state, member.prepared, member.dead = TurnState.DOWN, from_image, False
 
-    def _unit(self, member: Member) -> "tuple[Keeper, str]":
+    def _unit(self, member: Member) -> "tuple[KeeperClient, str]":
         if self._keeper is None or member.turns.unit is None:
             raise KeeperFault("no unit is known for it")
         return self._keeper, member.turns.unit
@@ -170,13 +129,13 @@ class EngineMoves:
         member.failures += 1
         member.not_before = _now() + min(_LONGEST_PAUSE_S, 2.0**member.failures - 2)  # the first time at once
         _LOG.error("%s: %s failed: %s %s", member.name, what, type(error).__name__, error)
-        # What an engine is like that ended says nothing against its image.
+        # An engine that ended is no evidence against its image.
         await self.stop(member, from_image=what == "answer" and member.imaged is True)
 
     # ---- onto the GPU
 
     async def can_rise(self, member: Member) -> bool:
-        """Tell whether others need make room for it: not for one that is down, and that nobody here can start."""
+        """Tell whether others need to make room: not for an engine that is down and that nobody here can start."""
         if member.turns.unit is None and member.state in (TurnState.DOWN, TurnState.FAILED):
             await self.look(member)
             if member.state in (TurnState.DOWN, TurnState.FAILED):
@@ -184,14 +143,14 @@ class EngineMoves:
                 return False
         return True
 
-    async def rise(self, member: Member, resting: Collection[Member]) -> bool:
-        """Start or wake it; True if it is AWAKE then, and answers as before. resting: the others of its group that keep
-        a process.
+    async def rise(self, member: Member, asleep: Collection[Member]) -> bool:
+        """Start or wake an engine; True if it is awake then and answers as before. asleep: the other members of its
+        group that sleep or are suspended.
         """
         what = "start"
         if member.state not in (TurnState.ASLEEP, TurnState.SUSPENDED):
             await self.look(member)
-        if not await self._room(member, resting):
+        if not await self._room(member, asleep):
             member.not_before = _now() + _LATER_S
             return False
         began, took, before = _now(), None, member.state
@@ -215,7 +174,7 @@ class EngineMoves:
         return True
 
     async def _confirm(self, member: Member) -> None:
-        """An image from which an engine started that nobody confirms is not used again."""
+        """Confirm the image that an engine started from; an unconfirmed image is not used again."""
         try:
             await self._unit(member)[0].confirm_image(self._unit(member)[1])
         except KeeperFault as error:
@@ -234,7 +193,9 @@ class EngineMoves:
         member.not_before = _now() + _LATER_S
 
     async def look(self, member: Member) -> None:
-        """Afterwards it is ASLEEP, DOWN, AWAKE or FAILED as before, or CHECKING: up, and not by our doing."""
+        """See how an engine is. Afterwards it is ASLEEP, DOWN, AWAKE or FAILED as before, or CHECKING: somebody else
+        brought it up.
+        """
         try:
             if not await member.control.healthy():
                 member.state = TurnState.DOWN
@@ -273,16 +234,16 @@ class EngineMoves:
             await self._from_image(member, await keeper.image(unit))
 
     async def _from_image(self, member: Member, image: Image) -> None:
-        """An engine that was restored is as it was when its image was taken: asleep, and off its GPU."""
+        """Wake an engine that was restored: it is asleep and off its GPU, as when its image was taken."""
         if image.used:
             member.state, member.imaged = TurnState.SUSPENDED, True
             await self._wake(member)
-        else:  # a cold start after all: another process, which answers by other kernels
+        else:  # a cold start after all: another process, whose kernels may give other answers
             member.baseline, member.prepared = None, False
             member.imaged = None
 
     async def _check(self, member: Member) -> None:
-        """Its answer is what it was before it slept. Raises one of FAULTS."""
+        """Check that it answers as before it slept. Raises one of FAULTS."""
         if member.state is TurnState.FAILED:
             raise WrongAnswer("it failed before, and nobody restarted it")
         if not member.sleeps:
@@ -293,10 +254,10 @@ class EngineMoves:
             if member.baseline in (None, found):
                 member.baseline = found
                 return
-        raise WrongAnswer("it answers otherwise than before it slept")
+        raise WrongAnswer("it answers differently than before it slept")
 
     async def alive(self, member: Member) -> bool:
-        """Tell whether an engine that failed a request still answers another. If not, it is stopped."""
+        """Tell whether an engine that failed a request still answers. If not, it is stopped."""
         member.doubted = False
         try:
             if member.dead:
@@ -309,20 +270,18 @@ class EngineMoves:
 
     # ---- memory
 
-    async def _room(self, member: Member, resting: Collection[Member]) -> bool:
-        """Waking without room leaves an engine that nothing but a restart helps, so the driver is asked before."""
+    async def _room(self, member: Member, asleep: Collection[Member]) -> bool:
+        """Tell whether there is memory for it, by the driver: an engine that wakes without room has to be restarted."""
         if member.state in (TurnState.CHECKING, TurnState.FAILED) or await self._freed(member):
             return True
-        # They said that they sleep. Of one that gave its memory back, somebody else has it now.
-        liars = [
-            m for m in resting if m.turns.unit and not m.gave_back and set(m.turns.cards) & set(member.turns.cards)
-        ]
+        # These said that they sleep. The memory of those that freed it is in use by somebody else.
+        liars = [m for m in asleep if m.turns.unit and not m.gave_back and set(m.turns.cards) & set(member.turns.cards)]
         for liar in liars:
             await self._give_up(liar, "release", WrongAnswer("its memory was not released"))
         return bool(liars) and await self._freed(member)
 
     async def see_released(self, member: Member) -> None:
-        """It went off its GPUs for nobody, so that nobody would miss what it kept."""
+        """Check that an engine freed its memory when it left its GPUs for no other model of the group."""
         kept = member.state is TurnState.ASLEEP and member.turns.unit and not member.gave_back
         if kept and not await self._freed(member):
             await self._give_up(member, "release", WrongAnswer("its memory was not released"))
@@ -340,7 +299,7 @@ class EngineMoves:
             await asyncio.sleep(_BETWEEN_S)
 
     async def _free(self) -> "dict[int, int]":
-        """MiB by GPU; nothing where nobody can say it, and engines are believed."""
+        """Free MiB by GPU; empty if nobody can tell, and then engines are believed."""
         try:
             return await self._keeper.free_mib() if self._keeper else {}
         except KeeperFault as error:

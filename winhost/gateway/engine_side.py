@@ -1,4 +1,4 @@
-"""The side of the engines: a request waits while its engine starts, and the answer is handed on as it comes."""
+"""Connections to engines, and what the gateway itself asks them."""
 
 import asyncio
 import json
@@ -30,12 +30,12 @@ Begun = Callable[[EngineConnection], object]
 
 
 class TooLong(Exception):
-    """An answer has more bytes than were asked for."""
+    """An answer is longer than it may be."""
 
 
 class Engines:
-    """Connections to engines, used again where an answer ended as it should. What is kept may be closed by the engine
-    just when it gets a request; that is sent again only where the engine certainly had not read it.
+    """Connections to engines, which are used again after an answer that ended well. An engine may close a kept
+    connection just when it gets a request, which is then sent again only if the engine certainly had not read it.
     """
 
     def __init__(self, limits: Limits, read_by: ReadBy = lambda fd, read: None) -> None:
@@ -56,8 +56,8 @@ class Engines:
         hold: float | None = None,
         begun: Begun = lambda connection: None,
     ) -> "Answer":
-        """path: of this program, never of a client; body: in parts; begun: is told each connection before it asks.
-        Raises NotUp, EngineFault.
+        """Ask an engine, and wait while it starts. path: one of the gateway's, never a client's; body: in parts; begun:
+        called with each connection before it asks. Raises NotUp, EngineFault.
         """
         until = time.monotonic() + (self._limits.hold if hold is None else hold)
         head = _head(model.engine, "POST", path, body, f"X-Request-Id: {request_id}")
@@ -114,7 +114,7 @@ class Engines:
         there[connection] = None
 
     def hang_up(self, engine: SocketOrPort) -> None:
-        """Connections to it are used no more: those without a request close now, the others after their answers."""
+        """Stop using its connections: those without a request close now, the others after their answers."""
         self._hung_up[engine] += 1
         while self._kept[engine]:
             self._kept[engine].popitem()[0].close()
@@ -122,7 +122,9 @@ class Engines:
             connection.close()
 
     async def _connected(self, engine: SocketOrPort, first: bytes = b"") -> EngineConnection:
-        """first: goes to a Unix socket at once, so that the engine does not wait for what asyncio makes of it."""
+        """Connect. first: sent to a Unix socket at once, before asyncio takes it over, so that the engine begins
+        sooner.
+        """
         loop = asyncio.get_running_loop()
         silence, sent = self._limits.silence, 0
         try:
@@ -153,7 +155,7 @@ class Engines:
         return EngineControl(model, call, lambda: self.hang_up(model.engine))
 
     async def _called(self, engine: SocketOrPort, method: str, path: str, body: "bytes | None") -> "tuple[int, bytes]":
-        """Call an engine on a connection of its own: what moves an engine is never sent twice."""
+        """Call an engine on a new connection, so that a call that moves an engine is never sent twice."""
         parts = [body] if body else []
         connection = await self._connected(engine)
         try:
@@ -181,9 +183,7 @@ class Engines:
         return text
 
     async def ready(self, model: PublishedModel) -> bool:
-        """Tell whether it answers a request with a completion. It is asked anew only once in a while, whoever wants to
-        know.
-        """
+        """Tell whether it answers a request with a completion. The result is kept for a while, however many ask."""
         async with self._asking:
             asked, found = self._ready.get(model.name, (float("-inf"), False))
             if time.monotonic() - asked > _READY_HOLDS_S[found]:
@@ -205,7 +205,7 @@ class Engines:
             return connection.answer.status == 200 and (b'"choices"' in answer or b'"data"' in answer)
 
     def close(self) -> None:
-        """All connections without a request."""
+        """Close all connections without a request."""
         for engine in self._kept:
             self.hang_up(engine)
 
@@ -236,15 +236,15 @@ class Answer:
         self._engines.leave(engine, self._connection, kept=self._before == self._engines.hung_up(engine))
 
 
-async def _unix_socket(place: str) -> socket.socket:
-    """Connected. asyncio takes one for connected that the engine has no room for in its backlog."""
+async def _unix_socket(path: str) -> socket.socket:
+    """A connected socket. asyncio takes a socket for connected even if the engine's backlog is full."""
     to = socket.socket(socket.AF_UNIX)
     to.setblocking(False)
     until = time.monotonic() + _CONNECT_S
     try:
         while True:
             try:
-                to.connect(place)
+                to.connect(path)
                 return to
             except BlockingIOError:
                 if time.monotonic() >= until:
@@ -258,7 +258,7 @@ async def _unix_socket(place: str) -> socket.socket:
 def _sent_of(first: bytes, to: socket.socket) -> int:
     try:
         return to.send(first) if first else 0
-    except OSError:  # it has no room, or its engine closed it: asyncio finds out
+    except OSError:  # it is full, or the engine closed it: asyncio finds out
         return 0
 
 

@@ -1,4 +1,4 @@
-"""Requests that wait for the same thing. API keys take turns, so that nobody waits behind another's crowd."""
+"""A queue of requests in which API keys take turns, so that nobody waits behind another key's crowd."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from typing import Generic, TypeVar
 
 
 class WaitedTooLong(Exception):
-    """Its turn did not come in time."""
+    """The turn of a request did not come in time."""
 
 
 @dataclass(eq=False)
 class Waiting:
-    """A request of this key. begun: it has what it waits for; wakes: is done then, where it had to wait."""
+    """A request of a key in the queue. begun: it has got what it waited for; wakes: done then, if it had to wait."""
 
     key: str
     begun: bool = field(default=False, init=False)
@@ -23,8 +23,8 @@ _W = TypeVar("_W", bound=Waiting)
 
 
 class FairLine(Generic[_W]):
-    """may: whether a request may begin now; None keeps all others back as well, so that what needs much gets it one
-    day. begin: does the counting, before anything else can happen.
+    """The queue. may: tells whether a request may begin now; None also holds back all others, so that a request that
+    needs much gets it in the end; begin: counts a request that begins, before anything else can happen.
     """
 
     def __init__(self, may: "Callable[[_W], bool | None]", begin: Callable[[_W], None]) -> None:
@@ -32,7 +32,7 @@ class FairLine(Generic[_W]):
         self._keys: dict[str, list[_W]] = {}  # in the order of their turns
 
     async def wait(self, waiting: _W, until: float) -> None:
-        """Until it begins. until: a time of the event loop. Raises WaitedTooLong."""
+        """Wait until the request begins. until: a time of the event loop. Raises WaitedTooLong."""
         if not self._keys and self._may(waiting):
             waiting.begun = True
             self._begin(waiting)
@@ -50,7 +50,7 @@ class FairLine(Generic[_W]):
             raise WaitedTooLong
 
     def go_on(self) -> None:
-        """Lets begin whoever may, after something changed: of each key in turn the one that waits longest."""
+        """Begin all requests that may, after something changed: the oldest of each key in turn."""
         while waiting := self._next():
             self._leave(waiting)
             if rest := self._keys.pop(waiting.key, None):
@@ -79,7 +79,7 @@ class FairLine(Generic[_W]):
 
 
 class OneAtATime:
-    """Something that one request has at a time."""
+    """A thing that only one request has at a time."""
 
     def __init__(self) -> None:
         self._taken = False

@@ -1,6 +1,6 @@
-"""Limit how many ready sockets one turn of the event loop handles: all of engines, only some of clients.
+"""Limit how many ready sockets one turn of the event loop handles: all engines, but only some clients.
 
-However many connections have something to say at the same moment, or end at it, a stream waits for a few of them.
+However many connections send something or end at the same moment, a stream waits for only a few of them.
 """
 
 import math
@@ -14,7 +14,8 @@ from typing import Any
 
 # Clients in one turn: with a valid key, and without one, whose handshake of TLS takes longest.
 WITH_KEY, WITHOUT_KEY = 16, 4
-# What was done with what came: asyncio has to look; something is left for a turn of the event loop; nothing is.
+# What a reader did with the bytes that came: nothing, so that asyncio has to; all of it, and it woke something; all of
+# it, and nothing is left for the event loop.
 NOTHING, DONE, QUIET = range(3)
 _MASKS = {
     each: (each & selectors.EVENT_READ and select.EPOLLIN) | (each & selectors.EVENT_WRITE and select.EPOLLOUT)
@@ -24,7 +25,7 @@ _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class _Watched:
-    """A socket that asyncio knows nothing of. events: 0: nobody waits for any."""
+    """A socket that asyncio does not know. events: those that are watched, 0: none."""
 
     __slots__ = ("epoll", "events", "ready")
 
@@ -49,19 +50,19 @@ class FairSelector(selectors.BaseSelector):
         self._readers: dict[int, Callable[[], int]] = {}
 
     def read_by(self, fd: int, read: "Callable[[], int]") -> None:
-        """read: takes what comes on this socket, as long as it stays registered, at half the price of asyncio's way to
-        its protocol, and returns NOTHING, DONE or QUIET.
+        """Read this socket with `read` as long as it stays registered, at half the cost of asyncio's own way. read:
+        returns NOTHING, DONE or QUIET.
         """
         if fd in self._keys:
             self._readers[fd] = read
 
     def watch(self, fd: int, ready: "Callable[[int], object]", most: int = 0) -> None:
-        """Without asyncio. ready: is called with the mask of epoll; most: as of `limit`."""
+        """Watch a socket without asyncio. ready: called with epoll's mask; most: as for `limit`."""
         self._watched[fd] = _Watched(ready, self._few[most] if most else self._all)
         self._most = max(self._most, len(self._keys) + len(self._watched) + len(self._few))
 
     def look_for(self, fd: int, events: int) -> None:
-        """On a socket that is watched. events: of epoll."""
+        """Choose epoll's events for a watched socket."""
         found = self._watched[fd]
         if not events:
             found.epoll.unregister(fd)
@@ -72,11 +73,11 @@ class FairSelector(selectors.BaseSelector):
         found.events = events
 
     def forget(self, fd: int) -> None:
-        """It is about to be closed."""
+        """Stop watching a socket that is about to be closed."""
         self._watched.pop(fd, None)
 
     def limit(self, fd: int, most: int) -> None:
-        """Handle at most this many such sockets in a turn. Applies to this socket, registered or not."""
+        """Handle at most this many such sockets in a turn, from now on also this one, whether registered or not."""
         if watched := self._watched.get(fd):
             events = watched.events
             if events:
@@ -93,7 +94,7 @@ class FairSelector(selectors.BaseSelector):
 
     def _enter(self, fd: int, events: int) -> None:
         most, socket = self._limits.get(fd, (0, 0))
-        if most and socket != os.fstat(fd).st_ino:  # another one that has its number now
+        if most and socket != os.fstat(fd).st_ino:  # another socket has this number now
             del self._limits[fd]
             most = 0
         epoll = self._few[most] if most else self._all
@@ -128,7 +129,7 @@ class FairSelector(selectors.BaseSelector):
     def select(self, timeout: "float | None" = None) -> "list[tuple[selectors.SelectorKey, int]]":
         wait = -1 if timeout is None else 0 if timeout <= 0 else math.ceil(timeout * 1000) / 1000
         until = time.monotonic() + wait if wait > 0 else 0.0
-        # Events of streams that went on leave asyncio nothing to do: its turn would cost more than they did.
+        # Events of streams that were passed on leave asyncio nothing to do, and its turn would cost more than they did.
         while (found := self._look(wait)) is None and wait:
             if wait > 0 and (wait := until - time.monotonic()) <= 0:
                 break

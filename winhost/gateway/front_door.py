@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -44,15 +45,16 @@ from .turn_state import Seat, TurnEnded
 from .turns import Busy, Turn, Turns
 from .yielding import MOST_BYTES, ROUTE, NotAsked
 
-_GONE = 499  # the client went away; for log and metrics alone
+_GONE = 499  # the client went away; only the log and the metrics show it
 _PIECE = 8  # characters of a key that no id may have
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request as known so far; all of it may be logged. given: the client's id for it; id: the one for the
-    log and the engine, which takes no id twice; error: why there is no answer, or it broke off; holder: its key;
-    revoked: the name of a key that is no longer valid.
+    """The facts about a request so far; all of it may be logged.
+
+    given: the client's id for it; id: the id for the log and the engine, which takes no id twice; holder: its key;
+    revoked: the key was revoked while the request ran; error: why it has no answer, or why the answer broke off.
     """
 
     given: str = ""
@@ -98,8 +100,10 @@ def _other_model(models: "list[str]") -> Answered:
 
 
 class FrontDoor:
-    """Answers requests. draining: it takes no more of them; open: how many are not answered; keys_unread: files of keys
-    have changed, and cannot be read.
+    """Answer requests.
+
+    draining: new requests are refused; open: the number of requests without a whole answer; keys_unread: the key files
+    have changed and cannot be read.
     """
 
     def __init__(
@@ -126,8 +130,8 @@ class FrontDoor:
         self.change_keys(keys)
 
     def change_keys(self, keys: ApiKeys) -> None:
-        """These count from now on. What runs by a key that was revoked is broken off, and what it asked for is over: it
-        may be in wrong hands.
+        """Use these keys from now on. A revoked key may be in wrong hands, so its requests are broken off, and it no
+        longer holds the GPUs.
         """
         self._keys = keys
         self._key_limits.change({name: limits for name in keys.names if (limits := keys.line(name).limits)})
@@ -148,7 +152,7 @@ class FrontDoor:
             work.cancel()
 
     async def close(self) -> None:
-        """After the last request."""
+        """Call this after the last request."""
         await self._body_process.close()
 
     async def answer(self, request: Request) -> bool:
@@ -180,7 +184,7 @@ class FrontDoor:
             counted.whole.add_to(asked_of(exchange.route, exchange.model, error), exchange.age)
             if exchange.streams and status == 200 and exchange.first_byte is not None:
                 counted.first_token.add_to(asked_of(exchange.route, exchange.model), exchange.first_byte)
-        # No value has a space or a quote: keys, routes and models are words of the settings, addresses are parsed.
+        # No value has a space or a quote: keys, routes and models come from the settings, and addresses are parsed.
         line = f"level=info msg=request id={exchange.id} client={exchange.client} key={exchange.key}"
         line += f" route={exchange.route} model={exchange.model} status={status}"
         if exchange.error:
@@ -188,13 +192,11 @@ class FrontDoor:
         if exchange.first_byte is not None:
             line += f" first_byte_s={exchange.first_byte:.3f}"
         line += f" request_s={exchange.age:.3f} sent_bytes={exchange.sent}\n"
-        try:  # a record of `logging` would cost ten times as much
-            sys.stderr.write(line)
-        except OSError:
-            return  # nobody reads it
+        with suppress(OSError):  # nobody reads the log
+            sys.stderr.write(line)  # a record of `logging` would cost ten times as much
 
     async def _answered(self, request: Request, exchange: Exchange) -> "tuple[int, bool]":
-        """Its status, and whether another one may follow."""
+        """Return the status, and whether another request may follow."""
         try:
             found: OwnAnswer | PassedAnswer
             if not request.refused and request.head.target == ROUTE and self._turns.yielding.may_be_asked:
@@ -221,7 +223,7 @@ class FrontDoor:
             body["error"]["type"] = "rate_limit_error"
         own = {name.replace("_", "-"): value for name, value in error.headers.items()}
         answer = OwnAnswer.json(error.status, body, {**self._headers(exchange), **own})
-        # Its body may still be on the way: nothing after it on this connection would be read.
+        # The body may still be on its way, and nothing after it on this connection would be read.
         answer.kept = not (error.status in (401, 403, 404, 405, 408, 413, 415) or self.draining)
         return answer
 
@@ -274,7 +276,7 @@ class FrontDoor:
             exchange.name(given)
 
     def _check_use(self, holder: KeyLine, route: str | None) -> None:
-        """Metrics tell of all models and of everybody's requests, and no key for a model reads them."""
+        """Refuse what a key is not for. Metrics are about everybody's requests, so keys for models do not read them."""
         if holder.yields:
             raise Answered(403, "yield-key", f"This key is for {ROUTE} alone.")
         if holder.metrics and route not in FOR_METRICS:
@@ -284,12 +286,12 @@ class FrontDoor:
             raise Answered(403, "no-metrics-key", message)
 
     def _models_of(self, exchange: Exchange) -> "list[str]":
-        """The models that its key may call."""
+        """The models that the request's key may call."""
         only = exchange.holder.models if exchange.holder else ()
         return [name for name in self._settings.models if only is None or name in only]
 
     async def _yielded(self, request: Request, exchange: Exchange) -> OwnAnswer:
-        """Its key can ask for the GPUs, and give them back, and nothing else."""
+        """Answer a key that asks for the GPUs or gives them back; it may do nothing else."""
         yielding, head = self._turns.yielding, request.head
         exchange.route, holder = ROUTE, self._holder(head, exchange)
         request.client.has_key()
@@ -321,7 +323,7 @@ class FrontDoor:
         return {"state": state, "mode": yielding.mode, "seconds": seconds, "on_gpus": on_gpus}
 
     def _not_yielded(self, left: str = "yielded") -> None:
-        """left: the code where models are still leaving."""
+        """Refuse while the GPUs are wanted for something else. left: the code while models are still leaving them."""
         yielding = self._turns.yielding
         if yielding.asked:
             message = "The GPUs are in use by something else on this machine."
@@ -333,7 +335,7 @@ class FrontDoor:
         if route == HEALTH:
             return OwnAnswer.json(200, {"status": "ok"}, headers)
         if route in FOR_METRICS:
-            text = await self._told(route, exchange.key)
+            text = await self._told(route, exchange)
             return OwnAnswer(200, text, {**headers, "Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
         if route == READY:
             models = self._settings.models.values()
@@ -349,9 +351,9 @@ class FrontDoor:
         data = [self._described(name) for name in allowed]
         return OwnAnswer.json(200, {"object": "list", "data": data}, headers)
 
-    async def _told(self, route: str, key: str) -> bytes:
-        scope = self._keys.metrics_of(key)
-        only = scope.models if scope else frozenset[str]()
+    async def _told(self, route: str, exchange: Exchange) -> bytes:
+        assert exchange.holder  # `_check_use` lets only keys for metrics come here
+        only = None if exchange.holder.models is None else frozenset(exchange.holder.models)
         if route == ENGINE_METRICS:
             models = [each for name, each in self._settings.models.items() if only is None or name in only]
             models += [side.model for each in models if each.standby for side in self._pairs[each.name].sides[1:]]
@@ -366,7 +368,9 @@ class FrontDoor:
         return self._metrics.text(more, only, **now, connections=self._clients.now).encode()
 
     async def _ready(self, model: PublishedModel) -> bool:
-        """A model that takes turns answered when its turn began; asked in between, it would hold up others."""
+        """Tell whether a model answers. One that takes turns was asked when its turn began: to ask it in between would
+        hold up others.
+        """
         if self._turns.takes_turns(model.name):
             return self._turns.ready(model.name)
         if model.standby:
@@ -395,7 +399,7 @@ class FrontDoor:
             message = f"This API key may have {over.what}."
             raise Answered(429, "rate_limit_exceeded", message, Retry_After=str(over.after)) from None
         except (Busy, WaitedTooLong) as busy:
-            message = "All places are taken, and those to wait as well, or the model's turn did not come in time."
+            message = "Too many requests run or wait already, or the model's turn did not come in time."
             after = busy.after if isinstance(busy, Busy) else 5
             raise Answered(503, "busy", message, Retry_After=str(after)) from None
 
@@ -405,7 +409,7 @@ class FrontDoor:
             try:
                 return await self._turned(request, model, body, exchange, seat, until)
             except NotUp:
-                # No byte of it went anywhere: where its model takes turns, it waits for another.
+                # No byte of the request went anywhere. If the model takes turns, the request waits for another turn.
                 if not self._turns.not_up(model.name):
                     message = f"The engine of {model.name} is not up, or still starting."
                     raise Answered(503, "engine-not-up", message, Retry_After="10") from None

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format. Labels contain only words of the settings and of this program."""
+"""Metrics in Prometheus' text format. All labels come from the settings and from this program."""
 
 import re
 import time
@@ -23,9 +23,9 @@ _FIRST_BOUNDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.7
 _OPERATIONS = {"/v1/chat/completions": "chat", "/v1/completions": "text_completion", "/v1/embeddings": "embeddings"}
 
 
-@lru_cache(maxsize=256)  # each request has them
+@lru_cache(maxsize=256)  # every request asks for them
 def asked_of(route: str, model: str, error: str = "") -> Labels:
-    """The labels of a request by the conventions. A route that they do not know has its own name."""
+    """The labels of a request by the conventions. Routes that these do not know go by their own name."""
     operation = _OPERATIONS.get(route, route.rpartition("/")[2])
     labels = {"gen_ai_operation_name": operation, "gen_ai_provider_name": "vllm", "gen_ai_request_model": model}
     return tuple((labels | ({"error_type": error} if error else {})).items())
@@ -67,11 +67,11 @@ class TurnMetrics:
         self._last: dict[str, tuple[float, float]] = {}
 
     def moved(self, model: str, seconds: float) -> None:
-        """Its engine has just been woken or started, which took so long."""
+        """Note that its engine has just been woken or started in so many seconds."""
         self._last[model] = seconds, time.time()
 
     def last_move(self, model: str) -> float:
-        """Seconds; 0 where it was not moved yet."""
+        """Seconds that the last move took; 0 if there was none."""
         return self._last[model][0] if model in self._last else 0.0
 
     def lines(self, states: Mapping[str, str], counts: Mapping[str, Mapping[str, int]]) -> Iterable[str]:
@@ -107,7 +107,7 @@ class TurnMetrics:
 
 
 class GatewayMetrics:
-    """Counted since the start."""
+    """Counts since the gateway started."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
@@ -117,8 +117,8 @@ class GatewayMetrics:
         self.first_token, self.whole = Durations(_FIRST_BOUNDS), Durations(_REQUEST_BOUNDS)
 
     def text(self, more: Iterable[str] = (), only: frozenset[str] | None = None, **now: int) -> str:
-        """now: what there is at this moment, such as requests_running; more: lines of others; only: lines of these
-        models and no other, not even those without a model, which count everybody's requests.
+        """All metrics. now: current values, such as requests_running; more: further lines; only: show only lines of
+        these models, and none without a model, because those count everybody's requests.
         """
         lines = (*self._lines(now), *more)
         return "\n".join(each for each in lines if only is None or _shown_to(each, only)) + "\n"

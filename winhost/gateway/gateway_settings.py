@@ -1,4 +1,4 @@
-"""The settings of the gateway: one JSON file without secrets, checked at the start."""
+"""The settings of the gateway: one JSON file without secrets, checked when the gateway starts."""
 
 import ipaddress
 import json
@@ -9,7 +9,18 @@ from typing import Any
 
 from .key_limits import PerKey, parse_per_key
 from .request_rules import BodyRules, parse_rules
-from .settings_values import NAME, SOCKET, SocketOrPort, WrongSettings, engine_place, number, place, table, word
+from .settings_values import (
+    NAME,
+    SOCKET,
+    SocketOrPort,
+    WrongSettings,
+    endpoint,
+    engine_endpoint,
+    flag,
+    number,
+    table,
+    word,
+)
 from .trusted_proxies import Network
 from .turn_settings import ModelTurns, TurnLimits, check_turns, parse_model_turns, parse_turn_limits
 from .yielding import YieldSettings, parse_yields
@@ -33,9 +44,9 @@ class StandbyEngine:
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """name: as clients call it; served_as: as its engine does; ready: the request that says that it answers;
-    turns: where it shares GPUs with others; body: what requests may contain besides the usual; standby: what takes
-    over from its engine.
+    """A model that clients can call. name: its name for clients; served_as: its name in the engine; ready: the kind of
+    request that shows that it answers; turns: how it shares GPUs with other models; body: what requests may contain
+    besides the usual; standby: what takes over from its engine.
     """
 
     name: str
@@ -49,7 +60,7 @@ class PublishedModel:
 
 @dataclass(frozen=True)
 class Tls:
-    """Names of the unit's credentials."""
+    """The certificate and its key: names of credentials of the systemd unit."""
 
     certificate: str
     key: str
@@ -57,14 +68,14 @@ class Tls:
 
 @dataclass(frozen=True)
 class Limits:
-    """Times in seconds.
+    """The limits of the gateway. Times are in seconds.
 
     elements, depth: of a JSON body, whose values take far more memory than their text; bodies_bytes: of all bodies that
-    are held, until engines have answered; requests: that engines have at a time; waiting: that send their body or wait
-    beside those, and how long (hold), as long as requests wait for an engine that starts;
-    connections: in total, of which a quarter is kept for clients that have sent a valid key; per_address: connections
-    from an address that has sent none; head: for a handshake, and again for the head of a request; receive: for a body,
-    and for a client that does not read; silence: of an engine.
+    are held until engines have answered; requests: how many engines work on at a time; waiting: how many more send
+    their body or wait; hold: how long they wait, for a free engine or for one that starts; connections: in total, of
+    which a quarter is kept for clients that have sent a valid key; per_address: connections from an address that has
+    sent none; head: for a handshake, and again for the head of a request; receive: for a body, and for a client that
+    does not read; silence: of an engine; drain: for open requests when the gateway stops.
     """
 
     body_bytes: int = 16_777_216
@@ -84,10 +95,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class GatewaySettings:
-    """plain_http_beyond_this_machine: somebody agreed that keys and prompts can be read on their way; trusted_proxies:
-    who says for whom it connects, in X-Forwarded-For, or with proxy_protocol at the beginning of each connection;
-    key_changes: the file with what was changed of API keys since they were planned, empty: there is none; yields: how
-    models leave their GPUs when a key of that kind asks, None: nobody may ask.
+    """All settings.
+
+    plain_http_beyond_this_machine: somebody agreed that keys and prompts can be read on the network; trusted_proxies:
+    proxies that are believed when they name their client, in X-Forwarded-For, or with proxy_protocol at the beginning
+    of each connection; key_changes: the file of changes to the planned API keys, empty: there is none; yields: how
+    models leave their GPUs when a key asks for these, None: no key may ask.
     """
 
     listen: SocketOrPort
@@ -115,10 +128,10 @@ def parse_settings(text: str) -> GatewaySettings:
         raise WrongSettings(f"not JSON: {error}") from None
     names = [each.name for each in fields(GatewaySettings)]
     given = table(top, "the settings", ("listen", "models"), names)
-    plain = _flag(given, "plain_http_beyond_this_machine")
+    plain = flag(given, "the settings", "plain_http_beyond_this_machine")
     tls = table(given["tls"], "tls", ("certificate", "key")) if given.get("tls") is not None else None
     settings = GatewaySettings(
-        listen=place(given["listen"], "listen"),
+        listen=endpoint(given["listen"], "listen"),
         models=_models(given["models"]),
         tls=Tls(*(word(tls, "tls", name, _FILE) for name in ("certificate", "key"))) if tls else None,
         plain_http_beyond_this_machine=plain,
@@ -126,7 +139,7 @@ def parse_settings(text: str) -> GatewaySettings:
         turns=parse_turn_limits(given.get("turns", {})),
         per_key=parse_per_key(given.get("per_key", {})),
         trusted_proxies=_networks(given.get("trusted_proxies", [])),
-        proxy_protocol=_flag(given, "proxy_protocol"),
+        proxy_protocol=flag(given, "the settings", "proxy_protocol"),
         key_changes=word(given, "the settings", "key_changes", SOCKET) if "key_changes" in given else "",
         yields=parse_yields(given["yields"]) if "yields" in given else None,
     )
@@ -144,13 +157,6 @@ def parse_settings(text: str) -> GatewaySettings:
             "read on their way. Give it a certificate (tls), or agree with plain_http_beyond_this_machine: true"
         )
     return settings
-
-
-def _flag(given: dict[str, Any], name: str) -> bool:
-    value = given.get(name, False)
-    if not isinstance(value, bool):
-        raise WrongSettings(f"{name}: true or false is expected")
-    return value
 
 
 def _networks(value: Any) -> "tuple[Network, ...]":
@@ -201,7 +207,7 @@ def _model(value: Any, where: str) -> PublishedModel:
 
 
 def _engine(value: Any, where: str) -> SocketOrPort:
-    engine = engine_place(value, where)
+    engine = engine_endpoint(value, where)
     if engine.address and (not (found := ipaddress.ip_address(engine.address)).is_private or found.is_unspecified):
         raise WrongSettings(f"{where}: {engine} is no internal address, so others could reach the engine")
     return engine

@@ -1,6 +1,6 @@
 """Call NVIDIA's driver libraries: read the state of GPUs, and suspend processes.
 
-Suspending (`cuCheckpointProcess…`) moves all that a process has on its GPUs to host memory. It was seen on Linux with
+Suspending (`cuCheckpointProcess…`) moves all that a process has on its GPUs to host memory. It was tried on Linux with
 its own driver and one GPU; the driver of Windows, which WSL uses, does not offer it.
 """
 
@@ -28,11 +28,11 @@ _NUMBERS: "tuple[tuple[str, str, tuple[int, ...], Any], ...]" = (
     ("ecc_corrected", "nvmlDeviceGetTotalEccErrors", (0, 0), ctypes.c_ulonglong),
     ("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", (1, 0), ctypes.c_ulonglong),
 )
-"""What it is called here, the driver's function, what that takes besides the GPU, and what it answers."""
+"""Our name, the driver's function, its arguments after the GPU, and the type of its result."""
 
 
 class NoDriver(Exception):
-    """Says what the driver does not offer, or what it answered."""
+    """The driver did not do it. The message says what it lacks, or what it answered."""
 
 
 class _Memory(ctypes.Structure):
@@ -76,7 +76,7 @@ def _library(names: "tuple[str, ...]") -> Any:
 
 
 class GpuLibrary:
-    """The driver's library for looking at GPUs, kept open: opening it can take a second."""
+    """The driver's library for reading GPUs (NVML). It is kept open, because opening it can take a second."""
 
     def __init__(self) -> None:
         """Raises NoDriver."""
@@ -90,7 +90,7 @@ class GpuLibrary:
             raise NoDriver(f"{name} answered {code}")
 
     def _code(self, name: str, *arguments: Any) -> int:
-        """0 where it did it; -1 where this driver has no such function."""
+        """The function's result, 0 for success; -1 if this driver has no such function."""
         function = getattr(self._library, name, None)
         return int(function(*arguments)) if function else -1
 
@@ -122,7 +122,9 @@ class GpuLibrary:
         return found
 
     def state(self) -> "list[dict[str, Any]]":
-        """State of each GPU. Values that the driver does not offer are absent, in WSL many. Raises NoDriver."""
+        """The state of each GPU. Values that the driver does not offer are absent; in WSL these are many. Raises
+        NoDriver.
+        """
         count = ctypes.c_uint()
         self._do("nvmlDeviceGetCount_v2", ctypes.byref(count))
         gpus = {index: ctypes.c_void_p() for index in range(count.value)}
@@ -138,7 +140,7 @@ class GpuLibrary:
         return found
 
     def _seen(self, gpu: ctypes.c_void_p, code: int) -> "dict[str, Any]":
-        """code: what came of asking for it; others than success and a lost GPU say nothing of how it is."""
+        """The state of one GPU. code: the result of asking for its handle."""
         if code:
             return {"lost": True} if code == _LOST else {}
         found: dict[str, Any] = {"lost": False}
@@ -160,7 +162,7 @@ class GpuLibrary:
         return found
 
     def _count_xids(self, gpus: "dict[int, ctypes.c_void_p]") -> None:
-        """Errors that the driver reported since the first look; it keeps them until they are fetched."""
+        """Count the errors that the driver reported since the first call; it keeps them until they are fetched."""
         if self._events is None:
             self._events = ctypes.c_void_p()
             if self._code("nvmlEventSetCreate", ctypes.byref(self._events)):
@@ -177,7 +179,7 @@ class GpuLibrary:
 
 
 def suspend(pid: int) -> None:
-    """Afterwards the process has nothing on its GPUs and waits. Raises NoDriver."""
+    """Suspend a process: it has nothing on its GPUs then, and waits. Raises NoDriver."""
     lock = _LockArguments(timeout_ms=_LOCK_MS)
     library = _cuda()
     _cuda_do(library, "cuCheckpointProcessLock", ctypes.c_int(pid), ctypes.byref(lock))
@@ -189,7 +191,7 @@ def suspend(pid: int) -> None:
 
 
 def resume(pid: int) -> None:
-    """Afterwards it is as it was. Raises NoDriver."""
+    """Let a suspended process go on. Raises NoDriver."""
     library = _cuda()
     _cuda_do(library, "cuCheckpointProcessRestore", ctypes.c_int(pid), None)
     _cuda_do(library, "cuCheckpointProcessUnlock", ctypes.c_int(pid), None)

@@ -1,8 +1,9 @@
-"""Models that share GPUs, and whose turn it is: one queue, and one program that moves engines, one after another.
+"""Models that share GPUs: one queue of requests, and one task that moves the engines, one after another.
 
-A request to a model that is awake goes on at once. Others wait, and of each API key in turn the one that waits longest
-says which model comes next. The models in its way stay until their least time is over, finish their requests, and go
-off the GPU, the least recently used first. After a while without any request, as settings may say, all of them go.
+A request to a model that is awake goes on at once. Others wait. API keys take turns, and the longest waiting request of
+the key whose turn it is decides which model comes next. The models in its way stay for their minimum time, finish their
+requests and leave the GPU, the least recently used first. The settings can let all models leave their GPUs after some
+time without requests.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from .turn_state import Member, TurnState, Waiter, fits
 from .yielding import Yielding
 
 _LOG = logging.getLogger("gateway")
-_QUIET_S = 2.0  # without requests, before what nobody waits for is done
+_QUIET_S = 2.0  # without requests, before anything is done that no request waits for
 _WATCH_S = 15.0
 _CUT_S = 5.0  # for requests whose time is over
 _AGAIN_S = 1.0
@@ -25,8 +26,8 @@ _LEAST_S = 0.01
 
 
 class GpuGroup:
-    """Members of one group. `run` goes on for as long as the gateway does. awoke: is told when requests to one of them
-    may begin.
+    """The models of one group. `run` goes on for as long as the gateway does. awoke: called when requests to one of
+    them may begin.
     """
 
     def __init__(
@@ -52,12 +53,12 @@ class GpuGroup:
         return self.members[name].state is TurnState.AWAKE
 
     def joined(self, waiter: Waiter) -> None:
-        """A request waits."""
+        """A request begins to wait."""
         self.members[waiter.model].waiting.append(waiter)
         self._changed.set()
 
     def began(self, waiter: Waiter) -> None:
-        """It waits no more and is with its engine."""
+        """A request has waited, and goes to its engine."""
         member = self.members[waiter.model]
         member.waiting.remove(waiter)
         member.running.add(waiter.seat)
@@ -65,7 +66,7 @@ class GpuGroup:
             self._metrics.held.add(member.name, _now() - waiter.since)
 
     def left(self, waiter: Waiter) -> None:
-        """It waits no more and is not with its engine."""
+        """A request neither waits nor runs any more."""
         member = self.members[waiter.model]
         if waiter in member.waiting:
             member.waiting.remove(waiter)
@@ -75,20 +76,20 @@ class GpuGroup:
         self._changed.set()
 
     def not_up(self, name: str) -> None:
-        """A request could not be given to its engine."""
+        """Note that nothing listened where the engine should be."""
         if self.members[name].state is TurnState.AWAKE:
             self.members[name].state = TurnState.DOWN
             self._changed.set()
 
     def doubt(self, name: str) -> None:
-        """Its engine took a request and let it down."""
+        """Note that the engine took a request and failed it."""
         member = self.members[name]
-        if member.state is TurnState.AWAKE:  # in other states it is looked at anyway
+        if member.state is TurnState.AWAKE:  # in other states it is checked anyway
             member.doubted, member.state = True, TurnState.CHECKING
             self._changed.set()
 
     def died(self, name: str) -> None:
-        """Its engine ended or hangs."""
+        """Note that the engine ended or hangs."""
         member = self.members[name]
         if member.state is TurnState.DRAINING:
             member.dead = True
@@ -99,25 +100,25 @@ class GpuGroup:
             self._changed.set()
 
     def expected(self, name: str) -> float:
-        """Seconds until a new request may find this model awake: others stay, and it takes as long as the last time."""
+        """Seconds until a new request may find this model awake, if others stay and it takes as long as last time."""
         ahead = [m for m in self.members.values() if m.state is TurnState.AWAKE and m.name != name]
         stay = max([0.0, *(member.stays_until - _now() for member in ahead)]) + self._limits.stay
         return stay + self._metrics.last_move(name)
 
     def wanted_elsewhere(self) -> None:
-        """Nobody who waits gets a turn now."""
+        """End all requests that wait: something else wants the GPUs."""
         for member in self.members.values():
             for waiter in tuple(member.waiting):
                 waiter.seat.end()
 
     def look_again(self) -> None:
-        """Something changed outside of the group."""
+        """Something changed outside the group."""
         self._changed.set()
 
     # ---- turns
 
     async def run(self) -> None:
-        """Moves engines, one after another."""
+        """Move engines, one after another."""
         self._began = _now()
         while not self.stopped:
             self._changed.clear()
@@ -130,7 +131,7 @@ class GpuGroup:
                 await self._pause(max(_LEAST_S, pause))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait until something changes, for so many seconds at most."""
+        """Wait until something changes, for at most so many seconds."""
         timer = asyncio.get_running_loop().call_later(seconds, self._changed.set)
         try:
             await self._changed.wait()
@@ -138,7 +139,9 @@ class GpuGroup:
             timer.cancel()
 
     async def _step(self) -> "float | None":
-        """One move. Seconds for which there is no other, where nothing changes; None where there may be one."""
+        """Make one move. Returns how many seconds there is nothing to do unless something changes; None if there may be
+        something to do at once.
+        """
         await self._look_at_those_in_doubt()
         chosen = self._chosen()
         if chosen is None:
@@ -164,8 +167,8 @@ class GpuGroup:
                 self._admit(member)
 
     def _chosen(self) -> "Waiter | None":
-        """The request whose model comes next: keys choose in turn, and each by what waits longest. Models that failed
-        just now have a pause.
+        """The request whose model comes next: the longest waiting one of the key that chose longest ago. Models that
+        have just failed are passed over.
         """
         now = _now()
         able = [m for m in self.members.values() if m.state is not TurnState.AWAKE and m.not_before <= now]
@@ -173,7 +176,7 @@ class GpuGroup:
         return min(asked, key=lambda each: (self._chose.get(each.key, float("-inf")), each.since), default=None)
 
     def _in_the_way(self, target: Member) -> "list[Member]":
-        """The fewest members that make room, those first whose time is over and that were not used for longest."""
+        """The fewest members that have to leave, first those whose time is over and that were used least recently."""
         everyone = list(self.members.values())
         if target.resident:
             return []
@@ -191,7 +194,9 @@ class GpuGroup:
         return leaving
 
     async def _leave(self, member: Member, wanted: Callable[[], bool]) -> bool:
-        """Off the GPU, after its requests. False where nobody wants that any more, or it could not be done."""
+        """Take a member off the GPU once its requests have ended. Returns whether it left: it stays if that is no
+        longer wanted or could not be done.
+        """
         if member.state is TurnState.AWAKE:
             member.state = TurnState.DRAINING
             if not await self._drained(member, wanted):
@@ -225,14 +230,14 @@ class GpuGroup:
         return True
 
     async def _bring_up(self, member: Member, asked: bool = False) -> None:
-        resting = [m for m in self.members.values() if m.state in (TurnState.ASLEEP, TurnState.SUSPENDED)]
-        if await self._moves.rise(member, [m for m in resting if m is not member]):
+        asleep = [m for m in self.members.values() if m.state in (TurnState.ASLEEP, TurnState.SUSPENDED)]
+        if await self._moves.rise(member, [m for m in asleep if m is not member]):
             self._admit(member)
-            if asked:  # a client whose time was over before has as long to come again
+            if asked:  # a client that gave up waiting has this long to come again
                 member.last_use = _now()
 
     def _admit(self, member: Member) -> None:
-        """It is awake: who waits for it goes on."""
+        """Let the requests go on that wait for this model, which is awake."""
         member.state = TurnState.AWAKE
         if member.waiting:
             member.stays_until = _now() + self._limits.stay
@@ -241,7 +246,7 @@ class GpuGroup:
     # ---- while nobody waits
 
     async def _idle(self) -> "float | None":
-        """A step while nobody waits for a model."""
+        """Make a move while no request waits. Returns as `_step` does."""
         now = _now()
         waiting = [m.not_before - now for m in self.members.values() if m.waiting and m.state is not TurnState.AWAKE]
         if waiting:  # for a model that failed just now
@@ -265,11 +270,11 @@ class GpuGroup:
         return None
 
     async def _give_way(self) -> "float | None":
-        """A step while the GPUs are wanted for something else: all models leave them, and none comes back."""
+        """Make a move while something else wants the GPUs: all models leave them. Returns as `_step` does."""
         now = _now()
         look = now - self._watched >= _WATCH_S  # somebody else may start one
         for member in self.members.values():
-            member.doubted = False  # it is compared when it wakes
+            member.doubted = False  # it is checked when it wakes
             if member.state is TurnState.UNKNOWN or (look and member.state in (TurnState.ASLEEP, TurnState.DOWN)):
                 await self._moves.look(member)
         self._watched = now if look else self._watched
@@ -287,7 +292,9 @@ class GpuGroup:
         return min([self._watched + _WATCH_S - _now(), self._yielding.left, *pauses])
 
     async def _one_too_many(self) -> bool:
-        """Awake without a turn: it was started or woken by somebody else, or before this program began."""
+        """Take one model off if more are up than fit: somebody else started or woke it, or did before this program
+        began.
+        """
         up = [m for m in self._taking_turns if m.on_the_gpu]
         if fits(up, list(self.members.values()), self._limits.memory):
             return False
@@ -295,7 +302,7 @@ class GpuGroup:
         return await self._leave(leaving, lambda: True)
 
     async def _prepare(self) -> bool:
-        """The first sleep takes many times as long as later ones, so it is done now; so is what comes before it."""
+        """Bring each engine up and let it sleep once: the first sleep takes many times as long as later ones."""
         for member in self.members.values():
             if (
                 (len(self._taking_turns) == 1 and self._limits.idle is None and not member.turns.image)
@@ -316,7 +323,7 @@ class GpuGroup:
         return False
 
     async def _take_image(self) -> bool:
-        """It takes seconds, in which the engine of the model is not there, so it is done while nobody waits."""
+        """Take a missing image while nobody waits: for some seconds the model's engine is not there."""
         for member in self.members.values():
             if member.turns.image and member.state is TurnState.SUSPENDED and member.imaged is None:
                 await self._moves.take_image(member)
@@ -328,7 +335,7 @@ class GpuGroup:
         return [member for member in self.members.values() if not member.resident]
 
     async def _resident_up(self) -> bool:
-        """One that never leaves its GPUs, and is not there."""
+        """Bring up a model that never leaves its GPUs and is down."""
         gone = (TurnState.DOWN, TurnState.CHECKING)
         found = [m for m in self.members.values() if m.resident and m.state in gone and m.not_before <= _now()]
         if not found or not await self._moves.can_rise(found[0]):
@@ -337,7 +344,7 @@ class GpuGroup:
         return True
 
     async def _keep_one_up(self) -> bool:
-        """The model that was used last, where none is on the GPUs; or one that is there and was not tried yet."""
+        """Bring up the model that was used last if none is on the GPUs; else check one that is up unchecked."""
         able = [m for m in self._taking_turns if m.not_before <= _now()]
         if any(m.on_the_gpu for m in self._taking_turns):
             able = [m for m in able if m.state is TurnState.CHECKING]
@@ -346,13 +353,13 @@ class GpuGroup:
         return member is not None and await self._bring_up_quietly(member)
 
     def _until_idle(self) -> float:
-        """Seconds without requests that are left until GPUs are given back."""
+        """Seconds without requests after which the models leave their GPUs."""
         if self._limits.idle is None:
             return math.inf
         return max(self._began, *(m.last_use for m in self.members.values())) + self._limits.idle - _now()
 
     async def _release_one(self) -> bool:
-        """The next of those that are still on the GPUs, and last those that nobody could stop before."""
+        """Take one model off its GPUs; those that nobody could stop before come last."""
         able = [m for m in self._taking_turns if m.on_the_gpu and m.not_before <= _now()]
         member = min(able, key=lambda each: each.state is TurnState.FAILED, default=None)
         if member is None or not await self._leave(member, lambda: True):

@@ -1,4 +1,4 @@
-"""State of the GPUs for Prometheus, as the keeper reads it.
+"""Metrics of the GPUs, as the keeper reads them.
 
 Names are those of OpenTelemetry's semantic conventions for hardware where these have one (hw.gpu, hw.temperature,
 hw.power, hw.energy, hw.errors, hw.status), written as Prometheus writes them; others begin with `winhost_gpu_`.
@@ -10,11 +10,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from .engine_moves import KeeperFault
 from .gateway_metrics import head, line, metric
+from .keeper_client import KeeperFault
 
 _HOLDS_S = 1.0
-_TEXT = re.compile(r"[^ -!#-\[\]-~]")  # what a label cannot have as it is
+_TEXT = re.compile(r"[^ -!#-\[\]-~]")  # characters that a label cannot contain as they are
 _THROTTLES = (  # bits of nvmlClocksThrottleReasons; being idle is none
     ("applications_clocks", 0x2),
     ("software_power_cap", 0x4),
@@ -47,11 +47,11 @@ _PLAIN: "tuple[tuple[str, str, float, dict[str, str]], ...]" = (
     ("winhost_gpu_power_limit_watts", "limit_milliwatts", 0.001, {}),
     ("hw_energy_joules_total", "millijoules", 0.001, _GPU),
 )
-"""Name, what the keeper calls it, its unit, and labels."""
+"""Name, the keeper's name, its unit, and labels."""
 
 
 class GpuMetrics:
-    """Lines of all GPUs. look: asks the keeper; None where there is none."""
+    """The metrics of all GPUs. look: asks the keeper; None if there is none."""
 
     def __init__(self, look: "Callable[[], Awaitable[list[dict[str, Any]]]] | None") -> None:
         self._look = look
@@ -59,7 +59,7 @@ class GpuMetrics:
         self._at, self._lines = float("-inf"), [""]
 
     async def lines(self) -> "list[str]":
-        """Seen at most a second ago. Nothing without a keeper."""
+        """The lines, read at most a second ago; none without a keeper."""
         if self._look is None:
             return []
         async with self._lock:

@@ -1,9 +1,9 @@
-"""Starts and stops the units of engines for the gateway, and sees the GPUs: `python3 -m gateway.keeper SETTINGS`.
+"""Start and stop the units of engines for the gateway, and read the GPUs: `python3 -m gateway.keeper SETTINGS`.
 
-It runs as root, so that the gateway need not. It does `start`, `stop`, `kill`, `suspend` and `resume` for units that
-the gateway's settings name, and says whether one runs (`look`), how much GPU `memory` is free and how the `gpus` are.
-For units that start from an image of their process it passes `image`, `take` and `confirm` on (process_image.py). A
-request is a line of JSON, and so is its answer.
+The keeper runs as root so that the gateway need not. It does `start`, `stop`, `kill`, `suspend` and `resume` for units
+that the gateway's settings name, and tells whether one runs (`look`), how much GPU `memory` is free and how the `gpus`
+are. For units that start from an image of their process it passes `image`, `take` and `confirm` on (process_image.py).
+A request is a line of JSON, and so is its answer.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from .turn_settings import IMAGES
 _LOG = logging.getLogger("keeper")
 _LONGEST_LINE = 4096
 _LONGEST_S = 900
-_END_S = 100  # an engine has 90 to end; systemd gives the keeper 120
+_END_S = 100  # an engine has 90 s to end; systemd gives the keeper 120 s
 _CGROUPS = Path("/sys/fs/cgroup")
 _NOT_INSTALLED = 5  # systemctl's exit code
 
 
 class CannotDo(Exception):
-    """Says why."""
+    """The keeper cannot do what was asked. The message says why."""
 
 
 class NoUnit(CannotDo):
-    """systemd knows no such unit: its file may come later."""
+    """systemd knows no such unit. Its file may come later."""
 
 
 class KeeperService:
-    """units: those that may be started and stopped, and no other."""
+    """Answers the gateway. It starts and stops no unit that the settings do not name."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._units = {turns.unit for turns in settings.taking_turns.values() if turns.unit}
@@ -61,8 +61,8 @@ class KeeperService:
             self._open.discard(task)
 
     async def ended(self) -> None:
-        """Wait until what was asked for is done. A task that is cancelled while it starts a program may never end, and
-        an engine whose memory moves would be left between.
+        """Wait until all that was asked for is done. A task that is cancelled while it starts a program may never end,
+        and an engine would stay half suspended.
         """
         if open_ := {task for task in self._open if task}:
             await asyncio.wait(open_, timeout=_END_S)
@@ -79,7 +79,7 @@ class KeeperService:
             writer.write(json.dumps(answer).encode("ascii") + b"\n")
             await asyncio.wait_for(writer.drain(), 10)
         except (OSError, asyncio.TimeoutError):
-            pass  # who asked is gone
+            pass  # the gateway is gone
         writer.close()
 
     async def _answer(self, request: Any) -> "dict[str, Any]":
@@ -106,18 +106,18 @@ class KeeperService:
             await _start(unit)
         elif what in ("suspend", "resume"):
             await self._move(suspend if what == "suspend" else resume, unit)
-        elif what == "kill":  # one that hangs would be waited for
+        elif what == "kill":  # `stop` would wait for a unit that hangs
             with suppress(CannotDo):  # it has ended already
                 await _systemctl("kill", "--signal=SIGKILL", unit)
         elif what not in ("stop", "take", "confirm"):
             raise CannotDo("start, stop, kill, suspend, resume, image, take, confirm, look, memory or gpus is expected")
         if what in ("take", "confirm"):
             await _ask_image(unit, what)
-        if what in ("take", "stop", "kill"):  # the image is that of an engine that has ended
+        if what in ("take", "stop", "kill"):  # after `take`, the engine lives on in its image
             await _systemctl("stop", unit)
 
     async def _gpus(self) -> "list[dict[str, Any]]":
-        """One look at a time: a driver that hangs takes one thread, and leaves the others to those who move engines."""
+        """Read the GPUs, one call at a time, so that a driver that hangs blocks no thread that moves engines."""
         if self._looking:
             raise CannotDo("the driver has not answered the last one who asked")
         self._looking = True
@@ -141,8 +141,8 @@ class KeeperService:
             await self._in_a_thread(partial(how, pid))
 
     def _to_move(self, group: str, how: "Callable[[int], None]", *, all_of_them: bool) -> "list[int]":
-        """The process that computes. all_of_them: and what else of the unit has the driver open, as vLLM's server does
-        that looks at its GPUs: no image can have a file of the driver.
+        """The process that computes. all_of_them: and all others of the unit that have the driver open, as vLLM's
+        server has to read its GPUs: an image of a process cannot contain an open file of the driver.
         """
         pids = self._processes(group)
         computing = self._computing(pids)
@@ -159,7 +159,7 @@ class KeeperService:
             raise CannotDo(f"processes of the unit cannot be read: {error.strerror}") from None
 
     def _computing(self, pids: "set[int]") -> int:
-        """The process of a unit that has memory of a GPU. A container's processes are not its unit's."""
+        """The unit's process that has GPU memory. Processes of a container do not belong to the unit."""
         self._nvml = self._nvml or GpuLibrary()
         found = pids & self._nvml.processes() or {pid for pid in pids if _is_core(pid)}
         if len(found) != 1:
@@ -182,7 +182,7 @@ def _has_driver_open(pid: int) -> bool:
 
 
 def _is_core(pid: int) -> bool:
-    """While it is suspended, the driver does not count it."""
+    """Tell whether this is vLLM's engine core, which the driver does not list while it is suspended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().startswith("VLLM::EngineCor")
     except OSError:
@@ -190,13 +190,13 @@ def _is_core(pid: int) -> bool:
 
 
 async def _start(unit: str) -> None:
-    with suppress(CannotDo):  # not loaded: it never ran, and does not start with the machine
+    with suppress(CannotDo):  # a unit that never ran is not loaded
         await _systemctl("reset-failed", unit)
     await _systemctl("start", "--no-block", unit)
 
 
 async def _runs(unit: str) -> bool:
-    """Or is about to: its start may wait for another unit."""
+    """Tell whether a unit runs or is about to: its start may wait for another unit."""
     told = await _systemctl("show", "--property=ActiveState,Job", unit)
     found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
     return found.get("ActiveState") not in ("inactive", "failed") or found.get("Job", "") not in ("", "0")
@@ -224,7 +224,7 @@ async def _ask_image(unit: str, what: str) -> "dict[str, Any]":
 async def _systemctl(*words: str) -> str:
     """Run systemctl and return its output. Raises CannotDo."""
     pipe = asyncio.subprocess.PIPE
-    # With this socket it would tell systemd of itself as if it were the keeper, and be refused in the journal.
+    # With this socket, systemctl would report to systemd as if it were the keeper.
     environment = {name: text for name, text in os.environ.items() if name != "NOTIFY_SOCKET"}
     process = await asyncio.create_subprocess_exec(
         "systemctl", "--no-ask-password", *words, stdout=pipe, stderr=pipe, env=environment
@@ -241,7 +241,7 @@ async def _systemctl(*words: str) -> str:
 
 
 async def keep(settings: GatewaySettings) -> None:
-    """Until SIGTERM or SIGINT. Raises CannotStart."""
+    """Serve until SIGTERM or SIGINT. Raises CannotStart."""
     if settings.turns.keeper is None:
         raise CannotStart("the settings name no socket for it (turns.keeper)")
     socket = Path(settings.turns.keeper)

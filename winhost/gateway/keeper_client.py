@@ -1,36 +1,54 @@
-"""Asks the keeper, which may start and stop units and sees the GPUs."""
+"""Ask the keeper, which may start and stop units and sees the GPUs."""
 
 import asyncio
 import json
+from dataclasses import dataclass
 from typing import Any
 
-from .engine_moves import Image, KeeperFault, NotThereYet
 from .turn_settings import TurnLimits
 
 _SHORT_S = 15
 _LOOK_S = 3  # a scrape waits for it
 
 
+class KeeperFault(Exception):
+    """The keeper could not be asked, or could not do what was asked. The message says why."""
+
+
+class NotThereYet(KeeperFault):
+    """Nobody listens at the keeper's socket, or the unit has no file: both may still be on their way when the gateway
+    starts, and neither says anything about the engine.
+    """
+
+
+@dataclass(frozen=True)
+class Image:
+    """The image of an engine's process on disk. there: it exists; used: the engine was started from it."""
+
+    there: bool = False
+    used: bool = False
+
+
 class KeeperClient:
-    """Each request by a connection of its own. Raises KeeperFault."""
+    """Each call has a connection of its own. All of them raise KeeperFault."""
 
     def __init__(self, socket: str, limits: TurnLimits) -> None:
         self._socket, self._limits = socket, limits
 
     async def start(self, unit: str) -> None:
-        """It is being started then."""
+        """Returns once the unit is being started."""
         await self._ask({"do": "start", "unit": unit}, _SHORT_S)
 
     async def stop(self, unit: str) -> None:
-        """It has ended then."""
+        """Returns once the unit has ended."""
         await self._ask({"do": "stop", "unit": unit}, self._limits.swap)
 
     async def kill(self, unit: str) -> None:
-        """It has ended then, without a word."""
+        """Returns once the unit was killed."""
         await self._ask({"do": "kill", "unit": unit}, self._limits.swap)
 
     async def runs(self, unit: str) -> bool:
-        """Or is about to."""
+        """Tell whether the unit runs or is about to."""
         return (await self._ask({"do": "look", "unit": unit}, _SHORT_S)).get("runs") is True
 
     async def suspend(self, unit: str) -> None:
@@ -44,22 +62,22 @@ class KeeperClient:
         return Image(there=answer.get("image") is True, used=answer.get("began") == "restored")
 
     async def take_image(self, unit: str) -> None:
-        """Its engine has ended then."""
+        """Take an image of the unit's engine, which ends it."""
         await self._ask({"do": "take", "unit": unit}, self._limits.start)
 
     async def confirm_image(self, unit: str) -> None:
-        """The engine that was started from it answers as it should."""
+        """Say that the engine that was started from the image answers as it should."""
         await self._ask({"do": "confirm", "unit": unit}, _SHORT_S)
 
     async def free_mib(self) -> "dict[int, int]":
-        """Free memory of each GPU by the driver's index. Raises KeeperFault."""
+        """Free memory of each GPU, by the driver's index."""
         answer = (await self._ask({"do": "memory"}, _SHORT_S)).get("free_mib")
         if not isinstance(answer, dict) or any(type(mib) is not int for mib in answer.values()):
             raise KeeperFault("it does not say how much memory is free")
         return {int(gpu): mib for gpu, mib in answer.items()}
 
     async def gpus(self) -> "list[dict[str, Any]]":
-        """State of each GPU, as in GpuLibrary.state. Raises KeeperFault."""
+        """The state of each GPU, as in GpuLibrary.state."""
         found = (await self._ask({"do": "gpus"}, _LOOK_S)).get("gpus")
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise KeeperFault("it does not say how the GPUs are")

@@ -28,7 +28,7 @@ LIMITS = tuple(each.name for each in fields(KeyLimit))
 
 @dataclass(frozen=True)
 class PerKey:
-    """each: of every key; keys: of those that have other limits, by their names."""
+    """each: the limits of every key; keys: of those keys that have others, by name."""
 
     each: KeyLimit = KeyLimit()
     keys: Mapping[str, KeyLimit] = field(default_factory=dict)
@@ -53,7 +53,7 @@ def _changed(limit: KeyLimit, given: "dict[str, Any]", where: str) -> KeyLimit:
 
 
 class OverLimit(Exception):
-    """A key has used what it may. what: in words; after: seconds until it may use more."""
+    """A key has used all that it may. what: its limit in words; after: seconds until it may use more."""
 
     def __init__(self, what: str, after: float) -> None:
         super().__init__(what)
@@ -61,14 +61,16 @@ class OverLimit(Exception):
 
 
 class _Allowance:
-    """Refilled all the time. It can be overdrawn, because what a request takes is known at its end."""
+    """An allowance per minute, refilled all the time. It can be overdrawn, because a request's tokens are known only at
+    its end.
+    """
 
     def __init__(self, what: str, per_minute: int, now: float) -> None:
         self.what, self.per_minute = what, per_minute
         self._left, self._at = float(per_minute), now
 
     def until_one(self, now: float) -> float:
-        """Seconds until one is left; 0 where it is now."""
+        """Seconds until at least one is left; 0 if one is."""
         grown = self._left + (now - self._at) * self.per_minute / 60
         self._left, self._at = min(float(self.per_minute), grown), now
         return max(0.0, 1 - self._left) * 60 / self.per_minute
@@ -83,9 +85,9 @@ class _Allowance:
         self.per_minute = per_minute
 
 
-# In a text of the answer its quotes would have backslashes.
+# Inside a text of the answer, the quotes would have backslashes.
 _REPORTED = re.compile(rb'"(prompt|input|completion|output|total)_tokens":\s*(\d{1,12})')
-_LONGEST = 48  # bytes of such a match
+_LONGEST = 48  # bytes of a match of _REPORTED
 _NO_CHOICES = re.compile(rb'"choices":\s*\[\]')
 USAGE, END_OF_EVENT = b'"usage"', b"\n\n\r\n"  # of the last event in a chunk
 _AFTER_AN_EVENT = re.compile(rb"(?<=\n\n)|(?<=\n\r\n)")
@@ -93,11 +95,12 @@ _LARGEST_EVENT = 1_048_576
 
 
 class TokenCount:
-    """Count the tokens of one answer by the usage that its engine reports, else by the events of its stream.
+    """Count the tokens of one answer by the usage that its engine reports, or else by the events of its stream.
 
-    hides_usage: a stream has an event with it for which its client did not ask; answered: its engine has begun to;
-    events: so many have ended; between: nothing has come of the next one. Then chunks that end with END_OF_EVENT and
-    have no USAGE may go to the client as they came, once their events are counted.
+    hides_usage: the client did not ask for the usage, so the event with it is left out; answered: the engine has begun
+    to answer; events: the number of events that have ended; between: nothing of the next event has come. While that is
+    so, chunks that end with END_OF_EVENT and contain no USAGE may go to the client as they are, once their events are
+    counted.
     """
 
     __slots__ = ("_reported", "_rest", "answered", "between", "events", "hides_usage")
@@ -115,7 +118,7 @@ class TokenCount:
 
     @property
     def taken_in(self) -> int:
-        """Tokens of the prompt; all tokens where the engine reports only a total, as for texts that are compared."""
+        """Tokens of the prompt; all tokens if the engine reports only a total, as it does when texts are compared."""
         found = self._reported
         known = found.get(b"prompt", found.get(b"input"))
         if known is None:
@@ -132,7 +135,7 @@ class TokenCount:
         return max(known, 0 if found else self.events)
 
     def feed(self, part: bytes) -> bytes:
-        """Count a part of the answer. Returns the bytes that its client gets now."""
+        """Count a part of the answer. Returns the bytes that the client gets now."""
         whole = self._rest + part
         self.events += part.count(b"\n\n") + part.count(b"\n\r\n")
         if b'_tokens"' in whole:
@@ -149,7 +152,7 @@ class TokenCount:
         return _without_usage(whole[:end])
 
     def report(self, taken_in: int, taken_out: int) -> None:
-        """So many tokens, as somebody else counted them."""
+        """Take over a count that was made elsewhere."""
         self._reported.update({b"prompt": taken_in, b"completion": taken_out})
 
     def end(self) -> bytes:
@@ -165,7 +168,7 @@ def _without_usage(events: bytes) -> bytes:
 
 
 class KeyLimits:
-    """now: seconds of a clock that never goes back."""
+    """Count the open requests and the allowances of all keys. now: seconds of a clock that never goes back."""
 
     def __init__(self, per_key: PerKey, now: Callable[[], float] = time.monotonic) -> None:
         self._per_key, self._now = per_key, now
@@ -209,7 +212,7 @@ class KeyLimits:
             tokens.take(count.tokens)
 
     def _allowance(self, key: str, what: str, per_minute: "int | None") -> "_Allowance | None":
-        """One that was lifted is forgotten: set again, it begins full."""
+        """An allowance that was lifted is forgotten; it begins full when it is set again."""
         if per_minute is None:
             self._allowances.pop((key, what), None)
             return None

@@ -1,7 +1,7 @@
-"""The gateway's files of API keys: a line for each key, with its name, hash and rules, never the key.
+"""Read the gateway's key files: a line for each key with its name, hash and rules, and never the key itself.
 
-The keys of a plan stand in one file. Another one has what was changed since: keys that were added, and other rules for
-keys of the plan. Python 3.8 can read this, because `winhost serve keys` runs it as well.
+One file has the keys of a plan. The other one has the changes made since: added keys, and new rules for keys of the
+plan. This module also runs with Python 3.8, because `winhost serve keys` uses it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ _LINE = re.compile(rf"(?P<name>{KEY_NAME}) sha256:(?P<sha256>[0-9a-f]{{64}})(?P<
 
 
 class WrongKeys(ValueError):
-    """Says what is wrong with the file, without its words."""
+    """The message says what is wrong with the file, without quoting it."""
 
 
 class KeyLine(NamedTuple):
-    """metrics: it reads metrics and nothing else; yields: it asks for the GPUs and nothing else; models: which it may
-    ask, or whose metrics it reads, None: all; limits: its own, by name, None: it has none; times are seconds since
-    1970; planned: these are other rules for a key of the plan, which count while the plan has it with this hash.
+    """A key. metrics: it reads metrics and nothing else; yields: it asks for the GPUs and nothing else; models: those
+    that it may call, or whose metrics it reads, None: all; limits: its own ones by name, where None lifts a limit;
+    times are seconds since 1970; planned: in the file of changes, new rules for a key of the plan, in force while the
+    plan has that key with this hash.
     """
 
     name: str
@@ -45,7 +46,7 @@ class KeyLine(NamedTuple):
     yields: bool = False
 
     def state(self, now: float) -> str:
-        """active, expired or revoked."""
+        """Return active, expired or revoked."""
         if self.revoked is not None:
             return "revoked"
         return "expired" if self.expires is not None and now >= self.expires else "active"
@@ -140,8 +141,8 @@ def keys_text(keys: Iterable[KeyLine]) -> str:
 
 
 def counting(planned: Sequence[KeyLine], changes: Sequence[KeyLine]) -> list[KeyLine]:
-    """The keys of the plan by their rules of now, then those that were added. A hash that was revoked never counts
-    again, whoever names it. An added key whose name the plan has as well does not count: `hidden` names it.
+    """The keys in force: those of the plan by their present rules, then added ones. A revoked hash stays revoked,
+    whatever line has it. An added key with the name of a key of the plan is not in force: `hidden` returns those.
     """
     others = {(each.name, each.sha256): each for each in changes if each.planned}
     revoked = {each.sha256: each.revoked for each in (*planned, *changes) if each.revoked is not None}

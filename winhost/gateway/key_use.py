@@ -1,4 +1,4 @@
-"""Usage of each API key, kept in a file so that it survives a restart of the gateway."""
+"""Count what each API key uses, in a file that survives a restart of the gateway."""
 
 import json
 import logging
@@ -19,8 +19,8 @@ _LARGEST = 16_777_216
 
 @dataclass
 class Used:
-    """of: the hash of its key; since: when counting began; last: its last request; times are seconds since 1970;
-    refused: requests beyond its limits.
+    """The use of a key. of: the hash of the key; since: when counting began; last: the time of its last request; times
+    are seconds since 1970; refused: requests beyond its limits.
     """
 
     of: str
@@ -33,12 +33,12 @@ class Used:
 
 
 class KeyUse:
-    """The use of API keys, by their names. Another key under the same name begins anew. had_changes: the file of
-    changed keys had something in it when this was last written.
+    """The use of API keys by name. Another key with the same name begins at zero. had_changes: the file of changed keys
+    was not empty when the counts were last written.
     """
 
     def __init__(self, file: "Path | None" = None) -> None:
-        """file: None where nothing is kept."""
+        """file: None keeps nothing."""
         self._file = file
         self._used: dict[str, Used] = {}
         self._written = ""
@@ -68,11 +68,11 @@ class KeyUse:
         found.last = int(time.time())
 
     def refused(self, key: KeyLine) -> None:
-        """A request was beyond its limits."""
+        """Count a request beyond the limits of its key."""
         self._of(key).refused += 1
 
     def write(self, files: KeyFiles) -> None:
-        """Write the counts, and what was read of the files of keys. Does nothing where nothing changed."""
+        """Write the counts, and what was read of the key files. Does nothing if nothing changed."""
         if self._file is None:
             return
         read = {"changes": files.digest, "problem": files.problem, "at": time_text(files.at)}
@@ -91,7 +91,7 @@ class KeyUse:
                 beside.unlink()
 
     def lines(self, problem: bool) -> Iterable[str]:
-        """The metrics for Prometheus. problem: files of keys have changed, and cannot be read."""
+        """The metrics for Prometheus. problem: the key files have changed and cannot be read."""
         for name, meaning, values in (
             ("key_requests_total", "Requests that an engine answered, by key.", {"": "requests"}),
             ("key_refused_total", "Requests beyond the limits of their key.", {"": "refused"}),

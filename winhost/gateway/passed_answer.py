@@ -1,5 +1,5 @@
-"""Answers as clients get them: the gateway's own, and those of engines, whose head goes in one write with the first
-part of the body.
+"""Answers as clients get them: the gateway's own and those of engines. A head goes out with the first part of its
+body.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ def _head(minor: int, status: int, headers: Mapping[str, str], kept: bool) -> by
 
 @dataclass
 class OwnAnswer:
-    """kept: another request may follow on the connection, where its client wants to send one."""
+    """An answer of the gateway itself. kept: another request may follow on the connection if the client wants that."""
 
     status: int
     body: bytes
@@ -49,9 +49,7 @@ class OwnAnswer:
         return cls(status, text, {"Content-Type": "application/json; charset=utf-8", **headers})
 
     async def write_to(self, request: Request) -> bool:
-        """Write the answer; True if its connection stays. A long body goes in parts, so that no stream waits for all of
-        it.
-        """
+        """Write the answer; True if its connection stays. A long body goes in parts, so that no stream waits for it."""
         kept = self.kept and request.kept
         headers = {**self.headers, "Content-Length": str(len(self.body))}
         body = b"" if request.method == "HEAD" else self.body
@@ -64,13 +62,13 @@ class OwnAnswer:
 
 
 class PassedAnswer:
-    """status; head: of it, as its client gets it; framed: its body goes in chunks; is_stream: it consists of events;
-    kept: another request may follow on the connection.
+    """The answer of an engine. head: as its client gets it; framed: the body goes in chunks; is_stream: it consists of
+    events; kept: another request may follow on the connection.
     """
 
     def __init__(self, request: Request, answer: AnswerFraming, own: Mapping[str, str], last: bool) -> None:
-        """own: headers of the gateway; last: the connection closes after it. Raises EngineFault."""
-        # The others are between engine and gateway, and nothing that the client can mend.
+        """own: headers of the gateway; last: the connection closes after this answer. Raises EngineFault."""
+        # Other statuses are between engine and gateway; the client can do nothing about them.
         if not (200 <= answer.status < 300 or 400 <= answer.status < 600) or answer.status in (401, 403):
             raise EngineFault(str(answer.status))
         headers = {"Content-Type": "application/json", **own}
@@ -91,7 +89,7 @@ class PassedAnswer:
         self.head = _head(request.version, answer.status, headers, self.kept)
 
     def break_off(self, message: str, code: str) -> None:
-        """Never ends it as if it were whole: its last chunk does not come, and a stream says why."""
+        """End the answer so that it cannot be taken for whole: the last chunk is missing, and a stream says why."""
         self.kept = False
         if self.is_stream:
             error = {"error": {"message": message, "type": "server_error", "code": code}}

@@ -1,5 +1,5 @@
-"""A client's connection without TLS, as asyncio's transport and at a third of its price: what comes is read where the
-event loop waits for it, and a connection costs no turn of its own to begin.
+"""A client's connection without TLS: an asyncio transport at a third of the usual cost. It reads right where the event
+loop waits, and a connection needs no turn of its own to begin.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from .fair_selector import WITHOUT_KEY, FairSelector
 
 READ_BYTES = 65_536  # at a time: asyncio's own 256 KiB would come from the kernel and go back to it each time
 _FIRST_BYTES = 16_384
-_HIGH, _LOW = 65_536, 16_384  # bytes that the client has not taken: its protocol is paused, and goes on; as asyncio's
+_HIGH, _LOW = 65_536, 16_384  # bytes not yet taken by the client at which the protocol pauses and resumes, as asyncio's
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class PlainTransport(asyncio.Transport):
-    """Its protocol is told as by asyncio, and never from within a call of its own but `send` and `write`."""
+    """Calls its protocol as asyncio does, and never from within a call by the protocol except `send` and `write`."""
 
     __slots__ = (
         *("_loop", "_socket", "_protocol", "_selector", "_number", "_buffer"),
@@ -36,11 +36,11 @@ class PlainTransport(asyncio.Transport):
         selector.watch(self._number, self._ready, WITHOUT_KEY)
 
     def begin(self) -> None:
-        """Reads what is there, as most requests are, and waits for more."""
+        """Read what has come, as most requests have by now, and wait for more."""
         try:
             self._read(_FIRST_BYTES)
             self._look()
-        except Exception as error:  # noqa: BLE001 - who accepts connections goes on
+        except Exception as error:  # noqa: BLE001 - other connections must still be accepted
             self._end(error)
 
     # ---- what comes
@@ -93,7 +93,7 @@ class PlainTransport(asyncio.Transport):
         self.send(data)
 
     def send(self, data: "bytes | bytearray | memoryview") -> bool:
-        """Send; True if the kernel has all of it, and so nothing else happened."""
+        """Send; True if the kernel took all of it, and so nothing else happened."""
         if self._ended:
             return False
         sent = 0
@@ -139,7 +139,7 @@ class PlainTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """After what was written."""
+        """Close after all that was written has been sent."""
         self._closing = True
         if self._buffer:
             self._look()

@@ -1,4 +1,4 @@
-"""Starts the gateway: `python3 -m gateway.program SETTINGS`, or `… new-key NAME` for a new API key."""
+"""Start the gateway: `python3 -m gateway.program SETTINGS`, or `… new-key NAME` for a new API key."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ from .turns import Turns
 _LOG = logging.getLogger("gateway")
 _AFTER_DRAIN_S = 1
 _BACKLOG = 512  # connections that wait to be accepted
-_BETWEEN_LOOKS_S, _LOOKS_BEFORE_WRITING = 0.5, 20  # at the files of keys
+_BETWEEN_LOOKS_S, _LOOKS_BEFORE_WRITING = 0.5, 20  # how often the key files are looked at, and the use is written
 Factory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -52,18 +52,18 @@ def log_to_stderr() -> None:
 
 
 class CannotStart(Exception):
-    """Says what is wrong and where."""
+    """The message says what is wrong, and where."""
 
 
 def main(words: list[str]) -> int:
     """Runs until SIGTERM or SIGINT."""
     log_to_stderr()
-    # A line says what it says: nobody needs to find out which task of which thread wrote it.
+    # Log lines name no thread, process or source line, so `logging` need not look for them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # as the Python documentation has it
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # its messages may hold what clients sent
     try:
-        if len(words) > 1 and words[0] == "new-key":
+        if words[:1] == ["new-key"] and len(words) > 1:
             sys.stdout.write("{}\n{}\n".format(*new_key(words[1], " ".join(words[2:]))))
             return 0
         if len(words) != 1:
@@ -98,7 +98,7 @@ def _prepared(file: Path) -> _Prepared:
     state = os.environ.get("STATE_DIRECTORY")
     use = KeyUse(Path(state, "use.json") if state else None)
     keys = _keys(files, use.had_changes)
-    if unknown := [name for name in settings.per_key.keys if name not in keys.names]:  # its key would have no limit
+    if unknown := [name for name in settings.per_key.keys if name not in keys.names]:  # the limit would hold for nobody
         raise CannotStart(f"{file}: per_key.keys: {unknown[0]} has no API key; there are {', '.join(keys.names)}")
     if unknown := sorted(keys.metrics_models - settings.models.keys()):
         raise CannotStart(f"API keys: metrics={unknown[0]} names no model; there are {', '.join(settings.models)}")
@@ -180,12 +180,12 @@ async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
         taken = _Taken(selector, take)
     listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies), taken)
     turns.start()
-    prepared.use.write(prepared.files)  # who looks after it is told what it has read, and since when it counts
+    prepared.use.write(prepared.files)  # says which keys are in force, and since when they are counted
     keeping = loop.create_task(_keep_keys(prepared, door))
     tell_systemd("READY=1")
     _LOG.info("listening on %s%s for %s", settings.listen, " with TLS" if context else "", ", ".join(settings.models))
     gc.collect()
-    gc.freeze()  # what is loaded stays: looking through it again and again stops all streams each time
+    gc.freeze()  # what is loaded stays for good, and each collection of it would stop all streams
     await stop.wait()
     door.draining = True
     tell_systemd("STOPPING=1")
@@ -203,7 +203,7 @@ async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
 
 
 async def _keep_keys(prepared: _Prepared, door: FrontDoor) -> None:
-    """Looks whether files of keys have changed, and writes down what keys use."""
+    """Read the key files again when they change, and write down what keys use."""
     while True:
         for _ in range(_LOOKS_BEFORE_WRITING):
             await asyncio.sleep(_BETWEEN_LOOKS_S)
@@ -218,7 +218,7 @@ async def _keep_keys(prepared: _Prepared, door: FrontDoor) -> None:
 
 @dataclass(frozen=True)
 class _Taken:
-    """Connections that asyncio does not need to know of."""
+    """Accepts connections without asyncio."""
 
     selector: FairSelector
     take: Callable[[socket.socket, object], None]
@@ -232,19 +232,19 @@ async def _listening(settings: GatewaySettings, factory: Factory, taken: "_Taken
             server = await loop.create_server(factory, listen.address, listen.port, start_serving=False)
         else:
             server = await loop.create_unix_server(factory, listen.socket, start_serving=False)
-            Path(listen.socket).chmod(0o666)  # who may connect, its folder says; who may ask, the keys
+            Path(listen.socket).chmod(0o666)  # the folder's mode limits who connects, the keys limit who is answered
         return _Listening(server, factory, taken)
     except OSError as error:
         raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
 
 
 class _Listening:
-    """Accepts one connection after another, each in a turn of the event loop of its own. asyncio's own server accepts
-    hundreds in a turn, and has a task for each.
+    """Accept one connection in each turn of the event loop. asyncio's own server accepts hundreds in a turn and makes a
+    task for each.
     """
 
     def __init__(self, server: asyncio.Server, factory: Factory, taken: _Taken | None) -> None:
-        """taken: takes them instead of factory."""
+        """taken: accepts connections in place of `factory`."""
         self._server, self._factory, self._taken = server, factory, taken
         self._loop = asyncio.get_running_loop()
         self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]

@@ -1,6 +1,5 @@
-"""The paths that the gateway publishes: an allow-list, compared with the target of a request as it came, byte for byte.
-
-Nothing is decoded or normalised, and no path of a client is handed on: a target is one of these, or it is none.
+"""The paths that the gateway publishes, and the JSON of bodies. A target is compared with this allow-list byte for
+byte, as it came: nothing is decoded or normalised, and no path of a client is handed on.
 """
 
 import json
@@ -21,17 +20,17 @@ def _refuse(word: str) -> None:
     raise ValueError(word)
 
 
-# json's own functions would make one of these for each request.
+# With these options, json's own functions would make a new object for each request.
 _READ = json.JSONDecoder(parse_constant=_refuse)
 _WRITE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class NotUnderstood(Exception):
-    """Says what is wrong with the body, without its words."""
+    """The message says what is wrong with the body, without quoting it."""
 
 
 def route_of(target: str, models: Mapping[str, object]) -> str | None:
-    """The route of a target, which is a path with or without a query. None where nothing is published."""
+    """The route of a target, which is a path with or without a query. None if nothing is published there."""
     path = target.partition("?")[0]
     if path in COMPLETIONS or path in FOR_METRICS or path in (MODELS, HEALTH, READY):
         return path
@@ -39,18 +38,18 @@ def route_of(target: str, models: Mapping[str, object]) -> str | None:
 
 
 def model_in(path: str, models: Mapping[str, object]) -> str | None:
-    """The model of /v1/models/NAME, with slashes as they are or escaped as clients do."""
+    """The model of /v1/models/NAME. Slashes in the name may be escaped, as clients do."""
     named = (name for name in models if path in (f"{MODELS}/{name}", f"{MODELS}/{quote(name, safe='')}"))
     return next(named, None)
 
 
 def method_of(route: str) -> str:
-    """The one method that the route takes."""
+    """The only method that the route takes."""
     return "POST" if route in COMPLETIONS else "GET"
 
 
 def needs_key(route: str | None) -> bool:
-    """Tell whether a route needs a key. Without a key nobody learns which routes exist."""
+    """Tell whether a route needs a key. Without one, nobody learns which routes exist."""
     return route not in _OPEN
 
 
@@ -66,7 +65,9 @@ def understood(body: bytearray) -> dict[str, Any]:
 
 
 def for_engine(request: dict[str, Any], served_as: str) -> bytes:
-    """Written anew, so that the engine reads what was read here: of two `model` one is left. Raises NotUnderstood."""
+    """Write the body again, so that the engine reads what was read here: of two `model`, one is left. Raises
+    NotUnderstood.
+    """
     return encoded({**request, "model": served_as})
 
 

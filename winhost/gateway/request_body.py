@@ -1,7 +1,7 @@
-"""A body as a document: bounded before it is parsed, and written anew for the engine of the model that it names.
+"""Parse a body after checking its size and depth, and write it again for the engine of its model.
 
-This is the one place where the document of a request exists, for small bodies in the gateway itself and for others in
-the process of `body_process`. So it takes settings and bytes, and gives bytes.
+Nothing else holds the parsed body. This runs in the gateway for small bodies and in the process of `body_process` for
+others, so it takes settings and bytes and returns bytes.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 
 
 class WrongBody(Exception):
-    """status, code, message: what the client is answered; param: the field that is wrong, where it is one."""
+    """A body is refused. status, code, message: the answer; param: the field that is wrong, if it is one."""
 
     def __init__(self, status: int, code: str, message: str, param: "str | None" = None) -> None:
         super().__init__(code)
@@ -26,8 +26,8 @@ class WrongBody(Exception):
 
 @dataclass(frozen=True)
 class ForEngine:
-    """model: as clients call it; parts: of the body for its engine; adds_usage: its stream has an event at its end that
-    its client did not ask for; again: how a second engine is asked for the rest of its answer.
+    """A body for an engine. model: its name for clients; parts: of the body; adds_usage: the stream will end with an
+    event that its client did not ask for; again: how to ask a second engine for the rest of the answer.
     """
 
     model: str
@@ -37,7 +37,7 @@ class ForEngine:
 
 
 def written_for_engine(body: bytearray, route: str, settings: GatewaySettings) -> ForEngine:
-    """A stream is asked to report what it took. Raises WrongBody."""
+    """Check a body and write it for its engine, which is asked to report the usage of a stream. Raises WrongBody."""
     check_shape(body, settings.limits)
     try:
         found = understood(body)
@@ -64,7 +64,7 @@ def written_for_engine(body: bytearray, route: str, settings: GatewaySettings) -
 
 
 def check_shape(body: bytearray, limits: Limits) -> None:
-    """Counts elements and depth without a parser, whose values take far more memory than text. Raises WrongBody."""
+    """Count elements and depth without a parser, whose values take far more memory than text. Raises WrongBody."""
     opened = body.count(b"[") + body.count(b"{")
     if opened <= limits.depth and opened + body.count(b",") <= limits.elements:
         return

@@ -1,8 +1,8 @@
 """The rules for the body of a request: fields by route, bounds, and hosts of media.
 
-vLLM takes any field, and acts on many that are for its operator. The lists name what clients send: the fields of vLLM's
-request models (0.11.0, 0.17.0, 0.24.0, 0.32.0 and 0.33.0 were read) and of the openai client, without RESERVED. A
-model's settings may allow more.
+vLLM accepts any field, and acts on many that are meant for its operator. So these lists name the fields that clients
+may send: those of vLLM's request models (0.11.0, 0.17.0, 0.24.0, 0.32.0 and 0.33.0 were read) and of the openai client,
+without RESERVED. A model's settings may allow more.
 """
 
 import re
@@ -97,11 +97,11 @@ RESERVED: Mapping[str, str] = {
     "routed_experts_prompt_start": _OPERATOR,
     "watermarking": _OPERATOR,
 }
-"""Fields that vLLM has and no list does, and why."""
+"""Fields of vLLM that are on no list, and why."""
 
 _SAME_AS_NONE: Mapping[str, object] = {"priority": 0, "use_beam_search": False, "background": False}
 
-# As vLLM passes them to the tokenizer, which has settings of the same kind: `padding`, `max_length` and others.
+# vLLM passes all fields of a template to the tokenizer, which reads `padding`, `max_length` and others as settings.
 TEMPLATE_FIELDS = names_in(
     """
     enable_thinking thinking thinking_budget thinking_mode reasoning_effort reasoning preserve_thinking clear_thinking
@@ -119,7 +119,7 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
     "top_logprobs": (0, 20),
     "prompt_logprobs": (0, 20),
 }
-"""The least and the most of a number. vLLM's own bound of `n` is 16,384, and -1 stands for the whole vocabulary."""
+"""The least and the most that a number may be. vLLM's own bound of `n` is 16,384, and -1 means the whole vocabulary."""
 COUNTS: Mapping[str, int] = {
     "sequences": 256,
     "inputs": 2048,
@@ -130,7 +130,7 @@ COUNTS: Mapping[str, int] = {
     "allowed_token_ids": 4096,
     "logprob_token_ids": 128,
 }
-"""The most that a list may have. sequences: prompts times `n`; inputs: what is embedded or compared at a time."""
+"""The most entries that a list may have. sequences: prompts times `n`; inputs: texts that are embedded or compared."""
 _BOUND_OF = {
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
@@ -138,7 +138,7 @@ _BOUND_OF = {
     **dict.fromkeys(("input", "documents", "text_1", "text_2", "data_1", "data_2", "queries", "items"), "inputs"),
 }
 _BOUNDED = frozenset((*_BOUND_OF, *BOUNDS, *COUNTS))
-# Schemas and words of their own, which no engine takes media from.
+# Schemas and texts in which no engine looks for media.
 _NO_MEDIA = names_in(
     """
     tools tool_choice functions function_call response_format structured_outputs structural_tag guided_json
@@ -152,7 +152,7 @@ _NAMED = _MEDIA | _EMBEDDED | {"input_audio"}
 _WATCHED = _MEDIA | _EMBEDDED | {"uuid"}
 _HOLD_MORE = (dict, list)
 _DATA_URL = re.compile(r"data:[A-Za-z0-9.+/-]*(?:;[A-Za-z0-9._+=-]+)*;base64,")
-# No user, no backslash, no space: two programs that read such a URL may see two hosts in it.
+# No user, no backslash, no space: two programs could read two different hosts from such a URL.
 _WEB_URL = re.compile(
     r"(https?)://([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)(?::([0-9]{1,5}))?(?:/[!-\[\]-~]*)?"
 )
@@ -163,7 +163,7 @@ _FIELD = re.compile(r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class NotAllowed(Exception):
-    """code: as OpenAI names such errors; param: the field."""
+    """A field is not allowed. code: OpenAI's name for such an error; param: the field."""
 
     def __init__(self, code: str, param: str, message: str) -> None:
         super().__init__(message)
@@ -172,8 +172,8 @@ class NotAllowed(Exception):
 
 @dataclass(frozen=True)
 class BodyRules:
-    """The rules of one model. fields: allowed besides the lists; media: hosts, with a port where it is not the usual
-    one, that media may be fetched from; most: bounds in place of BOUNDS and COUNTS.
+    """The rules of one model. fields: allowed besides the lists; media: hosts that media may be fetched from, with a
+    port if it is not the usual one; most: bounds that replace those of BOUNDS and COUNTS.
     """
 
     fields: frozenset[str] = frozenset()
@@ -181,7 +181,7 @@ class BodyRules:
     most: Mapping[str, int] = field(default_factory=dict)
 
     def bound(self, name: str) -> int:
-        """The most of what BOUNDS or COUNTS names."""
+        """The upper bound of a name in BOUNDS or COUNTS."""
         return self.most.get(name, BOUNDS[name][1] if name in BOUNDS else COUNTS.get(name, 0))
 
 
@@ -207,19 +207,19 @@ def _words(given: Mapping[str, Any], where: str, name: str, form: re.Pattern[str
 
 
 def check(body: Mapping[str, Any], route: str, rules: BodyRules) -> None:
-    """Raises NotAllowed. A field that is null counts as one that is not there, as vLLM does."""
+    """Raises NotAllowed. A field that is null counts as absent, as in vLLM."""
     given = {name: value for name, value in body.items() if value is not None}
     for name, value in given.items():
         usual = name in _SAME_AS_NONE and _SAME_AS_NONE[name] == value
         if not (usual or name in FIELDS[route] or name in rules.fields):
             raise _refused(name, route)
-        if name in _BOUNDED and (route != RESPONSES or name != "input"):  # a conversation there, and one input
+        if name in _BOUNDED and (route != RESPONSES or name != "input"):  # there it is a conversation, and one input
             _check_bound(name, value, rules)
         if type(value) in _HOLD_MORE and name not in _NO_MEDIA:
             _check_media(value, rules, route)
     _check_template(given.get("chat_template_kwargs"), rules, route)
     _check_sequences(given, route, rules)
-    # vLLM computes the logprobs of the prompt then: of a chat always, of a completion with logprobs.
+    # vLLM then computes the logprobs of the prompt: for a chat always, for a completion if it asks for logprobs.
     if given.get("echo") and (route == CHAT or "logprobs" in given) and "prompt_logprobs" not in rules.fields:
         why = f"`echo` takes logprobs of the prompt here: {RESERVED['prompt_logprobs']}"
         raise NotAllowed("unsupported_value", "echo", f"{why}. {_allows('prompt_logprobs')}")
@@ -244,7 +244,7 @@ def _check_bound(name: str, value: Any, rules: BodyRules) -> None:
         found, least = value, BOUNDS[by][0]
         if isinstance(value, bool) and name == "logprobs":
             return
-        # Engines also read numbers out of texts.
+        # Engines also take a number that is written as a text.
         if isinstance(value, bool) or not (isinstance(value, int) or (isinstance(value, float) and value.is_integer())):
             raise NotAllowed("unsupported_value", name, f"`{name}` has to be a whole number.")
     else:
@@ -261,7 +261,7 @@ def _beyond(name: str, least: int, most: int, by: str) -> NotAllowed:
 
 
 def _is_tokens(name: str, value: Any) -> bool:
-    """One text of token numbers, and no list of texts."""
+    """Tell whether this is one text as a list of token numbers, and not a list of texts."""
     return name in ("input", "prompt") and bool(value) and isinstance(value, list) and isinstance(value[0], int)
 
 
@@ -305,7 +305,7 @@ def _check_media(value: Any, rules: BodyRules, route: str) -> None:
         for key in _EMBEDDED:
             if (part.get(key) is not None or kind == key) and key not in rules.fields:
                 raise _refused(key, route)
-        # With it even a part without media means some that came before.
+        # By its uuid, even a part without media refers to media that came before.
         if part.get("uuid") is not None and not _NAMED.isdisjoint(part) and "uuid" not in rules.fields:
             raise _refused("uuid", route)
         for key in _MEDIA & part.keys():
@@ -314,7 +314,7 @@ def _check_media(value: Any, rules: BodyRules, route: str) -> None:
 
 
 def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """All objects in a body, without recursion: its client decides how deep it is."""
+    """All objects in a body. This does not recurse, because the client decides how deep a body is."""
     ahead = [value]
     while ahead:
         now = ahead.pop()

@@ -1,4 +1,4 @@
-"""Values of the gateway's settings, each checked with the place where it stands."""
+"""Read values of the gateway's settings, and name the path of one that is wrong."""
 
 import ipaddress
 import re
@@ -7,12 +7,12 @@ from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,254}")
 SOCKET = re.compile(r"/[A-Za-z0-9._/-]{1,106}")  # a path of a Unix socket has up to 107 bytes
-# A Service of Kubernetes, which no other zone of DNS answers for.
+# A Service of Kubernetes: no DNS zone outside the cluster answers for such a name.
 SERVICE = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.svc")
 
 
 class WrongSettings(ValueError):
-    """Says where, and what is expected there."""
+    """The message says which setting is wrong, and what is expected."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,22 @@ def number(given: dict[str, Any], where: str, name: str, most: int, least: int =
     return value
 
 
-def engine_place(value: Any, where: str) -> SocketOrPort:
-    """Parse the address of an engine: like `place`, or a Service."""
+def flag(given: dict[str, Any], where: str, name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise WrongSettings(f"{where}.{name}: true or false is expected, not {value!r}")
+    return value
+
+
+def engine_endpoint(value: Any, where: str) -> SocketOrPort:
+    """Parse the address of an engine, which may also be a Service."""
     if not (isinstance(value, dict) and "service" in value):
-        return place(value, where)
+        return endpoint(value, where)
     given = table(value, where, ("service", "port"))
     return SocketOrPort(service=word(given, where, "service", SERVICE), port=number(given, where, "port", 65535))
 
 
-def place(value: Any, where: str) -> SocketOrPort:
+def endpoint(value: Any, where: str) -> SocketOrPort:
     if isinstance(value, dict) and "socket" in value:
         return SocketOrPort(socket=word(table(value, where, ("socket",)), where, "socket", SOCKET))
     given = table(value, where, ("address", "port"))

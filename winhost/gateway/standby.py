@@ -1,10 +1,10 @@
-"""One engine of a model answers, and another one takes over where it dies or hangs: a second one, or the same started
-anew where both do not fit at a time.
+"""Let another engine take over when the engine of a model dies or hangs: a second engine, or the same one started again
+where both do not fit.
 
-A request without a first byte goes to the other one, and so does the rest of a stream (`continuing`). That an engine
-closes its connection or refuses one is known at once. That it hangs is known by /health, which is asked while a request
-is open and no byte comes from its engine: vLLM's server answers it while the engine itself computes a long prompt. An
-engine whose GPU is stuck behind such a server is known by its streams: none goes on, for far longer than ever before.
+A request without a first byte goes to the other engine, and so does the rest of a stream (`continuing`). A connection
+that an engine closes or refuses shows at once that it died. An engine that hangs is found by /health, which is asked
+while a request is open and no byte comes: vLLM's server answers it even while the engine computes a long prompt. If the
+GPU is stuck behind such a server, the streams show it: none of them goes on, for far longer than ever before.
 """
 
 import asyncio
@@ -29,23 +29,23 @@ from .turns import Busy, Turn, Turns
 
 _BETWEEN_TRIES_S = 0.25
 _MOST_KEPT = 67_108_864  # bytes of requests and texts of all streams that can be continued
-_PATIENCE = 10  # times the longest pause, and `within`: so long no stream of an engine goes on before it is stuck
+_PATIENCE = 10  # an engine counts as stuck after this many times its longest pause, and this many times `within`
 _MOST_PATIENCE_S = 120  # longer only for an engine that was as silent before and went on, or with a long `within`
-_DOUBLED = 2  # times a pause: of one that ended by itself at least, of one for which an engine was left at most
-_LOOKS = 1000  # of those that found that something had come: its pauses are remembered
-_FEW_LOOKS = 20  # before these, nothing is known of it
-_MOST_FAULTS = 2  # of engines with one request, without a token between them: the request itself may be what ends them
+_DOUBLED = 2  # times a pause that ended by itself: the least patience; times one that did not: the most
+_LOOKS = 1000  # the number of pauses that are remembered
+_FEW_LOOKS = 20  # with fewer pauses, an engine is not judged by them
+_MOST_FAULTS = 2  # failures of engines with one request and no token in between: the request itself may end them
 _EVENTS = "text/event-stream"
 
 
 class Room:
-    """The memory for what is kept so that streams can be continued."""
+    """The memory for all that is kept to continue streams."""
 
     def __init__(self, most: int = _MOST_KEPT) -> None:
         self._left = most
 
     def take(self, size: int) -> bool:
-        """Take so many bytes; False where they are not there."""
+        """Take so many bytes; False if there are not as many."""
         if size > self._left:
             return False
         self._left -= size
@@ -56,19 +56,19 @@ class Room:
 
 
 class _Side:
-    """One engine. While a request is with it, somebody looks whether it lives."""
+    """One engine. It is watched while it has a request."""
 
     def __init__(
         self, name: str, model: PublishedModel, engines: Engines, within: float, turns: "Turns | None" = None
     ) -> None:
-        """within: seconds in which it is noticed that it hangs; turns: which then start it anew."""
+        """within: seconds until it is noticed that it hangs; turns: they then start it again."""
         self.name, self.model, self.failures, self._turns = name, model, 0, turns
         self.open: set[EngineConnection] = set()
-        self.waited_for: set[EngineConnection] = set()  # for the next token of a stream that it has begun
-        self._pauses: deque[float] = deque(maxlen=_LOOKS)  # which ended by themselves
+        self.waited_for: set[EngineConnection] = set()  # their streams have begun, and their next token is due
+        self._pauses: deque[float] = deque(maxlen=_LOOKS)  # those that ended by themselves
         self._left_after: deque[float] = deque(
             maxlen=_LOOKS
-        )  # pauses that nobody saw the end of, 0 for each other look
+        )  # those after which it was given up, and a 0 per other look
         self._engines, self._control, self._within = engines, engines.control(model), within
         self._requests = 0
         self._watch: asyncio.Task[None] | None = None
@@ -87,9 +87,10 @@ class _Side:
             self._watch = None
 
     async def _look(self) -> None:
-        """pause: since something came, while a stream waits; time in which this program is stopped does not count."""
+        """Watch the engine, and hang up when it does not live. Time in which this program is stopped does not count."""
         loop, step = asyncio.get_running_loop(), self._within / 10
-        now, at, pause = self._received(), loop.time(), 0.0
+        now, at = self._received(), loop.time()
+        pause = 0.0  # since something came, while a stream waits
         while True:
             await asyncio.sleep(step)
             before, now = now, self._received()
@@ -102,7 +103,7 @@ class _Side:
             pause = pause + passed if self.waited_for else 0.0
             stuck = pause > self._patience
             if stuck or not await self.lives():
-                if stuck:  # or only slow, and then it may be so again
+                if stuck:  # or only slow, and that may happen again
                     self._left_after.append(pause)
                 pause = 0.0
                 self._engines.hang_up(self.model.engine)
@@ -113,11 +114,11 @@ class _Side:
 
     @property
     def _patience(self) -> float:
-        """Seconds without a token of any stream; an engine that works gives each of them one with every step.
+        """Seconds without a token in any stream after which the engine counts as stuck: a working engine gives every
+        stream a token with each step.
 
-        A pause for which it was left says little: it was stuck, or would have gone on some time. The next one gets
-        twice as long and never more than the most, so that an engine that is stuck once a week is not waited for ever
-        longer.
+        A pause after which it was given up says little: it was stuck, or it would have gone on. The next pause may last
+        twice as long, up to the most, so that an engine that is stuck once a week is not given ever more time.
         """
         if len(self._pauses) < _FEW_LOOKS:
             return math.inf
@@ -129,8 +130,8 @@ class _Side:
         return {each: each.received for each in self.open}
 
     async def lives(self) -> bool:
-        """Tell whether it says in time that it is well, or any more of an answer. While this program itself is stopped,
-        that time does not run.
+        """Tell whether it says in time that it is well, or sends more of an answer. Time in which this program is
+        stopped does not count.
         """
         step, left, before = self._within / 10, self._within * 0.7, self._received()
         loop = asyncio.get_running_loop()
@@ -154,8 +155,8 @@ def _grown(before: "Mapping[EngineConnection, int]", now: "Mapping[EngineConnect
 
 
 class Pair:
-    """The engines of one model. The one that answers does so until it fails; then the other one does, or where there is
-    one alone, that again when its turn begins anew.
+    """The engines of one model. One answers until it fails; then the other one does. If there is only one, it answers
+    again from its next turn on.
     """
 
     def __init__(self, model: PublishedModel, engines: Engines, turns: Turns, room: Room, hold: float) -> None:
@@ -175,8 +176,8 @@ class Pair:
     def answer(
         self, path: str, body: "Sequence[bytes]", request_id: str, again: "Again | None", until: float, turn: Turn
     ) -> "Relayed":
-        """until: a time of the event loop, for its first byte. As a context raises NotUp, EngineFault, Busy,
-        TurnEnded.
+        """The answer as a context manager, which raises NotUp, EngineFault, Busy, TurnEnded. until: the time of the
+        event loop until which its first byte may come.
         """
         return Relayed(self, path, body, request_id, again, until, turn if self._turns else None)
 
@@ -204,8 +205,8 @@ class Pair:
 
 
 class Relayed:
-    """The answer to one request: one engine gives it, and another one goes on. For whoever passes it on it has the face
-    of EngineConnection. answer: the head of the first engine's; passed: bytes of it that went to the client.
+    """The answer to one request, which one engine begins and another one may continue. It can be passed on as an
+    EngineConnection can. answer: the first engine's; passed: bytes that went to the client.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class Relayed:
         until: float,
         turn: "Turn | None",
     ) -> None:
-        """turn: with the one engine, which is to be taken anew where that fails."""
+        """turn: the turn with the only engine, which is taken again if that fails; None if there are two."""
         self._turn = turn
         self._pair, self._path, self._id, self._until = pair, path, request_id, until
         self._body: Sequence[bytes] = list(body)
@@ -246,12 +247,12 @@ class Relayed:
         await self._leave()
 
     async def begins(self) -> None:
-        """It has begun."""
+        """Return at once: the answer has begun."""
 
     # ---- asking
 
     async def _ask(self, body: "Sequence[bytes]", until: float) -> EngineConnection:
-        """Returns when the first byte of an answer has come. Raises NotUp, EngineFault, Busy, TurnEnded."""
+        """Ask until the first byte of an answer comes. Raises NotUp, EngineFault, Busy, TurnEnded."""
         loop, refused = asyncio.get_running_loop(), 0
         while True:
             side = self._pair.side
@@ -275,7 +276,7 @@ class Relayed:
 
     async def _ask_one(self, side: _Side, body: "Sequence[bytes]") -> EngineConnection:
         """Raises NotUp, EngineFault."""
-        self._asked += 1  # an engine that has not ended after all may still have the id
+        self._asked += 1  # an engine that lives after all may still have the id
         name = self._id if self._asked == 1 else f"{self._id}-{self._asked}"
         answer = self._pair.engines.answer(side.model, self._path, body, name, hold=0, begun=self._begun)
         self._side, self._connection = side, None
@@ -308,7 +309,7 @@ class Relayed:
     # ---- passing on
 
     async def pass_on(self, client: ClientConnection, head: bytes, framed: bool, count: "TokenCount | None") -> None:
-        """Like EngineConnection.pass_on. Raises EngineFault, whose message says why nobody goes on."""
+        """Like EngineConnection.pass_on. Raises EngineFault, whose message says why no engine goes on."""
         if not self._body:
             await self._pass_as_it_is(client, head, framed, count)
             return
@@ -374,7 +375,7 @@ class Relayed:
             waited_for.discard(connection)
 
     async def _go_on_after(self, fault: "EngineFault | EngineSays") -> bytes:
-        """Returns when another engine goes on; what is left to tell where none has to. Raises EngineFault."""
+        """Have another engine go on. Returns the last events instead if none has to. Raises EngineFault."""
         story, pair, side = self._story, self._pair, self._side
         assert side
         if isinstance(fault, EngineSays) and (not fault.ours or await side.lives()):
@@ -403,7 +404,7 @@ class Relayed:
         return b""
 
     def _keep(self) -> None:
-        """Keep what is needed to ask for the rest. Where there is no room for it, nothing is kept."""
+        """Keep what is needed to ask for the rest, or nothing if there is no room for all of it."""
         story, size = self._story, len(self._body[0]) + self._story.size if self._body else 0
         if story.broken or not self._pair.room.take(size - self._kept):
             story.give_up("too much is kept for other streams")

@@ -1,7 +1,7 @@
-"""HTTP/1.1, read strictly: what two parsers could read in two ways is refused.
+"""Read HTTP/1.1 strictly: refuse whatever two parsers could read in two ways.
 
-Nothing of a client's head goes further than `Head`, and nothing of its body but the bytes themselves. So how a client
-writes its headers or cuts its body makes no difference to an engine.
+Engines get nothing of a client's head beyond the values in `Head`, and nothing of the body but its bytes. So the way a
+client writes its headers or cuts its body into chunks makes no difference to an engine.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple
 HEAD_BYTES = 16_384
 CHUNK_LINE_BYTES = 10  # eight digits and the end of the line
 JOINED_BYTES = 16_384
-# Each chunk costs time, whatever its size: beyond the first of a body, they have this many bytes on average.
+# Each chunk costs time, whatever its size. Beyond the free ones, the chunks of a body must have this average size.
 FREE_CHUNKS, SMALL_BYTES = 1_000, 64
 
 _LINE = re.compile(rb"([A-Z]{1,16}) (/[!\"$-~]*) HTTP/1\.([01])")  # no fragment, no absolute URL
@@ -19,8 +19,8 @@ _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
 _HOST = re.compile(rb"[A-Za-z0-9._:\[\]-]{1,255}")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 CHUNK = re.compile(rb"[0-9A-Fa-f]{1,8}")
-# What an engine of vLLM gets becomes a part of its own ids, from which connectors read addresses of other engines
-# (`___prefill_addr_HOST:PORT`): no colon, and no two underscores.
+# vLLM makes the id a part of its own ids, and its connectors read addresses of other engines from those
+# (`___prefill_addr_HOST:PORT`). So the id has no colon and no two underscores in a row.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9](?:[A-Za-z0-9.-]|_(?!_)){0,63}")
 _METHODS = {b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"}
 _FORWARDED = b"x-forwarded-for"  # the only one that may be there more than once and is read
@@ -32,7 +32,7 @@ _ONCE = frozenset(
 
 
 class Refused(Exception):
-    """code: what is wrong with the request; status: what the client is answered."""
+    """A request is refused. code: what is wrong with it; status: the status of the answer."""
 
     def __init__(self, code: str, status: int = 400) -> None:
         super().__init__(code)
@@ -40,9 +40,9 @@ class Refused(Exception):
 
 
 class Head(NamedTuple):
-    """length: of the body, None where it comes in chunks; kept: the connection may stay after the answer; expects:
-    its client sends the body when it is told to; forwarded: its `X-Forwarded-For`, joined where there are several;
-    request_id: its `X-Request-Id`, empty where there is none that may be used.
+    """The head of a request. length: of the body; None if it comes in chunks; kept: the connection may stay after the
+    answer; expects: the client sends the body when it is told to; forwarded: `X-Forwarded-For`, joined if there are
+    several; request_id: `X-Request-Id`, empty if there is none that may be used.
     """
 
     method: str
@@ -93,7 +93,7 @@ def headers_in(lines: list[bytes]) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for line in lines:
         if not _HEADER.fullmatch(line):
-            raise Refused("header")  # also a space before the colon, and a line that goes on with the next one
+            raise Refused("header")  # this also refuses a space before the colon, and a folded line
         name, _, value = line.partition(b":")
         name = name.lower()
         if name in found and name in _ONCE:
@@ -124,8 +124,8 @@ def body_length(headers: dict[bytes, bytes], minor: bytes, limit: int) -> int | 
 class Framing:
     """Find the beginning and end of each request of one connection.
 
-    forwarded: is told the `X-Forwarded-For` of each head, and may raise Refused; in_head: whether a head has begun and
-    not ended; in_body: likewise for a body.
+    forwarded: called with the `X-Forwarded-For` of each head, may raise Refused; in_head: a head has begun and not
+    ended; in_body: a body has.
     """
 
     def __init__(self, body_limit: int) -> None:
@@ -146,8 +146,8 @@ class Framing:
         return self._read is not Framing._head
 
     def feed(self, data: bytes) -> Iterator[Head | bytes]:
-        """Heads, and after each the parts of its body, until `in_body` says that there are no more; the last part may
-        be empty. Raises Refused, after which the connection is of no more use.
+        """Yield heads, and after each one the parts of its body, until `in_body` is false; the last part may be empty.
+        Raises Refused; then the connection can only be closed.
         """
         self._rest += data
         while (found := self._read(self)) is not None:
@@ -184,7 +184,7 @@ class Framing:
         return taken or None
 
     def _chunks(self) -> bytes | None:
-        """Parts of `JOINED_BYTES`, the last one smaller, however small the chunks are that came."""
+        """Return the body in parts of `JOINED_BYTES`, however small its chunks are. The last part may be smaller."""
         rest, at = self._rest, 0
         while self._read is Framing._chunks:
             part = rest[at : at + self._left]
@@ -201,7 +201,7 @@ class Framing:
         return self._joined_so_far()
 
     def _chunk_line(self, at: int) -> bytearray | None:
-        """The line with the size of a chunk, before which the one before it ends; None where it has not come yet."""
+        """The line with the size of the next chunk, after the end of the last one; None if it has not come yet."""
         begin = at + 2 * self._after_chunk
         if len(self._rest) >= begin and bytes(self._rest[at:begin]) not in (b"\r\n", b""):
             raise Refused("chunk")

@@ -1,6 +1,6 @@
-"""Proxies that may say for whom they connect, by the PROXY protocol (v1 or v2) or by `X-Forwarded-For`.
+"""Proxies that may name the client they connect for, by the PROXY protocol (v1 or v2) or by `X-Forwarded-For`.
 
-Only addresses that the settings name are believed, and only in the one way that the settings name: a client could write
+Only the addresses in the settings are believed, and only in the one way that the settings choose: a client could write
 the other one itself. https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt
 """
 
@@ -19,19 +19,19 @@ _V1_UNKNOWN = re.compile(rb"PROXY UNKNOWN(?: [ -~]*)?\r\n")
 _V1_BYTES = 107
 _SHORTEST = 15  # PROXY UNKNOWN
 _V2_HEAD = 16
-_V2_MORE = 520  # 536 in all: what the specification lets a sender count on
+_V2_MORE = 520  # 536 in all, which the specification guarantees to a sender
 _LOCAL, _PROXY = 0x20, 0x21
 _V2_SOURCES = {0x11: (4, 12), 0x21: (16, 36)}  # TCP over IPv4, IPv6: bytes of the client's address, and of all four
 
 
 class WrongHeader(ValueError):
-    """The first bytes of the proxy are no header of the PROXY protocol."""
+    """The proxy did not begin with a header of the PROXY protocol."""
 
 
 @dataclass(frozen=True)
 class TrustedProxies:
-    """protocol: each of their connections begins with a header of the PROXY protocol, and `X-Forwarded-For` says
-    nothing.
+    """The proxies that are believed. protocol: each of their connections begins with a header of the PROXY protocol,
+    and `X-Forwarded-For` is ignored.
     """
 
     networks: "tuple[Network, ...]" = ()
@@ -42,8 +42,8 @@ class TrustedProxies:
         return bool(address and self.networks) and any(ipaddress.ip_address(address) in each for each in self.networks)
 
     def client_of(self, forwarded: "bytes | None") -> str:
-        """forwarded: all of `X-Forwarded-For`, to which each proxy adds for whom it asks. What a client wrote itself
-        stands before that, and is not read. Empty where the proxy asks for itself. Raises Refused.
+        """The client's address; empty if the proxy asks for itself. forwarded: all of `X-Forwarded-For`, to which each
+        proxy appends its client. What the client wrote itself comes before that, and is ignored. Raises Refused.
         """
         address = ""
         for written in reversed((forwarded or b"").split(b",")) if forwarded is not None else ():
@@ -54,7 +54,7 @@ class TrustedProxies:
 
 
 class ProxyHeader:
-    """A header of the PROXY protocol as it comes. What follows it is not to be read with it: it is TLS or HTTP."""
+    """A header of the PROXY protocol while it arrives. What follows, TLS or HTTP, must not be read with it."""
 
     def __init__(self) -> None:
         self._read = bytearray()
@@ -63,10 +63,10 @@ class ProxyHeader:
         self._read += data
 
     def missing(self) -> int:
-        """The least number of bytes that are still to come; 0: the header is whole. Raises WrongHeader."""
+        """The least number of bytes still to come; 0 if the header is complete. Raises WrongHeader."""
         read = self._read
         if not any(read[: len(each)] == each[: len(read)] for each in (_SIGNATURE, b"PROXY ")):
-            raise WrongHeader("it begins otherwise")
+            raise WrongHeader("it does not begin as one")
         if len(read) < _SHORTEST:
             return _SHORTEST - len(read)
         return self._missing_of_v2() if read.startswith(_SIGNATURE) else self._missing_of_v1()
@@ -89,14 +89,14 @@ class ProxyHeader:
         return _V2_HEAD + more - len(self._read)
 
     def client(self) -> str:
-        """The client for whom the proxy connects, once the header is whole. Empty: for itself, or it does not know.
-        Raises WrongHeader.
+        """The client that the proxy connects for, once the header is complete. Empty: the proxy connects for itself, or
+        does not know. Raises WrongHeader.
         """
         read = bytes(self._read)
         try:
             return self._client_of_v2(read) if read.startswith(_SIGNATURE) else self._client_of_v1(read)
         except Refused:
-            raise WrongHeader("it has no right address") from None
+            raise WrongHeader("it has no valid address") from None
 
     def _client_of_v1(self, read: bytes) -> str:
         if _V1_UNKNOWN.fullmatch(read):
@@ -133,5 +133,5 @@ def _address(written: bytes) -> str:
 
 
 def _plain(address: "ipaddress.IPv4Address | ipaddress.IPv6Address") -> str:
-    """The same for a client, however its proxy writes it."""
+    """One spelling for each client, however its proxy writes the address."""
     return str(getattr(address, "ipv4_mapped", None) or address)

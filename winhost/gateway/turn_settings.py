@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from .settings_values import SOCKET, WrongSettings, number, table, word
+from .settings_values import SOCKET, WrongSettings, flag, number, table, word
 
 _UNIT = re.compile(r"winhost-engine-[a-z0-9-]{1,100}\.service")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4})?[0-9a-z.+]{0,30}")
-_SAFE_SLEEP = (0, 17)  # before, a request to a sleeping engine ends it
+_SAFE_SLEEP = (0, 17)  # in older versions, a request to a sleeping engine ends it
 _MOST_MIB = 16_777_216
 _MOST_S = 86_400
 SLEEP, STOP = "sleep", "stop"
@@ -19,12 +19,12 @@ IMAGES = "/var/lib/winhost-images"
 
 @dataclass(frozen=True)
 class ModelTurns:
-    """The behaviour of one model between its turns.
+    """The way in which a model shares its GPUs.
 
-    cards: numbers of GPUs, as the driver counts them; between: SLEEP or STOP; level: of sleep; suspend: while it sleeps
-    its process leaves its GPU; image: that process is written to disk once, and started from there; unit: of systemd,
-    which the keeper starts and stops; resident: it never leaves its GPUs for another model; awake_mib, asleep_mib: on
-    each of its GPUs, where they are known.
+    cards: numbers of its GPUs, as the driver counts them; between: what it does between its turns, SLEEP or STOP;
+    level: of sleep; suspend: its process leaves the GPU while it sleeps; image: that process is written to disk once,
+    and started from there; unit: the systemd unit that the keeper starts and stops; resident: it never leaves its GPUs
+    for another model; awake_mib, asleep_mib: what it takes of each of its GPUs, if that is known.
     """
 
     cards: tuple[int, ...]
@@ -42,9 +42,9 @@ class ModelTurns:
 class TurnLimits:
     """keeper: the socket of the program that may start and stop units; memory: MiB by GPU.
 
-    Times in seconds. stay: that a model stays awake at least; drain: for requests that run when its turn ends;
+    Times in seconds. stay: a model stays awake for at least this long; drain: for requests that run when a turn ends;
     swap: for an engine to fall asleep or to wake; start: for an engine to start; release: until memory is really free;
-    idle: without requests, after which every model of a group leaves its GPUs, None: the last one stays.
+    idle: after so long without requests every model of a group leaves its GPUs, None: the last one stays.
     """
 
     keeper: str | None = None
@@ -65,10 +65,10 @@ def parse_model_turns(value: Any, where: str) -> ModelTurns:
         cards=_gpus(given["cards"], f"{where}.cards"),
         between=_one_of(given.get("between", SLEEP), f"{where}.between", (SLEEP, STOP)),
         level=_one_of(given.get("level", 1), f"{where}.level", (1, 2)),
-        suspend=_flag(given, where, "suspend"),
-        image=_flag(given, where, "image"),
+        suspend=flag(given, where, "suspend"),
+        image=flag(given, where, "image"),
         unit=word(given, where, "unit", _UNIT) if "unit" in given else None,
-        resident=_flag(given, where, "resident"),
+        resident=flag(given, where, "resident"),
         awake_mib=number(given, where, "awake_mib", _MOST_MIB) if "awake_mib" in given else None,
         asleep_mib=number(given, where, "asleep_mib", _MOST_MIB, 0) if "asleep_mib" in given else 0,
     )
@@ -92,7 +92,7 @@ def _check_sleep(given: dict[str, Any], where: str, found: ModelTurns) -> None:
         raise WrongSettings(
             f"{where}.version: before vLLM 0.17 a request to a sleeping engine ends it; between: {STOP}"
         )
-    if found.level == 2 and not _flag(given, where, "reloads"):
+    if found.level == 2 and not flag(given, where, "reloads"):
         raise WrongSettings(
             f"{where}.reloads: level 2 reads the weights again on waking, which is safe for dense models in bf16 "
             "without adapters alone, from a format that can reload; say reloads: true where this is one"
@@ -152,11 +152,4 @@ def _gpus(value: Any, where: str) -> tuple[int, ...]:
 def _one_of(value: Any, where: str, known: tuple[Any, ...]) -> Any:
     if value not in known or isinstance(value, bool):
         raise WrongSettings(f"{where}: one of {', '.join(map(str, known))} is expected, not {value!r}")
-    return value
-
-
-def _flag(given: dict[str, Any], where: str, name: str) -> bool:
-    value = given.get(name, False)
-    if not isinstance(value, bool):
-        raise WrongSettings(f"{where}.{name}: true or false is expected, not {value!r}")
     return value

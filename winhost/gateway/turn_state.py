@@ -12,8 +12,8 @@ from .turn_settings import SLEEP, ModelTurns
 
 
 class TurnState(Enum):
-    """The state of an engine. CHECKING: it is up, and whether it answers is to be seen; FAILED: it does not do what it
-    says, and nobody can stop it.
+    """The state of an engine. CHECKING: it is up and has not yet shown that it answers; FAILED: it does not behave, and
+    nobody can stop it.
     """
 
     UNKNOWN = "unknown"
@@ -33,15 +33,15 @@ OFF_THE_GPU = (TurnState.DOWN, TurnState.ASLEEP, TurnState.SUSPENDED)
 
 
 class TurnEnded(Exception):
-    """The model's turn ended while it still answered: it had the time of `drain`."""
+    """The model's turn ended while it still answered, after the time of `drain`."""
 
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A request of the API key of this name, from its head to the end of its answer.
+    """A request of an API key, from its head to the end of its answer.
 
     running: it is with an engine; begun: its client has a part of the answer; ended: its model's turn is over; put_out:
-    another key's request has its place. In the last two cases its task was cancelled.
+    another key's request took its seat. In the last two cases its task was cancelled.
     """
 
     key: str
@@ -62,9 +62,8 @@ class Seat:
 
 @dataclass(eq=False)
 class Waiter(Waiting):
-    """A request that waits for its model to be awake, and for one of the places with engines.
-
-    asleep: its model was when it came.
+    """A request that waits until its model is awake and engines take another request. asleep: its model was not awake
+    when it came.
     """
 
     seat: Seat
@@ -75,13 +74,13 @@ class Waiter(Waiting):
 
 @dataclass(eq=False)
 class Member:
-    """A model of a group. Times are of the event loop.
+    """A model of a group. Times are those of the event loop.
 
-    stays_until: its turn is not over before; not_before: nobody tries to bring it up before, for it failed;
-    prepared: it was up since this program began, and slept once; dead: it ended or hangs; freed_mib: by its sleep,
-    by GPU; gave_back: as much, the last time that it slept; left_mib: by its sleep and suspending together; imaged:
-    an image of its process is on disk, None where that is not known; baseline: its answer to the canary, since it
-    started, or since the start that its image is of.
+    stays_until: its turn lasts until then; not_before: it failed, and is not brought up before then; prepared: it was
+    up and slept once since this program began; doubted: it failed a request and has to show that it still answers;
+    dead: it ended or hangs; freed_mib: what its sleep frees of each GPU; gave_back: it freed that much when it slept
+    last; left_mib: what sleep and suspending free together; imaged: an image of its process is on disk, None: not
+    known; baseline: its answer to the canary since it started, or since the start that its image was taken of.
     """
 
     name: str
@@ -116,7 +115,7 @@ class Member:
         return self.turns.resident
 
     def needs_mib(self) -> "dict[int, int]":
-        """Free memory without which it must not be brought up, by GPU: as stated, and as it gave back before."""
+        """The free memory that it needs to be brought up, by GPU: what is stated, and what it freed before."""
         known = {TurnState.ASLEEP: self.freed_mib, TurnState.SUSPENDED: self.left_mib}
         found = dict(known.get(self.state, {}))
         if self.turns.awake_mib is None:
@@ -125,14 +124,14 @@ class Member:
         return {gpu: max(stated, found.get(gpu, 0)) for gpu in self.turns.cards}
 
     def remains_mib(self) -> int:
-        """The memory that it keeps of each of its GPUs while others are awake."""
+        """The memory of each of its GPUs that it keeps while others are awake."""
         if self.resident:
             return self.turns.awake_mib or 0
         return self.turns.asleep_mib if self.state is not TurnState.DOWN else 0
 
 
 def fits(awake: Collection[Member], group: Collection[Member], memory: Mapping[int, int]) -> bool:
-    """Tell whether these may be awake at the same time. Where it is not known what they take, only one may."""
+    """Tell whether these may be awake at the same time. If it is not known what they take, only one may."""
     for gpu in {gpu for member in awake for gpu in member.turns.cards}:
         here = [member for member in group if gpu in member.turns.cards]
         up = [member.turns.awake_mib for member in here if member in awake]

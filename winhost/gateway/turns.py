@@ -1,7 +1,7 @@
-"""Whose turn it is: models that share GPUs are awake in turn, and so many requests at a time are with engines.
+"""Give turns to requests: models that share GPUs are awake in turn, and engines have a limited number of requests.
 
-Each request takes a seat before its body is read; `turn` is asked with it when its model is known. API keys take turns
-wherever requests wait.
+Each request takes a seat before its body is read, and with it a turn once its model is known. Wherever requests wait,
+API keys take turns.
 """
 
 import asyncio
@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from .engine_control import EngineControl
-from .engine_moves import EngineMoves, Keeper
+from .engine_moves import EngineMoves
 from .fair_line import FairLine, WaitedTooLong
 from .gateway_metrics import TurnMetrics
 from .gateway_settings import GatewaySettings, PublishedModel
 from .gpu_group import GpuGroup
+from .keeper_client import KeeperClient
 from .turn_settings import gpu_groups
 from .turn_state import Member, Seat, TurnEnded, TurnState, Waiter
 from .yielding import Yielding
@@ -31,7 +32,7 @@ _LONGEST_S = 120
 
 
 class Busy(Exception):
-    """No turn comes soon enough. after: seconds until one may."""
+    """No turn comes soon enough. after: seconds until one may come."""
 
     def __init__(self, after: float = 5) -> None:
         super().__init__()
@@ -39,12 +40,15 @@ class Busy(Exception):
 
 
 class Turns:
-    """The turns of all models. running: how many requests are with engines; yielding: whether something else wants the
-    GPUs.
+    """The turns of all models. running: the number of requests that engines have; yielding: whether something else
+    wants the GPUs.
     """
 
     def __init__(
-        self, settings: GatewaySettings, control: Callable[[PublishedModel], EngineControl], keeper: "Keeper | None"
+        self,
+        settings: GatewaySettings,
+        control: Callable[[PublishedModel], EngineControl],
+        keeper: "KeeperClient | None",
     ) -> None:
         self._limits = settings.limits
         self._seats: dict[Seat, None] = {}  # in the order in which they came
@@ -69,7 +73,7 @@ class Turns:
         self._running.append(asyncio.ensure_future(self.yielding.follow_file()))
 
     def stop(self) -> None:
-        """Engines stay as they are."""
+        """Stop moving engines. They stay as they are."""
         for group in self._all_groups:
             group.stopped = True
         for task in self._running:
@@ -77,7 +81,7 @@ class Turns:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that send their body, or wait to be with an engine."""
+        """The number of requests that still send their body or wait for an engine."""
         return sum(not seat.running for seat in self._seats)
 
     def until(self) -> float:
@@ -112,9 +116,8 @@ class Turns:
         self._seats.pop(seat, None)
 
     def _make_room(self, key: str) -> None:
-        """Free a seat where all are taken, or raise Busy: the key that waits most loses its newest request to one with
-        fewer. A stream that waits for its engine to start anew keeps its seat: its client has a part of
-        it.
+        """Free a seat, or raise Busy. The key with the most waiting requests loses its newest one to a key with fewer.
+        A stream that waits for its engine to start again keeps its seat, because its client has a part of it.
         """
         waiting = Counter(seat.key for seat in self._seats if not (seat.running or seat.begun))
         most = max(waiting, key=lambda each: waiting[each], default=key)
@@ -172,18 +175,18 @@ class Turns:
             group.began(waiter)
 
     def not_up(self, model: str) -> bool:
-        """A request found nobody listening. Whether it may ask for a turn again."""
+        """Note that no engine listened. Returns whether the request may ask for a turn again."""
         if group := self._groups.get(model):
             group.not_up(model)
         return group is not None
 
     def doubt(self, model: str) -> None:
-        """An engine let a request down."""
+        """Note that the engine failed a request."""
         if group := self._groups.get(model):
             group.doubt(model)
 
     def died(self, model: str) -> None:
-        """An engine ended or hangs."""
+        """Note that the engine ended or hangs."""
         if group := self._groups.get(model):
             group.died(model)
 
@@ -193,15 +196,14 @@ class Turns:
         return model in self._groups
 
     def ready(self, model: str) -> bool:
-        """Tell whether it is awake, or rightly asleep by its turn."""
+        """Tell whether a model is awake, or off its GPUs because others have their turn."""
         member = self._members()[model]
-        stopped = member.state is TurnState.DOWN and not (member.sleeps or member.resident)
-        at_rest = stopped and not member.failures
-        return at_rest or member.state in _READY
+        stopped = member.state is TurnState.DOWN and not (member.sleeps or member.resident or member.failures)
+        return stopped or member.state in _READY
 
     @property
     def on_gpus(self) -> list[str]:
-        """Models that take turns and have not left their GPUs."""
+        """The models that take turns and are still on their GPUs."""
         return [name for name, member in self._members().items() if member.on_the_gpu]
 
     def _members(self) -> "dict[str, Member]":
@@ -219,7 +221,7 @@ class Turns:
         return self._metrics.lines({name: member.state.value for name, member in members.items()}, counts)
 
 
-# Classes, because a generator as a context manager costs a request as much as reading its head does.
+# These are classes because a generator as a context manager costs as much as reading the head of a request.
 class _Seated:
     def __init__(self, turns: Turns, key: str) -> None:
         self._turns, self._key = turns, key
@@ -247,7 +249,7 @@ class Turn:
         return self
 
     async def anew(self, until: float) -> None:
-        """Its engine let it down, so it waits for another turn. Raises Busy, TurnEnded."""
+        """Wait for another turn, because the engine failed. Raises Busy, TurnEnded."""
         self._turns.end_turn(self._waiter)
         self._waiter = await self._turns.take_turn(self._seat, self._model, until)
 

@@ -1,7 +1,7 @@
-"""Yield the GPUs to something else, such as the desktop of a Windows that has this Linux in WSL.
+"""Yield the GPUs to something else, such as the desktop of a Windows that runs this Linux in WSL.
 
-A key of the kind `yield` asks for so many seconds and asks again before they are over, so that nothing that died keeps
-the models off their GPUs. A file, which the administrator of this Linux writes, can decide otherwise.
+A key of the kind `yield` asks for some seconds and asks again before they are over, so that a program that died does
+not keep the models off their GPUs. A file that the administrator of this Linux writes overrides that.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from .settings_values import SOCKET, number, table, word
 _LOG = logging.getLogger("gateway")
 ROUTE = "/winhost/yield"
 MOST_BYTES = 1024  # of a request to it
-MODE_FILE = "/run/winhost-gateway/yield"  # of the unit; gone when it stops
+MODE_FILE = "/run/winhost-gateway/yield"  # in the unit's folder, which is removed when it stops
 NOW, AUTO, NEVER = MODES = ("now", "auto", "never")
 _LONGEST_S = 3600
 _LOOK_S = 1.0
@@ -26,13 +26,13 @@ _LATER_S = 60
 
 
 class NotAsked(ValueError):
-    """Says what is wrong with a request to ROUTE."""
+    """The message says what is wrong with a request to ROUTE."""
 
 
 @dataclass(frozen=True)
 class YieldSettings:
-    """Times in seconds. drain: for requests that run when GPUs are asked for; longest: that one request may ask for;
-    mode: a file with one of MODES, which may be missing.
+    """Times in seconds. drain: for requests that run when GPUs are asked for; longest: the most that one request may
+    ask for; mode: a file with one of MODES, which may be missing.
     """
 
     drain: int = 20
@@ -48,8 +48,8 @@ def parse_yields(value: Any) -> YieldSettings:
 
 
 class Yielding:
-    """settings: None where nobody may ask. wanted: is called when GPUs are wanted that were not, changed: whenever it
-    may be otherwise than before.
+    """The requests of others for the GPUs. settings: None if no key may ask; wanted: called when somebody begins to
+    want them; changed: called whenever that may have changed.
     """
 
     def __init__(self, settings: "YieldSettings | None") -> None:
@@ -58,7 +58,7 @@ class Yielding:
         self.mode = AUTO
         self.wanted: Callable[[], None] = lambda: None
         self.changed: Callable[[], None] = lambda: None
-        self._until: dict[str, float] = {}  # by key: in the program by its hash, as another may get its name
+        self._until: dict[str, float] = {}  # by the hash of a key, because another key may get its name
         self._since = float("-inf")
 
     @property
@@ -67,7 +67,7 @@ class Yielding:
 
     @property
     def left(self) -> float:
-        """Seconds until the GPUs are not wanted any more, as far as it is known."""
+        """Seconds until the GPUs are no longer wanted, as far as is known."""
         if self.mode != AUTO:
             return math.inf if self.mode == NOW else 0.0
         if not self._until:
@@ -85,14 +85,14 @@ class Yielding:
         return max(1, math.ceil(min(_LATER_S, self.left)))
 
     def ask(self, key: str, seconds: float) -> None:
-        """Ask for the GPUs for so long from now. Each key asks for itself."""
+        """Ask for the GPUs for so long from now. Keys do so independently of each other."""
         self._change(lambda: self._until.update({key: _now() + min(seconds, self.settings.longest)}))
 
     def resume(self, key: str) -> None:
         self._change(lambda: self._until.pop(key, None))
 
     def only(self, keys: Set[str]) -> None:
-        """End what other keys asked for."""
+        """End the requests of all other keys."""
         for key in self._until.keys() - keys:
             self.resume(key)
 
@@ -127,7 +127,7 @@ class Yielding:
             await asyncio.sleep(_LOOK_S)
 
     def take(self, key: str, body: bytes) -> None:
-        """A request of this key. Raises NotAsked."""
+        """Do what a request of this key says. Raises NotAsked."""
         try:
             given = json.loads(body)
         except (ValueError, RecursionError):

@@ -5,10 +5,13 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
 
+from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import known
+from winhost.hardware.host_gpus import gpu_name
 from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, size
+from winhost.resources.host import Gpu
 
 FOUR_GIB = 4 * GiB
 APERTURE = 256 * MiB  # a frame buffer BAR has at least this size, and is a 64-bit BAR wherever firmware puts it
@@ -87,10 +90,19 @@ def of_gpu(name: str, *, ranges: Sequence[Range] = (), device: str | None = None
     return first
 
 
-def listed_name(device: str) -> str | None:
-    """The GPU's name in the catalogue, for dismounted GPUs: Windows no longer reports theirs."""
-    found = known(device)
-    return found.name if found else None
+def bars_of(gpu: Gpu) -> GpuBars:
+    """The BARs of a GPU from the best source. Those that were not read come from the catalogue, with a doubt.
+
+    Raises MmioRefused where no source has them, MissingFact where the GPU's name was not read.
+    """
+    state = gpu.pci.state
+    name, device = gpu_name(gpu), gpu.pci.key["device"]
+    ranges, vram = if_known(lambda: state.ranges), if_known(lambda: state.vram)
+    found = of_gpu(name, ranges=ranges or (), device=device, vram=vram)
+    if ranges is None and not found.doubts:
+        unread = f"PciDevice.ranges of {name} could not be read; a survey of this host settles its BARs."
+        return replace(found, doubts=(unread,))
+    return found
 
 
 def _surveyed(name: str, ranges: Sequence[Range]) -> GpuBars | None:

@@ -1,10 +1,8 @@
 """Display devices: which ones can serve a model, drive a monitor or be partitioned, and what to call them."""
 
 import re
-from dataclasses import replace
 
 from winhost.core.answers import NOT_THERE, MissingFact, if_known
-from winhost.hardware import bars
 from winhost.hardware.gpus import GpuModel, known, named
 from winhost.model.errors import visible
 from winhost.model.facts import Instance
@@ -89,25 +87,10 @@ def gpu_name(gpu: Gpu) -> str:
     """
     # Imported facts may lack the instance, and a name alone must not make a verdict unknown.
     dismounted = if_known(lambda: gpu.pci.state.dismounted)
-    lost = bars.listed_name(gpu.pci.key["device"]) if dismounted or not if_known(lambda: gpu.pci.state.name) else None
-    return visible(lost or gpu.pci.state.name)
+    lost = known(gpu.pci.key["device"]) if dismounted or not if_known(lambda: gpu.pci.state.name) else None
+    return visible(lost.name if lost else gpu.pci.state.name)
 
 
 def gpu_label(gpu: Gpu) -> str:
     """Name and location: two GPUs of one model differ only in the second."""
     return f"{gpu_name(gpu)} at {gpu.location}"
-
-
-def bars_of(gpu: Gpu) -> bars.GpuBars:
-    """The BARs of a GPU from the best source. Those that were not read come from the catalogue, with a doubt.
-
-    Raises MmioRefused where no source has them, MissingFact where the GPU's name was not read.
-    """
-    state = gpu.pci.state
-    name, device = gpu_name(gpu), gpu.pci.key["device"]
-    ranges, vram = if_known(lambda: state.ranges), if_known(lambda: state.vram)
-    found = bars.of_gpu(name, ranges=ranges or (), device=device, vram=vram)
-    if ranges is None and not found.doubts:
-        unread = f"PciDevice.ranges of {name} could not be read; a survey of this host settles its BARs."
-        return replace(found, doubts=(unread,))
-    return found

@@ -9,6 +9,8 @@ from winhost.imports import (
     boot_texts,
     computer_info,
     dxdiag,
+    hyperv_words,
+    linux_words,
     lspci,
     manage_bde,
     msinfo,
@@ -140,7 +142,31 @@ SOURCES: Mapping[str, FileKind] = {
         "wsl --version",
         wsl_version.read,
         looks=wsl_version.LOOKS,
+        near=re.compile(
+            r"^\s*(?:Default Distribution|Standardverteilung|Distribution par défaut|默认(?:分发版|分发))\s*[:\uff1a]",
+            re.MULTILINE,
+        ),
+        why="names no version of WSL",
+    ),
+    "wsl-list": FileKind(
+        "wsl -l -v, while a distro runs",
+        wsl_version.read_distros,
+        looks=wsl_version.DISTROS,
         near=re.compile(r"^\s*NAME\s+STATE\s+VERSION", re.MULTILINE),
+    ),
+    "hyper-v": FileKind(
+        "Get-VMHost | Format-List, or Get-VM",
+        hyperv_words.read,
+        looks=hyperv_words.LOOKS,
+        near=re.compile(r"^\s*(?:LogicalProcessorCount|VMId)\s*:", re.MULTILINE),
+    ),
+    "linux": FileKind(
+        "lscpu and free, on a Linux started on the machine itself, or uname -a in WSL",
+        linux_words.read,
+        looks=linux_words.LOOKS,
+        near=re.compile(r"^\s*CPU op-mode\(s\):|^\s*total +used +free +shared", re.MULTILINE),
+        why="does not say whether it ran on the machine itself or in a VM such as WSL's",
+        instead="lscpu and free in one paste",
     ),
     "windows-version": FileKind(
         "ver, or Settings > System > About",
@@ -165,7 +191,9 @@ _PARTS = (  # what is of no kind, but tells what it is about, and what tells of 
     ("names GPUs, but in no form that is read", re.compile(r"PCI\\VEN_[0-9A-F]{4}&DEV_", re.I), "dxdiag /x FILE"),
     (
         "lists disks, but in no form that is read",
-        re.compile(r"^\s*Disk ###|^\s*Volume ###", re.M),
+        re.compile(
+            r"^\s*Disk ###|^\s*(?:Disk|Datenträger|Disque|磁盘) \d+ {2,}|^\s*Volume ###|^NAME +(?:MAJ:MIN|FSTYPE)", re.M
+        ),
         "Get-Disk | ConvertTo-Json",
     ),
     (
@@ -216,8 +244,8 @@ def _each_read(kind: str, text: str) -> list[tuple[str, FileObservations]]:
             continue
         if found.functions and any(before.functions for _, before in told):
             same_gpus.append(SOURCES[each].made_by)
-            found = replace(found, functions=None, every_function=False, every_gpu=False)
-        told.append((each, found if each == kind else replace(found, advice=None)))
+            found = replace(found, functions=None, every_function=False, every_gpu=False, advice=None)
+        told.append((each, found))
     if not told:
         raise next(iter(unread.values()))
     first, found = told[0]

@@ -1,13 +1,17 @@
-"""Find room for Linux on a host's disks, and choose the one that Ubuntu is installed on: of its own, or of Windows."""
+"""Disks: what is on them, and what can be made free."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
-from winhost.core.answers import if_known
+from winhost.core.answers import MissingFact, if_known
 from winhost.core.dataclass import dataclass
+from winhost.core.steps import DesiredResource
+from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about
 from winhost.resources.host import HostFacts
+from winhost.resources.linux.files import DataDisk
 from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, OwnPartition
 from winhost.resources.windows.partition import DYNAMIC, EFI, RESERVED, STORAGE_SPACES, Partition
 from winhost.resources.windows.read_only import Disk, EfiVolume, ResizeLimit
@@ -236,3 +240,25 @@ def _named(facts: HostFacts, empty: list[Disk], guid: str) -> Disk:
         what = f"{those[0].model} is not empty, too small, not healthy, or not a plain disk"
         raise Refusal("disk.not-empty", what, hint)
     return those[0]
+
+
+# ---- a data disk that is not empty
+
+
+def refuse_full(facts: HostFacts, desired: Iterable[DesiredResource]) -> None:
+    """Right before it formats, the host looks again at what facts do not show. Raises Refusal."""
+    for each in desired:
+        if each.resource == DataDisk.resource_type.name:
+            with suppress(MissingFact):
+                _refuse(facts.of(DataDisk, each.key), each)
+
+
+def _refuse(found: DataDisk | None, each: DesiredResource) -> None:
+    if found is None or all(getattr(found, name) == value for name, value in each.desired.items()):
+        return
+    if found.holds:
+        raise Refusal(
+            "disk.not-empty",
+            visible(f"{each.title}: {found.disk} is not empty: {'; '.join(found.holds)}."),
+            "Name another disk. What is surely nobody's, empty yourself: wipefs --all, then blkdiscard.",
+        )

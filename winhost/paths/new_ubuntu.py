@@ -23,9 +23,7 @@ from winhost.images.cloud_images import is_address
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
 from winhost.model.once import once
 from winhost.model.reason import Refusal
-from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions
-from winhost.paths.linux_driver import DriverChoice, wanted_driver
-from winhost.paths.linux_settings import LinuxSettings
+from winhost.paths.linux import ContainersInside, DriverChoice, LinuxDecisions, LinuxSettings, wanted_driver
 from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching

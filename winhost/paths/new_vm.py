@@ -1,25 +1,146 @@
-"""A VM of winhost's own for Discrete Device Assignment: what is wanted of it, and what of the host forbids it."""
+"""A VM that winhost makes: its image, its NUMA nodes and its sizes."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from winhost.core.answers import Json, MissingFact, Unavailable
+from winhost.core.answers import Json, MissingFact, Unavailable, if_known
+from winhost.hardware.host_gpus import gpu_label
+from winhost.images.cloud_images import MIRROR, is_address, known_images, refuse_by_name
+from winhost.images.cloud_images import NAME as CLOUD_IMAGE
 from winhost.model.facts import Instance
-from winhost.model.reason import Refusal
+from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size
-from winhost.paths.setting_values import OfOneHost, Upload, matching, no_device
+from winhost.model.written import Closed
+from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching, no_device
 from winhost.paths.vm_guest import Guest, GuestDecisions
-from winhost.paths.vm_image import VmImage
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
 from winhost.paths.wsl2_settings import File
-from winhost.resources.host import HostFacts
+from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.own_vm import NAME, OwnVm
 from winhost.resources.windows.read_only import Processor, Vm
 from winhost.resources.windows.staged_file import StagedFile
 from winhost.resources.windows.vm_disk import VmDisk
+
+if TYPE_CHECKING:
+    from winhost.images.guest_disk import SourceImage
+
+
+# ---- its image
+
+
+_Size = Annotated[int, Field(strict=True, ge=1)]
+
+
+def _image(name: str) -> str:
+    """Raises ValueError, and RefusedError for what would not start on Hyper-V."""
+    refuse_by_name(name)
+    if not CLOUD_IMAGE.fullmatch(name) and not is_file(name) and not is_address(name):
+        raise ValueError(
+            f"should be {known_images()}, with a day as ubuntu-24.04@20260814 if you like, or else an https:// address "
+            "or the path of a qcow2 or raw image (./FILE)"
+        )
+    return name
+
+
+def is_file(name: str) -> bool:
+    """Tell whether an image is a file on the computer that winhost runs on."""
+    return not is_address(name) and (re.search(r"[/\\]", name) is not None)
+
+
+class Pinned(Closed):
+    """An image and the disk made of it, byte for byte."""
+
+    place: str
+    """Where the image is: its address, or its path on the computer that runs winhost."""
+    sha256: Sha256
+    bytes: _Size
+    disk_sha256: Sha256
+    """Of the VHDX that winhost makes of it."""
+    disk_bytes: _Size
+
+    @property
+    def source(self) -> "SourceImage":
+        from winhost.images.guest_disk import SourceImage  # reads and writes disks, which a plan without one does not
+
+        return SourceImage(self.place, self.sha256, self.bytes)
+
+
+class VmImage(Closed):
+    """A disk image for the VM: Ubuntu's server image for clouds, or one of your own."""
+
+    name: Annotated[str, AfterValidator(_image)] = "ubuntu-24.04"
+    """ubuntu-24.04 or ubuntu-26.04, its newest release or that of a day (ubuntu-24.04@20260814); or the address or the
+    path of a qcow2 or raw image with cloud-init.
+    """
+    mirror: str = MIRROR
+    """Where Ubuntu's releases are: an address, or a folder with a copy of them and their signed SHA256SUMS."""
+    sha256: Sha256 | None = None
+    """Of the image. Left out, it is what Canonical signed, and of a file what it is now."""
+    pinned: Pinned | None = None
+    """Exactly which image and disk; filled in by `winhost plan`, and `winhost apply` takes no other."""
+
+    @property
+    def file(self) -> str:
+        """The name of its disk, which is the same on the host."""
+        base = re.split(r"[/\\]", self.name)[-1].replace("@", "-")
+        plain = re.sub(r"[^A-Za-z0-9._-]", "-", re.sub(r"\.(img|qcow2|raw)\Z", "", base))
+        return f"{plain[-58:]}.vhdx"
+
+
+# ---- its NUMA nodes
+
+
+def numa_cautions(facts: HostFacts, gpus: Iterable[Gpu], memory: Bytes, cpus: int) -> Iterator[Caution]:
+    """The cautions for a new VM with these GPUs and this size on a host with several sockets; unknown facts give none.
+
+    No cmdlet of Hyper-V chooses a node for a VM: Set-VMProcessor and Set-VMMemory only bound what it takes of a node,
+    and by default a node of the VM is as large as one of the host.
+    """
+    with suppress(MissingFact):
+        sockets = facts.all(Processor)
+        if len(sockets) > 1:
+            told = [f"The host has {len(sockets)} sockets.", *_places(gpus)]
+            told += [*_spans_memory(facts, len(sockets), memory), *_spans_processors(sockets, cpus)]
+            yield Caution(
+                "vm.numa",
+                Severity.UNVERIFIED,
+                " ".join(told) + " On which of them the VM runs, and whether its guest sees the NUMA node of its GPUs, "
+                "Hyper-V decides; nobody has verified it.",
+            )
+
+
+def _places(gpus: Iterable[Gpu]) -> Iterator[str]:
+    nodes = {gpu_label(gpu): node for gpu in gpus if (node := _node(gpu)) is not None}
+    for node in sorted({*nodes.values()}):
+        yield f"On NUMA node {node}: {', '.join(label for label, at in nodes.items() if at == node)}."
+
+
+def _node(gpu: Gpu) -> int | None:
+    return if_known(lambda: gpu.pci.state.numa)
+
+
+def _spans_memory(facts: HostFacts, sockets: int, memory: Bytes) -> Iterator[str]:
+    """Each socket is taken to have as much memory as the others."""
+    with suppress(MissingFact):
+        share = facts.memory.total // sockets
+        if memory > share:
+            yield f"The {size(memory)} of the VM are more than the {about(share)} of one, so they span several."
+
+
+def _spans_processors(sockets: Sequence[Instance[Processor]], cpus: int) -> Iterator[str]:
+    with suppress(MissingFact):
+        most = max(socket.state.threads for socket in sockets)
+        if cpus > most:
+            yield f"Its {cpus} processors are more than the {most} of one, so they span several."
+
+
+# ---- settings and decisions
+
 
 FETCHED = "http"
 _HOST_RESERVE = 2 * GiB  # as a rule of the verdict on a VM has it

@@ -6,8 +6,7 @@ from contextlib import suppress
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.workload import Workload
-from winhost.paths.linux_driver import wanted_driver
-from winhost.paths.linux_engine import DOCKER, PACKAGES
+from winhost.paths.linux import DOCKER, PACKAGES, wanted_driver
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.packages import AptPackages
 from winhost.resources.linux.read_only import ContainerEngine, LinuxSystem

@@ -13,7 +13,7 @@ from winhost.model.facts import Instance
 from winhost.model.reason import Refusal
 from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.setting_values import PublishedEndpoint
-from winhost.paths.wsl2_network import networks
+from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.nat_switch import NatSwitch
 from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch

@@ -63,19 +63,19 @@ _CONTAINERS = {
 
 
 def _dda_settings() -> type[BaseModel]:
-    from winhost.paths.dda_settings import DdaSettings
+    from winhost.paths.dda import DdaSettings
 
     return DdaSettings
 
 
 def _dual_boot_settings() -> type[BaseModel]:
-    from winhost.paths.dual_boot_settings import DualBootSettings
+    from winhost.paths.dual_boot import DualBootSettings
 
     return DualBootSettings
 
 
 def _linux_settings() -> type[BaseModel]:
-    from winhost.paths.linux_settings import LinuxSettings
+    from winhost.paths.linux import LinuxSettings
 
     return LinuxSettings
 
@@ -87,7 +87,7 @@ def _wsl2_settings() -> type[BaseModel]:
 
 
 def _wsl2_names() -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-    from winhost.paths.images import images
+    from winhost.paths.wsl2_settings import images
 
     return {"image": images()}
 

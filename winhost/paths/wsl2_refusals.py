@@ -1,15 +1,18 @@
-"""Conflicts on the host that rule out a WSL 2 plan with these settings."""
+"""The refusals and the cautions of a plan for WSL 2."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
 from winhost.core.answers import MissingFact, Unavailable, if_available
 from winhost.core.steps import DesiredResource
+from winhost.hardware.host_gpus import memory_of, runs_cuda
 from winhost.model.facts import Instance
-from winhost.model.reason import Refusal
+from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import about, size
-from winhost.paths.wsl2_network import adapter, allowed
+from winhost.paths.never_sleep import cautions_of_sleep
+from winhost.paths.playbook import PlaybookResource
+from winhost.paths.wsl2 import adapter, allowed, memory
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
@@ -19,6 +22,10 @@ from winhost.resources.windows.account_tasks import AccountTasks
 from winhost.resources.windows.local_account import LocalAccount
 from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
 from winhost.resources.windows.wsl_distro import WslDistro
+from winhost.sizing.host_memory import WINDOWS_USABLE
+
+# ---- refusals
+
 
 S = TypeVar("S", bound=State)
 _OWNED = ("LocalAccount", "AccountTasks", "WslConfig", "WslVm", "WslDistro")  # resources of what is ours alone
@@ -198,4 +205,54 @@ def _of_bridge(facts: HostFacts, bridge: Bridge) -> Iterator[Refusal]:
             "wsl.adapter-taken",
             f"{chosen.name} already has the switch {name}. An adapter can have only one.",
             f"Use that switch: --set bridge.switch={name}",
+        )
+
+
+# ---- cautions
+
+
+def cautions(facts: HostFacts, settings: Wsl2Settings, resources: Collection[PlaybookResource]) -> Iterator[Caution]:
+    """The cautions from the settings and from the playbook's resources."""
+    yield from _cautions_of_memory(facts, settings)
+    yield from cautions_of_sleep(facts, "wsl2", settings.never_sleep)
+    if settings.access.key is None and any(each.resource == "WslAccess" for each in resources):
+        yield Caution(
+            "wsl.no-way-in",
+            Severity.NOTE,
+            "Without access.key, the plan ends with the distro: no SSH access, no Docker, no NVIDIA Container Toolkit. "
+            'To set them up, now or later, add: --set access.key="$(cat ~/.ssh/id_ed25519.pub)"',
+        )
+    if settings.administrator:
+        yield Caution(
+            "wsl.administrator",
+            Severity.NOTE,
+            f"Account {settings.account} becomes an administrator of this host, and so does all that runs as it.",
+        )
+    if any(each.resource == "AccountTasks" and each.desired.get("logon") == "s4u" for each in resources):
+        yield Caution(
+            "wsl.logon-s4u",
+            Severity.UNVERIFIED,
+            f"The tasks of {settings.account} will log on without a password (S4U).",
+        )
+
+
+def _cautions_of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Caution]:
+    """Cautions about memory. Where it is unknown or no setting would be large enough, rules report that instead."""
+    try:
+        gpus = tuple(filter(runs_cuda, facts.gpus))
+        total, gpus_have = facts.memory.total, sum(map(memory_of, gpus))
+        given = memory(facts, gpus, settings.stated("memory")).given
+    except MissingFact:
+        return
+    if given < gpus_have <= total:
+        yield Caution(
+            "wsl.memory-below-cards",
+            Severity.DEGRADED,
+            f"Linux gets {size(given)} of memory, and the GPUs have {size(gpus_have)}.",
+        )
+    if total - given < WINDOWS_USABLE:
+        yield Caution(
+            "wsl.memory-of-windows",
+            Severity.DEGRADED,
+            f"Linux gets {size(given)} of {about(total)}, which leaves Windows {about(max(0, total - given))}.",
         )

@@ -1,15 +1,19 @@
 """The settings of the WSL 2 path: `settings` of its playbook, or `winhost plan --set NAME=VALUE`."""
 
 import re
+from collections.abc import Mapping
+from importlib.resources import files
 from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Literal
 
 from packaging.version import Version
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from winhost.model.catalogue_file import load_catalogue
+from winhost.model.errors import did_you_mean, visible
+from winhost.model.once import once
 from winhost.model.units import Bytes, parse_size
 from winhost.model.written import Closed
-from winhost.paths.images import named
 from winhost.paths.public_key import public_key
 from winhost.paths.setting_values import (
     NO_SWAP,
@@ -27,6 +31,29 @@ from winhost.paths.setting_values import (
     swap_value,
     zero_as_text,
 )
+
+
+@once
+def images() -> Mapping[str, Mapping[str, str]]:
+    """Source and SHA-256 of each, by name."""
+    known: dict[str, dict[str, str]] = load_catalogue(files(__package__).joinpath("images.yaml"))
+    return known
+
+
+def named(image: object) -> object:
+    """Source and hash of the named image; a mapping unchanged. Raises ValueError."""
+    if not isinstance(image, str):
+        return image
+    if image not in images():
+        near = did_you_mean(image, images()) or f"; there are: {', '.join(images())}."
+        raise ValueError(
+            f"no image is pinned as '{visible(image)}'{near} Any other one goes by image.source and image.sha256"
+        )
+    return images()[image]
+
+
+# ---- settings
+
 
 AUTO = "auto"
 _MADE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")  # what resource ExternalSwitch makes

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from winhost.findings.finding import Found, TextEdit, run
+from winhost.findings.condition import evaluate, meets
+from winhost.findings.finding import Found, Row, TextEdit, at_keys, run
 from winhost.model.catalogue_file import load_beside
 from winhost.model.errors import near_or_end
 from winhost.model.once import once
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeTarget
+from winhost.recipes.recipe_rows import ROWS
 from winhost.recipes.recipe_text import SourceFile
 from winhost.recipes.written_sizes import docker_size, in_gib
 from winhost.recipes.yaml_nodes import MARK, NotYaml, YamlNode, json_document, keys_twice, without
@@ -22,8 +24,6 @@ _KINDS: Mapping[str, Callable[[YamlNode], bool]] = {
     "number": lambda node: node.tag == "int",
 }
 _SAID = {"text": "a text", "flag": "true or false", "list": "a list", "map": "an object", "number": "a number"}
-_GONE = ("aufs", "devicemapper", "overlay")
-_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 
 
 @once
@@ -47,7 +47,7 @@ def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
         words = {"name": "The file", "kind": _SAID["map"]}
         return [*found, Found("wrong-kind", document.start if document.node else 0, words)]
     found += keys_twice(document)
-    return [*found, *run((*RULES, on_wsl) if target.path == "wsl2" else RULES, document)]
+    return [*found, *run(RULES, document), *by_rows(document, target)]
 
 
 def keys(document: YamlNode) -> Iterator[Found]:
@@ -77,37 +77,43 @@ def _within(name: str, value: YamlNode) -> Iterator[Found]:
             yield Found("wrong-kind", each.start, {"name": path, "kind": _SAID[kind]})
 
 
-def hosts(document: YamlNode) -> Iterator[Found]:
-    """Sockets: at one place only, and never open without TLS."""
-    found = document.get("hosts")
-    if not found.items():
-        return
-    yield Found("hosts-in-file", found.start)
-    if document.get("tlsverify").value == "true":
-        return
-    for each in found.items():
-        if each.value.startswith("tcp://") and not each.value.startswith(("tcp://127.", "tcp://localhost")):
-            yield Found("hosts-open", each.start, {"value": each.value})
+def by_rows(document: YamlNode, target: RecipeTarget) -> Iterator[Found]:
+    """Yield the findings of rows about a key, or about each item of a list. What is not there is missed at the file."""
+
+    def ask(question: str) -> tuple[Any]:
+        return (target.path == "wsl2" if question == "wsl" else _answer(document.get(*question.split("."))),)
+
+    for row, key in at_keys(ROWS, ask):
+        *around, _ = key.split(".")
+        node = document.get(*key.split("."))
+        yield _found(row, node if node.node else document, document.get(*around))
+    for row in ROWS.values():
+        if "each" in row.find and evaluate(row.when, ask).holds:
+            listed = document.get(row.find["each"])
+            yield from (_found(row, each, listed) for each in listed.items() if meets(each.value, row.find["value"]))
+
+
+def _answer(node: YamlNode) -> Any:
+    """The value of a key as it is written: of a list its items, of an object its keys; None where it is not there."""
+    if node.is_scalar or not node:
+        return node.value if node else None
+    return tuple(name for name, _ in node.pairs()) or tuple(each.value for each in node.items())
+
+
+def _found(row: Row, node: YamlNode, around: YamlNode) -> Found:
+    edits = without(node, around) if row.mend.get("remove") else ()
+    if "set" in row.mend:
+        edits = replaced(node.text, row.mend["set"])
+    return Found(row.code, node.start, {"value": node.value}, edits)
 
 
 def runtimes(document: YamlNode) -> Iterator[Found]:
-    """The runtime of NVIDIA, and who manages cgroups with it."""
+    """Find a default runtime that nobody declares."""
     default, declared = document.get("default-runtime"), document.get("runtimes")
     names = [name for name, _ in declared.pairs()]
     if default.value and default.value not in (*names, "runc", "io.containerd.runc.v2"):
         edits = _declared(document) if default.value == "nvidia" and not declared else ()
         yield Found("no-such-runtime", default.start, {"value": default.value}, edits)
-    path = declared.get("nvidia", "path")
-    if path.value and not path.value.endswith(("nvidia-container-runtime", "nvidia-container-runtime.cdi")):
-        yield Found(
-            "runtime-elsewhere", path.start, {"value": path.value}, replaced(path.text, "nvidia-container-runtime")
-        )
-    if "nvidia" not in names and not default.value:
-        yield Found("no-gpu-runtime", document.start)
-    for option in document.get("exec-opts").items():
-        if option.value == "native.cgroupdriver=systemd" and "nvidia" in names:
-            edits = replaced(option.text, "native.cgroupdriver=cgroupfs")
-            yield Found("gpus-lost-on-reload", option.start, {}, edits)
 
 
 def _declared(document: YamlNode) -> Sequence[TextEdit]:
@@ -132,40 +138,11 @@ def memory(document: YamlNode) -> Iterator[Found]:
 
 
 def cdi(document: YamlNode) -> Iterator[Found]:
-    """Find a daemon that does not know CDI devices."""
-    found, folders = document.get("features", "cdi"), document.get("cdi-spec-dirs")
-    if found.value == "false":
-        yield Found("cdi-turned-off", found.start, {}, replaced(found.text, "true"))
-    elif found.node is None:
-        yield Found("cdi-not-turned-on", document.start)
-    named = [each.value.rstrip("/") for each in folders.items()]
-    if named and not set(named) & {"/var/run/cdi", "/run/cdi"}:
-        yield Found("cdi-folders-lack", folders.start, {"value": _CDI_FOLDERS[1]})
+    """Find folders of CDI without the one that the container toolkit writes to."""
+    folders = document.get("cdi-spec-dirs")
+    named = {each.value.rstrip("/") for each in folders.items()}
+    if named and not named & {"/var/run/cdi", "/run/cdi"}:
+        yield Found("cdi-folders-lack", folders.start, {"value": "/var/run/cdi"})
 
 
-def other(document: YamlNode) -> Iterator[Found]:
-    """Logs, registries, storage, networks."""
-    driver, limits = document.get("log-driver"), document.get("log-opts", "max-size")
-    if driver.value in ("", "json-file") and limits.node is None:
-        yield Found("logs-without-end", driver.start if driver else document.start)
-    for each in document.get("insecure-registries").items():
-        if not each.value.startswith(("127.", "localhost")):
-            yield Found("registry-without-tls", each.start, {"value": each.value})
-    storage = document.get("storage-driver")
-    if storage.value in _GONE:
-        yield Found("storage-driver-gone", storage.start, {"value": storage.value}, without(storage, document))
-    tables, debug = document.get("iptables"), document.get("debug")
-    if tables.value == "false":
-        yield Found("no-iptables", tables.start)
-    if debug.value == "true":
-        yield Found("debug-left-on", debug.start, {}, without(debug, document))
-
-
-def on_wsl(document: YamlNode) -> Iterator[Found]:
-    """Find data on a disk of Windows."""
-    root = document.get("data-root")
-    if root.value.startswith("/mnt/") and root.value[6:7] in ("", "/"):
-        yield Found("data-on-windows", root.start, {"value": root.value})
-
-
-RULES = (keys, hosts, runtimes, memory, cdi, other)
+RULES = (keys, runtimes, memory, cdi)

@@ -86,8 +86,7 @@ RULES = (
 COMMON = (
     *(rules_of_options.slips, rules_of_containers.container_names, rules_of_containers.gpus, rules_of_containers.shm),
     *(rules_of_containers.visible_gpus, rules_of_containers.ports),
-    *(*rules_of_exposure.RULES, rules_of_pods_and_units.manifest, rules_of_pods_and_units.unit),
-    *(rules_of_pods_and_units.sandbox, rules_of_pods_and_units.start_time, by_rows),
+    *(*rules_of_exposure.RULES, rules_of_pods_and_units.sandbox, rules_of_pods_and_units.start_time, by_rows),
 )
 PREFIX = "serve"
 ROUNDS = 7  # a mend can make room for another

@@ -330,7 +330,7 @@ def with_command(
         read_other(other, inside, engine)
         return engine
     if own and entry is None and inside and inside[0].value == "serve":
-        engine.entered, engine.places = "twice", {**engine.places, "again 0": inside[0]}
+        engine.entered, engine.places["again 0"] = "twice", inside[0]
         read_engine(inside[1:], engine)
         return engine
     if found is None and not (own and entry is None):
@@ -343,7 +343,7 @@ def with_command(
         own and entry is None and found.kind == "vllm" and is_official(named)
     ):  # the image's own `vllm serve` gets these words
         engine.entered = "twice"
-        engine.places = {**engine.places, **{f"again {n}": word for n, word in enumerate(_again(inside, found))}}
+        engine.places |= {f"again {n}": word for n, word in enumerate(_again(inside, found))}
     return engine
 
 

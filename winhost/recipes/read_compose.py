@@ -109,12 +109,11 @@ def _service(service: YamlNode) -> RecipeEngine | None:
     if with_entry(engine, first, inside, slips) is None:
         return None
     engine.slips += slips
-    engine.places = {**engine.places, "service": service.key_text}
     told = {"profiles": service.get("profiles"), "replicas": service.get("deploy", "replicas"), "entrypoint": entry}
-    engine.places = {**engine.places, **{key: node.key_text for key, node in told.items() if node}}
+    engine.places |= {key: node.key_text for key, node in told.items() if node}
     if build := service.get("build"):
         recipe = build.get("dockerfile")
-        engine.places = {**engine.places, "built": recipe.text if recipe.is_scalar else build.key_text}
+        engine.places["built"] = recipe.text if recipe.is_scalar else build.key_text
     engine.editor = ComposeEditor(service, engine)
     return engine
 
@@ -220,11 +219,11 @@ def _devices(service: YamlNode, engine: RecipeEngine) -> None:
         at = PlacedText("", (), device.start, device.start)
         engine.container.append(Setting("--gpus", word, shown or at, shown, (), "devices"))
         if "capabilities" not in told and device in reserved:
-            engine.places = {**engine.places, "no capabilities": at}
+            engine.slips.append(Found("reservation-incomplete", device.start))
         if ids and count is not None:
-            engine.places = {**engine.places, "counted and named": count.key_text}
-    if service.get("deploy", "resources", "devices"):
-        engine.places = {**engine.places, "devices misplaced": service.get("deploy", "resources", "devices").key_text}
+            engine.slips.append(Found("counted-and-named", count.start))
+    if misplaced := service.get("deploy", "resources", "devices"):
+        engine.slips.append(Found("devices-misplaced", misplaced.start))
 
 
 def environment(node: YamlNode) -> Iterator[Setting]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from winhost.findings.finding import Found, TextEdit
+from winhost.recipes.command_editor import replaced
 from winhost.recipes.read_commands import with_entry
 from winhost.recipes.read_compose import added_option, item_words, removed_from
 from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeForm, Setting
@@ -35,7 +36,7 @@ def read_kubernetes(source: SourceFile) -> Recipe:
                 if (engine := _engine(container, pod)) is not None:
                     engine.where = f"{kind} {name}"
                     engine.partial = kind not in _WHOLE
-                    _services(engine, services)
+                    _services(engine, services, pod.get("enableServiceLinks"))
                     engines.append(engine)
     return Recipe(RecipeForm.KUBERNETES, tuple(engines), slips=tuple(slips))
 
@@ -64,7 +65,8 @@ def _engine(container: YamlNode, pod: YamlNode) -> RecipeEngine | None:
         return None
     engine.slips += slips
     engine.probes = {name: dict(_flat(container.get(name))) for name in PROBES if container.get(name)}
-    engine.places = {**engine.places, **dict(_places(container, pod))}
+    engine.slips += _no_texts(container)
+    engine.places |= _places(container)
     engine.editor = KubernetesEditor(container, engine)
     return engine
 
@@ -83,28 +85,27 @@ def _flat(node: YamlNode, before: str = "") -> Iterator[tuple[str, object]]:
             yield f"{before}{name}", value.value
 
 
-def _places(container: YamlNode, pod: YamlNode) -> Iterator[tuple[str, PlacedText]]:
-    for name in PROBES:
-        if found := container.get(name):
-            yield name, found.key_text
-    if not container.get("resources"):
-        yield "no resources", _at(container)
-    if found := pod.get("enableServiceLinks"):
-        yield "service links", found.text
+def _places(container: YamlNode) -> dict[str, PlacedText]:
+    found = {name: container.get(name).key_text for name in PROBES if container.get(name)}
+    return found if container.get("resources") else {**found, "no resources": _at(container)}
+
+
+def _no_texts(container: YamlNode) -> Iterator[Found]:
+    """Values that have to be texts, and are read as something else."""
     texts = [(each.get("name").value, each.get("value")) for each in container.get("env").items()]
     for name in ("command", "args"):
         texts += [(f"{name}[{number}]", each) for number, each in enumerate(container.get(name).items())]
     for name, value in texts:
         if value.is_scalar and not value.quoted and value.tag not in ("str", "null"):
-            yield f"no text {name}", value.text
+            quoted = replaced(value.text, f'"{value.value}"')
+            yield Found("value-is-no-text", value.text.start, {"name": name}, quoted)
 
 
-def _services(engine: RecipeEngine, services: dict[str, YamlNode]) -> None:
+def _services(engine: RecipeEngine, services: dict[str, YamlNode], links: YamlNode) -> None:
     """Apply the services of the file to the container: a service's name becomes variables, its type opens the port."""
-    links = engine.places.get("service links")
     for name, service in services.items():
-        if name == "vllm" and (links is None or links.value.casefold() != "false"):
-            engine.places = {**engine.places, "service vllm": service.get("metadata", "name").text}
+        if name == "vllm" and links.value.casefold() != "false":
+            engine.slips.append(Found("service-named-vllm", service.get("metadata", "name").text.start))
         kind = service.get("spec", "type")
         if kind.value in ("NodePort", "LoadBalancer"):
             engine.container.append(Setting("service", kind.value, kind.text, kind.text, (), "type"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import Found, TextEdit
 from winhost.recipes.command_editor import removed_words
+from winhost.recipes.misspelt import suggested
 from winhost.recipes.read_commands import engine_of, let_know, with_command
 from winhost.recipes.read_compose import split_words
 from winhost.recipes.recipe_model import Editor, Recipe, RecipeEngine, RecipeForm, Setting, is_secret
@@ -122,31 +123,33 @@ def read_unit(source: SourceFile) -> Recipe:
     engine = _of_quadlet(found, slips) if quadlet else _of_service(found, slips)
     if engine is None:
         return Recipe(RecipeForm.QUADLET if quadlet else RecipeForm.SYSTEMD, ())
-    engine.slips += slips
+    engine.slips += [*slips, *_refused(found)]
     for entry in found:
         if entry.name in KEPT and entry.section in ("Service", "Install", "Unit", "Container"):
             shown = entry.value if entry.value.value else None
             engine.container.append(Setting(entry.name, entry.value.value, entry.key, shown, (), entry.name))
-    engine.places = {**engine.places, **dict(_places(found))}
     engine.editor = UnitEditor(source, engine, found, quadlet)
     return Recipe(engine.form, (engine,))
 
 
-def _places(found: Sequence[UnitEntry]) -> Iterator[tuple[str, PlacedText]]:
+def _refused(found: Sequence[UnitEntry]) -> Iterator[Found]:
     """Lines that are refused, or mean something else."""
     oneshot = any(entry.name == "Type" and entry.value.value == "oneshot" for entry in found)
-    started = 0
-    for number, entry in enumerate(found):
-        if entry.section == "Container" and entry.name not in container_options().quadlet:
-            yield f"unknown key {number}", entry.key
+    started, again = 0, None
+    known = container_options().quadlet
+    for entry in found:
+        if entry.section == "Container" and entry.name not in known:
+            words = {"name": entry.name, "near": suggested(entry.name, known)}
+            yield Found("unknown-quadlet-key", entry.key.start, words)
         elif entry.section == "Service" and entry.name == "ExecStart":
             started = started + 1 if entry.value.value.strip() else 0
-            if started > 1 and not oneshot:
-                yield "ExecStart again", entry.key
+            again = entry.key if started > 1 and not oneshot else again
         elif entry.section == "Service" and entry.name == "Environment":
             for word in _assignments(entry.value):
                 if re.search(r"\$\{?[A-Za-z_]", word.value):
-                    yield f"not expanded {word.start}", word
+                    yield Found("variable-not-expanded", word.start, {"name": word.value.partition("=")[0]})
+    if again:
+        yield Found("several-programs", again.start)
 
 
 def _of_service(found: Sequence[UnitEntry], slips: list[Found]) -> RecipeEngine | None:
@@ -159,7 +162,9 @@ def _of_service(found: Sequence[UnitEntry], slips: list[Found]) -> RecipeEngine 
         engine = engine_of(words, RecipeForm.SYSTEMD, slips)
         slips += _of_a_shell(entry.value)
         if engine is not None:
-            engine.where, engine.places = "unit", {**engine.places, "ExecStart": entry.key, "command": words[0]}
+            engine.where = "unit"
+            engine.places |= {"ExecStart": entry.key, "command": words[0]}
+            slips += _not_found(words[0])
             break
     variables = _variables(found, "Service")
     if engine is not None:
@@ -168,6 +173,15 @@ def _of_service(found: Sequence[UnitEntry], slips: list[Found]) -> RecipeEngine 
         engine = RecipeEngine(RecipeForm.SYSTEMD, "unit", found[0].key, known=False, partial=True)
         engine.variables += variables
     return engine
+
+
+def _not_found(program: PlacedText) -> Iterator[Found]:
+    """A program that systemd looks for elsewhere than a shell, or refuses."""
+    if not program.value.startswith(("/", "$")):
+        if "/" not in program.value:
+            yield Found("not-absolute", program.start, {"word": program.value})
+        elif not program.value.startswith("%"):
+            yield Found("relative-program", program.start, {"word": program.value})
 
 
 def _is_of_engine(variable: str) -> bool:

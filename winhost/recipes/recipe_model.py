@@ -94,7 +94,7 @@ class RecipeEngine:
     the form; outside: variables of the shell that starts the container; words: its own, of an engine beside vLLM;
     branched: its script starts it at several places, and an option would have to be added at each; partial: another
     file, or another service, has the rest of it, and what is not here may be there;
-    probes, places: of Kubernetes and units, by name.
+    slips: what its reader found; probes: of a pod, by name; places: where else something stands that rules ask for.
     """
 
     form: RecipeForm
@@ -118,7 +118,7 @@ class RecipeEngine:
     branched: bool = False
     partial: bool = False
     probes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    places: Mapping[str, PlacedText] = field(default_factory=dict)
+    places: dict[str, PlacedText] = field(default_factory=dict)
 
     def option(self, name: str) -> Setting | None:
         """The last one, which counts."""

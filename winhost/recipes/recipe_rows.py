@@ -18,7 +18,8 @@ from winhost.serving.vllm_options import seen_versions
 
 ROWS = rows_of(__package__)
 UNKNOWN_VERSION = "the version of vLLM"
-SELECTORS = ("env", "option", "boxed", "lacks", "lacks_boxed", "at", "place", "value", "switched")
+SELECTORS = ("env", "option", "boxed", "lacks", "lacks_boxed", "at", "value", "switched")
+FILE_KEYS = {"key", "each"}  # of a row about daemon.json
 MENDS = ("set", "swap", "remove", "rename", "option", "env")
 
 
@@ -27,6 +28,7 @@ def by_rows(case: RecipeCase) -> Iterator[Found]:
     for row in ROWS.values():
         if (
             row.find
+            and not FILE_KEYS & row.find.keys()
             and (case.other is None or _is_common(row))
             and evaluate(row.when, lambda question: _ask(case, question)).holds
         ):
@@ -50,7 +52,7 @@ def _by_row(row: Row, case: RecipeCase) -> Iterator[Found]:
         lacking = next(iter(_names(row.find, "lacks")), "")
         doubt = unsure or (case.elsewhere(lacking) if lacking else "")
         place = setting.text.start if setting else case.engine.at.start
-        words = {"name": setting.name, "value": setting.told} if setting else {}
+        words = {"name": setting.name, "value": setting.told, "kind": _kind(case)} if setting else {}
         yield Found(row.code, place, words, _edits(row.mend, setting, case), doubt)
 
 
@@ -66,6 +68,11 @@ def _ask(case: RecipeCase, question: str) -> tuple[Any, ...]:
     return (found is not None,)
 
 
+def _kind(case: RecipeCase) -> str:
+    """The kind of what Kubernetes makes of it: `Deployment`, …"""
+    return case.engine.where.partition(" ")[0]
+
+
 def _known(value: Any, what: str) -> Any:
     if value is None:
         raise MissingFact(what, NOT_THERE)
@@ -75,6 +82,7 @@ def _known(value: Any, what: str) -> Any:
 QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
     "wsl": lambda case: (_known(case.wsl, "whether it runs in WSL"),),
     "container": lambda case: (case.engine.in_container,),
+    "known": lambda case: (case.engine.known,),
     "detached": lambda case: (case.engine.form != "command" or case.engine.boxed("--detach") is not None,),
     "engine": lambda case: (case.engine.kind,),
     "image": lambda case: ((image.value or "") if (image := case.engine.boxed(IMAGE)) else "",),
@@ -85,6 +93,7 @@ QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
     "nvidia": lambda case: (not case.on_others,),
     "written": lambda case: (" ".join(word.value for word in case.engine.words),),
     "form": lambda case: (case.engine.form.value,),
+    "kind": lambda case: (_kind(case),),
     "oneshot": lambda case: (any(each.value == "oneshot" for each in case.engine.all_boxed("Type")),),
     "vllm": lambda case: (case.version or seen_versions()[-1],),
     "tensor": lambda case: (case.engine.number("--tensor-parallel-size"),),
@@ -101,9 +110,6 @@ def _found(find: Mapping[str, Any], case: RecipeCase) -> list[Setting | None]:
     engine = case.engine
     if find.get("at"):
         return [None]
-    if "place" in find:
-        place = engine.places.get(find["place"])
-        return [Setting("", None, place, None, (place,), "")] if place else []
     if names := _names(find, "lacks"):
         return [] if any(engine.option(name) or engine.variable(name) for name in names) else [None]
     if names := _names(find, "lacks_boxed"):

@@ -152,8 +152,6 @@ def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
         yield Found("gpu-not-whole", place, {"value": value})
     if setting.name != "--gpus":
         return
-    if value.startswith("device=") and "," in value and case.engine.form in (RecipeForm.COMMAND, RecipeForm.SYSTEMD):
-        yield Found("gpus-unquoted", place, {"value": value})
     count = _counted(value)
     if count is not None and case.wsl:
         yield from _given_on_wsl(setting, value, count, case)

@@ -6,33 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from winhost.findings.finding import Found
 from winhost.recipes.command_editor import replaced
-from winhost.recipes.misspelt import suggested
 from winhost.recipes.recipe_case import RecipeCase
 from winhost.recipes.recipe_model import RecipeForm, Setting
-from winhost.recipes.words import container_options
 
 LEAST_START = 300  # seconds; a 7B model took 92 s from cold files, and fetching one takes longer
 QUICKEST_START = 60
-_ALWAYS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "LeaderWorkerSet")
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")
 _ROUTES = ("/health", "/ping", "/load", "/version", "/metrics", "/is_sleeping", "/is_paused", *_GUARDED)
-
-
-def manifest(case: RecipeCase) -> Iterator[Found]:
-    """Find values that Kubernetes refuses, and names that it turns into variables."""
-    restart = case.engine.boxed("--restart") if case.is_pod else None
-    if (
-        restart is not None
-        and restart.value != "Always"
-        and "$" not in (restart.value or "")
-        and case.engine.where.startswith(_ALWAYS)
-    ):
-        words = {"value": restart.value, "kind": case.engine.where.partition(" ")[0]}
-        yield Found("restart-not-always", restart.text.start, words, replaced(restart.shown, "Always"))
-    for name, text in case.engine.places.items():
-        if name.startswith("no text "):
-            quoted = replaced(text, f'"{text.value}"')
-            yield Found("value-is-no-text", text.start, {"name": name.removeprefix("no text ")}, quoted)
 
 
 def probes(case: RecipeCase) -> Iterator[Found]:
@@ -83,22 +63,6 @@ def _at(case: RecipeCase, name: str) -> int:
     return case.engine.places[name].start
 
 
-def unit(case: RecipeCase) -> Iterator[Found]:
-    """Find what systemd or Podman's generator of services refuses or takes otherwise than meant."""
-    places = case.engine.places
-    first = places.get("command") if case.engine.form is RecipeForm.SYSTEMD else None
-    if first is not None and "/" not in first.value and not first.value.startswith("$"):
-        yield Found("not-absolute", first.start, {"word": first.value})
-    elif first is not None and not first.value.startswith(("/", "%")):
-        yield Found("relative-program", first.start, {"word": first.value})
-    for name, text in places.items():
-        if name.startswith("unknown key "):
-            known = container_options().quadlet
-            yield Found("unknown-quadlet-key", text.start, {"name": text.value, "near": suggested(text.value, known)})
-        elif name.startswith("not expanded "):
-            yield Found("variable-not-expanded", text.start, {"name": text.value.partition("=")[0]})
-
-
 _YES = ("yes", "true", "on", "1", "y", "t")
 _HOMES = re.compile(r"(?:^|[=:,])((?:/home|/root|/run/user|%h|~)(?=/|$)[^\s:,]*)")
 _SPANS = {
@@ -119,12 +83,11 @@ _FETCHES = re.compile(
 )
 _WAITS = re.compile(r"/health\b|/v1/models\b|/api/tags\b|wait-for|\buntil\b|\bwhile\b")
 _DRM = re.compile(r"/dev/dri|char-drm|/dev/kfd")  # the GPUs of other makers, and what Vulkan may use
-_NO_DEVICE = re.compile(r"/dev/(?:(?:dri|snd|input|nvidia-caps)/?(?:\s|$)|\S*\*)")  # folders and patterns
 DEFAULT_START = 90  # seconds: DefaultTimeoutStartSec of systemd
 
 
 def sandbox(case: RecipeCase) -> Iterator[Found]:
-    """Find what a unit's sandbox takes away that an engine needs: the GPU, its files, code made at run time."""
+    """Find what a unit's sandbox takes away that an engine needs: the GPU, its files, locked memory."""
     engine = case.engine
     if engine.form is not RecipeForm.SYSTEMD or engine.in_container or not engine.known:
         return  # a container is started by a daemon that is in no sandbox
@@ -133,14 +96,11 @@ def sandbox(case: RecipeCase) -> Iterator[Found]:
     if guard is not None and (_is_yes(guard) or guard.value == "tmpfs"):
         for path in _below_homes(case):
             yield Found("home-hidden", guard.text.start, {**_said(guard), "path": path})
-    strict = engine.boxed("MemoryDenyWriteExecute")
-    if strict is not None and _is_yes(strict):
-        yield Found("no-code-at-run-time", strict.text.start, _said(strict), replaced(strict.shown, "no"))
     yield from _locked(case)
 
 
 def _devices(case: RecipeCase) -> Iterator[Found]:
-    """Find GPUs that the unit hides or denies, and devices that it allows by a name that systemd does not read."""
+    """Find GPUs that the unit hides or denies."""
     engine = case.engine
     elsewhere = engine.kind in ("llama.cpp", "ollama", "ffmpeg") or case.on_others  # they compute without a GPU as well
     hides = engine.boxed("PrivateDevices")
@@ -149,9 +109,6 @@ def _devices(case: RecipeCase) -> Iterator[Found]:
         yield Found(code, hides.text.start, _said(hides), edits)
     elif (denies := _denied(case)) is not None and not (elsewhere and _DRM.search(denies.value or "")):
         yield Found("may-miss-gpu" if elsewhere else "devices-denied", denies.text.start, _said(denies))
-    for device in engine.all_boxed("DeviceAllow"):
-        if _NO_DEVICE.match(device.value or ""):
-            yield Found("no-device-file", device.text.start, _said(device))
 
 
 def _is_yes(setting: Setting) -> bool:
@@ -233,4 +190,4 @@ def _seconds(span: str) -> float | None:
     return whole or None  # 0 waits without end
 
 
-RULES = (manifest, probes, unit, sandbox, start_time)
+RULES = (probes, sandbox, start_time)

@@ -9,8 +9,7 @@ from winhost.hardware.bars import FOUR_GIB, MmioRefused
 from winhost.hardware.host_gpus import serves
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
-from winhost.paths.dda_mmio import MmioWindows, windows
-from winhost.paths.dda_selection import Selection
+from winhost.paths.dda_windows import MmioWindows, Selection, windows
 from winhost.render.fact_text import percent
 from winhost.resources.host import Gpu, HostFacts
 

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.core.rules import BY_PROPERTY, ConsentRule, NeedRule, Rests, UndoRule
+from winhost.core.rules import BY_PROPERTY, ConsentRule, DependentRule, NeedRule, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.values import Value
 
@@ -65,8 +65,8 @@ class ResourceType:
     absent: the state of an instance that the host does not list, where `set` can make one;
     restarts: a change takes effect with a restart; asks: every consent that a change can ask for;
     needs: what must hold while it changes; risks: consents that this change asks for; may_need: consents that the host
-    may turn out to ask for; rests: what rests on an instance as it is, so that rollback keeps it for those that came
-    since; within: what it lies in, and goes with; known_as: the part of others' keys that names it, and its property
+    may turn out to ask for; dependents: what depends on an instance as it is, so that rollback keeps it for newer ones;
+    within: what it lies in, and goes with; known_as: the part of others' keys that names it, and its property
     with that name, where others are parts of it and go with it; upload: the file next to the plan that a change takes,
     sent to the host before it, or nothing; download: the address from which the host fetches what a change takes;
     credential: the property that holds a secret reference, whose value goes to the host with a change and nowhere else;
@@ -87,8 +87,8 @@ class ResourceType:
     needs: tuple[NeedRule, ...] = ()
     risks: tuple[ConsentRule, ...] = ()
     may_need: tuple[ConsentRule, ...] = ()
-    rests: tuple[Rests, ...] = ()
-    within: Rests | None = None
+    dependents: tuple[DependentRule, ...] = ()
+    within: DependentRule | None = None
     known_as: tuple[str, str] | None = None
     upload: Callable[[Change], Attachment | None] = lambda change: None
     download: Callable[[Change], str | None] = lambda change: None

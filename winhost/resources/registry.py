@@ -9,7 +9,7 @@ from pathlib import Path
 
 from winhost.core.answers import Json, Key, MissingFact, Unavailable
 from winhost.core.host_answers import HostAnswers
-from winhost.core.rules import ResourceRules, Rests, restarted_by_its_vm
+from winhost.core.rules import DependentRule, ResourceRules, restarted_by_its_vm
 from winhost.model.facts import Answer, Facts
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
@@ -114,13 +114,13 @@ class _Rules(Mapping[str, ResourceRules]):
         return len(self._made)
 
 
-def _rules(resource: ResourceType, place: int) -> ResourceRules:
+def _rules(resource: ResourceType, order: int) -> ResourceRules:
     """Its declaration without what only the controller needs."""
     return ResourceRules(
         name=resource.name,
         title=resource.title,
         key=resource.key,
-        place=place,
+        order=order,
         sets=tuple(resource.sets),
         requires=resource.requires or "",
         restarts=resource.restarts,
@@ -128,7 +128,7 @@ def _rules(resource: ResourceType, place: int) -> ResourceRules:
         needs=resource.needs,
         risks=resource.risks,
         may_need=resource.may_need,
-        rests=resource.rests,
+        dependents=resource.dependents,
         within=_within(resource),
         credential=resource.credential,
         known_as=resource.known_as,
@@ -136,7 +136,7 @@ def _rules(resource: ResourceType, place: int) -> ResourceRules:
     )
 
 
-def _within(resource: ResourceType) -> tuple[Rests, ...]:
+def _within(resource: ResourceType) -> tuple[DependentRule, ...]:
     """The rules by which a resource of a distro of WSL may also be in a VM of winhost's own, or in a partition that it
     made.
     """
@@ -159,7 +159,7 @@ def _in_order_of_changes() -> list[str]:
     return found
 
 
-RULES = _Rules(lambda: {name: _rules(RESOURCE_TYPES[name], place) for place, name in enumerate(_in_order_of_changes())})
+RULES = _Rules(lambda: {name: _rules(RESOURCE_TYPES[name], order) for order, name in enumerate(_in_order_of_changes())})
 
 
 def _changed(change: Callable[[ResourceRules], ResourceRules]) -> _Rules:

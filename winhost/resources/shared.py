@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from winhost.core.answers import Json
-from winhost.core.rules import Condition, ConsentRule, Rests, UndoRule
+from winhost.core.rules import Condition, ConsentRule, DependentRule, UndoRule
 from winhost.resources.base import ResourceType
 
 ACCESS = "WslAccess"  # until SSH access is up, nothing in the distro can be read
@@ -14,35 +14,35 @@ RUNNING = "RunningSystem"  # which of the two runs: what is in that Linux can be
 READING = "a new reading of the host"  # a Linux tells what it does not list only when it is asked by name
 NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
 
-# ---- what rests on an instance
+# ---- what depends on an instance
 
 # What the VM has now: its windows, its memory and its automatic actions are as they are for them.
-DEVICES = (Rests("AssignableDevice", at=("place", "assigned:{vm}"), lent=True),)
+DEVICES = (DependentRule("AssignableDevice", at=("place", "assigned:{vm}"), lent=True),)
 # Without the feature no VM of theirs starts, and without WSL nobody can take them back.
-DISTROS = Rests("WslDistro", disks=True)
+DISTROS = DependentRule("WslDistro", disks=True)
 # Without the account, its right, its tasks or its configuration they could not run as they do.
-DISTROS_OF = Rests("WslDistro", on=("account",), disks=True)
-TASKS_OF = Rests("AccountTasks", on=("account",), unless=("jobs", ("absent",)))
-CONFIG_OF = Rests("WslConfig", on=("account",), unless=("text", (None, NO_PROFILE)))
+DISTROS_OF = DependentRule("WslDistro", on=("account",), disks=True)
+TASKS_OF = DependentRule("AccountTasks", on=("account",), unless=("jobs", ("absent",)))
+CONFIG_OF = DependentRule("WslConfig", on=("account",), unless=("text", (None, NO_PROFILE)))
 # Who goes back in a distro goes in by them.
-WAYS_IN = (Rests("WslAccess", unless=("active", (False,))),)
+WAYS_IN = (DependentRule("WslAccess", unless=("active", (False,))),)
 # What came into a distro since, as far as winhost knows it: not what was in its image, or came with its own packages.
 INSIDE = (
-    Rests("LinuxFile", unless=("text", (None,)), since=()),
-    Rests("AptSource", unless=("present", (False,)), since=()),
-    Rests("DebianPackage", unless=("version", (None,)), since=()),
+    DependentRule("LinuxFile", unless=("text", (None,)), since=()),
+    DependentRule("AptSource", unless=("present", (False,)), since=()),
+    DependentRule("DebianPackage", unless=("version", (None,)), since=()),
 )
 # Units enabled since the run: which files and packages a unit runs with is not known.
-UNITS = Rests("SystemdUnit", at=("enabled", "enabled"), since=())
-PACKAGES = Rests("DebianPackage", unless=("version", (None,)), since=())
-SPEC = Rests("CdiSpec", unless=("present", (False,)), since=())
+UNITS = DependentRule("SystemdUnit", at=("enabled", "enabled"), since=())
+PACKAGES = DependentRule("DebianPackage", unless=("version", (None,)), since=())
+SPEC = DependentRule("CdiSpec", unless=("present", (False,)), since=())
 
 # ---- what an instance lies in
 
-WITHIN_DISTRO = Rests("WslDistro", on=("account", "distro"), disks=True)
+WITHIN_DISTRO = DependentRule("WslDistro", on=("account", "distro"), disks=True)
 LinuxType = partial(ResourceType, requires=ACCESS, within=DISTROS)
-WITHIN_VM = Rests("OwnVm", unless=("made", (False,)))
-WITHIN_PARTITION = Rests("OwnPartition", unless=("made", (False,)))
+WITHIN_VM = DependentRule("OwnVm", unless=("made", (False,)))
+WITHIN_PARTITION = DependentRule("OwnPartition", unless=("made", (False,)))
 
 # ---- consents that a change asks for
 

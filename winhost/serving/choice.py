@@ -17,7 +17,7 @@ from winhost.model.path import PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_o
 from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Verdict
 from winhost.model.units import Bytes
 from winhost.model.workload import Model, Needs, Workload
-from winhost.paths.wsl2_network import UNBRIDGED
+from winhost.paths.wsl2 import UNBRIDGED
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.wsl_config import WslConfig
 from winhost.resources.windows.wsl_vm import WslVm

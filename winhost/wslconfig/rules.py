@@ -8,7 +8,7 @@ from functools import cached_property
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.finding import FileFinding, Found, rows_of, run, tell
+from winhost.findings.finding import FileFinding, Found, at_keys, rows_of, run, tell
 from winhost.model.errors import did_you_mean, near_or_end
 from winhost.model.units import Bytes, size
 from winhost.wslconfig.format import HARMLESS, WSLCONFIG, WSLCONFIG_3, ConfigFile, ConfigLine, Dialect, LineKind, parse
@@ -67,6 +67,13 @@ class LintContext:
     def line(self, name: str) -> ConfigLine | None:
         """The line that counts for section.key."""
         return next((line for key, line in self.keys if str(key) == name), None)
+
+    def ask(self, question: str) -> tuple[Value | Version | None]:
+        """The version of WSL, or the value of section.key: where WSL keeps its default, what is written there."""
+        if question == "version":
+            return (self.version,)
+        value, line = self.values.get(question), self.line(question)
+        return (line.value if value is None and line else value,)
 
     @property
     def mode(self) -> str:
@@ -149,9 +156,6 @@ def duplicates(context: LintContext) -> Iterator[Found]:
             yield context.found(line, "duplicate", key=key, first=first[str(key)].position[0])
 
 
-BRIDGE_WARNED, BRIDGE_GONE, BRIDGE_BACK = Version("2.4.5"), Version("2.5.4"), Version("2.5.6")  # microsoft/WSL #13211
-
-
 # --- Settings: values, versions and policies ---------------------------------------------------------------------
 
 
@@ -223,32 +227,11 @@ def without_effect(context: LintContext) -> Iterator[Found]:
             yield context.found(line, "beware", key=key, value=shown, what=key.beware[value])
 
 
-def bridged(context: LintContext) -> Iterator[Found]:
-    """A bridge lacks a switch, an address of its own, or a WSL that can bridge."""
-    line = context.line("wsl2.networkingMode")
-    if line is None or context.mode != "bridged":
-        return
-    if not context.values.get("wsl2.vmSwitch"):
-        yield context.found(line, "bridged-no-switch")
-    if "wsl2.macAddress" not in context.values:
-        yield context.found(line, "bridged-same-mac")
-    version = context.version
-    if version and BRIDGE_GONE <= version < BRIDGE_BACK:
-        yield context.found(line, "bridged-gone", version=version)
-    elif version and BRIDGE_WARNED <= version < BRIDGE_GONE:
-        yield context.found(line, "bridged-warned", version=version)
-
-
-def lifetime(context: LintContext) -> Iterator[Found]:
-    """A VM kept alive whose distro is not: it ends with the last Windows process on it (microsoft/WSL #8654, #8854)."""
-    line = context.line("wsl2.vmIdleTimeout")
-    if line and _never(context, "wsl2.vmIdleTimeout") and not _never(context, "general.instanceIdleTimeout"):
-        yield context.found(line, "short-lived")
-
-
-def _never(context: LintContext, key: str) -> bool:
-    value = context.values.get(key)
-    return isinstance(value, int) and value < 0
+def by_rows(context: LintContext) -> Iterator[Found]:
+    """Yield the findings of rows about a key."""
+    for row, key in at_keys(ROWS, context.ask):
+        if line := context.line(key):
+            yield context.found(line, row.code, version=context.version)
 
 
 # --- The file on the host whose WSL reads it -----------------------------------------------------------------------
@@ -328,7 +311,7 @@ WIDE = Version("3.0.1")  # the first WSL that reads non-ASCII values of .wslconf
 
 RULES = (
     *(unreadable, sections, keys, duplicates),
-    *(values, versions, policies, without_effect, bridged, lifetime),
+    *(values, versions, policies, without_effect, by_rows),
     *(unknown, mode, switch, sizes, drives, in_box),
 )
 

@@ -186,6 +186,17 @@ def test_a_request_that_makes_no_sense_is_refused(host: Host, call: dict[str, An
     assert host.machine.snapshot() == before
 
 
+def test_a_fault_of_the_simulator_is_told_as_its_own(host: Host) -> None:
+    before = host.machine.snapshot()
+    (answer,) = host.batch(
+        {"resource": "AccountRight", "verb": "set", "desired": {"granted": True}}
+        | {"key": {"account": "Administrator", "right": "SeNobodySimulatesThis"}}
+    )
+    assert (answer["error"]["category"], answer["error"]["code"]) == ("NotImplemented", "Lab.NotStoodIn")
+    assert "The simulator cannot do this (KeyError('SeNobodySimulatesThis'))." in answer["error"]["message"]
+    assert host.machine.snapshot() == before
+
+
 def test_every_resource_that_can_be_set_has_its_setter() -> None:
     assert set(Host("server2025-3gpu").machine.changes) == {name for name, resource in WINDOWS.items() if resource.sets}
 

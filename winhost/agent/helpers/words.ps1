@@ -28,12 +28,16 @@ function ConvertFrom-WinhostWord {
 
 function ConvertTo-WinhostDigest {
     param($Bytes)
-    # SHA-256; nothing of nothing. This one is of Windows itself, also where its policy (FIPS) forbids those of .NET.
+    # SHA-256 of bytes, or of a stream; nothing of nothing. This one is of Windows itself, also where its policy (FIPS)
+    # forbids those of .NET.
     if ($null -eq $Bytes) {
         return $null
     }
+    if ($Bytes -isnot [System.IO.Stream]) {
+        $Bytes = [byte[]]$Bytes
+    }
     $sha256 = New-Object -TypeName System.Security.Cryptography.SHA256CryptoServiceProvider
-    $sum = $sha256.ComputeHash([byte[]]$Bytes)
+    $sum = $sha256.ComputeHash($Bytes)
     $sha256.Dispose()
     [System.BitConverter]::ToString($sum).Replace('-', '').ToLowerInvariant()
 }

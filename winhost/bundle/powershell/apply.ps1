@@ -30,11 +30,11 @@ function Invoke-WinhostApply {
 
 function Write-WinhostDependents {
     param($Run, $Facts)
-    # What rests on what was changed so far: on the way back, it is told from what came since.
+    # The dependents of what was changed so far: on the way back, newer ones are told from them.
     $told = @(foreach ($touched in $Run.record.touched) {
-        if ($null -eq $touched.dependents -and (Find-WinhostResource $touched.resource).rests -cne '[]') {
+        if ($null -eq $touched.dependents -and (Find-WinhostResource $touched.resource).dependents -cne '[]') {
             $users = ConvertTo-WinhostUsers $touched.resource $touched.key $Facts
-            $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $touched.resource).rests -ErrorAction Stop)) {
+            $later = @(foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $touched.resource).dependents -ErrorAction Stop)) {
                 if ($null -ne $rule.since -and -not $Facts[$rule.resource].ok) {
                     $rule
                 }

@@ -265,7 +265,7 @@ function Add-WinhostBegin {
         return
     }
     if (-not $Record.back) {
-        # What this step brings with it is nobody else's; what rests on what is told again after it.
+        # What this step creates is the run's own, so dependents are read again after it.
         foreach ($other in $Record.touched) {
             $other.dependents = $null
         }

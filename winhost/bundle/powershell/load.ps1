@@ -30,7 +30,8 @@ finally {
 if (-not $winhostLoaded) {
     $null = $winhostPlace.PopLocation('winhost')
     $winhostError = [ordered]@{ kind = 'Changed'; exit_code = 2; what = 'Winhost.ps1 is not as SHA256SUMS says, or one of them is missing'; meaning = 'It was changed, or lost, since the bundle was made. Nothing was done.'; hint = 'Copy the whole folder again, or make the bundle again.' }
-    if ($script:Json) {
+    # Facts.ps1 has no such parameter, and to a strict PowerShell its variable is an error.
+    if ($PSBoundParameters['Json']) {
         ConvertTo-Json -InputObject @{ error = $winhostError } -Compress -ErrorAction Stop
     }
     else {

@@ -116,7 +116,7 @@ function Find-WinhostBack {
         }
         @{ touched = $touched; undo = $undo; used = @() }
     })
-    # Everything that goes back goes back together: what is kept keeps what it rests on.
+    # Whatever is kept also keeps what it depends on.
     do {
         $more = $false
         foreach ($each in $verdicts) {
@@ -209,7 +209,7 @@ function Test-WinhostGoes {
 
 function Find-WinhostKeptFor {
     param($Touched, $Verdicts, $Facts)
-    # Names of what rests on it and did not when it was changed; or why that cannot be told.
+    # The names of dependents that are newer than the change; or why they cannot be told.
     $kept = @{ names = @(); lacks = Find-WinhostUnreadPart $Touched $Verdicts $Facts }
     $known = @($Touched.users) + @(foreach ($user in $Touched.dependents) { $user })
     foreach ($user in @(Find-WinhostUsers $Touched.resource $Touched.key $Facts)) {
@@ -235,8 +235,8 @@ function Find-WinhostKeptFor {
             $kept.names += ConvertTo-WinhostNamed $user $user.label
         }
     }
-    # What this run put there and others have taken away: taken back from them, it rests there again.
-    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Touched.resource).rests -ErrorAction Stop)) {
+    # What this run created and others have removed depends on it again once they give it back.
+    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Touched.resource).dependents -ErrorAction Stop)) {
         foreach ($each in $Verdicts) {
             if ($rule.lent -and $each.touched.resource -ceq $rule.resource -and (Test-WinhostRests $rule $Touched.key ([pscustomobject]$each.touched.after))) {
                 $kept.names += @(Find-WinhostOwnNames $each $Touched $Facts)
@@ -297,7 +297,7 @@ function Test-WinhostOthers {
 
 function Test-WinhostKnown {
     param($User, $Known, [bool]$Seen)
-    # It was there when the run changed what it rests on, or at the run's end; as it is now, where that counts.
+    # A dependent was there at the change or at the end of the run, in its present state if that counts.
     if ($User.since -and -not $Seen) {
         return $true
     }

@@ -229,26 +229,13 @@ function Register-WinhostTask {
     if ($Run.accepted.Count -gt 0) {
         $words += " -Accept $($Run.accepted -join ',')"
     }
-    $program = Join-WinhostPath ([System.Environment]::SystemDirectory) 'WindowsPowerShell\v1.0\powershell.exe'
-    $task = @{
-        action = New-ScheduledTaskAction -Execute $program -Argument $words -ErrorAction Stop
-        trigger = New-ScheduledTaskTrigger -AtStartup -ErrorAction Stop
-        principal = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType 'ServiceAccount' -RunLevel 'Highest' -ErrorAction Stop
-        # A host on a UPS may say that it runs on batteries.
-        settings = New-ScheduledTaskSettingsSet -AllowStartIfOnBatteries -DontStopIfGoingOnBatteries -ErrorAction Stop
-    }
-    $null = Register-ScheduledTask -TaskName "winhost-$($Run.sum)" -Action $task.action -Trigger $task.trigger -Principal $task.principal -Settings $task.settings -ErrorAction Stop
+    $null = Register-WinhostStartTask "winhost-$($Run.sum)" $words
 }
 
 function Unregister-WinhostTask {
     param($Run)
-    # Listed and compared, because a name is a pattern there. Only where there is a copy can there be a task.
-    if ($null -eq (Read-WinhostEntry (Join-WinhostPath $Run.journals $Run.sum))) {
-        return
-    }
-    foreach ($task in @(Find-WinhostScheduled '\')) {
-        if ($task.TaskName -ceq "winhost-$($Run.sum)") {
-            Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
-        }
+    # Only where there is a copy can there be a task.
+    if ($null -ne (Read-WinhostEntry (Join-WinhostPath $Run.journals $Run.sum))) {
+        Unregister-WinhostStartTask "winhost-$($Run.sum)"
     }
 }

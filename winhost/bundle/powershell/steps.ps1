@@ -1,4 +1,4 @@
-# steps: what of something wanted is not so, what rests on a resource, and doing it
+# steps: what of a goal does not hold yet, what depends on a resource, and doing it
 
 function Select-WinhostChange {
     param($Goal, $Facts)
@@ -45,13 +45,13 @@ function Find-WinhostById {
     }
 }
 
-# ---- what rests on a resource: by what the host shows, not by runs
+# ---- what depends on a resource: by what the host shows, not by runs
 
 function Find-WinhostUsers {
     param([string]$Resource, $Key, $Facts)
     # Each by the first rule that names it, with the state that counts; or with why it cannot be read.
     $seen = @()
-    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Resource).rests -ErrorAction Stop)) {
+    foreach ($rule in (ConvertFrom-Json -InputObject (Find-WinhostResource $Resource).dependents -ErrorAction Stop)) {
         foreach ($user in @(Find-WinhostUsersBy $rule $Key $Facts)) {
             $id = "$($user.lacks)"
             if ($id -ceq '') {
@@ -261,11 +261,15 @@ function Read-WinhostStepSecret {
             $path = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($path)
         }
         if ([System.IO.File]::Exists($path)) {
-            $found = [System.IO.File]::ReadAllText($path).TrimEnd([char[]]@([char]13, [char]10))
+            $text = [System.IO.File]::ReadAllText($path).TrimEnd([char[]]@([char]13, [char]10))
+            # Bytes that are no UTF-8 come as U+FFFD: that would be another secret.
+            if ($text.IndexOf([char]0xfffd) -lt 0) {
+                $found = $text
+            }
         }
     }
     if ("$found" -ceq '') {
-        $meaning = 'Here, a secret is an environment variable (env:NAME) or a file (file:PATH).'
+        $meaning = 'Here, a secret is an environment variable (env:NAME) or a file of UTF-8 text (file:PATH).'
         Stop-WinhostScript 2 'SecretUnreadable' "the secret $reference cannot be read" $meaning 'Set it, and type the same again to go on.'
     }
     "$found"

@@ -40,11 +40,11 @@ function Find-WinhostRows {
     # Backwards by resource, then by the words of the key, compared the same way in every language.
     $rows = New-Object -TypeName System.Collections.SortedList -ArgumentList ([System.StringComparer]::Ordinal)
     foreach ($goal in @($Goals)) {
-        $place = 999 - (Find-WinhostResource $goal.resource).place
+        $order = 999 - (Find-WinhostResource $goal.resource).order
         $words = @(foreach ($part in @($goal.key.PSObject.Properties)) { "$($part.Value)" }) -join "`0"
         $change = Select-WinhostChange $goal $Facts
         if ($null -ne $change) {
-            $rows['{0:d3} {1}' -f $place, $words] = @{
+            $rows['{0:d3} {1}' -f $order, $words] = @{
                 id = ConvertTo-WinhostId $goal.resource $goal.key
                 goal = $goal
                 change = $change

@@ -159,7 +159,8 @@ def diff() -> None:
 # Said twice, here and in winhost.imports.sources, so that --help need not load the readers.
 KINDS: tuple[str, ...] = (
     *("nvidia-smi", "dxdiag", "computer-info", "systeminfo", "lspci", "survey-dda", "pnp-devices", "disks"),
-    *("partitions", "manage-bde", "bcdedit", "msinfo32", "partitionable-gpus", "wsl-version", "windows-version"),
+    *("partitions", "manage-bde", "bcdedit", "msinfo32", "partitionable-gpus", "wsl-version", "wsl-list", "hyper-v"),
+    *("linux", "windows-version"),
 )
 
 
@@ -184,7 +185,8 @@ def import_() -> None:
     ConvertTo-Json, systeminfo in English (also with /fo csv), SurveyDDA.ps1, lspci -vv -nn (from a live Linux on the
     same machine), dxdiag /x, Get-PnpDevice -Class Display or wsl --version; one file may hold several of them. Facts
     that no file contains are unknown. If two files differ, the more exact one counts; if they are equally exact, the
-    fact is unknown. Unreadable files are left out with a warning; files from two different machines are refused.
+    fact is unknown. Unreadable files are left out with a warning; files from two different machines are refused. If the
+    FILE of -o has facts of an earlier import of this machine, what these files do not tell stays in it.
     """
 
 

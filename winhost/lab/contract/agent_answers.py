@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
@@ -56,7 +55,7 @@ class InjectedFaults:
     def add(self, fault: InjectedFault) -> None:
         """Order a fault, after those that were ordered before."""
         with self._lock:
-            self._coming.append(fault)
+            self._coming += [fault] * fault.times
 
     def meet(self, resource: str, verb: str, *, changed: bool = False) -> None:
         """Let a call meet its next fault, if one is due. changed: the call has made its change. Raises CmdletError."""
@@ -68,12 +67,11 @@ class InjectedFaults:
 
     def _take(self, resource: str, verb: str, *, changed: bool) -> InjectedFault | None:
         with self._lock:
-            mine = [i for i, fault in enumerate(self._coming) if (fault.resource, fault.verb) == (resource, verb)]
-            if not mine or self._coming[mine[0]].changed is not changed:
+            first = next((each for each in self._coming if (each.resource, each.verb) == (resource, verb)), None)
+            if first is None or first.changed is not changed:
                 return None
-            fault = self._coming[mine[0]]
-            self._coming[mine[0] : mine[0] + 1] = [replace(fault, times=fault.times - 1)] if fault.times > 1 else []
-            return fault
+            self._coming.remove(first)
+            return first
 
 
 MARKS = "RunMarks"
@@ -319,6 +317,7 @@ def failure(error: CmdletError) -> Answer:
 
 
 def _not_simulated(error: Exception) -> CmdletError:
-    """Refuse what no plan asks for; the log tells it from a fault of the simulator."""
+    """The simulator's own fault or limit, which must not read as an answer of Windows."""
     log.debug("the simulated host has nothing that this is about", exc_info=error)
-    return bad_request("No plan asks for this here.")
+    text = f"The simulator cannot do this ({error!r}). What Windows would do is unknown; please report it."
+    return CmdletError("", "NotImplemented", "Lab.NotStoodIn", (), text)

@@ -29,6 +29,7 @@ PURE = (
 )
 _ROOM = 1 << 30  # blocks of a file system, unless its owner says
 TICKS = 100  # a second
+_OUR_FAULT = 70  # a program's exit code; EX_SOFTWARE of sysexits.h
 
 
 class Ended(NamedTuple):
@@ -67,6 +68,8 @@ class InnerLinux:
         except CmdletError as error:
             code = int(error.hresults[0].rpartition(" ")[2]) if error.hresults else 1
             return Ended(code, "", f"{error.message}\n")
+        except (LookupError, StopIteration, ValueError, AssertionError) as error:
+            return Ended(_OUR_FAULT, "", f"The simulator cannot do this ({name}: {error!r}); please report it.\n")
         return said if isinstance(said, Ended) else Ended(0, said)
 
 
@@ -486,7 +489,7 @@ class Interpreter:
             "select": SimpleNamespace(),
             "ssl": SimpleNamespace(),
             "threading": SimpleNamespace(Thread=_thread),
-            "http": SimpleNamespace(client=SimpleNamespace(HTTPException=OSError, HTTPConnection=_no_network)),
+            "http": SimpleNamespace(client=SimpleNamespace(HTTPException=OSError, HTTPConnection=object)),
             "urllib": SimpleNamespace(
                 error=error,
                 parse=parse,

@@ -111,7 +111,7 @@ _MADE_BY_SCRIPTS = (
 )
 _FOLDER = re.compile(r"(?<!^)(?=[A-Z])")
 Names = Mapping[str, Any]
-_KEYS = Interpreter()
+_SERVING = Interpreter()
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -186,26 +186,21 @@ class LinuxAnswers:
         with self._alone:
             self.look()
             request = json.loads(json_text)
-            if program == "serving" and request.get("do") == "keys":
-                answer = self._keys(request, connection)
-            elif program == "serving":
-                answer = self.linux.part(SimulatedServing).answer(request)
-            else:
-                answer = probe_answer(self.linux, request)
+            answer = self._serving(request, connection) if program == "serving" else probe_answer(self.linux, request)
             return json.dumps({"answers": [answer]})
 
-    def _keys(self, request: Mapping[str, Any], connection: int) -> dict[str, Any]:
-        """Run the program for API keys. The gateway reads the changed file as soon as anybody looks."""
+    def _serving(self, request: Mapping[str, Any], connection: int) -> dict[str, Any]:
+        """Run the program of `winhost serve`. The gateway reads changed keys as soon as anybody looks at them."""
         serving = self.linux.part(SimulatedServing)
-        serving.read_keys()
+        if request.get("do") == "keys":
+            serving.read_keys()
         self.linux.settle()
         # One of its own: on a Linux that program is another text than the agent, and has other names.
-        with _ONE_AT_A_TIME, _KEYS.on(InnerLinux(self.linux, self._process(connection), PROGRAMS)) as inner:
-            names = inner.load("winhost.agent.linux_keys")
-            try:
-                answer = {"ok": True, **names["keys"](request)}
-            except Exception as error:  # noqa: BLE001 - as the program itself does
-                answer = {"ok": False, "error": names["describe_error"](error), "warnings": []}
+        with _ONE_AT_A_TIME, _SERVING.on(InnerLinux(self.linux, self._process(connection), PROGRAMS)) as inner:
+            names = inner.load("winhost.agent.linux_serving")
+            for name, stand_in in serving.table().items():
+                inner.replace(name, stand_in)
+            answer: dict[str, Any] = names["answered"](request)
         self.linux.gather()
         return answer
 

@@ -17,7 +17,7 @@ from winhost.lab.linux.containers import ContainerStore, SimulatedCluster, packs
 from winhost.lab.linux.disk import ACCOUNT_PROGRAMS, NFT_UNIT, RULES
 from winhost.lab.linux.inner_python import Ended, Programs
 from winhost.lab.linux.linux_machine import MODULE, PRIVATE, SPEC, Linux, State, public, spec_text
-from winhost.lab.linux.serving import ServedEngines
+from winhost.lab.linux.serving import ServedEngines, SimulatedServing
 from winhost.lab.linux.software import NVIDIA_CTK, PACKAGE_PROGRAMS, SSHD
 
 _MKFS_SECONDS = 5.0
@@ -142,32 +142,32 @@ def _systemctl(linux: Linux, words: Sequence[str]) -> Ended | str:
     elif verb == "daemon-reload":
         linux.systemd.reload()
     for unit in units:
-        _ask_unit(linux, verb, unit, now="--now" in options)
+        _ask_unit(linux, verb, unit, options)
     return ""
 
 
-def _ask_unit(linux: Linux, verb: str, unit: str, *, now: bool) -> None:
+def _ask_unit(linux: Linux, verb: str, unit: str, options: Sequence[str]) -> None:
     """Raises CmdletError."""
-    systemd = linux.systemd
+    systemd, now = linux.systemd, "--now" in options
     if verb in ("enable", "disable", "mask", "unmask"):
         systemd.enable(unit, {"enable": "enabled", "mask": "masked"}.get(verb, "disabled"))
     if verb in ("start", "restart") or (verb == "enable" and now):
-        _start(linux, unit)
+        _start(linux, unit, waits="--no-block" not in options)
     if verb.startswith("try-") and systemd.state(unit)["active"] is True:
         systemd.start(unit)
     if verb == "stop" or (verb == "disable" and now):
-        systemd.stop(unit)
+        linux.part(SimulatedServing).stop(unit)
     if verb == "reset-failed" and systemd.state(unit)["loaded"]:
         systemd.find(unit).failed = False
     _react(linux, unit, verb)
 
 
-def _start(linux: Linux, unit: str) -> None:
+def _start(linux: Linux, unit: str, *, waits: bool) -> None:
     """Raises CmdletError."""
     engines = linux.part(ServedEngines)
-    if unit in engines.units:
+    if waits and unit in engines.units:
         engines.start(unit)
-    linux.systemd.start(unit)
+    (linux.systemd if waits else linux.part(SimulatedServing)).start(unit)
 
 
 def _react(linux: Linux, unit: str, verb: str) -> None:
@@ -186,18 +186,22 @@ def _shown(linux: Linux, options: Sequence[str], units: Sequence[str]) -> str:
         return "\n".join(linux.unit_file(unit) or "" for unit in units) + "\n"
     if "--property=Listen" in options:
         return "\n"
-    return "\n".join("".join(f"{name}={value}\n" for name, value in _properties(linux, unit)) for unit in units)
+    runs = any("InvocationID" in option for option in options)
+    return "\n".join("".join(f"{name}={value}\n" for name, value in _properties(linux, unit, runs)) for unit in units)
 
 
-def _properties(linux: Linux, unit: str) -> Sequence[tuple[str, str]]:
+def _properties(linux: Linux, unit: str, runs: bool) -> Sequence[tuple[str, object]]:
+    """runs: of its run, too, which goes on when it is looked at."""
+    serving = linux.part(SimulatedServing)
+    if runs:
+        serving.look(unit)
     state = linux.systemd.state(unit)
     there = unit in linux.systemd.loaded()
     enabled = str(state["enabled"]) if there else ""
     active = "failed" if state["failed"] else "active" if state["active"] is True else "inactive"
     load = "masked" if enabled == "masked" else "loaded" if there else "not-found"
-    return (
-        ("LoadState", load), ("UnitFileState", enabled), ("ActiveState", active), ("NeedDaemonReload", "no"),
-    )  # fmt: skip
+    found = (("Id", unit), ("LoadState", load), ("UnitFileState", enabled), ("ActiveState", active))
+    return (*found, ("NeedDaemonReload", "no"), *(serving.properties(unit) if runs else ()))
 
 
 # ---- others
@@ -243,7 +247,9 @@ def _matches(port: str, family: str, networks: str) -> Iterator[Mapping[str, Any
 
 
 def _journalctl(linux: Linux, words: Sequence[str]) -> str:
-    """Print the kernel's report of devices for which there was no room."""
+    """Print lines of units, or the kernel's report of devices for which there was no room."""
+    if "--output=json" in words:
+        return linux.part(SimulatedServing).journalctl(words)
     needs = linux.machine.instances("MmioNeed") if "--dmesg" in words else ()
     told = ((kind, size) for need in needs for kind, size in need.state.items() if size is not None)
     return "".join(f"hv_pci 0: Need {size:#x} of {kind} MMIO space\n" for kind, size in told)

@@ -1,28 +1,31 @@
 """Engines and their gateway in a simulated Linux: its units are those that were installed, and its engines stand-ins.
 
-A start advances each time it is looked at, and its log has vLLM's own lines.
+A start advances each time it is looked at, and its log has vLLM's own lines. The script of `winhost serve` runs as on
+any Linux: it reads units and the journal by their programs, and asks engines and gateway, whose answers are made up.
 """
 
 import hmac
+import io
 import json
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from datetime import UTC, datetime
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
+from itertools import count
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.gateway.key_lines import counting, parse_keys
-from winhost.lab.contract.agent_answers import failure
 from winhost.lab.linux.containers import ContainerStore
 from winhost.lab.linux.linux_machine import Linux, State
 from winhost.lab.linux.software import program_failed
-from winhost.lab.physics.windows_errors import CmdletError, wrong_place
 from winhost.model.units import GiB
 
 SERVING_FILE = "/etc/winhost/serving.json"
@@ -104,7 +107,7 @@ class ServedEngines:
 
 STAND_IN = "(a stand-in of the simulator says this, no model)"
 LENGTH = 4096
-COMPLETIONS = ("/v1/completions", "/v1/chat/completions")
+COMPLETIONS = {"/v1/completions": "text", "/v1/chat/completions": "message"}
 START_LOG = (
     "(APIServer pid=8) INFO 11-22 10:54:46 [api_utils.py:286] non-default args: {'max_model_len': 4096}",
     "(APIServer pid=8) INFO 11-22 10:54:58 [model.py:733] Resolved architecture: LlamaForCausalLM",
@@ -120,6 +123,17 @@ START_LOG = (
 )
 _AT_ONCE = 4  # lines that a start says between two looks
 _TIME = 1_795_443_982  # of the first line
+
+
+class Reply(io.BytesIO):
+    """What an engine or the gateway answers, as http.client gives it."""
+
+    def __init__(self, status: int, said: object = "", kind: str = "application/json") -> None:
+        super().__init__((said if isinstance(said, str) else json.dumps(said)).encode())
+        self.status, self.kind = status, kind
+
+    def getheader(self, name: str, default: str = "") -> str:
+        return self.kind if name == "Content-Type" else default
 
 
 @dataclass
@@ -141,70 +155,43 @@ class SimulatedServing:
     journal: list[tuple[str, str, str]] = field(default_factory=list)  # unit, invocation, text
     used: dict[str, dict[str, Json]] = field(default_factory=dict)  # by keys, as the gateway writes it
     versions: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0-87-generic", "driver": "580.95.05"})
+    clock: Iterator[float] = field(default_factory=lambda: count(1000.0, 0.02))
+    """Of the script: it passes by being looked at, whatever the lab's own does."""
+    _hopeless: Callable[[], bool] | None = None
+    _left: bool = True
+    """Models that are to yield have done so."""
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one request of `winhost serve`."""
-        does: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
-        does = {
-            "deployed": lambda _: {"text": self.linux.file(SERVING_FILE)["text"]},
-            "state": self._state,
-            "log": self._log,
-            "test": self._test,
+    def table(self) -> Mapping[str, Any]:
+        """Stand-ins for functions of the script of `winhost serve`, by their names."""
+        return {
+            "boot_test": lambda: self.boot_test,
+            "connection": lambda place, within: SimpleNamespace(place=place, close=lambda: None),
+            "gpus": self._gpus,
+            "holds_port": lambda pid, port: pid > 0,
+            "read_mode": lambda: self.yields,
+            "request": lambda to, path, body, key: self._reply(to.place, path, body, key),
+            "time": SimpleNamespace(monotonic=lambda: next(self.clock), sleep=lambda seconds: None),
+            "unless": self._unless,
+            "versions": lambda: [{"name": name, "version": version} for name, version in self.versions.items()],
+            "write_mode": self._write_mode,
         }
-        does |= {"start": self._start, "stop": self._stop, "yield": self._yield}
-        try:
-            return {"ok": True, **does[request["do"]](request)}
-        except CmdletError as error:
-            return failure(error)
 
-    def _start(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        unit = request["unit"]
-        self._set(unit, active=True, failed=False)
+    # ---- units and the journal, by the programs of systemd
+
+    def start(self, unit: str) -> None:
+        """Start a unit without waiting for it. Raises CmdletError."""
+        self.linux.systemd.start(unit)
+        self.linux.systemd.find(unit).failed = False
         self.starts[unit], self.looks[unit] = self.starts.get(unit, 0) + 1, 0
         if "-engine-" not in unit:
             self.rest.clear()
-        return {}
 
-    def _stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self._set(request["unit"], active=False, failed=False)
-        self.looks.pop(request["unit"], None)
-        return {}
-
-    def _yield(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Models leave while somebody looks once."""
-        self._check_gateway(request)
-        before, self.yields = self.yields, request["mode"] or self.yields
-        leaving = self.yields != before
-        code = {"now": "yielding" if leaving else "yielded"}.get(self.yields, "")
-        return {"mode": self.yields, "code": code}
-
-    def _check_gateway(self, request: Mapping[str, Any]) -> None:
-        if not self._active(request["gateway"]["unit"]):
-            raise wrong_place("The gateway does not listen there, or not alone.")
-
-    def _set(self, unit: str, *, active: bool, failed: bool) -> None:
+    def stop(self, unit: str) -> None:
         """Raises CmdletError."""
-        systemd = self.linux.systemd
-        if active:
-            systemd.start(unit)
-        else:
-            systemd.stop(unit)
-        systemd.find(unit).failed = failed
+        self.linux.systemd.stop(unit)
+        self.looks.pop(unit, None)
 
-    def _state(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        for unit in request["units"]:
-            self._go_on(unit)
-        gateway = request.get("gateway")
-        return {
-            "units": [self._unit(unit) for unit in request["units"]],
-            "engines": [self._engine(socket) for socket in request["sockets"]],
-            "gateway": self._gateway(gateway["unit"], request.get("key")) if gateway else None,
-            "gpus": self._gpus() if request.get("gpus") else None,
-            "versions": [{"name": name, "version": version} for name, version in self.versions.items()],
-            "boot_test": self.boot_test,
-        }
-
-    def _go_on(self, unit: str) -> None:
+    def look(self, unit: str) -> None:
         """Advance the start of an engine by more lines of its log, until it serves or fails."""
         if not self._active(unit) or "-engine-" not in unit:
             return
@@ -218,7 +205,8 @@ class SimulatedServing:
         for text in lines[look * at_once : (look + 1) * at_once]:
             self.journal.append((unit, self._invocation(unit), text))
         if unit in self.fails and self._said_all(unit):
-            self._set(unit, active=False, failed=True)
+            self.linux.systemd.stop(unit)
+            self.linux.systemd.find(unit).failed = True
 
     def _said_all(self, unit: str) -> bool:
         return self.looks.get(unit, 0) * _AT_ONCE >= len(self.fails.get(unit, START_LOG))
@@ -229,45 +217,95 @@ class SimulatedServing:
     def _invocation(self, unit: str) -> str:
         return sha256(f"{unit} {self.starts.get(unit, 0)}".encode()).hexdigest()[:32]
 
-    def _unit(self, name: str) -> dict[str, Json]:
-        state = self.linux.systemd.state(name)
-        there, active, failed = state["loaded"] is True, state["active"] is True, state["failed"] is True
-        word = "active" if active else "failed" if failed else "inactive"
-        sub = "running" if active else "failed" if failed else "dead"
-        code = int(failed)
-        found: dict[str, Json] = {"unit": name, "there": there, "active": word, "sub": sub, "code": code, "restarts": 0}
-        found |= {"result": "exit-code" if failed else "success", "pid": 4242 if active else 0, "seconds": 60}
-        found |= {"enabled": str(state["enabled"]) if there else ""}
-        return {**found, "invocation": self._invocation(name) if active or failed else ""}
+    def properties(self, unit: str) -> tuple[tuple[str, object], ...]:
+        """Those of a run of this unit, as `systemctl show` names them."""
+        state = self.linux.systemd.state(unit)
+        active, failed = state["active"] is True, state["failed"] is True
+        return (
+            ("SubState", "running" if active else "failed" if failed else "dead"),
+            ("Result", "exit-code" if failed else "success"),
+            ("MainPID", 4242 * active),
+            ("NRestarts", 0),
+            ("ExecMainStatus", int(failed)),
+            ("InvocationID", self._invocation(unit) if active or failed else ""),
+            ("StateChangeTimestampMonotonic", int((next(self.clock) - 60) * 1e6)),
+        )
 
-    def _engine(self, socket: str) -> dict[str, Json]:
+    def journalctl(self, words: Sequence[str]) -> str:
+        """Lines of the journal as JSON."""
+        given = dict(word.lstrip("-").partition("=")[::2] for word in words if not word.startswith("--unit="))
+        units = {word.removeprefix("--unit=") for word in words if word.startswith("--unit=")}
+        begin, invocation = int(given.get("after-cursor", 0)), given.get("_SYSTEMD_INVOCATION_ID")
+        found = [
+            {"MESSAGE": text, "_SYSTEMD_UNIT": unit, "__CURSOR": str(number + 1)}
+            | {"__REALTIME_TIMESTAMP": str((_TIME + number) * 10**6)}
+            for number, (unit, start, text) in enumerate(self.journal)
+            if number >= begin and (start == invocation if invocation else unit in units)
+        ]
+        return "".join(f"{json.dumps(each)}\n" for each in found[-int(given.get("lines", 0)) :])
+
+    # ---- what engines and gateway answer
+
+    def _reply(self, place: Mapping[str, Any], path: str, body: Mapping[str, Any] | None, key: str | None) -> Reply:
+        """Raises OSError where nobody answers."""
+        if "socket" in place:
+            return self._engine_reply(place["socket"], path)
+        return self._gateway_reply(path, key) if body is None else self.completion(path, body, key)
+
+    def _engine_reply(self, socket: str, path: str) -> Reply:
         slug = socket.split("/")[3]
-        unit = f"winhost-engine-{slug}.service"
-        if not (self._active(unit) and self._said_all(unit)):
-            return {"socket": socket, "health": None, "version": None, "models": [], "metrics": []}
+        if not self._is_up(f"winhost-engine-{slug}.service"):
+            raise ConnectionRefusedError(socket)
         planned: dict[str, Any] = next((each for each in self._served()["engines"] if each["slug"] == slug), {})
-        names = ("running", "waiting", "kv_cache")
-        metrics: list[Json] = [{"name": name, "model": slug, "value": 0.0} for name in names]
-        models: list[Json] = [{"id": planned.get("served_name", slug), "length": LENGTH}]
-        version = planned.get("version")
-        return {"socket": socket, "health": 200, "version": version, "models": models, "metrics": metrics}
+        names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        said: Mapping[str, object] = {
+            "/version": {"version": planned.get("version")},
+            "/v1/models": {"data": [{"id": planned.get("served_name", slug), "max_model_len": LENGTH}]},
+            "/metrics": "".join(f'vllm:{name}{{model_name="{slug}"}} 0.0\n' for name in names),
+        }
+        return Reply(200, said.get(path, ""))
 
-    def _served(self) -> dict[str, Any]:
-        """The contents of the serving file."""
-        text = self.linux.file(SERVING_FILE)["text"]
-        found: dict[str, Any] = json.loads(str(text)) if text else _NOTHING
-        return found
+    def _is_up(self, unit: str) -> bool:
+        return self._active(unit) and self._said_all(unit)
 
-    def _gateway(self, unit: str, key: str | None) -> dict[str, Json]:
-        if not self._active(unit):
-            return {"health": None, "ready": None, "metrics": None, "own": False}
-        self._prepare(unit)
-        ready = all(map(self._serves, self._served()["engines"]))
-        counts = ("running", "waiting", "answered", "refused", "broken")
-        said = (*((name, "", 0.0) for name in counts), *(self.turns or self._resting()))
-        metrics: list[Json] = [{"name": name, "model": model, "value": value} for name, model, value in said]
-        found = metrics if self._knows(key, metrics=True) else None
-        return {"health": 200, "ready": 200 if ready else 503, "metrics": found, "own": True}
+    def _gateway_reply(self, path: str, key: str | None) -> Reply:
+        if path == "/ready":
+            code = self.ready()
+            return Reply(503, {"error": {"code": code}}) if code else Reply(200)
+        if path == "/metrics":
+            return Reply(200, "".join(self._metrics())) if self._knows(key, metrics=True) else Reply(401)
+        self._prepare(self._served()["gateway"]["unit"])
+        return Reply(200)
+
+    def ready(self) -> str:
+        """The code of what the gateway waits for; empty where it is ready."""
+        if self.yields == "now":
+            left, self._left = self._left, True
+            return "yielded" if left else "yielding"
+        return "" if all(map(self._serves, self._served()["engines"])) else "engine-down"
+
+    def _write_mode(self, mode: str) -> None:
+        """Models leave while somebody looks once."""
+        self._left, self.yields = mode == self.yields, mode
+
+    def _metrics(self) -> Iterator[str]:
+        for metric in (
+            "requests_running",
+            "requests_waiting",
+            "requests_total",
+            "refused_total",
+            "broken_answers_total",
+        ):
+            yield f"winhost_gateway_{metric} 0\n"
+        resting = [
+            ("turn:asleep" if each["unit"] in self.rest else "turn:starting", each["model"], 1.0)
+            for each in self._served()["engines"]
+            if each.get("turns")
+        ]
+        for name, model, value in self.turns or resting:
+            kind, _, state = name.partition(":")
+            labels = f'model="{model}"' + (f',state="{state}"' if state else "")
+            yield f"winhost_gateway_{_METRICS[kind]}{{{labels}}} {value}\n"
 
     def _prepare(self, gateway: str) -> None:
         """Engines that take turns: each is started once, one after the other, and then rests."""
@@ -278,24 +316,22 @@ class SimulatedServing:
             if unit in self.rest or (self.linux.systemd.state(unit)["failed"] and unit in self.looks):
                 continue
             if not self._active(unit):
-                self._start({"unit": unit})
-            self._go_on(unit)
-            if self._active(unit) and self._said_all(unit):
-                self._stop({"unit": unit})
+                self.start(unit)
+            self.look(unit)
+            if self._is_up(unit):
+                self.stop(unit)
                 self.rest.add(unit)
             return
 
     def _serves(self, engine: Mapping[str, Any]) -> bool:
         """Now, or when its turn comes."""
-        return engine["unit"] in self.rest or self._engine(engine["socket"])["health"] == 200
+        return engine["unit"] in self.rest or self._is_up(engine["unit"])
 
-    def _resting(self) -> list[tuple[str, str, float]]:
-        names = {True: "turn:asleep", False: "turn:starting"}
-        return [
-            (names[each["unit"] in self.rest], each["model"], 1.0)
-            for each in self._served()["engines"]
-            if each.get("turns")
-        ]
+    def _served(self) -> dict[str, Any]:
+        """The contents of the serving file."""
+        text = self.linux.file(SERVING_FILE)["text"]
+        found: dict[str, Any] = json.loads(str(text)) if text else _NOTHING
+        return found
 
     def _knows(self, key: str | None, *, metrics: bool = False) -> bool:
         """Look a key up in the plan's file of keys, and in the file of later changes."""
@@ -319,52 +355,53 @@ class SimulatedServing:
 
     def _gpus(self) -> list[Json] | None:
         """The GPUs, with made-up values for the stand-ins' use of them."""
-        gpus = list(self.linux.gpus())
-        if not gpus:
-            return None
         return [
             {"index": index, "name": str(gpu.state.get("name")), "busy": 0, "total": 24 * GiB, "used": 1 * GiB}
-            for index, gpu in enumerate(gpus)
-        ]
+            for index, gpu in enumerate(self.linux.gpus())
+        ] or None
 
-    def _log(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        begin, invocation = int(request.get("cursor") or 0), request.get("invocation")
-        found = [
-            (number, {"unit": unit, "at": float(_TIME + number), "text": text})
-            for number, (unit, start, text) in enumerate(self.journal)
-            if unit in request["units"] and number >= begin and invocation in (None, start)
-        ]
-        found = found if request.get("cursor") else found[-request["lines"] :]
-        return {"lines": [line for _, line in found], "cursor": str(len(self.journal)), "more": False}
+    # ---- completions
 
-    def _test(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self._check_gateway(request)
-        if failed := self._failed_starts(request.get("engine") or {}):
-            lost: dict[str, Any] = {"status": None, "first": None, "seconds": 9.0, "events": 0, "tokens": None}
-            return {**lost, "whole": False, "text": "", "why": "RemoteDisconnected: given up", "failed": failed}
-        body = request["body"]
-        status = self.status_of(request["path"], body, request.get("key"))
-        tokens = body.get("max_tokens") if status == 200 else None
-        stream = status == 200 and body.get("stream") is True
-        times = {"first": 0.02 if stream else None, "seconds": 0.5, "events": tokens if stream else 0}
-        found: dict[str, Any] = {"status": status, "tokens": tokens, "whole": True, "text": STAND_IN}
-        return {**found, "why": None, "failed": [], **times}
+    @contextmanager
+    def _unless(self, to: object, hopeless: Callable[[], bool] | None) -> Iterator[None]:
+        """hopeless: tells whether whoever waits for the answer gives up."""
+        self._hopeless = hopeless
+        try:
+            yield
+        finally:
+            self._hopeless = None
 
-    def _failed_starts(self, engine: Mapping[str, Any]) -> list[str]:
-        """Return the invocations of an engine that fails at each start. The gateway tries again where it starts the
-        engine.
-        """
-        unit, found = str(engine.get("unit")), list[str]()
-        while unit in self.fails and (engine["turns"] or self.linux.systemd.state(unit)["failed"]):
-            while not self.linux.systemd.state(unit)["failed"]:
-                if not self._active(unit):
-                    self._start({"unit": unit})
-                self._go_on(unit)
-            found.append(self._invocation(unit))
-            if len(found) == (2 if engine["turns"] else 1):
-                break
-            self._start({"unit": unit})
-        return found
+    def completion(self, path: str, body: Mapping[str, Any], key: str | None) -> Reply:
+        """The gateway's answer to a request. Raises OSError where its engine fails for good."""
+        status = self._status_of(path, body, key)
+        if status != 200:
+            return Reply(status, {"error": {"message": f"a stand-in of the simulator refuses this: {status}"}})
+        words = re.findall(r"\s*\S+", STAND_IN)
+        usage = {"prompt_tokens": 1, "completion_tokens": body.get("max_tokens") or len(words)}
+        if body.get("stream") is True:
+            return Reply(200, "".join(_events(path, body, words, usage)), "text/event-stream")
+        told: Any = STAND_IN if path == "/v1/completions" else {"role": "assistant", "content": STAND_IN}
+        choice = {"index": 0, COMPLETIONS[path]: told, "finish_reason": "length"}
+        return Reply(200, {"object": "text_completion", "model": body["model"], "choices": [choice], "usage": usage})
+
+    def _status_of(self, path: str, body: Mapping[str, Any], key: str | None) -> int:
+        if not self._knows(key):
+            return 401
+        engine = next((each for each in self._served()["engines"] if each["model"] == body.get("model")), None)
+        if path not in COMPLETIONS or engine is None:
+            return 404
+        if self._hopeless and engine["unit"] in self.fails:
+            while not self._hopeless():
+                if not self._active(engine["unit"]):
+                    self.start(engine["unit"])  # as the gateway does again and again
+            raise ConnectionAbortedError("given up")
+        if engine.get("turns"):
+            self._prepare(self._served()["gateway"]["unit"])
+        else:
+            self.look(engine["unit"])
+        if not self._serves(engine):
+            return 503
+        return 400 if len(body.get("prompt") or ()) > LENGTH else 200
 
     def listens(self, address: str, port: int) -> bool:
         """Tell whether the gateway runs and listens there."""
@@ -373,29 +410,27 @@ class SimulatedServing:
         found = there.strip("[]") in (address, "0.0.0.0", "::") and number == str(port)  # noqa: S104 - compared, not bound
         return found and self._active(gateway["unit"])
 
-    def status_of(self, path: str, body: Mapping[str, Any], key: str | None) -> int:
-        """Return the status with which the gateway answers a request."""
-        if not self._knows(key):
-            return 401
-        engine = next((each for each in self._served()["engines"] if each["model"] == body.get("model")), None)
-        if path not in COMPLETIONS or engine is None:
-            return 404
-        if engine.get("turns"):
-            self._prepare(self._served()["gateway"]["unit"])
-        else:
-            self._go_on(engine["unit"])
-        if not self._serves(engine):
-            return 503
-        return 400 if len(body.get("prompt") or ()) > LENGTH else 200
+
+def _events(path: str, body: Mapping[str, Any], words: Sequence[str], usage: Mapping[str, int]) -> Iterator[str]:
+    """Yield server-sent events, word by word."""
+    chat = path == "/v1/chat/completions"
+    for number, word in enumerate(words, 1):
+        part: dict[str, Any] = {"delta": {"role": "assistant", "content": word}} if chat else {"text": word}
+        choice = {"index": 0, **part, **({"finish_reason": "stop"} if number == len(words) else {})}
+        yield f"data: {json.dumps({'model': body['model'], 'choices': [choice]})}\n\n"
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield f"data: {json.dumps({'model': body['model'], 'choices': [], 'usage': usage})}\n\n"
+    yield "data: [DONE]\n\n"
 
 
 _NOTHING: dict[str, Any] = {"engines": [], "gateway": {"unit": "", "listen": ""}}
+_METRICS = {"turn": "engine_state", "turn_waiting": "model_requests_waiting", "move_seconds": "last_move_seconds"}
+_METRICS |= {"move_at": "last_move_time_seconds"}
 _KEYS = r"/opt/winhost/gateway[^/]*/keys"
 KEY_CHANGES, KEY_USE = "/etc/winhost/gateway-keys", "/var/lib/private/winhost-gateway/use.json"
 
 
 _MOST = 1_000_000
-_PATHS = {"/v1/completions": "text", "/v1/chat/completions": "message"}
 
 
 @dataclass
@@ -420,47 +455,15 @@ class ServedEndpoint:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(min(length, _MOST)) or b"{}")
                 key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-                status = serving.status_of(self.path, body, key)
-                if status == 200 and body.get("stream") is True and _PATHS[self.path] == "message":
-                    _stream(self, body)
-                else:
-                    refusal = {"error": {"message": f"a stand-in of the simulator refuses this: {status}"}}
-                    _answer(self, status, _said(self.path, body) if status == 200 else refusal)
+                reply = serving.completion(self.path, body, key)
+                self.send_response(reply.status)
+                self.send_header("Content-Type", reply.kind)
+                self.send_header("Content-Length", str(len(reply.getvalue())))
+                self.end_headers()
+                self.wfile.write(reply.getvalue())
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
                 """Nobody reads it."""
 
         with connection:
             Gateway(connection, ("127.0.0.1", 0), None)  # type: ignore[arg-type]  # it asks no server
-
-
-def _answer(handler: BaseHTTPRequestHandler, status: int, document: Mapping[str, Any]) -> None:
-    content = json.dumps(document).encode()
-    handler.send_response(status)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", str(len(content)))
-    handler.end_headers()
-    handler.wfile.write(content)
-
-
-def _stream(handler: BaseHTTPRequestHandler, body: Mapping[str, Any]) -> None:
-    """Word by word, as server-sent events that end with the connection."""
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/event-stream")
-    handler.end_headers()
-    words = re.findall(r"\s*\S+", STAND_IN)
-    deltas: list[dict[str, str]] = [{"role": "assistant", "content": ""}, *({"content": word} for word in words)]
-    choices: list[list[dict[str, Any]]] = [[{"index": 0, "delta": each, "finish_reason": None}] for each in deltas]
-    choices[-1][0]["finish_reason"] = "stop"
-    events: list[dict[str, Any]] = [{"model": body["model"], "choices": each} for each in choices]
-    if (body.get("stream_options") or {}).get("include_usage"):
-        usage = {"prompt_tokens": 1, "completion_tokens": len(words), "total_tokens": len(words) + 1}
-        events.append({"model": body["model"], "choices": [], "usage": usage})
-    for event in (*map(json.dumps, events), "[DONE]"):
-        handler.wfile.write(f"data: {event}\n\n".encode())
-
-
-def _said(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    told: Any = STAND_IN if _PATHS[path] == "text" else {"role": "assistant", "content": STAND_IN}
-    choice = {"index": 0, _PATHS[path]: told, "finish_reason": "length"}
-    return {"object": "text_completion", "model": body["model"], "choices": [choice]}

@@ -101,6 +101,9 @@ _DEFAULT_RIGHTS = {
 _PEOPLE, _BATCH, _SERVICE = 2, 4, 5  # types of logon sessions
 
 
+TOLD = ("enabled", "password_expires", "administrator", "profile", "sessions")  # as in resource LocalAccount
+
+
 @dataclass
 class Account:
     """unread: properties that a recorded host could not tell."""
@@ -155,22 +158,11 @@ class LocalAccounts(Part):
         for record in initial.get("LocalAccount", ()):
             unread = {name: value for name, value in record.state.items() if isinstance(value, Mapping)}
             state: dict[str, Any] = {name: value for name, value in record.state.items() if name not in unread}
-            yield Account(
-                record.key["account"],
-                state.get("sid") or self._new_sid(),
-                enabled=state.get("enabled", True),
-                password_expires=state.get("password_expires", False),
-                administrator=state.get("administrator", False),
-                description=MARKER if state.get("ours") else "",
-                profile=state.get("profile"),
-                sessions=state.get("sessions", 0),
-                unread=unread,
-            )
-            ours = [
-                r
-                for r in initial.get("WslDistro", ())
-                if r.key["account"] == record.key["account"] and r.state["image"]
-            ]
+            told = {name: state[name] for name in TOLD if name in state}
+            sid, mark = state.get("sid") or self._new_sid(), MARKER if state.get("ours") else ""
+            yield Account(record.key["account"], sid, description=mark, unread=unread, **told)
+            ours = [r for r in initial.get("WslDistro", ()) if r.key["account"] == record.key["account"]]
+            ours = [r for r in ours if r.state["image"]]
             for number in range((state.get("distros") or 0) - len(ours)):  # the disks of ours lie in winhost's folder
                 self.host.files.write(f"{state['profile']}\\AppData\\Local\\wsl\\{number}\\ext4.vhdx", b"")
 

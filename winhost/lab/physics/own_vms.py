@@ -13,7 +13,7 @@ from winhost.images.seed import filled
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, SetCall
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import LINUX_TEMPLATE, TEMPLATES
-from winhost.lab.physics.windows_errors import not_ours, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import not_ours, refusal, refuse
 from winhost.model.units import GiB
 from winhost.resources.windows.own_vm import NO_VM
 from winhost.resources.windows.vm_disk import NO_DISK
@@ -140,10 +140,8 @@ class OwnVms(Part):
     def of_ours(self, name: str, record: Kept | None) -> VirtualMachine:
         """Return winhost's VM of this name. Raises CmdletError where there is none, or it has lost its mark."""
         vm = self.made(name, record)
-        if vm is None or record is None:
-            raise wrong_place(f"winhost made no VM {name}.")
-        if not is_marked(vm, record):
-            raise not_ours(f"The notes of the VM {name} no longer have the mark of winhost, which leaves it alone.")
+        if vm is None or record is None or not is_marked(vm, record):
+            raise not_ours(f"There is no VM {name} that has the mark of winhost in its notes.")
         return vm
 
     def _vms(self) -> Iterator[Record]:

@@ -25,6 +25,7 @@ from winhost.lab.physics.local_accounts import (
     POWERSHELL,
     RIGHTS,
     RUNNING,
+    TOLD,
     WRONG_PASSWORD,
     Account,
     LocalAccounts,
@@ -119,18 +120,8 @@ class Accounts(LocalAccounts):
         }
 
     def _state(self, account: Account) -> dict[str, Json]:
-        return {
-            "there": True,
-            "sid": account.sid,
-            "enabled": account.enabled,
-            "password_expires": account.password_expires,
-            "administrator": account.administrator,
-            "ours": account.ours,
-            "profile": account.profile,
-            "sessions": account.sessions,
-            "distros": self.distros(account),
-            **account.unread,
-        }
+        found = {name: getattr(account, name) for name in ("sid", "ours", *TOLD)}
+        return {"there": True, **found, "distros": self.distros(account), **account.unread}
 
     def _granted(self) -> Iterator[Record]:
         for right in RIGHTS:

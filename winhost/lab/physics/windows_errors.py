@@ -3,6 +3,7 @@ may be in any language.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -103,22 +104,9 @@ def refuse(when: object, code: str, /, **words: object) -> None:
         raise refusal(code, **words)
 
 
-def bad_request(message: str) -> CmdletError:
-    return own_error("BadRequest", "InvalidArgument", message)
-
-
-def wrong_place(message: str) -> CmdletError:
-    """The request cannot be met from the host's present state."""
-    return own_error("WrongPlace", "InvalidOperation", message)
-
-
-def not_ours(message: str) -> CmdletError:
-    """Something that winhost did not make, and so leaves alone."""
-    return own_error("NotOurs", "InvalidOperation", message)
-
-
-def not_found(message: str) -> CmdletError:
-    return own_error("NotFound", "ObjectNotFound", message)
+bad_request = partial(own_error, "BadRequest", "InvalidArgument")
+not_ours = partial(own_error, "NotOurs", "InvalidOperation")  # winhost did not make it, and so leaves it alone
+not_found = partial(own_error, "NotFound", "ObjectNotFound")
 
 
 def not_administrator(message: str = "Only an administrator can see or change this.") -> CmdletError:

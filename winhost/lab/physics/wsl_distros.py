@@ -9,7 +9,7 @@ from typing import Any
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, SetCall
 from winhost.lab.physics.windows_accounts import config_path
-from winhost.lab.physics.windows_errors import NotYet, not_ours, refusal, refuse, wrong_place
+from winhost.lab.physics.windows_errors import NotYet, not_ours, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
 from winhost.resources.windows.wsl_access import NO_ACCESS
@@ -238,23 +238,20 @@ class Distros(WslExe):
 
     def _our_distro(self, account: str, name: str) -> tuple[Distro, dict[str, Any]]:
         """Return a distro of ours with its record. Raises CmdletError, NotYet."""
-        if (distro := self._find(account, name)) is None:
-            raise wrong_place(f"{account} has no distro {name}.")
-        if (record := self.ours(account, name)) is None:
+        distro, record = self._find(account, name), self.ours(account, name)
+        if distro is None or record is None:
             raise not_ours(f"winhost did not make the distro {name} of {account}, and leaves it alone.")
         return distro, record
 
     def set_distro(self, asked: SetCall) -> None:
         """Import, start, stop or remove a distro."""
-        desired, image, runs = asked.desired, asked.desired.get("image"), asked.desired.get("running")
+        desired, runs = asked.desired, asked.desired.get("running")
         account, name = asked.key["account"], asked.key["distro"]
         if desired.get("installed") is False:
             self._remove(account, name, keep=DATA not in asked.accept)
             return
         if desired.get("installed") and self.ours(account, name) is None:
-            self._add(account, name, str(image))
-        elif image is not None and self._our_distro(account, name)[1]["image"] != image:
-            raise wrong_place("It was imported from another image: take it away first.")
+            self._add(account, name, str(desired.get("image")))
         if runs is not None:
             distro, _ = self._our_distro(account, name)
             (self._start_and_hold if runs else self._end)(account, distro)
@@ -307,11 +304,7 @@ class Distros(WslExe):
         """End the VM of an account, and start its distros again, with the present configuration."""
         account = asked.key["account"]
         self.host.accounts.ready_to_run(account)
-        running, digest = self.session(account).running, self.digest(account)
-        if isinstance(digest, Mapping):
-            raise self.config_error(account)
-        if digest != asked.desired.get("config", digest):
-            raise wrong_place(f"The .wslconfig of {account} is another one, so no VM can be made with that.")
+        running = self.session(account).running
         if running and STOP not in asked.accept:
             names = ", ".join(each.name for each in running)
             raise refusal("EndsDistros", names=names)

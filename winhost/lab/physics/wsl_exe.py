@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
@@ -18,7 +18,7 @@ from winhost.lab.physics.lab_section import ImagePhysics
 from winhost.lab.physics.local_accounts import Task
 from winhost.lab.physics.parts import Host, Part
 from winhost.lab.physics.ssh_keys import public_line
-from winhost.lab.physics.windows_errors import CmdletError, own_error
+from winhost.lab.physics.windows_errors import own_error
 from winhost.model.units import MiB
 from winhost.resources.windows.windows_scripts import inside_script
 from winhost.resources.windows.wsl_conf import NO_CONF
@@ -160,11 +160,6 @@ class WslExe(Part):
         if found is None or found.profile is None:
             return None
         return self.host.accounts.config_of(found)["text"]
-
-    def config_error(self, account: str) -> CmdletError:
-        """The error of reading a .wslconfig that cannot be read."""
-        fault = cast(Mapping[str, Any], self.config(account))["unknown"]
-        return CmdletError("", fault["category"], fault["code"], tuple(fault["hresults"]), fault["message"])
 
     def config_text(self, account: str) -> str | None:
         """The contents of the .wslconfig, or None where WSL cannot read them."""

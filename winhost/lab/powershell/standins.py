@@ -31,39 +31,13 @@ _PLAIN = {
     "UInt64": "uint64",
     "switch": "switch",
 }
-# Helpers of the agent that hand on their parameters, which are texts but for those with a type, and give what the lab
-# gives, where it is bytes as these. Bytes are text on the way: a list of so many numbers takes long.
-_HANDED_ON = (
-    "Read-WinhostClock",
-    "Write-WinhostFileRights Path Rights",
-    "Write-WinhostFile Path Bytes:byte[]",
-    "Add-WinhostPiece Path Restart:bool Bytes:byte[]",
-    "Write-WinhostFirmwareVariable Name Space Bytes:byte[]",
-    "Test-WinhostLink Path",
-    "Test-WinhostFolder Path",
-    "Test-WinhostEmpty Path",
-    "Test-WinhostFile Path",
-    "Read-WinhostAttributes Path",
-    "Read-WinhostOwner Path",
-    "Read-WinhostFileTime Path",
-    "Read-WinhostVolumeFiles Root",
-    "Copy-WinhostVolumeFile Source Target",
-    "Remove-WinhostVolumeFile Path",
-    "Read-WinhostVolumeNames Root",
-    "Read-WinhostVolumeHash Path",
-    "Add-WinhostVolumeFolder Path",
-    "Reset-WinhostVolume Root",
-    "Test-WinhostReadOnlyVolume Root",
-    "Read-WinhostHash Path",
-    "Read-WinhostLength Path",
-    "Read-WinhostGroup Sid",
-    "Measure-WinhostFiles Folder Name",
-    "Move-WinhostFile Path Target",
-    "Remove-WinhostFile Path",
-    "Remove-WinhostFolder Path",
-)
-_GIVES_BYTES = ("Read-WinhostBytes Path", "Read-WinhostFirmwareVariable Name Space")
-_THROWS = ("Copy-WinhostSource Source Path", "Receive-WinhostSlice Source Path Version Seconds:int")
+# How helpers of the agent hand on what they are given, and give what the lab gives. Bytes are text on the way: a list
+# of so many numbers takes long.
+_BODIES = {
+    "": "Read-Lab {name} {given}",
+    "bytes": "foreach ($text in @(Read-Lab {name} {given})) { , [System.Convert]::FromBase64String($text) }",
+    "throws": "Read-LabOrThrow {name} {given}",
+}
 _SAYS = {
     "Read-WinhostOwnSid": "S-1-5-21-7-8-9-500",
     "Read-WinhostProgramData": "C:\\ProgramData",
@@ -94,25 +68,22 @@ def standins() -> str:
 
 def seams() -> str:
     """The script of a runspace after the agent."""
-    bodies = {
-        "{call}": _HANDED_ON,
-        "foreach ($text in @({call})) { , [System.Convert]::FromBase64String($text) }": _GIVES_BYTES,
-        "Read-LabOrThrow {name} {given}": _THROWS,
-    }
-    handed_on = (_handed_on(line, body) for body, lines in bodies.items() for line in lines)
+    from winhost.lab.powershell.calls.cmdlet_process import handed_on  # the calls are made of the cmdlets here
+
     says = (f"function {name} {{\n    {_quoted(word)}\n}}\n" for name, word in _SAYS.items())
-    return "\n".join([_text("seams.ps1"), *handed_on, *says])
+    return "\n".join([_text("seams.ps1"), *map(_helper, handed_on()), *says])
 
 
-def _handed_on(line: str, body: str) -> str:
+def _helper(line: str) -> str:
+    """line: a name, perhaps with what it does (_BODIES), and parameters, which are texts but for those with a type."""
     name, *words = line.split()
+    name, _, does = name.partition("=")
     types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in words}
     declared = ", ".join(f"[{type_}]${each}" for each, type_ in types.items())
     on_wire = {"byte[]": "[System.Convert]::ToBase64String(${})"}
     given = "; ".join(f"{each} = {on_wire.get(type_, '${}').format(each)}" for each, type_ in types.items())
-    table, quoted = f"@{{ {given} }}", _quoted(name)
-    call = body.replace("{call}", f"Read-Lab {quoted} {table}").replace("{name}", quoted).replace("{given}", table)
-    return f"function {name} {{\n    param({declared})\n    {call}\n}}\n"
+    body = _BODIES[does].replace("{name}", _quoted(name)).replace("{given}", f"@{{ {given} }}")
+    return f"function {name} {{\n    param({declared})\n    {body}\n}}\n"
 
 
 def _text(name: str) -> str:

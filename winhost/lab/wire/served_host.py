@@ -108,17 +108,12 @@ class WireTroubles:
 
     def strike(self, moment: Moment) -> None:
         """Raises or waits, where trouble was planned for this moment."""
-        trouble = self._take(moment)
-        if trouble is not None:
-            trouble()
-
-    def _take(self, moment: Moment) -> Trouble | None:
         with self._lock:
-            for index, (planned, trouble) in enumerate(self._planned):
-                if planned == moment:
-                    del self._planned[index]
-                    return trouble
-        return None
+            found = next((each for each in self._planned if each[0] == moment), None)
+            if found is not None:
+                self._planned.remove(found)
+        if found is not None:
+            found[1]()
 
 
 def drop() -> NoReturn:

@@ -203,7 +203,9 @@ class PowerShellShell(Shell):
             self._pool.receive_data(PSRPPayload(data, StreamType.default, None))
             while (event := self._pool.next_event()) is not None:
                 if isinstance(event, CreatePipelineEvent):
-                    self._start(self._pool.pipeline_table[event.pipeline_id], event.pipeline)
+                    pipeline = self._pool.pipeline_table[event.pipeline_id]
+                    stop = self._outboxes[str(pipeline.pipeline_id)].stop
+                    threading.Thread(target=self._run, args=(pipeline, event.pipeline, stop), daemon=True).start()
             self._flush()
 
     def close(self) -> None:
@@ -213,10 +215,6 @@ class PowerShellShell(Shell):
     def _read_id(self, command_id: str) -> str:
         return str(uuid.UUID(command_id)) if command_id else ""
 
-    def _start(self, pipeline: ServerPipeline, asked: PowerShell) -> None:
-        stop = self._outboxes[str(pipeline.pipeline_id)].stop
-        threading.Thread(target=self._run, args=(pipeline, asked, stop), daemon=True).start()
-
     def _run(self, pipeline: ServerPipeline, asked: PowerShell, stop: threading.Event) -> None:
         with self._runspace_is_taken:
             with self._changed:
@@ -224,9 +222,12 @@ class PowerShellShell(Shell):
             error = self._invoke(pipeline, asked, stop)
             with self._changed:
                 if stop.is_set():
-                    self._finish(pipeline, pipeline.stop)
+                    pipeline.stop()
+                elif error is not None:
+                    _fail(pipeline, error)
                 else:
-                    self._end(pipeline, error)
+                    pipeline.complete()
+                self._finish(pipeline)
 
     def _invoke(self, pipeline: ServerPipeline, asked: PowerShell, stop: threading.Event) -> PipelineError | None:
         try:
@@ -246,14 +247,7 @@ class PowerShellShell(Shell):
                 if not at_once:
                     self._flush()
 
-    def _end(self, pipeline: ServerPipeline, error: PipelineError | None) -> None:
-        if error is None:
-            self._finish(pipeline, pipeline.complete)
-        else:
-            self._finish(pipeline, lambda: _fail(pipeline, error))
-
-    def _finish(self, pipeline: ServerPipeline, change_state: Callable[[], None]) -> None:
-        change_state()
+    def _finish(self, pipeline: ServerPipeline) -> None:
         pipeline.close()
         outbox = self._outboxes.get(str(pipeline.pipeline_id))
         if outbox is not None:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import field
 from http.server import BaseHTTPRequestHandler
@@ -92,12 +92,6 @@ class Answer:
     soap: bytes
 
 
-@dataclass(frozen=True)
-class _Served:
-    body: list[Element]
-    done: bool = False  # the answer carries the end of a pipeline
-
-
 class Service:
     """The shells of one host. `address` is the URL at which clients find it."""
 
@@ -136,28 +130,38 @@ class Service:
 
     def _serve_request(self, user: str, request: Request) -> bytes:
         self._faults.strike(Moment(request.action, When.ARRIVED))
-        served = self._serve(user, request)
-        self._faults.strike(Moment(request.action, When.FINISHED if served.done else When.WORKED))
-        return wsman.write_answer(request, served.body)
+        body, done = self._serve(user, request)
+        self._faults.strike(Moment(request.action, When.FINISHED if done else When.WORKED))
+        return wsman.write_answer(request, body)
 
-    def _serve(self, user: str, request: Request) -> _Served:
+    def _serve(self, user: str, request: Request) -> tuple[list[Element], bool]:
+        """The body of the answer, and whether it carries the end of a pipeline."""
         if request.action is Action.CREATE:
-            return self._create(user, request)
-        serve: dict[Action, Callable[[Shell, Request], _Served]] = {
-            Action.COMMAND: lambda shell, request: _Served(wsman.command_started(shell.command(request))),
-            Action.SEND: _send,
-            Action.RECEIVE: _receive,
-            Action.SIGNAL: _signal,
-            Action.DELETE: self._delete,
-        }
-        return serve[request.action](self._find(user, request.shell_id), request)
+            return self._create(user, request), False
+        shell = self._find(user, request.shell_id)
+        match request.action:
+            case Action.RECEIVE:
+                return _receive(shell, request)
+            case Action.COMMAND:
+                return wsman.command_started(shell.command(request)), False
+            case Action.SEND:
+                shell.send(request)
+                return [wsman.element("rsp:SendResponse")], False
+            case Action.SIGNAL:
+                _signal(shell, request)
+                return [wsman.element("rsp:SignalResponse")], False
+        assert request.action is Action.DELETE
+        with self._lock:
+            self._shells.pop(shell.shell_id, None)
+        shell.close()
+        return [], False
 
-    def _create(self, user: str, request: Request) -> _Served:
+    def _create(self, user: str, request: Request) -> list[Element]:
         shell_id = request.content("rsp:Shell").get("ShellId") or str(uuid.uuid4()).upper()
         shell = self._opened(user, request, shell_id)
         with self._lock:
             self._shells[shell_id] = shell
-        return _Served(wsman.shell_created(request, shell_id, user, self._address))
+        return wsman.shell_created(request, shell_id, user, self._address)
 
     def _opened(self, user: str, request: Request, shell_id: str) -> Shell:
         boot = self._host.boot
@@ -170,12 +174,6 @@ class Service:
         shell = PowerShellShell(shell_id, user, self._host.open_runspace(user), alive)
         shell.feed(request.data("rsp:Shell/pwsh:creationXml"))
         return shell
-
-    def _delete(self, shell: Shell, _request: Request) -> _Served:
-        with self._lock:
-            self._shells.pop(shell.shell_id, None)
-        shell.close()
-        return _Served([])
 
     def _find(self, user: str, shell_id: str) -> Shell:
         with self._lock:
@@ -192,24 +190,18 @@ class Service:
             del self._shells[shell.shell_id]
 
 
-def _send(shell: Shell, request: Request) -> _Served:
-    shell.send(request)
-    return _Served([wsman.element("rsp:SendResponse")])
-
-
-def _receive(shell: Shell, request: Request) -> _Served:
+def _receive(shell: Shell, request: Request) -> tuple[list[Element], bool]:
     command_id = request.content("rsp:Receive/rsp:DesiredStream").get("CommandId", "")
     parcel = shell.receive(command_id, request)
-    return _Served(wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done)
+    return wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done
 
 
-def _signal(shell: Shell, request: Request) -> _Served:
+def _signal(shell: Shell, request: Request) -> None:
     command_id = request.content("rsp:Signal").get("CommandId", "")
     if request.content("rsp:Signal/rsp:Code").text == SignalCode.TERMINATE:
         shell.terminate(command_id)
     else:
         shell.interrupt(command_id)
-    return _Served([wsman.element("rsp:SignalResponse")])
 
 
 _LOOPBACK = "127.0.0.1"

@@ -1,7 +1,7 @@
 """Users and groups of a Linux, and the keys of its SSH."""
 
 from winhost.core.answers import Json
-from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule
+from winhost.core.rules import Condition, ConsentRule, DependentRule, KeepIf, UndoRule
 from winhost.resources.base import State, resource
 from winhost.resources.shared import LinuxType
 from winhost.resources.values import FLAG, Value, or_nothing, text
@@ -77,7 +77,7 @@ _NAMES = Value("a list of groups, each once and in order", _sorted_names)
         asks=("network",),
         # Who is there may be who winhost logs on as; who is made or taken away is not.
         risks=(ConsentRule("network", unless=(Condition("there", of="before", one_of=(True, False)),)),),
-        rests=(Rests("SshKey", on=("user",), unless=("present", (False,))),),
+        dependents=(DependentRule("SshKey", on=("user",), unless=("present", (False,))),),
         undo=UndoRule(
             keep_if=(_made_anew("user"),),
             remove_if_created={

@@ -27,7 +27,7 @@ from winhost.resources.values import FLAG, SHA256_OR_NOTHING, UUID, Value, one_o
         asks=("network",),
         risks=(*ON_FILES_OF_SSH, PLAIN_HTTP, OF_A_NODE),
         lasts=lambda change: 900 if change.key["path"] == "/etc/cloud/cloud-init.disabled" else 0,  # waits for its end
-        rests=(PACKAGES, UNITS),
+        dependents=(PACKAGES, UNITS),
         # Without its text there is no mode to put back.
         undo=UndoRule(whole=True),
     )
@@ -67,7 +67,7 @@ def _texts(value: Json) -> bool:
         },
         asks=("network",),
         risks=(PLAIN_HTTP,),
-        rests=(UNITS,),
+        dependents=(UNITS,),
         undo=UndoRule(whole=True),
     )
 )

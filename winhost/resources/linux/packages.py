@@ -20,7 +20,7 @@ from winhost.resources.values import DONE, FLAG, Value, or_nothing, text
             "key": or_nothing(text(r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n[\n -~]*", "an armoured public key")),
             "key_sha256": or_nothing(text(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")),
         },
-        rests=(PACKAGES,),
+        dependents=(PACKAGES,),
         # Its parts cannot stand at `null` while it is there.
         undo=UndoRule(remove_if_created={"present": False}, unless_changed=True),
     )
@@ -67,7 +67,7 @@ _NOTHING = Value("an empty list: what apt would do can only be done", lambda val
             ConsentRule("restart", (_ITS_DRIVER, Condition("installed", of="desired"))),
             ConsentRule("restart", (_ITS_DRIVER, Condition("restart_due", of="desired"))),
         ),
-        rests=(UNITS, SPEC),
+        dependents=(UNITS, SPEC),
         lasts=lambda change: 1800,
         undo=UndoRule(
             keep_if=(
@@ -116,7 +116,7 @@ class AptPackages(State):
             "held": FLAG,
         },
         after=("AptSource", "LinuxFile"),
-        rests=(UNITS, SPEC),
+        dependents=(UNITS, SPEC),
         undo=UndoRule(
             keep_if=(
                 KeepIf(

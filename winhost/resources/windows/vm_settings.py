@@ -43,7 +43,7 @@ class VmPower(State):
         requires="HyperVRole",
         after=("OwnVm",),
         needs=(VM_OFF,),
-        rests=DEVICES,
+        dependents=DEVICES,
     )
 )
 class VmMmio(State):
@@ -67,7 +67,7 @@ class VmMmio(State):
         requires="HyperVRole",
         after=("OwnVm",),
         needs=(VM_OFF,),
-        rests=DEVICES,
+        dependents=DEVICES,
     )
 )
 class VmActions(State):
@@ -90,7 +90,7 @@ class VmActions(State):
         sets={"kind": one_of("disabled", "production", "production-only", "standard"), "automatic": FLAG},
         requires="HyperVRole",
         after=("OwnVm",),
-        rests=DEVICES,
+        dependents=DEVICES,
     )
 )
 class VmCheckpoints(State):
@@ -110,7 +110,7 @@ class VmCheckpoints(State):
         requires="HyperVRole",
         after=("OwnVm",),
         needs=(VM_OFF,),
-        rests=DEVICES,
+        dependents=DEVICES,
     )
 )
 class VmMemory(State):

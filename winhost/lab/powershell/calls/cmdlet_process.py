@@ -3,6 +3,7 @@ that are one call of a method of the host are here, keyed by name and the parame
 """
 
 import base64
+import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,17 +22,31 @@ BoundParameters = Mapping[str, Any]
 Answer = Callable[["CmdletProcess", BoundParameters], Iterable[Any]]
 
 _ANSWERS: dict[str, tuple[frozenset[str], Answer]] = {}
+_HELPERS: list[str] = []
+# Helpers of seams.ps1; each other one of the agent only hands on what it is given.
+_IN_SEAMS = {"Enter-WinhostMutex", "Exit-WinhostMutex", "Get-WinhostSession", "Invoke-WinhostNative"}
+_IN_SEAMS |= {"Open-WinhostRegistry", "Register-WinhostAccountTask", "Write-WinhostRegistry"}
 _LOOK = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
 
 
 def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
-    """Register the answer to calls of `name` with these parameters; any other parameter is refused, not ignored."""
+    """Register the answer to calls of `name` with these parameters; any other parameter is refused, not ignored. Of
+    helpers of the agent, `standins` says what else they may have: `Read-WinhostBytes=bytes`, `Restart:bool`.
+    """
 
     def note(answer: Answer) -> Answer:
-        _ANSWERS[name] = (frozenset(parameters), answer)
+        _ANSWERS[name.partition("=")[0]] = (frozenset(each.partition(":")[0] for each in parameters), answer)
+        if "-Winhost" in name and name not in _IN_SEAMS:
+            _HELPERS.append(" ".join((name, *parameters)))
         return answer
 
     return note
+
+
+def handed_on() -> Sequence[str]:
+    """The helpers of the agent that only hand on what they are given, as they were registered."""
+    importlib.import_module(__package__)
+    return _HELPERS
 
 
 def calls(rows: Mapping[str, Callable[[Machine, BoundParameters], Any]]) -> None:
@@ -154,11 +169,11 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Set-VMNetworkAdapterVlan VMNetworkAdapter Access VlanId Untagged": _set_vlan,
     "Set-NetFirewallRule Name InputObject RemoteAddress Enabled": _allow,
     "Write-WinhostRegistry Path Name Value": _write_registry,
-    "Write-WinhostFile Path Bytes": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
+    "Write-WinhostFile Path Bytes:byte[]": lambda m, g: m.files.write(g["Path"], base64.b64decode(g["Bytes"])),
     "Write-WinhostFileRights Path Rights": lambda m, g: m.files.give_rights(g["Path"], g["Rights"]),
     "Remove-WinhostFile Path": lambda m, g: m.files.remove(g["Path"]),
     "Remove-WinhostFolder Path": lambda m, g: m.files.remove_folder(g["Path"]),
-    "Add-WinhostPiece Path Restart Bytes": lambda m, g: m.files.append(
+    "Add-WinhostPiece Path Restart:bool Bytes:byte[]": lambda m, g: m.files.append(
         g["Path"], base64.b64decode(g["Bytes"]), restart=g["Restart"]
     ),
     "Move-WinhostFile Path Target": lambda m, g: m.software.move_file(g["Path"], g["Target"]),
@@ -170,7 +185,7 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Disable-WindowsOptionalFeature Online FeatureName NoRestart": lambda m, g: of_type(
         "ImageObject", RestartNeeded=m.disable_windows_optional_feature(*g["FeatureName"])
     ),
-    "Read-WinhostBytes Path": lambda m, g: None if (found := m.files.read(g["Path"])) is None else on_wire(found),
+    "Read-WinhostBytes=bytes Path": lambda m, g: None if (found := m.files.read(g["Path"])) is None else on_wire(found),
     "Test-WinhostLink Path": lambda m, g: m.files.is_link(g["Path"]),
     "Test-WinhostFolder Path": lambda m, g: m.files.has_folder(g["Path"]),
     "Test-WinhostEmpty Path": lambda m, g: not m.files.is_full(g["Path"]),
@@ -181,8 +196,8 @@ _CALLS: Mapping[str, Callable[[Machine, BoundParameters], Any]] = {
     "Test-WinhostFile Path": lambda m, g: m.files.read(g["Path"]) is not None,
     "Test-VHD Path": lambda m, g: all(map(m.test_vhd, g["Path"])),
     "Measure-WinhostFiles Folder Name": lambda m, g: m.accounts.count(g["Folder"], g["Name"]),
-    "Copy-WinhostSource Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
-    "Receive-WinhostSlice Source Path Version Seconds": lambda m, g: WindowsObject(
+    "Copy-WinhostSource=throws Source Path": lambda m, g: m.software.copy_source(g["Source"], g["Path"]),
+    "Receive-WinhostSlice=throws Source Path Version Seconds:int": lambda m, g: WindowsObject(
         None, m.software.receive_slice(g["Source"], g["Path"], g["Version"])
     ),
 }

@@ -14,7 +14,7 @@ from winhost.resources.values import FLAG
         sets={"granted": FLAG},
         after=("LocalAccount",),
         absent={"granted": False},
-        rests=(DISTROS_OF, TASKS_OF),
+        dependents=(DISTROS_OF, TASKS_OF),
     )
 )
 class AccountRight(State):

@@ -46,7 +46,7 @@ def mended_for_good(change: Change) -> str | None:
         },
         after=("LocalAccount", "AccountRight", "Wsl"),
         absent=NO_TASKS,
-        rests=(DISTROS_OF, CONFIG_OF),
+        dependents=(DISTROS_OF, CONFIG_OF),
         irreversible=mended_for_good,
         # What bears our name and stands where only ours stand goes back, whatever it was changed to since. But nobody
         # can give an account a password back that nobody here knew, or a script that is not kept.

@@ -68,6 +68,28 @@ function Find-WinhostScheduled {
     }
 }
 
+function Register-WinhostStartTask {
+    param([string]$Name, [string]$Words)
+    # A PowerShell that the system runs whenever Windows starts.
+    $program = "$(Read-WinhostSystemFolder)\WindowsPowerShell\v1.0\powershell.exe"
+    $action = New-ScheduledTaskAction -Execute $program -Argument $Words -ErrorAction Stop
+    $trigger = New-ScheduledTaskTrigger -AtStartup -ErrorAction Stop
+    $principal = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType 'ServiceAccount' -RunLevel 'Highest' -ErrorAction Stop
+    # A host on a UPS may say that it runs on batteries.
+    $settings = New-ScheduledTaskSettingsSet -AllowStartIfOnBatteries -DontStopIfGoingOnBatteries -ErrorAction Stop
+    Register-ScheduledTask -TaskName $Name -Action $action -Trigger $trigger -Principal $principal -Settings $settings -ErrorAction Stop
+}
+
+function Unregister-WinhostStartTask {
+    param([string]$Name)
+    # Listed and compared, because a name is a pattern there.
+    foreach ($task in @(Find-WinhostScheduled '\')) {
+        if ($task.TaskName -ceq $Name) {
+            Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
+        }
+    }
+}
+
 function Find-WinhostTask {
     param([string]$Name)
     foreach ($task in @(Find-WinhostTasks)) {
@@ -217,7 +239,7 @@ function Read-WinhostTaskGoal {
 
 function Read-WinhostWslProgram {
     # Not the one in System32, which fails where nobody is logged on.
-    $folder = Read-WinhostRegistry 'SOFTWARE\Microsoft\Windows\CurrentVersion\Lxss\MSI' 'InstallLocation'
+    $folder = Read-WinhostWslInstalled 'InstallLocation'
     if ("$folder" -eq '') {
         $folder = 'C:\Program Files\WSL'
     }

@@ -38,10 +38,7 @@ function Read-WinhostEfiFolder {
 function Read-WinhostEfiList {
     param([string]$Guid)
     # It is written last: without it there is no whole copy.
-    $bytes = Read-WinhostBytes "$(Read-WinhostEfiFolder $Guid)\files.json"
-    if ($null -ne $bytes) {
-        ConvertFrom-Json -InputObject ([System.Text.Encoding]::UTF8.GetString($bytes)) -ErrorAction Stop
-    }
+    Read-WinhostJson "$(Read-WinhostEfiFolder $Guid)\files.json"
 }
 
 function Read-WinhostEfiCopy {

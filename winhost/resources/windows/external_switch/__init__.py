@@ -1,6 +1,6 @@
 """External switches."""
 
-from winhost.core.rules import Condition, KeepIf, Rests, UndoRule
+from winhost.core.rules import Condition, DependentRule, KeepIf, UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CUTS_THE_WIRE
 from winhost.resources.values import GUID, or_nothing, text
@@ -20,7 +20,7 @@ NONE, SETTLED = "none", "settled"
         absent={"adapter": None, "management_os": False, "vms": 0, "phase": NONE, "detail": None},
         asks=("network",),
         risks=CUTS_THE_WIRE,
-        rests=(Rests("WslVm", at=("mode", "bridged")),),
+        dependents=(DependentRule("WslVm", at=("mode", "bridged")),),
         # Only the host's record of what winhost made there gives the right to remove it.
         undo=UndoRule(
             keep_if=(

@@ -118,9 +118,7 @@ function New-WinhostSwitchRecord {
     if ($name -notmatch '^[A-Za-z0-9][A-Za-z0-9_-]{0,31}\z') {
         Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The name of a switch has 1 to 32 letters, digits, - and _.'
     }
-    if ($null -ne $Desired.adapter -and "$($Desired.adapter)" -cnotmatch '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z') {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' 'The adapter is the GUID of an interface.'
-    }
+    Assert-WinhostForm $Desired 'adapter' '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z' 'the GUID of an interface'
     $seconds = Read-WinhostField $How 'within'
     if ($null -eq $seconds -or $seconds -lt 60) {
         $seconds = 300
@@ -206,7 +204,7 @@ function Stop-WinhostSwitchSilent {
     param($Record)
     if (-not $Record.begun) {
         # A policy may forbid the task its script. Later it must not begin by surprise.
-        Unregister-WinhostSwitchTask
+        Unregister-WinhostStartTask 'winhost-switch'
         $Record.phase = 'undone'
         $Record.told = $true
         $Record.detail = 'The scheduled task did not begin.'
@@ -220,28 +218,14 @@ function Stop-WinhostSwitchSilent {
 function Start-WinhostSwitchTask {
     param($Goal)
     $folder = Read-WinhostSwitchFolder
-    Unregister-WinhostSwitchTask
+    Unregister-WinhostStartTask 'winhost-switch'
     Remove-WinhostFile "$folder\commit.json"
     Remove-WinhostFile "$folder\snapshot.json"
     Write-WinhostFile "$folder\switch.ps1" ([System.Text.Encoding]::ASCII.GetBytes((Join-WinhostSwitchScript)))
     Save-WinhostSwitchRecord $Goal
-    $program = "$(Read-WinhostSystemFolder)\WindowsPowerShell\v1.0\powershell.exe"
-    $words = "-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$folder\switch.ps1`""
-    $action = New-ScheduledTaskAction -Execute $program -Argument $words -ErrorAction Stop
     # At startup, too: a host that restarts meanwhile must not stay without its network.
-    $trigger = New-ScheduledTaskTrigger -AtStartup -ErrorAction Stop
-    $principal = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType 'ServiceAccount' -RunLevel 'Highest' -ErrorAction Stop
-    $settings = New-ScheduledTaskSettingsSet -AllowStartIfOnBatteries -DontStopIfGoingOnBatteries -ErrorAction Stop
-    $task = Register-ScheduledTask -TaskName 'winhost-switch' -Action $action -Trigger $trigger -Principal $principal -Settings $settings -ErrorAction Stop
-    Start-ScheduledTask -InputObject $task -ErrorAction Stop
-}
-
-function Unregister-WinhostSwitchTask {
-    foreach ($task in @(Find-WinhostScheduled '\')) {
-        if ($task.TaskName -ceq 'winhost-switch') {
-            Unregister-ScheduledTask -InputObject $task -Confirm:$false -ErrorAction Stop
-        }
-    }
+    $words = "-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File `"$folder\switch.ps1`""
+    Start-ScheduledTask -InputObject (Register-WinhostStartTask 'winhost-switch' $words) -ErrorAction Stop
 }
 
 function Join-WinhostSwitchScript {
@@ -254,7 +238,7 @@ function Join-WinhostSwitchScript {
         'Split-WinhostPath', 'Write-WinhostFile', 'Move-WinhostOver', 'Read-WinhostClock', 'ConvertTo-WinhostGuid', 'Find-WinhostBound'
         'Find-WinhostExternalSwitches', 'Find-WinhostAdapter', 'Read-WinhostSwitchFile', 'Write-WinhostSwitchFile'
         'Read-WinhostSwitchRecords', 'Save-WinhostSwitchRecord', 'Test-WinhostSwitchInFlight'
-        'Unregister-WinhostSwitchTask', 'Find-WinhostSwitchEnd', 'Wait-WinhostSwitchEnd', 'Read-WinhostSwitchAddresses'
+        'Unregister-WinhostStartTask', 'Find-WinhostSwitchEnd', 'Wait-WinhostSwitchEnd', 'Read-WinhostSwitchAddresses'
         'Wait-WinhostSwitchReady', 'Read-WinhostSwitchFolder'
         'Move-WinhostSwitch', 'Add-WinhostSwitch', 'Remove-WinhostSwitch', 'Restore-WinhostSwitchAddresses'
         'Restore-WinhostSwitchProfile', 'Wait-WinhostSwitchCommit', 'Invoke-WinhostSwitchChange', 'Invoke-WinhostSwitchTask'

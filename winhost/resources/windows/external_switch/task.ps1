@@ -20,7 +20,7 @@ function Invoke-WinhostSwitchTask {
         $record.detail = $why
         Save-WinhostSwitchRecord $record
     }
-    Unregister-WinhostSwitchTask
+    Unregister-WinhostStartTask 'winhost-switch'
 }
 
 function Invoke-WinhostSwitchChange {

@@ -21,7 +21,7 @@ MCDM = "MCDM"
         risks=RESTART,
         # Only WDDM drives a display; whether one is attached is read on the host.
         may_need=(ConsentRule("headless", (Condition("pending", of="desired", none_of=(WDDM,)),)),),
-        rests=(DISTROS,),
+        dependents=(DISTROS,),
     )
 )
 class GpuDriverModel(State):

@@ -20,7 +20,7 @@ WSL = "40e0ac32-46a5-438a-a0b2-2b479e8f2e90"  # Microsoft: "Configure Hyper-V fi
         },
         asks=("network",),
         risks=CUTS_THE_WIRE,
-        rests=WAYS_IN,
+        dependents=WAYS_IN,
     )
 )
 class HyperVFirewall(State):

@@ -1,6 +1,6 @@
 """The Hyper-V role."""
 
-from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule, UnknownIf
+from winhost.core.rules import Condition, ConsentRule, DependentRule, KeepIf, UndoRule, UnknownIf
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import one_of
 from winhost.resources.windows.assignable_device import DISABLED, ENABLED
@@ -24,13 +24,13 @@ UNINSTALLING = "uninstall-pending"
                 "vm-stop", (Condition("role", of="desired"), Condition("role", of="before", one_of=(INSTALLED,)))
             ),
         ),
-        rests=(
-            Rests("AssignableDevice", unless=("place", (ENABLED, DISABLED))),
-            Rests("ExternalSwitch", unless=("adapter", (None,)), since=()),
-            Rests("VmMmio", since=("low", "high", "cache")),
-            Rests("VmActions", since=("stop", "start")),
-            Rests("VmCheckpoints", since=("kind", "automatic")),
-            Rests("VmMemory", since=("dynamic",)),
+        dependents=(
+            DependentRule("AssignableDevice", unless=("place", (ENABLED, DISABLED))),
+            DependentRule("ExternalSwitch", unless=("adapter", (None,)), since=()),
+            DependentRule("VmMmio", since=("low", "high", "cache")),
+            DependentRule("VmActions", since=("stop", "start")),
+            DependentRule("VmCheckpoints", since=("kind", "automatic")),
+            DependentRule("VmMemory", since=("dynamic",)),
         ),
         undo=UndoRule(
             # Without its tools nobody can tell what rests on the role.

@@ -1,6 +1,6 @@
 """Local accounts."""
 
-from winhost.core.rules import Condition, KeepIf, Rests, UndoRule
+from winhost.core.rules import Condition, DependentRule, KeepIf, UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CONFIG_OF, DISTROS_OF, TASKS_OF
 from winhost.resources.values import FLAG
@@ -24,10 +24,10 @@ from winhost.resources.values import FLAG
             "sessions": None,
             "distros": None,
         },
-        rests=(
+        dependents=(
             DISTROS_OF,
             TASKS_OF,
-            Rests("AccountRight", on=("account",), unless=("granted", (False,))),
+            DependentRule("AccountRight", on=("account",), unless=("granted", (False,))),
             CONFIG_OF,
         ),
         # An account goes only if it is still the one that was made; for its distros see `DISTROS_OF`.

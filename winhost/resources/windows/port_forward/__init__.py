@@ -29,7 +29,7 @@ def _ipv4(value: Json) -> bool:
         absent={"target": None, "connect_port": None, "allowed": None},
         asks=("network",),
         risks=CUTS_THE_WIRE,
-        rests=WAYS_IN,
+        dependents=WAYS_IN,
     )
 )
 class PortForward(State):

@@ -30,9 +30,7 @@ function Read-WinhostForwards {
 function Set-WinhostPortForward {
     param($Key, $Desired, $How)
     Assert-WinhostDesired $Desired @('target', 'connect_port', 'allowed')
-    if (-not (Test-WinhostAdministrator)) {
-        Stop-Winhost 'Winhost.NotAdministrator' 'PermissionDenied' 'Ports are forwarded by administrators.'
-    }
+    Assert-WinhostAdministrator
     $port = Assert-WinhostPort (Read-WinhostField $Key 'port')
     $goal = Join-WinhostForward (Get-WinhostPortForward $Key).state $Desired
     $rules = @(foreach ($rule in @(Find-WinhostRules)) { if ("$($rule.Name)" -ceq "winhost-port-$port") { $rule } })

@@ -1,7 +1,7 @@
 """Files that winhost brings to the host."""
 
 from winhost.core.answers import Key
-from winhost.core.rules import Rests, UndoRule
+from winhost.core.rules import DependentRule, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.base import Attachment, ResourceType, State, resource
 from winhost.resources.values import FLAG
@@ -32,7 +32,10 @@ def received_at(key: Key) -> str:
         key=("sha256", "name", "source"),
         sets={"present": FLAG},
         absent={"present": False},
-        rests=(Rests("Wsl", at=("package", "{sha256}")), Rests("WslDistro", at=("image", "{sha256}"))),
+        dependents=(
+            DependentRule("Wsl", at=("package", "{sha256}")),
+            DependentRule("WslDistro", at=("image", "{sha256}")),
+        ),
         upload=file_beside_the_plan,
         download=fetched_by_the_host,
         # What is there in part is nobody else's, and never put back.

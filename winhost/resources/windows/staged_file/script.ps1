@@ -296,17 +296,13 @@ function Read-WinhostHash {
     if ($null -eq (Read-WinhostEntry $Path)) {
         return ''
     }
-    # This one is of Windows itself, also where its policy (FIPS) forbids those that .NET brings.
-    $sha256 = New-Object -TypeName System.Security.Cryptography.SHA256CryptoServiceProvider
     $stream = [System.IO.File]::OpenRead($Path)
     try {
-        $sum = $sha256.ComputeHash($stream)
+        ConvertTo-WinhostDigest $stream
     }
     finally {
         $stream.Dispose()
-        $sha256.Dispose()
     }
-    [System.BitConverter]::ToString($sum).Replace('-', '').ToLowerInvariant()
 }
 
 function Copy-WinhostSource {

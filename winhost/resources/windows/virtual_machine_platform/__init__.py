@@ -1,6 +1,6 @@
 """The Windows feature that WSL runs on."""
 
-from winhost.core.rules import Rests, UndoRule
+from winhost.core.rules import DependentRule, UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import DISTROS, RESTART
 from winhost.resources.values import one_of
@@ -16,7 +16,7 @@ from winhost.resources.windows.hyperv_role import INSTALLED, PENDING, UNINSTALLI
         restarts=True,
         asks=("restart",),
         risks=RESTART,
-        rests=(Rests("Wsl", unless=("present", (False,))), DISTROS),
+        dependents=(DependentRule("Wsl", unless=("present", (False,))), DISTROS),
         # Between two restarts it is nobody else's state.
         undo=UndoRule(transitional_states={"feature": (PENDING, UNINSTALLING)}),
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
-from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule
+from winhost.core.rules import Condition, ConsentRule, DependentRule, KeepIf, UndoRule
 from winhost.model.units import Bytes, MiB
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import FLAG, SHA256_OR_NOTHING, or_nothing, sizes
@@ -28,7 +28,7 @@ _MADE = Condition("made", of="before", one_of=(False,))
         asks=("data",),
         risks=(ConsentRule("data", (Condition("made", of="desired", one_of=(False,)),)),),
         lasts=lambda change: 3600,  # an image has GBs, and they are read again after they were written
-        rests=(Rests("OwnVm", on=("name",), unless=("made", (False,))),),
+        dependents=(DependentRule("OwnVm", on=("name",), unless=("made", (False,))),),
         undo=UndoRule(
             keep_if=(
                 KeepIf(

@@ -37,7 +37,7 @@ def _irreversible(change: Change) -> str | None:
         after=("VirtualMachinePlatform", "StagedFile"),
         asks=("restart",),
         risks=RESTART,
-        rests=(DISTROS,),
+        dependents=(DISTROS,),
         irreversible=_irreversible,
         # What was not there goes; a version that was there does not come back.
         undo=UndoRule(

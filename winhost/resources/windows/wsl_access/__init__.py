@@ -57,7 +57,7 @@ def _address(value: Json) -> bool:
         absent=NO_ACCESS,
         asks=("network",),
         risks=CUTS_THE_WIRE,
-        rests=INSIDE,
+        dependents=INSIDE,
         within=WITHIN_DISTRO,
         undo=WHOLE,
     )

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
-from winhost.core.rules import Rests
+from winhost.core.rules import DependentRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import ENDS_DISTROS, WITHIN_DISTRO
 from winhost.resources.values import or_nothing, text
 
 _FILE = or_nothing(text(r"(?s)[^\0]*", "the text of a file"))
 NO_CONF: Mapping[str, Json] = MappingProxyType({"conf": None, "network": None, "resolver": None})
-_WAY_IN = Rests("WslAccess", on=("account", "distro"), unless=("active", (False,)))
+_WAY_IN = DependentRule("WslAccess", on=("account", "distro"), unless=("active", (False,)))
 
 
 @resource(
@@ -26,7 +26,7 @@ _WAY_IN = Rests("WslAccess", on=("account", "distro"), unless=("active", (False,
         absent=NO_CONF,
         asks=("vm-stop",),
         risks=ENDS_DISTROS,
-        rests=(_WAY_IN,),
+        dependents=(_WAY_IN,),
         within=WITHIN_DISTRO,
     )
 )

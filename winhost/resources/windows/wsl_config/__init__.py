@@ -17,7 +17,7 @@ from winhost.resources.values import Value, one_of, or_nothing
         },
         after=("AccountTasks",),
         absent={"text": NO_PROFILE, "encoding": NO_PROFILE},
-        rests=(DISTROS_OF,),
+        dependents=(DISTROS_OF,),
         undo=WHOLE,
     )
 )

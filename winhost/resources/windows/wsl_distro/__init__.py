@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from winhost.core.answers import Json
-from winhost.core.rules import Condition, ConsentRule, KeepIf, Rests, UndoRule
+from winhost.core.rules import Condition, ConsentRule, DependentRule, KeepIf, UndoRule
 from winhost.model.units import Bytes
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import INSIDE
@@ -35,9 +35,9 @@ _IMPORTED = Condition("installed", of="before", one_of=(False,))
         ),
         # With this consent it goes without being exported first.
         may_need=(ConsentRule("data", (Condition("installed", of="desired", one_of=(False,)),)),),
-        rests=(
-            Rests("WslConf", on=("account", "distro"), since=("conf", "network", "resolver")),
-            Rests("WslAccess", on=("account", "distro"), since=("port", "listen", "allowed", "authorized")),
+        dependents=(
+            DependentRule("WslConf", on=("account", "distro"), since=("conf", "network", "resolver")),
+            DependentRule("WslAccess", on=("account", "distro"), since=("port", "listen", "allowed", "authorized")),
             *INSIDE,
         ),
         # A distro goes only if it is the one that was imported; then it goes as a whole.

@@ -1,8 +1,10 @@
-"""Decisions of Discrete Device Assignment: which GPUs, which VM, which windows."""
+"""Discrete Device Assignment: its settings, and what a plan decides for it."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
+
+from pydantic import Field
 
 from winhost.core.answers import Json, MissingFact, RemoteFault, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
@@ -13,13 +15,20 @@ from winhost.model.errors import visible
 from winhost.model.facts import Instance
 from winhost.model.plan import PlanRequest
 from winhost.model.units import Bytes, mib, size
-from winhost.paths.dda_mmio import AskedInVain, MmioWindows, windows
-from winhost.paths.dda_selection import Selection, choose_vm
-from winhost.paths.dda_settings import DdaSettings
-from winhost.paths.linux_decisions import ContainersInside, LinuxDecisions, ListOf
-from winhost.paths.linux_driver import DriverChoice, refuse_mixed, wanted_driver
+from winhost.model.written import Closed
+from winhost.paths.dda_windows import AskedInVain, MmioWindows, Selection, choose_vm, windows
+from winhost.paths.linux import (
+    ContainersInside,
+    DriverChoice,
+    LinuxDecisions,
+    LinuxSettings,
+    ListOf,
+    refuse_mixed,
+    wanted_driver,
+)
 from winhost.paths.never_sleep import power_plans
-from winhost.paths.new_vm import ComingVm, desired_vm, guest_of, made_vm, staged, the_made_vm
+from winhost.paths.new_vm import ComingVm, NewVm, desired_vm, guest_of, made_vm, staged, the_made_vm
+from winhost.paths.setting_values import PublishedEndpoint
 from winhost.paths.vm_guest import GuestDecisions, Item, awaited, refuse_without_pci
 from winhost.paths.vm_network import forwards, nats_to_make, vm_network
 from winhost.resources.host import Gpu, HostFacts
@@ -29,6 +38,30 @@ from winhost.resources.linux.system import ShownGpus
 from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.vm_settings import RUNNING, VmMmio, VmPower
+
+# ---- settings
+
+
+class DdaSettings(Closed):
+    """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
+
+    never_sleep: bool = False
+    """Whether the active power plan is set never to sleep or hibernate on AC power."""
+    address_width: int | None = Field(default=None, ge=32, le=64)
+    """Physical address bits of the host's processors, which Windows does not report: as Start-VM has said, or the
+    documents of the processor. Left out, by the model of the processors where that is known.
+    """
+    new_vm: NewVm | None = None
+    """A VM that winhost makes for the GPUs. Left out, they go to one that is there already."""
+    containers: LinuxSettings | None = None
+    """What runs containers in the guest that winhost sets up, as the path linux has it. Left out: nothing, unless a
+    workload is to be served there.
+    """
+    endpoint: PublishedEndpoint | None = None
+    """What serves in the guest for other machines: behind NAT Windows forwards its port. `--workload` sets it."""
+
+
+# ---- decisions
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import cast
 from .answers import Id, Json, Key, MissingFact, Unavailable, identity
 from .changes import ChangedResource, Changes, Dependent
 from .dataclass import dataclass
-from .dependents import by, resting, rests
+from .dependents import dependents_by, dependents_of, depends
 from .host_answers import HostAnswers
-from .rules import ResourceRules, Rests
+from .rules import DependentRule, ResourceRules
 from .undo import Keep, Undo, find_undo
 
 _GONE = "it is not there any more"
@@ -16,8 +16,8 @@ _GONE = "it is not there any more"
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The verdicts on everything that a run touched. undone: what is undone and what is not; kept: why, in words;
-    missing: what could not be judged; waiting: what is undone once newer changes are, and their names.
+    """The verdicts on everything that a run touched. undone: what is undone of each; kept: why something is not;
+    missing: what could not be decided; waiting: what is undone once newer resources are gone, and their names.
     """
 
     undone: Mapping[Id, Undo]
@@ -25,13 +25,13 @@ class Verdicts:
     missing: Mapping[Id, MissingFact]
     waiting: Mapping[Id, tuple[str, ...]]
 
-    def rests(self, id_: Id) -> Mapping[str, Json]:
-        """The properties that are to be put back; none of what is not known."""
+    def restored(self, id_: Id) -> Mapping[str, Json]:
+        """The properties to restore; none if that could not be decided."""
         return _rest(self.undone.get(id_, {}))
 
 
 def judge(record: Changes, host: HostAnswers) -> Verdicts:
-    """Everything that goes back goes back together: what is kept keeps what it rests on."""
+    """Decide what is undone. Whatever is kept also keeps what it depends on."""
     judging = _Judging(record, host)
     while judging.keeps_more():
         pass
@@ -47,13 +47,13 @@ class _Judging:
         self._used: dict[Id, tuple[str, ...]] = {}
         for id_, touched in record.touched.items():
             try:
-                # What was given back for good is others' by now, and needs nobody who can read it.
+                # What was restored for good belongs to others by now, so it need not be read.
                 self._undone[id_] = {} if id_ in record.restored else _undo(touched, host, record)
             except MissingFact as missing:
                 self._missing[id_] = missing
 
     def keeps_more(self) -> bool:
-        """Look once more at all that would go back. Whether some of it has to stay."""
+        """Check once more all that would be undone. Returns whether some of it has to stay."""
         found = False
         for id_ in [id_ for id_ in self._undone if self._goes(id_)]:
             try:
@@ -84,12 +84,12 @@ class _Judging:
     # ---- what came since
 
     def _kept_for(self, touched: ChangedResource) -> tuple[str, ...]:
-        """Names of what rests on it and did not when it was changed. Raises MissingFact."""
+        """The names of dependents that are newer than the change. Raises MissingFact."""
         self._refuse_unread_parts(touched)
         names: list[str] = []
-        # What is in a distro goes along, and is exported first: it need not be read to know that.
+        # What is inside a distro goes with it, and is exported first, so it need not be read.
         held = touched.dependents is not None and not self._is_of_ours(touched)
-        for id_, (rule, user) in resting(touched.resource, touched.key, self._host, held=held).items():
+        for id_, (rule, user) in dependents_of(touched.resource, touched.key, self._host, held=held).items():
             if id_ in self._record.touched:
                 names += self._named_own(id_, touched)
             elif not _is_known(rule, user, touched):
@@ -99,8 +99,8 @@ class _Judging:
         return tuple(dict.fromkeys(names))
 
     def _refuse_nameless(self, user: Dependent, touched: ChangedResource) -> None:
-        """Disks of distros that cannot be listed may be those of one that is known, also to this run. Raises
-        MissingFact.
+        """Refuse to judge by the disk of a distro that cannot be listed: it may be a known one, even one of this run.
+        Raises MissingFact.
         """
         if "" not in user.key.values():
             return
@@ -113,8 +113,8 @@ class _Judging:
                 raise MissingFact(user.resource, cast(Unavailable, self._host.answer(user.resource)))
 
     def _named_own(self, id_: Id, whole: ChangedResource) -> tuple[str, ...]:
-        """The names of the run's own changes that others depend on by now. Not in a distro that this run made: with the
-        distro, also others' changes of what the run put there are gone.
+        """The names of the run's own changes that others depend on by now; none inside a distro that this run made,
+        because others' changes go with the distro, too.
         """
         touched = self._record.touched[id_]
         if id_ in self._used:
@@ -125,15 +125,15 @@ class _Judging:
 
     def _lent(self, whole: ChangedResource) -> Iterator[Id]:
         """The resources that this run created and others have removed."""
-        for rule in self._host.rules[whole.resource].rests:
+        for rule in self._host.rules[whole.resource].dependents:
             for id_, touched in self._record.touched.items():
                 left = {**touched.before, **touched.after}
-                if touched.resource == rule.resource and rule.lent and rests(rule, whole.key, touched.key, left):
+                if touched.resource == rule.resource and rule.lent and depends(rule, whole.key, touched.key, left):
                     yield id_
 
     def _refuse_unread_parts(self, whole: ChangedResource) -> None:
-        """Refuse to undo a VM whose parts cannot be read now: without the role nobody could restore them. Raises
-        MissingFact.
+        """Refuse to undo a role while parts of its VMs cannot be read: without the role nobody could restore them.
+        Raises MissingFact.
         """
         for id_, missing in self._missing.items():
             part = self._record.touched[id_]
@@ -143,14 +143,14 @@ class _Judging:
     # ---- what went along
 
     def _is_of_ours(self, touched: ChangedResource) -> bool:
-        """A distro that this run made, or something in it."""
+        """Tell whether it is a distro that this run made, or something inside one."""
         wholes = [whole for whole in self._record.touched.values() if _was_made(whole, self._host)]
         inside = {each.resource for rules in self._host.rules.values() for each in rules.within}
         itself = touched.resource in inside and touched in wholes
         return itself or any(_is_in(touched, whole, self._host) for whole in wholes)
 
     def _goes_along(self, part: ChangedResource) -> bool:
-        """Tell whether it goes with something that this run had made, and has removed or removes now."""
+        """Tell whether it goes with something that this run made, and has removed or removes now."""
         return any(
             _is_in(part, whole, self._host)
             and _was_made(whole, self._host)
@@ -159,8 +159,8 @@ class _Judging:
         )
 
 
-def _is_known(rule: Rests, user: Dependent, touched: ChangedResource) -> bool:
-    """It was there when the run changed what it rests on, or at the run's end; as it is now, where that counts."""
+def _is_known(rule: DependentRule, user: Dependent, touched: ChangedResource) -> bool:
+    """Tell whether a dependent was there at the change or at the run's end, in its present state if that counts."""
     if rule.since is not None and touched.dependents is None:
         return True
     known = (*touched.users, *((touched.first_dependents if rule.since is None else touched.dependents) or ()))
@@ -212,21 +212,21 @@ def _undo_unread(touched: ChangedResource, host: HostAnswers, record: Changes, m
 
 
 def _has_lost_its_whole(part: ChangedResource, host: HostAnswers) -> bool:
-    """There is no such distro or VM any more. Raises MissingFact."""
+    """Tell whether its distro or VM is gone. Raises MissingFact."""
     within = host.rules[part.resource].within
-    return bool(within) and not any(by(each, part.key, host) for each in within)
+    return bool(within) and not any(dependents_by(each, part.key, host) for each in within)
 
 
 def _undo_of_what_is_gone(part: ChangedResource, host: HostAnswers, record: Changes) -> Undo:
-    """It went with what this run had made, or with somebody else's."""
+    """Undo a part of something that is gone: nothing if this run had made that, else it is kept as somebody else's."""
     made = (whole for whole in record.touched.values() if _was_made(whole, host))
     return {} if any(_is_in(part, whole, host) for whole in made) else Keep(_GONE)
 
 
 def _is_named_by(whole: ChangedResource, part: ChangedResource, host: HostAnswers) -> bool:
-    """It is a part of something that the run made, and went with it: a setting of a VM.
+    """Tell whether it belongs to something that the run made, and went with it, as a setting goes with its VM.
 
-    A run that was cut off may never have heard what that is called; then it may be this.
+    A run that was cut off may never have learnt the name of what it made; then this may belong to it.
     """
     known_as = host.rules[whole.resource].known_as
     if known_as is None or known_as[0] not in part.key or not _was_made(whole, host):
@@ -252,14 +252,14 @@ def _rest(undo: Undo) -> Mapping[str, Json]:
 
 
 def is_others(touched: ChangedResource, host: HostAnswers) -> bool:
-    """Neither as it was found nor as we left it. Raises MissingFact."""
+    """Tell whether others changed it: it is neither as found nor as the run left it. Raises MissingFact."""
     now = host.state_of(touched.resource, touched.key)
     left = (touched.before, touched.after, *touched.transitional)
     return now is not None and any(all(now[n] != each.get(n, now) for each in left) for n in touched.changed)
 
 
 def _is_as_found(touched: ChangedResource, host: HostAnswers) -> bool:
-    """Or was last seen so on the way back, where the way to it is gone by now."""
+    """Tell whether it is as the run found it, or was so when it could last be read on the way back."""
     try:
         now = host.state_of(touched.resource, touched.key)
     except MissingFact:

@@ -2,12 +2,12 @@
 
 from winhost.core import changes
 from winhost.core.answers import Record, identity
-from winhost.core.came_since import judge
 from winhost.core.changes import Changes
 from winhost.core.host_answers import HostAnswers
 from winhost.core.rules import ResourceRules
 from winhost.core.steps import Step
 from winhost.core.undo import Keep
+from winhost.core.undoable import judge
 
 MADE = ResourceRules("Made", "made things", sets=("word", "other"))
 

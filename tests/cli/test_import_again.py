@@ -1,0 +1,74 @@
+"""An import into a file that has facts: nothing of them goes without a word."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.cli.conftest import Line
+
+DATA = Path(__file__).parent.parent / "data" / "imports" / "synthetic"
+SMI, INFO = (DATA / name for name in ("nvidia-smi-windows-4090.xml", "computer-info-win11-pro.json"))
+
+
+def written(file: str) -> Any:
+    return json.loads(Path(file).read_text(encoding="utf-8"))
+
+
+def state(file: str, resource: str) -> Any:
+    return written(file)["resources"][resource][0]["state"]
+
+
+def test_what_newer_files_do_not_tell_stays_and_is_named(line: Line) -> None:
+    assert line("facts", "import", INFO, "-o", "desk.json").code == 0
+    said = line("facts", "import", SMI, "-o", "desk.json")
+    assert said.code == 0
+    assert "kept from the import of 20" in said.err
+    assert "OperatingSystem" in said.err
+    assert written("desk.json")["host"] == "DESK-01"  # the name that the file has already
+    assert written("desk.json")["winhost"].endswith(", from computer-info, nvidia-smi")
+    assert state("desk.json", "OperatingSystem")["edition_id"] == "Professional"
+    assert state("desk.json", "PciDevice")["driver_model"] == "WDDM"
+    assert "kept" not in line("facts", "import", SMI, INFO, "-o", "desk.json").err
+    assert "kept" not in line("facts", "import", SMI, "--host", "desk", "-o", "desk.json", "--force").err
+    assert written("desk.json")["winhost"].endswith(", from nvidia-smi")
+
+
+def test_a_value_that_is_another_now_is_named(line: Line) -> None:
+    line("facts", "import", INFO, "-o", "desk.json")
+    newer = INFO.read_text(encoding="utf-8").replace('"WindowsUBR":', '"WindowsUBR": 9999, "Was":')
+    Path("newer.json").write_text(newer, encoding="utf-8")
+    before = state("desk.json", "OperatingSystem")["revision"]
+    said = line("facts", "import", "newer.json", "-o", "desk.json")
+    assert f"desk.json: replaced OperatingSystem.revision: {before} is now 9999" in said.err
+    assert state("desk.json", "OperatingSystem")["revision"] == 9999
+
+
+def test_gpus_in_other_places_are_replaced_as_a_whole_and_named(line: Line) -> None:
+    line("facts", "import", DATA / "dxdiag-win11-pro.xml", "-o", "desk.json")
+    said = line("facts", "import", SMI, "-o", "desk.json")
+    assert "replaced the GPUs of the earlier import (PciDevice PCIUNPLACED(1)#PCI(0000))" in said.err
+    assert len(written("desk.json")["resources"]["PciDevice"]) == 1
+
+
+def test_a_gpu_that_newer_files_do_not_list_stays(line: Line) -> None:
+    line("facts", "import", DATA / "nvidia-smi-windows-2xL20-tcc.xml", "--host", "l20", "-o", "l20.json")
+    whole = (DATA / "nvidia-smi-windows-2xL20-tcc.xml").read_text(encoding="utf-8")
+    first, _, _ = whole.partition("</gpu>")
+    Path("one.xml").write_text(f"{first}</gpu>\n</nvidia_smi_log>", encoding="utf-8")
+    said = line("facts", "import", "one.xml", "-o", "l20.json")
+    assert "PCIBUS(0000:98)" in said.err
+    assert len(written("l20.json")["resources"]["PciDevice"]) == 2
+
+
+def test_facts_of_another_machine_and_of_the_host_itself_are_not_replaced(line: Line) -> None:
+    line("facts", "import", INFO, "-o", "desk.json")
+    recorded = line.facts("win11-pro-1gpu")
+    Path("named.json").write_text(Path("desk.json").read_text(encoding="utf-8").replace("DESK-01", "desk-02"), "utf-8")
+    for file, why in ((recorded, "facts of a simulated host"), ("named.json", "facts of another machine")):
+        before = Path(file).read_bytes()
+        said = line("facts", "import", INFO, "-o", file)
+        assert (said.code, Path(file).read_bytes()) == (2, before), file
+        assert why in said.err
+        assert "--force" in said.err
+        said = line("facts", "import", INFO, "-o", file, "--force")
+        assert (said.code, written(str(file))["host"]) == (0, "DESK-01"), said.err

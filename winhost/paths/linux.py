@@ -1,0 +1,342 @@
+"""A Linux with containers: its settings, GPU driver and container engine."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Literal
+
+from packaging.version import Version
+from pydantic import field_validator
+
+from winhost.core.answers import Json, MissingFact, Unavailable, if_available
+from winhost.core.dataclass import dataclass
+from winhost.hardware.gpus import OpenModules, known
+from winhost.model.errors import UsageError
+from winhost.model.reason import Refusal
+from winhost.model.written import Closed
+from winhost.paths.distro_containers import TOOLKIT, Repository
+from winhost.paths.setting_values import Debian
+from winhost.resources.host import HostFacts
+from winhost.resources.linux.packages import MODULES, AptPackages
+from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGpuDriver, LinuxSystem
+
+# ---- settings
+
+
+Engine = Literal["auto", "docker", "podman", "none"]
+NO_TOOLKIT = "none"
+FIRST_TOOLKIT = Version("1.18.0")  # it renews its CDI specification by itself
+
+
+class LinuxSettings(Closed):
+    """`settings` of the playbook, or `winhost plan --set NAME=VALUE`."""
+
+    toolkit: Literal["none"] | Debian
+    """Version of nvidia-container-toolkit; it is pinned, and not upgraded automatically. none: no container there gets
+    GPUs from winhost, as where vLLM runs without one.
+    """
+
+    engine: Engine = "auto"
+    """What runs containers. auto: the one that is there, else Docker of the distribution; none: whatever there is is
+    left alone.
+    """
+
+    @field_validator("toolkit")
+    @classmethod
+    def _renews_its_spec(cls, version: str) -> str:
+        if version != NO_TOOLKIT and Version(version.partition("-")[0]) < FIRST_TOOLKIT:
+            raise ValueError(f"should be {FIRST_TOOLKIT} or later: before it, no CDI specification outlives a restart")
+        return version
+
+
+# ---- the GPU driver
+
+
+UNATTENDED_FILE = "/etc/apt/apt.conf.d/52winhost"
+# A new kernel without its modules has no GPU, and modules fit one version of the rest of the driver alone.
+UNATTENDED = """\
+// Written by winhost: the kernel and the driver are upgraded together, and never by themselves.
+Unattended-Upgrade::Package-Blacklist {
+    "linux-(generic|headers|image|modules|virtual)";
+    "libnvidia-";
+    "nvidia-";
+};
+"""
+
+
+@dataclass(frozen=True)
+class DriverChoice:
+    """packages: the key of the set; open: with NVIDIA's open kernel modules; unverified: GPUs of which nobody has
+    shown that they take them. path, text: of the file that keeps unattended upgrades from it.
+    """
+
+    packages: str
+    open: bool
+    why: str
+    unverified: tuple[str, ...] = ()
+    path: str = UNATTENDED_FILE
+    text: str = UNATTENDED
+
+
+def wanted_driver(facts: HostFacts, coming: Sequence[str] = ()) -> DriverChoice | None:
+    """The set of packages that a Linux gets, or has got, for the GPUs that it has or that are coming. None where it has
+    a driver of another source, which stays.
+
+    Raises UsageError (NoDriver), MissingFact.
+    """
+    sets = {each.key["packages"]: each.state for each in facts.all(AptPackages)}
+    devices = coming or [gpu.state.device or "" for gpu in facts.all(LinuxGpu)]
+    with suppress(UsageError):  # what is there and does not suit these GPUs is somebody's own
+        return choose_driver(devices, [packages for packages, state in sets.items() if state.installed is not False])
+    driver = facts.the(LinuxGpuDriver)
+    if driver.loaded or driver.installed or driver.packages:
+        return None
+    return choose_driver(devices, [packages for packages, state in sets.items() if _is_offered(state)])
+
+
+def _is_offered(state: AptPackages) -> bool:
+    """Tell whether a package source has the whole set."""
+    return bool(if_available(lambda: state.to_add))
+
+
+def choose_driver(devices: Sequence[str], sets: Sequence[str]) -> DriverChoice:
+    """devices: ids as `VEN_10DE&DEV_26B9` or `10de:26b9`; sets: those that the Linux knows.
+
+    Raises UsageError (NoDriver).
+    """
+    support = {device: gpu.open_modules if (gpu := known(device)) else None for device in devices}
+    needed = [device for device, modules in support.items() if modules is OpenModules.NEEDED]
+    impossible = [device for device, modules in support.items() if modules is OpenModules.IMPOSSIBLE]
+    if needed and impossible:
+        what = (
+            f"no driver drives both {', '.join(needed)} (open modules only) and {', '.join(impossible)} (closed only)"
+        )
+        raise _no_driver(what, "Give them to two machines")
+    open_ = not impossible
+    ours = [each for each in sets if each.startswith(MODULES) and ("-open-" in each.split(" ")[0]) is open_]
+    if not ours:
+        what = "this Linux knows of no prebuilt modules of NVIDIA's driver for its kernel"
+        lists = "where it never got lists of packages, because no mirror answered: sudo apt-get update"
+        raise _no_driver(what, f"Use Ubuntu with one of its own kernels; {lists}")
+    if needed:
+        why = f"{', '.join(needed)} works with the open kernel modules alone."
+    elif impossible:
+        why = f"{', '.join(impossible)} does not work with the open kernel modules."
+    else:
+        why = "NVIDIA recommends the open kernel modules for GPUs from Turing on."
+    unverified = tuple(device for device, modules in support.items() if modules is None)
+    return DriverChoice(ours[0], open_, f"{why} Signed by Ubuntu, so that Secure Boot stays on.", unverified)
+
+
+def has_fabric_manager(packages: str) -> bool:
+    """Tell whether a set contains the fabric manager, which a Linux lists whose PCI bus has NVSwitches."""
+    return any(each.startswith("nvidia-fabricmanager-") for each in packages.split(" "))
+
+
+def refuse_mixed(devices: Sequence[str]) -> None:
+    """Before there is a Linux to ask. Raises UsageError (NoDriver) for GPUs that no driver drives together."""
+    choose_driver(devices, (f"{MODULES}any-open-kernel", f"{MODULES}any-kernel"))
+
+
+def _no_driver(what: str, hint: str) -> UsageError:
+    return UsageError("NoDriver", what=what, hint=hint)
+
+
+# ---- the container engine
+
+
+DOCKER, PODMAN, NONE = "docker", "podman", "none"
+FIRST_WITH_CDI = 25  # Docker; it then has to be turned on, until it is by itself
+PACKAGES = {DOCKER: "docker.io", PODMAN: "podman"}
+_RUNTIME: Json = {"path": "nvidia-container-runtime", "runtimeArgs": []}
+
+
+class ChosenEngine:
+    """Pure functions of the facts and the setting `engine`. Docker of a snap is left alone: it reads other settings."""
+
+    def __init__(self, facts: HostFacts, asked: Engine) -> None:
+        self._facts, self._asked = facts, asked
+
+    @cached_property
+    def name(self) -> str:
+        """Raises MissingFact, and Refusal (linux.docker-snap)."""
+        if self._asked == DOCKER and self._of_snap:
+            sentence = "Docker was installed as a snap here, which reads settings of its own."
+            raise Refusal(
+                "linux.docker-snap", sentence, "Remove it (snap remove docker), or plan with --set engine=none."
+            )
+        if self._asked != "auto":
+            return self._asked
+        found = [each for each in (DOCKER, PODMAN) if each in self._there]
+        return found[0] if found else NONE if self._of_snap else DOCKER
+
+    @cached_property
+    def _engines(self) -> Mapping[str, ContainerEngine]:
+        return {each.key["engine"]: each.state for each in self._facts.all(ContainerEngine)}
+
+    @property
+    def _there(self) -> Mapping[str, ContainerEngine]:
+        return {name: engine for name, engine in self._engines.items() if not engine.snap}
+
+    @property
+    def _of_snap(self) -> bool:
+        return any(name == DOCKER and engine.snap for name, engine in self._engines.items())
+
+    @property
+    def packages(self) -> tuple[Mapping[str, str], ...]:
+        """The distribution's packages, where the engine is not installed yet. Raises as `name`, and Refusal
+        (linux.no-engine).
+        """
+        if self.name == NONE:
+            return ()
+        packages = PACKAGES[self.name]
+        state = self._facts.of(AptPackages, {"packages": packages})
+        if (self.name in self._there and (state is None or state.installed is not None)) or state is None:
+            return ()
+        _refuse_unavailable(packages, state)
+        return ({"packages": packages, "title": f"{self.name.capitalize()}, which runs containers"},)
+
+    @property
+    def units(self) -> tuple[Mapping[str, str], ...]:
+        return ({"name": "docker.service"},) if self.name == DOCKER else ()
+
+    @property
+    def settings(self) -> tuple[Mapping[str, Json], ...]:
+        """Docker's settings; Podman needs none, because it knows CDI."""
+        if self.name != DOCKER:
+            return ()
+        if DOCKER in self._there and major(self._there[DOCKER].version) < FIRST_WITH_CDI:
+            why = "This Docker has no CDI yet: --gpus and --runtime nvidia give containers the GPUs."
+            return (
+                {"pointer": "/runtimes/nvidia", "value": _RUNTIME, "title": "NVIDIA's runtime for Docker", "why": why},
+            )
+        why = "Docker then gives containers the devices that a CDI specification names: --device nvidia.com/gpu=all."
+        return ({"pointer": "/features/cdi", "value": True, "title": "GPUs for Docker by CDI", "why": why},)
+
+
+def major(version: str) -> int:
+    """28 of `28.2.2`; the newest there can be where it does not begin with a number."""
+    first = version.partition(".")[0]
+    return int(first) if first.isdecimal() else 1_000_000
+
+
+def _refuse_unavailable(packages: str, state: AptPackages) -> None:
+    if state.installed is not False:
+        return
+    try:
+        _ = state.to_add
+    except MissingFact as missing:
+        if not isinstance(missing.missing, Unavailable):
+            raise
+        sentence = f"No package source of this Linux has {packages}."
+        remedy = "Add one (on Ubuntu: universe), install an engine yourself, or plan with --set engine=none."
+        raise Refusal("linux.no-engine", sentence, remedy) from None
+
+
+# Python and the minor version of glibc: https://packages.ubuntu.com, https://packages.debian.org
+_OF: dict[tuple[str, str], tuple[str, int]] = {
+    ("ubuntu", "22.04"): ("3.10", 35),
+    ("ubuntu", "24.04"): ("3.12", 39),
+    ("debian", "12"): ("3.11", 36),
+    ("debian", "13"): ("3.13", 41),
+}
+_OLDEST = 28  # of glibc, where only the Python is said: what wheels of today are made for
+
+
+def python_of(facts: HostFacts, stated: str | None) -> tuple[str, int, str] | None:
+    """Version, glibc and machine; None where nobody knows the Python. stated: by the user, for a Linux to come."""
+    try:
+        system = facts.the(LinuxSystem)
+        known, machine = _OF.get((system.id, system.version or "")), system.architecture
+    except MissingFact:
+        known, machine = None, "x86_64"
+    if stated is not None and (known is None or known[0] != stated):
+        return stated, _OLDEST, machine
+    return (*known, machine) if known else None
+
+
+# ---- decisions
+
+
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
+
+
+class LinuxDecisions:
+    """Pure functions of the facts and the settings. Raise MissingFact, Refusal."""
+
+    def __init__(self, facts: HostFacts, settings: LinuxSettings) -> None:
+        self._facts, self._settings = facts, settings
+
+    @cached_property
+    def drivers(self) -> tuple[DriverChoice, ...]:
+        """The driver to install; empty where the running one came from another source. Raises UsageError: NoDriver."""
+        chosen = wanted_driver(self._facts)
+        return (chosen,) if chosen else ()
+
+    @cached_property
+    def _engine(self) -> ChosenEngine:
+        return ChosenEngine(self._facts, self._settings.engine)
+
+    @property
+    def engines(self) -> tuple[Mapping[str, str], ...]:
+        return self._engine.packages
+
+    @property
+    def units(self) -> tuple[Mapping[str, str], ...]:
+        """The units of the engine, and of the fabric manager, which Ubuntu's package leaves disabled."""
+        return (*self._engine.units, *(({"name": FABRIC_MANAGER},) if self._has_fabric_manager else ()))
+
+    @property
+    def _has_fabric_manager(self) -> bool:
+        listed = any(has_fabric_manager(each.key["packages"]) for each in self._facts.all(AptPackages))
+        return listed and any(has_fabric_manager(each.packages) for each in self.drivers)
+
+    @property
+    def docker_settings(self) -> tuple[Mapping[str, Json], ...]:
+        return self._engine.settings
+
+    @property
+    def sources(self) -> tuple[Repository, ...]:
+        return (TOOLKIT,) if self._has_toolkit else ()
+
+    @property
+    def _has_toolkit(self) -> bool:
+        return self._settings.toolkit != NO_TOOLKIT
+
+    @property
+    def specs(self) -> tuple[Mapping[str, str], ...]:
+        return ({"title": "The GPUs, for containers"},) if self._has_toolkit else ()
+
+    @property
+    def packages_inside(self) -> tuple[Mapping[str, str], ...]:
+        version, title = self._settings.toolkit, "NVIDIA Container Toolkit"
+        packages = {"name": "nvidia-container-toolkit", "version": version, "title": title}
+        return (packages,) if self._has_toolkit else ()
+
+
+class ListOf:
+    """The list of the same name of a part of the decisions; empty where there is no such part."""
+
+    def __init__(self, part: str) -> None:
+        self._part = part
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, decisions: object, owner: type) -> tuple[Any, ...]:
+        part = getattr(decisions, self._part)
+        return () if part is None else tuple(getattr(part, self._name))
+
+
+class ContainersInside:
+    """The decisions about containers that a path's playbook may refer to. They raise MissingFact until that Linux can
+    be read.
+    """
+
+    @property
+    def inside(self) -> LinuxDecisions | None:
+        """The decisions of the Linux with the containers; None where none are wanted. Raises MissingFact."""
+        raise NotImplementedError
+
+    engines, units, docker_settings = ListOf("inside"), ListOf("inside"), ListOf("inside")
+    sources, packages_inside = ListOf("inside"), ListOf("inside")
