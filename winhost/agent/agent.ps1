@@ -46,6 +46,14 @@ function Test-WinhostUnavailable {
     "$($Fault.FullyQualifiedErrorId)" -eq 'Winhost.Unavailable'
 }
 
+function ConvertTo-WinhostUnread {
+    param($Fault)
+    if (Test-WinhostUnavailable $Fault) {
+        return @{ unavailable = $Fault.TargetObject }
+    }
+    @{ unknown = ConvertTo-WinhostError $Fault }
+}
+
 function Assert-WinhostSent {
     param([string[]]$Names)
     # What only some hosts need in order to be read is sent to those that say so here, each with what it uses.
@@ -65,10 +73,7 @@ function Read-WinhostValue {
         $value = & $Expression
     }
     catch {
-        if (Test-WinhostUnavailable $_) {
-            return @{ unavailable = $_.TargetObject }
-        }
-        return @{ unknown = ConvertTo-WinhostError $_ }
+        return ConvertTo-WinhostUnread $_
     }
     if ($null -eq $value) {
         return $null
@@ -82,10 +87,7 @@ function Read-WinhostList {
         $values = @(& $Expression)
     }
     catch {
-        if (Test-WinhostUnavailable $_) {
-            return @{ unavailable = $_.TargetObject }
-        }
-        return @{ unknown = ConvertTo-WinhostError $_ }
+        return ConvertTo-WinhostUnread $_
     }
     # The comma keeps a list of one and a list of none a list.
     , $values

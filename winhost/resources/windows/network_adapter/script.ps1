@@ -105,8 +105,7 @@ function Find-WinhostGateway {
 
 function Find-WinhostNameServers {
     param($Index)
-    $class = 'Win32_NetworkAdapterConfiguration'
-    foreach ($found in @(Read-WinhostOnce 'configurations' { Get-CimInstance -ClassName $class -ErrorAction Stop })) {
+    foreach ($found in @(Read-WinhostOnce 'dns' { Get-CimInstance -ClassName Win32_NetworkAdapterConfiguration -ErrorAction Stop })) {
         if ($found.InterfaceIndex -eq $Index -and $null -ne $found.DNSServerSearchOrder) {
             @($found.DNSServerSearchOrder)
         }
@@ -148,7 +147,7 @@ function Find-WinhostBound {
 function Test-WinhostCarriesSession {
     param($Index)
     # WinRM's own ports, by whomever they are used: to lose another administrator is no better.
-    $local = @(foreach ($connection in @(Read-WinhostOnce 'sessions' { Find-WinhostSessions })) { "$($connection.LocalAddress)" })
+    $local = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.LocalAddress)" })
     if ($local.Count -eq 0) {
         $null = Assert-WinhostKnown $null
     }
@@ -161,7 +160,7 @@ function Test-WinhostCarriesSession {
 }
 
 function Find-WinhostSessions {
-    foreach ($connection in @(Get-NetTCPConnection -ErrorAction Stop)) {
+    foreach ($connection in @(Read-WinhostOnce 'tcp' { Get-NetTCPConnection -ErrorAction Stop })) {
         if (@(5985, 5986) -contains $connection.LocalPort -and "$($connection.State)" -eq 'Established') {
             $connection
         }
