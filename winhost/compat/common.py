@@ -34,7 +34,6 @@ from winhost.resources.windows.vm_settings import VmMemory, VmMmio
 SERVER_2016 = 14393
 WINDOWS_10_21H2 = 19044
 SERVER_2022 = 20348
-SERVER_2025 = 26100
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 
@@ -197,6 +196,7 @@ def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
 
 
 OF_HOST: Mapping[str, Callable[[HostFacts], Any]] = {
+    "on_server": lambda facts: facts.os.family in SERVERS,
     "wsl": wsl_version,
     "driver": windows_driver,
     "driven": lambda facts: len(driven(facts)),
