@@ -96,12 +96,6 @@ def no_cuda(facts: HostFacts) -> str | None:
     return ", ".join(gpu.pci.state.name for gpu in found) if found and not any(map(runs_cuda, found)) else None
 
 
-def tcc_invisible(facts: HostFacts) -> str | None:
-    """A GPU is in TCC mode: WSL's VM does not see it, and one such GPU hides all the others."""
-    hidden = [gpu_label(gpu) for gpu in facts.gpus if gpu.pci.state.driver_model == "TCC"]
-    return f"in TCC mode: {', '.join(hidden)}" if hidden else None
-
-
 def configuration(vm: Vm) -> Version:
     """The VM's configuration version. Raises MissingFact for what is none."""
     if found := version_of(vm.version):
