@@ -93,14 +93,6 @@ function Read-WinhostList {
     , $values
 }
 
-function ConvertTo-WinhostUnread {
-    param($Fault)
-    if (Test-WinhostUnavailable $Fault) {
-        return @{ unavailable = $Fault.TargetObject }
-    }
-    @{ unknown = ConvertTo-WinhostError $Fault }
-}
-
 function Read-WinhostUnless {
     param([string]$NoneFound, [scriptblock]$Expression)
     # What it answers, or nothing where it fails with the code by which Windows says that there is none.
