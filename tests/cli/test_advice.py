@@ -183,7 +183,7 @@ def test_each_setting_that_is_printed_is_one_of_a_path() -> None:
     unknown = {
         (place, name)
         for place, name in printed
-        if name != "card" and not any(kinds_at(each, tuple(name.split("."))) for each in settings)
+        if name != "gpu" and not any(kinds_at(each, tuple(name.split("."))) for each in settings)
     }
     assert unknown == set()
 

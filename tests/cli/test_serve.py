@@ -97,7 +97,7 @@ def test_the_document_has_everything_and_the_command(line: Line) -> None:
     ("host", "words"),
     [
         ("win11-pro-2xl20-tcc", "--path dual-boot"),
-        ("win11-no-gpu", "wsl2.no-card"),
+        ("win11-no-gpu", "wsl2.no-gpu"),
     ],
 )
 def test_what_no_profile_can_serve_is_refused(line: Line, host: str, words: str) -> None:

@@ -27,7 +27,7 @@ KEY, METRICS_KEY = (
     "wh-Canary1of8the9key2of3metrics",
 )  # the same in all processes of pytest
 SECOND = {**ENGINE, "model": "org/second", "slug": "org-second", "unit": "winhost-engine-org-second.service",
-          "socket": "/run/winhost-engines/org-second/engine.sock", "cards": []}  # fmt: skip
+          "socket": "/run/winhost-engines/org-second/engine.sock", "gpus": []}  # fmt: skip
 UNITS = (ENGINE["unit"], SECOND["unit"], GATEWAY["unit"])
 
 

@@ -82,8 +82,8 @@ def test_a_note_is_told_once_for_all_that_it_is_about(capsys: pytest.CaptureFixt
     )
     show_notes(
         (
-            f"degraded: One at PCIROOT(1)#PCI(0): One. {consumer} [dda.consumer-card]",
-            f"degraded: Two at PCIROOT(2)#PCI(0): Two. {consumer} [dda.consumer-card]",
+            f"degraded: One at PCIROOT(1)#PCI(0): One. {consumer} [dda.consumer-gpu]",
+            f"degraded: Two at PCIROOT(2)#PCI(0): Two. {consumer} [dda.consumer-gpu]",
             "note: host: in the same slot: audio. Other functions of the GPU share its IOMMU group. [dda.companions]",
             "unverified: the request: So it was asked, {really}. [wsl2.some-caution]",
             "to download there: 3 GiB",
@@ -91,7 +91,7 @@ def test_a_note_is_told_once_for_all_that_it_is_about(capsys: pytest.CaptureFixt
     )
     out = capsys.readouterr().out
     assert out.splitlines() == [
-        f"degraded: One, Two: {consumer} [dda.consumer-card]",
+        f"degraded: One, Two: {consumer} [dda.consumer-gpu]",
         "unverified: So it was asked, {really}. [wsl2.some-caution]",
         "to download there: 3 GiB",
     ]

@@ -121,7 +121,7 @@ def test_its_program_decides_and_asks_the_gateway(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     wanted = settings_for(tmp_path, listen={"address": "127.0.0.1", "port": port}, yields={})
-    wanted["models"][0]["turns"] = {"cards": [0], "version": "0.24.0"}
+    wanted["models"][0]["turns"] = {"gpus": [0], "version": "0.24.0"}
     assert run("tell", url, DESK_KEY, "yield") != [""], "nobody listens"
 
     def state() -> str:

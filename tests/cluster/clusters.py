@@ -73,7 +73,7 @@ def request(*models: Model, **changed: Any) -> ClusterRequest:
 WORKLOADS: Mapping[str, ClusterRequest] = {
     "one": request(),
     "two": request(model("chat"), model("Coder.7B", lora=None)),
-    "over-two-cards": request(model("chat", parallel=Parallel(2)), exposure=Exposure.CLUSTER),
+    "over-two-gpus": request(model("chat", parallel=Parallel(2)), exposure=Exposure.CLUSTER),
     "over-two-nodes": request(wide()),
     "by-ray": request(wide(), ray=True),
     "for-the-lan": request(exposure=Exposure.LAN, allow=("10.0.0.0/8",), tls_secret="endpoint"),

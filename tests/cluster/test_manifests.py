@@ -36,7 +36,7 @@ from winhost.serving.choice import serving
 from winhost.serving.profile import NAMES, profile
 from winhost.sizing.host_memory import engine_ram
 
-PLACES = [(workload, "wsl" if workload == "over-two-cards" else "l4") for workload in WORKLOADS]
+PLACES = [(workload, "wsl" if workload == "over-two-gpus" else "l4") for workload in WORKLOADS]
 
 
 def engine(found: Any, name: str = "engine-chat") -> dict[str, Any]:

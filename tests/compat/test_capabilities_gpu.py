@@ -76,7 +76,7 @@ TWO_H100, TWO_4090, TWO_3090, TWO_PRO = map(kept, ("two-h100", "two-rtx-4090", "
         ("multi-gpu", "dual-boot", TWO_L40S, "supported", ()),
         ("multi-gpu", "wsl2/nat", TWO_L40S, "degraded", ("multi-gpu.behind-windows",)),
         ("gpu-p2p", "bare-metal", TWO_H100, "supported", ()),
-        ("gpu-p2p", "bare-metal", TWO_L40S, "unverified", ("gpu-p2p.card-untold",)),
+        ("gpu-p2p", "bare-metal", TWO_L40S, "unverified", ("gpu-p2p.gpu-untold",)),
         ("gpu-p2p", "bare-metal", TWO_3090, "unverified", ("gpu-p2p.bridge",)),
         ("gpu-p2p", "bare-metal", TWO_PRO, "unverified", ("gpu-p2p.hung",)),
         ("gpu-p2p", "dda", TWO_4090, "unsupported", ("gpu-p2p.refused",)),
@@ -154,7 +154,7 @@ def test_a_gpu_that_cuda_13_left_beside_others_degrades() -> None:
 
 def test_graphics_of_another_maker_do_not_make_a_second_gpu() -> None:
     beside = {"with": ["three-more", "radeon"], "change": {"gpu3": None, "gpu4": None}}
-    assert offered("dual-boot", beside)["tensor-parallel"].because == ("tensor-parallel.one-card",)
+    assert offered("dual-boot", beside)["tensor-parallel"].because == ("tensor-parallel.one-gpu",)
 
 
 def test_only_nvidias_drivers_are_read_as_such() -> None:

@@ -122,7 +122,7 @@ def test_before_there_is_a_driver_its_gpus_are_known_by_the_catalogue() -> None:
     facts = changed({"LinuxGpu": {"name": None, "vram": None}, "LinuxGpuDriver": {"loaded": None, "installed": None}})
     (path,) = assess(HostFacts(facts)).paths
     assert path.available_memory is not None
-    assert path.available_memory.cards == (80 << 30, 80 << 30)
+    assert path.available_memory.gpus == (80 << 30, 80 << 30)
     unread = {"unknown": {"category": "PermissionDenied"}}
     (path,) = assess(HostFacts(changed({"LinuxGpu": {"name": unread, "vram": unread}}))).paths
     assert path.available_memory is not None

@@ -85,7 +85,7 @@ def gist(assessment: Assessment) -> dict[str, Any]:
     for name, each in everything(assessment).items():
         codes = sorted(reason.code for reason in reasons(each) if reason.code not in OF_DISKS_FOR_DATA)
         told[name] = (each.verdict, sorted(each.because), codes)
-        for subject in (*each.cards, *each.vms) if isinstance(each, PathVerdict) else ():
+        for subject in (*each.gpus, *each.vms) if isinstance(each, PathVerdict) else ():
             told[f"{name}: {subject.key}"] = (subject.verdict, sorted(reason.code for reason in subject.reasons))
     return told
 

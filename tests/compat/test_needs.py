@@ -226,4 +226,4 @@ def test_what_is_said_of_engines_over_several_gpus_is_for_workloads_with_one() -
     for workload, said in ((ONE_7B, False), (WIDE, True), (None, True)):
         lacking = fit("server2025-2x4090", "dda", needs, workload).lacking
         codes = {reason.code for offered in lacking for reason in offered.reasons}
-        assert ("cuda-checkpoint.several-cards" in codes) is said
+        assert ("cuda-checkpoint.several-gpus" in codes) is said

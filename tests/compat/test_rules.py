@@ -116,7 +116,7 @@ def found(assessment: Assessment) -> Iterator[Finding]:
 def test_dda_is_supported_where_nothing_is_wrong() -> None:
     path = assess(facts_of(DATA["host"])).path("dda")
     assert (path.verdict, path.because, path.every_reason) == (Verdict.SUPPORTED, (), ())
-    assert [gpu.name for gpu in path.cards] == ["NVIDIA L40S at PCIROOT(40)#PCI(0100)#PCI(0000)"]
+    assert [gpu.name for gpu in path.gpus] == ["NVIDIA L40S at PCIROOT(40)#PCI(0100)#PCI(0000)"]
     assert [vm.name for vm in path.vms] == ["llm"]
 
 
@@ -133,8 +133,8 @@ def test_what_is_just_a_screen_is_no_gpu(vendor: str) -> None:
     resources = copy.deepcopy(DATA["host"])
     resources["PciDevice"]["gpu"]["key"]["device"] = f"{vendor}&DEV_0405&SUBSYS_040515AD"
     assessment = assess(facts_of(resources))
-    assert "dda.no-card" in assessment.path("dda").because
-    assert assessment.path("bare-metal").offers("gpu-compute").because == ("gpu-compute.no-card",)
+    assert "dda.no-gpu" in assessment.path("dda").because
+    assert assessment.path("bare-metal").offers("gpu-compute").because == ("gpu-compute.no-gpu",)
 
 
 def test_a_version_is_quoted_as_this_host_writes_it() -> None:
@@ -250,7 +250,7 @@ def test_what_holds_the_end_of_the_volume_is_named_in_words() -> None:
 
 
 def test_nothing_is_recommended_where_nothing_is_possible() -> None:
-    assert judged("dda.no-card").recommended is None
+    assert judged("dda.no-gpu").recommended is None
 
 
 def test_an_assessment_travels_as_json() -> None:

@@ -58,7 +58,7 @@ def said(path: PathVerdict, wanted: Mapping[str, Any]) -> dict[str, Any]:
     answers = {
         "verdict": path.verdict.value,
         "because": list(path.because),
-        "gpus": named(path.cards, wanted.get("gpus", {})),
+        "gpus": named(path.gpus, wanted.get("gpus", {})),
         "vms": named(path.vms, wanted.get("vms", {})),
         "says": [code for code in wanted.get("says", ()) if code in codes],
         "risks": sorted({risk for reason in path.every_reason for risk in reason.risks}),

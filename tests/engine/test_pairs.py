@@ -123,7 +123,7 @@ def dda_pair(pair: Pair, folder: Path) -> None:
         here.store = Store(folder / str(number % 2 if pair.apart else 0))
         before = here.store.runs()
         with suppressed("Refused", "Unfinished"):  # perhaps in the middle: then it is taken back from there
-            here.apply(here.plan(requested.vm, cards=requested.gpus, power=requested.power, high=requested.high))
+            here.apply(here.plan(requested.vm, gpus=requested.gpus, power=requested.power, high=requested.high))
         if here.store.runs() != before:
             both.made.append((here.run, here.context))
         if requested.restart:
@@ -162,7 +162,7 @@ def test_two_runs_of_dda_go_back_to_what_was_found(tmp_path: Path, pair: Pair) -
 def run_by(both: Controllers, folder: Path, controller: str, vm: str = "llm-01", **request: Any) -> None:
     """One more run of this controller, with a GPU for the VM."""
     both.here.store = Store(folder / controller)
-    both.here.apply(both.here.plan(vm, **{"cards": GPUS[:1], **request}))
+    both.here.apply(both.here.plan(vm, **{"gpus": GPUS[:1], **request}))
     both.made.append((both.here.run, both.here.context))
 
 
@@ -228,7 +228,7 @@ def test_the_runs_of_two_controllers_may_have_the_same_name(tmp_path: Path) -> N
 
 def test_a_change_that_the_host_refused_leaves_no_mark(tmp_path: Path) -> None:
     here = world(tmp_path, HOSTS[1])
-    plan = here.plan("llm-01", cards=GPUS[:1])
+    plan = here.plan("llm-01", gpus=GPUS[:1])
     fault = own_error("Refused", "InvalidResult", "no")
     here.answers.faults.add(InjectedFault(plan.stages[0].steps[0].resource, "set", fault))
     with pytest.raises(WinhostError):
@@ -277,7 +277,7 @@ def test_the_later_run_stopped_after_each_step(tmp_path: Path, order: tuple[int,
         here.store, here.events = Store(tmp_path / str(steps) / "two"), []
         here.stop = partial(_have_done, here, steps)
         with raises("Stopped"):
-            here.apply(here.plan("llm-01", cards=GPUS[:2], high=256 << 30))
+            here.apply(here.plan("llm-01", gpus=GPUS[:2], high=256 << 30))
         here.stop = lambda: False
         if resumed:
             assert here.resume().holds

@@ -83,7 +83,7 @@ def test_going_back_needs_no_playbook_that_this_winhost_can_read(installed: Worl
 
 def test_two_runs_on_one_vm_go_back_in_their_reverse_order(installed: World) -> None:
     found = installed.state()
-    installed.apply(installed.plan(cards=(GPU_24GB,)))
+    installed.apply(installed.plan(gpus=(GPU_24GB,)))
     plan = installed.plan(high=256 << 30)
     refusal = CmdletError("Set-VM", "InvalidOperation", "OperationFailed", ("0x80131501",), "no")
     installed.answers.faults.add(InjectedFault("VmMmio", "set", refusal))
@@ -97,7 +97,7 @@ def test_two_runs_on_one_vm_go_back_in_their_reverse_order(installed: World) -> 
 
 def test_two_runs_on_one_vm_go_back_in_their_own_order(installed: World) -> None:
     found = installed.state()
-    installed.apply(installed.plan(cards=(GPU_24GB,)))
+    installed.apply(installed.plan(gpus=(GPU_24GB,)))
     installed.apply(installed.plan())
     first, second = installed.store.runs()
     kept = back(installed, first).kept
@@ -111,7 +111,7 @@ def test_two_runs_on_one_vm_go_back_in_their_own_order(installed: World) -> None
 
 def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(installed: World) -> None:
     machine, vm = installed.machine, installed.vm()
-    installed.apply(installed.plan(cards=(GPU_24GB,)))
+    installed.apply(installed.plan(gpus=(GPU_24GB,)))
     made = machine.vms[vm].high
     machine.stop_vm(vm, within=300)
     installed.open().set("AssignableDevice", GPU_16GB, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
@@ -142,7 +142,7 @@ def unhide(here: World, resource: str) -> None:
 
 def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(installed: World) -> None:
     found = installed.state()
-    installed.apply(installed.plan(cards=(GPU_24GB,)))
+    installed.apply(installed.plan(gpus=(GPU_24GB,)))
     installed.machine._role = installed.machine._tools = "available"
     for _ in range(2):
         outcome = installed.rollback()
@@ -160,7 +160,7 @@ def test_a_role_that_somebody_took_away_leaves_the_run_open_until_it_is_back(ins
 def test_nothing_goes_from_under_what_cannot_be_read(tmp_path: Path, resource: str) -> None:
     here = world(tmp_path)
     found = here.state()
-    here.apply(here.plan(cards=(GPU_24GB,)))
+    here.apply(here.plan(gpus=(GPU_24GB,)))
     hide(here, resource)
     outcome = here.rollback()
     assert (outcome.outcome, outcome.kept, here.machine.role) == ("not all rolled back", (), "installed")
@@ -172,7 +172,7 @@ def test_nothing_goes_from_under_what_cannot_be_read(tmp_path: Path, resource: s
 
 def test_a_role_without_its_tools_is_not_taken_away_unseen(tmp_path: Path) -> None:
     here = world(tmp_path)
-    here.apply(here.plan(cards=(GPU_24GB,)))
+    here.apply(here.plan(gpus=(GPU_24GB,)))
     here.machine._tools = "available"
     assert "what rests on the role" in " ".join(lacks.why for lacks in here.rollback().missing)
     assert here.machine.role == "installed"
@@ -180,7 +180,7 @@ def test_a_role_without_its_tools_is_not_taken_away_unseen(tmp_path: Path) -> No
 
 def test_settings_of_a_vm_that_undoable_keep_the_role(tmp_path: Path) -> None:
     here = world(tmp_path)
-    here.apply(here.plan(cards=(GPU_24GB,)))
+    here.apply(here.plan(gpus=(GPU_24GB,)))
     other = here.vm("files-01")
     found = here.machine.vms[other].high
     here.machine.stop_vm(other, within=300)

@@ -43,7 +43,7 @@ def kept(short: Path) -> Iterator[Path]:
     model = {
         "name": "tiny",
         "engine": {"socket": "/run/e.sock"},
-        "turns": {"cards": [0], "between": "stop", "unit": UNIT},
+        "turns": {"gpus": [0], "between": "stop", "unit": UNIT},
     }
     settings = {
         "listen": {"socket": "/run/door.sock"},

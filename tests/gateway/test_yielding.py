@@ -322,7 +322,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     wanted = settings_for(
         folder, yields={"drain": 1}, limits={"hold": 5, "drain": 5}, key_changes=str(folder / "changes")
     )
-    wanted["models"][0]["turns"] = {"cards": [0], "version": "0.24.0"}
+    wanted["models"][0]["turns"] = {"gpus": [0], "version": "0.24.0"}
     words = [sys.executable, "-m", "tests.gateway.protocol_server", "tiny", str(folder / "engine.sock"), "0.01"]
     engine = subprocess.Popen(words, cwd=Path(__file__).parents[2])
     try:

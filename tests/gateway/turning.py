@@ -169,12 +169,12 @@ def turning(
     and `hold`, `waiting` and `requests`; yields: settings.
     """
     own = {name: limits.pop(name) for name in ("hold", "waiting", "requests") if name in limits}
-    turns: dict[str, Any] = {"cards": [0], "version": "0.24.0", **(model or {})}
+    turns: dict[str, Any] = {"gpus": [0], "version": "0.24.0", **(model or {})}
     if turns.get("between") == "stop":
         turns.pop("version")
     models = []
     for each in engines:
-        stays = {"cards": [0], "between": "stop", "resident": True}
+        stays = {"gpus": [0], "between": "stop", "resident": True}
         mine = {
             **(stays if each.name == resident else turns),
             **({"unit": f"winhost-engine-{each.name}.service"} if keeper else {}),

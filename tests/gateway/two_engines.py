@@ -319,7 +319,7 @@ async def twins(folder: Path, hold: int = 60, within: int = 1, **limits: int) ->
 @asynccontextmanager
 async def lone(folder: Path, hold: int = 120, within: int = 1, *, image: bool = False) -> AsyncIterator[Twins]:
     """One engine, which the gateway starts and starts anew. image: from its process on disk, which is there already."""
-    turns = {"cards": [0], "unit": "winhost-engine-chat.service"}
+    turns = {"gpus": [0], "unit": "winhost-engine-chat.service"}
     turns |= (
         {"between": "sleep", "version": "0.24.0", "suspend": True, "image": True}
         if image

@@ -82,7 +82,7 @@ def furnished(debian: Debian, asked: Agent, folder: Path, key: str, version: str
     converge(asked, place)
     (debian.root / "etc/systemd/system" / ENGINE).write_text(UNIT + unit)
     engine = {"model": MODEL, "served_name": "tiny", "slug": "tiny", "unit": ENGINE, "socket": SOCKET}
-    engine |= {"image": None, "version": version, "profile": "bare-metal", "cards": []}
+    engine |= {"image": None, "version": version, "profile": "bare-metal", "gpus": []}
     gateway = {"unit": GATEWAY, "listen": "127.0.0.1:8443", "tls": False}
     told = debian.root / "etc/winhost/serving.json"
     told.parent.mkdir(exist_ok=True)

@@ -155,7 +155,7 @@ def test_the_keeper_hears_the_gateways_group_alone_and_moves_only_units_of_the_s
     (served.root / "srv/keep.py").write_text(KEEP)
     served.run("systemctl", "daemon-reload")
     (model,) = SETTINGS["models"]
-    turns = {"cards": [0], "between": "stop", "unit": unit}
+    turns = {"gpus": [0], "between": "stop", "unit": unit}
     converge(asked, {**SETTINGS, "models": [{**model, "turns": turns}], "turns": {"keeper": socket}})
     served.run("systemctl", "stop", UNIT)  # which would start the engine, too
 

@@ -45,7 +45,7 @@ def socket_of(name: str) -> str:
 
 
 def model(name: str) -> dict[str, Any]:
-    turns = {"cards": [0], "between": "sleep", "level": 1, "version": "0.24.0", "unit": unit_of(name)}
+    turns = {"gpus": [0], "between": "sleep", "level": 1, "version": "0.24.0", "unit": unit_of(name)}
     return {"name": name, "engine": {"socket": socket_of(name)}, "turns": turns}
 
 

@@ -142,7 +142,7 @@ def two_plans(person: Person, tmp_path: Path) -> tuple[World, Plans]:
     host = twin(other.machine)
     made = []
     for name, gpus in (("one", (GPU_24GB,)), ("two", (GPU_24GB, GPU_16GB))):
-        plan = other.plan(cards=gpus)
+        plan = other.plan(gpus=gpus)
         here, bundle = ByHand(person, host, tmp_path / name), unpack(plan, tmp_path / f"bundle-{name}")
         other.store = Store(tmp_path / f"store-{name}")  # with both journals here it would name the run
         assert here.apply(bundle).said["outcome"] == other.apply(plan).outcome == "applied"
@@ -174,7 +174,7 @@ def test_a_bundle_and_a_run_wait_for_each_other(person: Person, tmp_path: Path, 
     here, found = ByHand(person, other.machine, tmp_path / "journals"), other.state()
     for by_hand in (by_hand_first, not by_hand_first):
         high = None if by_hand is by_hand_first else 256 << 30
-        plan = other.plan(cards=(GPU_24GB,), high=high)
+        plan = other.plan(gpus=(GPU_24GB,), high=high)
         if by_hand:
             made = unpack(plan, tmp_path / "bundle")
             assert here.apply(made).said["outcome"] == "applied"
@@ -200,8 +200,8 @@ def test_a_bundle_and_a_run_wait_for_each_other(person: Person, tmp_path: Path, 
 
 def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(case: Callable[..., Case]) -> None:
     it = case()
-    plan = it.other.plan(cards=(GPU_24GB,))
-    made = unpack(plan, it.made.parent / "one-card")
+    plan = it.other.plan(gpus=(GPU_24GB,))
+    made = unpack(plan, it.made.parent / "one-gpu")
     it.here.apply(made)
     it.other.apply(plan)
     assert it.here.state() == it.other.state()

@@ -16,7 +16,7 @@ ENGINE: dict[str, Any] = {
     "image": None,
     "version": "0.33.0",
     "profile": "bare-metal",
-    "cards": [0, 1],
+    "gpus": [0, 1],
     "turns": False,
     "stands_by": None,
 }
@@ -37,8 +37,8 @@ def test_what_is_written_is_read() -> None:
         ({"socket": "/run/winhost-engines/../x/engine.sock"}, "engines.0.socket"),
         ({"model": "a\nb"}, "engines.0.model"),
         ({"version": "0.33\x1b[2J"}, "engines.0.version"),
-        ({"cards": ["0"]}, "engines.0.cards"),
-        ({"cards": [True]}, "engines.0.cards"),
+        ({"gpus": ["0"]}, "engines.0.gpus"),
+        ({"gpus": [True]}, "engines.0.gpus"),
         ({"more": 1}, "engines.0.more"),
     ],
 )

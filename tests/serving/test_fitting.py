@@ -76,7 +76,7 @@ def test_nothing_is_offered_that_the_judge_refuses(host: str) -> None:
         assert judged.verdict is each.verdict is not Verdict.UNSUPPORTED
         assert judged.budget is not None
         assert judged.budget.fits is not False if each.sure else judged.budget.may_fit is not False
-        assert each.memory == max(place.used for place in judged.budget.places if place.card is not None)
+        assert each.memory == max(place.used for place in judged.budget.places if place.gpu is not None)
         assert each.context <= each.entry.longest
         assert each.context in CONTEXTS or each.context == each.entry.longest
         assert each.entry.splits_over(each.gpus)
@@ -91,7 +91,7 @@ def way(host: str) -> Way:
 def with_memory(host: str, gib: int, gpus: int) -> Way:
     """The same way, with so much memory on each of so many GPUs, and with enough in the machine."""
     ram = 4000 * GiB
-    memory = replace(way(host).memory, cards=(gib * GiB,) * gpus, ram=ram, host_ram=2 * ram, shm=ram, pinned=ram)
+    memory = replace(way(host).memory, gpus=(gib * GiB,) * gpus, ram=ram, host_ram=2 * ram, shm=ram, pinned=ram)
     return Way(HostFacts(facts_of(host)), replace(way(host).variant, available_memory=memory), memory)
 
 

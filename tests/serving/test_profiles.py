@@ -311,7 +311,7 @@ def test_renaming_models_changes_nothing(names: list[str]) -> None:
         ]
         served = serving(shipped(TWO_GPUS), workload(*made)).models
         return [
-            (one.profile, one.cards, one.because, one.lost, [(x.name, _plain(x, one), x.unverified) for x in one.lines])
+            (one.profile, one.gpus, one.because, one.lost, [(x.name, _plain(x, one), x.unverified) for x in one.lines])
             for one in served
         ]
 

@@ -206,7 +206,7 @@ def test_the_gateway_starts_those_that_take_turns() -> None:
     settings = parse_settings(json.dumps(gateway_settings(found)))
     assert [*settings.taking_turns] == ["chat", "coder", "third"]
     turns = settings.taking_turns["coder"]
-    assert (turns.cards, turns.between, turns.level, turns.unit) == ((0,), "sleep", 1, "winhost-engine-coder.service")
+    assert (turns.gpus, turns.between, turns.level, turns.unit) == ((0,), "sleep", 1, "winhost-engine-coder.service")
     assert settings.turns.start == 3600
     assert turns.awake_mib is not None
     assert 0.8 < turns.awake_mib / 81_559 < 0.95, "its share of the GPU"
@@ -250,7 +250,7 @@ def test_a_standby_is_the_same_engine_on_another_gpu_behind_the_same_name() -> N
     first, second = found.deployed.engines
     assert (first.model, first.stands_by, second.model, second.stands_by) == ("chat", None, "chat-standby", "chat")
     assert [each.model for each in found.deployed.published] == ["chat"]
-    assert {*first.cards}.isdisjoint(second.cards)
+    assert {*first.gpus}.isdisjoint(second.gpus)
     model_of_gateway = parse_settings(json.dumps(gateway_settings(found))).models["chat"]
     assert model_of_gateway.standby
     assert (model_of_gateway.engine.socket, model_of_gateway.standby.engine.socket) == (first.socket, second.socket)
@@ -273,7 +273,7 @@ def alone(by: str = "docker", **changed: Any) -> StackRequest:
 def test_a_standby_without_a_gpu_of_its_own_is_the_same_engine_started_anew() -> None:
     found = made(alone(parallel=Parallel(tensor=2)))
     (engine,) = found.deployed.engines
-    assert (engine.model, engine.turns, engine.cards) == ("chat", True, [0, 1])
+    assert (engine.model, engine.turns, engine.gpus) == ("chat", True, [0, 1])
     settings = parse_settings(json.dumps(gateway_settings(found)))
     asked = settings.models["chat"]
     assert asked.turns
@@ -402,7 +402,7 @@ def test_one_that_is_to_leave_its_gpu_is_suspended_while_it_sleeps() -> None:
 def test_one_that_is_kept_on_their_gpu_starts_before_they_can() -> None:
     """Two that start at once miscount memory. The gateway asks for them while a run still writes units."""
     found = made(by_turns("chat", "coder", "kept", resident=("kept",)))
-    assert [each.cards for each in found.deployed.engines] == [[0]] * 3
+    assert [each.gpus for each in found.deployed.engines] == [[0]] * 3
     kept = texts(found)["winhost-engine-kept.service"]
     assert "WantedBy=multi-user.target" in kept
     assert "After=network-online.target docker.service\n" in kept, "it waits for none that the gateway starts"

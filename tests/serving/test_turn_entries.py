@@ -29,7 +29,7 @@ def test_entries_with_turns_have_a_keeper_before_the_gateway() -> None:
         each["key"]["unit"] for each in gateway_entries(settings, [KEY], None) if each["resource"] == "SystemdUnit"
     ]
     assert units == ["winhost-keeper.service", "winhost-gateway.service"]
-    settings["models"] = [{**each, "turns": {"cards": [0], "version": "0.24.0"}} for each in settings["models"]]
+    settings["models"] = [{**each, "turns": {"gpus": [0], "version": "0.24.0"}} for each in settings["models"]]
     settings["turns"] = {}
     units = [each["key"].get("unit") for each in gateway_entries(settings, [KEY], None)]
     assert "winhost-keeper.service" not in units
@@ -54,7 +54,7 @@ def test_the_command_gives_settings_that_the_gateway_takes(monkeypatch: pytest.M
     text = done.output.partition("settings.json")[2].partition("text: |\n")[2].partition("\n    mode:")[0]
     settings = parse_settings(text)
     assert settings.models["org/a"].turns
-    assert settings.models["org/a"].turns.cards == (0, 1)
+    assert settings.models["org/a"].turns.gpus == (0, 1)
     assert (settings.turns.keeper, settings.turns.idle) == ("/run/winhost-keeper/keeper.sock", 600)
 
 

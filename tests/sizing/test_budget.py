@@ -57,7 +57,7 @@ def workload_of(case: dict[str, Any], folder: Path) -> Workload:
 def room_of(case: dict[str, Any]) -> AvailableMemory:
     sizes = {key: parse_size(value) for key, value in case["room"].items() if key not in ("variant", "gpus")}
     gpus = tuple(map(parse_size, case["room"]["gpus"]))
-    return AvailableMemory(variant=case["room"]["variant"], cards=gpus, **sizes)
+    return AvailableMemory(variant=case["room"]["variant"], gpus=gpus, **sizes)
 
 
 def lines_of(found: Budget) -> dict[str, int]:
@@ -74,7 +74,7 @@ def check_budget(found: Budget, say: dict[str, Any]) -> None:
         there = found.at(where)
         assert (there and {key: getattr(there, key) for key in said or {}}) == said
     placed = found.placement
-    assert dict(placed.cards) == {name: tuple(on) for name, on in say.get("gpus", dict(placed.cards)).items()}
+    assert dict(placed.gpus) == {name: tuple(on) for name, on in say.get("gpus", dict(placed.gpus)).items()}
     assert placed.fits or not say["fits"]
     assert list(placed.homeless) == say.get("homeless", [])
     told = [f"{lack.model or '-'}: {lack.what}: {', '.join(lack.state)}" for lack in found.missing]
@@ -156,7 +156,7 @@ SIZES = mostly(st.integers(64, 256), st.integers(1, 64)).map(lambda n: n * GiB)
 ROOMS = st.builds(
     AvailableMemory,
     variant=st.sampled_from(ALL_VARIANTS),
-    cards=st.lists(st.sampled_from([12 * GiB, 24 * GiB, 36 * GiB]), max_size=3).map(tuple),
+    gpus=st.lists(st.sampled_from([12 * GiB, 24 * GiB, 36 * GiB]), max_size=3).map(tuple),
     ram=SIZES,
     host_ram=SIZES.map(lambda size: size * 2),
     shm=mostly(SIZES, NOT_SAID),
@@ -220,7 +220,7 @@ def test_more_memory_never_makes_it_worse(workload: Workload, available_memory: 
 def test_larger_and_more_gpus_never_make_it_worse(
     workload: Workload, available_memory: AvailableMemory, more: list[int], another: bool
 ) -> None:
-    larger = [gpu + added for gpu, added in zip(available_memory.cards, more, strict=False)]
+    larger = [gpu + added for gpu, added in zip(available_memory.gpus, more, strict=False)]
     gpus = (*larger, 24 * GiB) if another else tuple(larger)
     # Under WSL the machine must have as much memory as its GPUs.
     host_ram = (
@@ -228,7 +228,7 @@ def test_larger_and_more_gpus_never_make_it_worse(
         if available_memory.path in SHARED_WITH_WINDOWS
         else available_memory.host_ram
     )
-    better = budget(workload, replace(available_memory, cards=gpus, host_ram=host_ram))
+    better = budget(workload, replace(available_memory, gpus=gpus, host_ram=host_ram))
     assert RANK[better.fits] >= RANK[budget(workload, available_memory).fits]
 
 
@@ -236,11 +236,11 @@ def test_engines_of_one_model_share_no_gpu() -> None:
     claims = [Claim("a", 1, 10, apart="a"), Claim("b", 1, 30), Claim("a-standby", 1, 10, apart="a")]
     found = place_on_gpus(claims, [100, 100])
     assert found.fits
-    assert {*found.cards["a"]}.isdisjoint(found.cards["a-standby"])
+    assert {*found.gpus["a"]}.isdisjoint(found.gpus["a-standby"])
     full = place_on_gpus(claims, [100])  # there is room for all of them, on one GPU
     assert (full.fits, full.homeless) == (False, ("a-standby",))
     short = place_on_gpus([*claims, Claim("c", 1, 200)], [100, 100])
-    assert {*short.cards["a"]}.isdisjoint(short.cards["a-standby"])
+    assert {*short.gpus["a"]}.isdisjoint(short.gpus["a-standby"])
 
 
 def test_what_is_suspended_leaves_its_gpu_to_the_others() -> None:
@@ -259,11 +259,11 @@ def test_what_is_suspended_leaves_its_gpu_to_the_others() -> None:
 def test_the_order_of_gpus_and_models_does_not_matter(
     workload: Workload, available_memory: AvailableMemory, random: Any
 ) -> None:
-    gpus, models = list(available_memory.cards), list(workload.models)
+    gpus, models = list(available_memory.gpus), list(workload.models)
     random.shuffle(gpus)
     random.shuffle(models)
     one = budget(workload, available_memory)
-    other = budget(replace(workload, models=tuple(models)), replace(available_memory, cards=tuple(gpus)))
+    other = budget(replace(workload, models=tuple(models)), replace(available_memory, gpus=tuple(gpus)))
     assert one.fits is other.fits
     assert {where: used for where, used in sizes_of(one).items() if not where.startswith("gpu")} == {
         where: used for where, used in sizes_of(other).items() if not where.startswith("gpu")
@@ -357,10 +357,10 @@ def test_a_placement_is_found_exactly_where_there_is_one(claims: list[Claim], ca
     found = place_on_gpus(claims, capacities)
     assert found.fits is some_placement_fits(claims, capacities)
     assert found.proven
-    assert all(len(set(found.cards[claim.name])) == claim.gpus for claim in claims if claim.name in found.cards)
+    assert all(len(set(found.gpus[claim.name])) == claim.gpus for claim in claims if claim.name in found.gpus)
     if found.fits:
         assert all(
-            load(i, claims, dict(found.cards)) <= available_memory for i, available_memory in enumerate(capacities)
+            load(i, claims, dict(found.gpus)) <= available_memory for i, available_memory in enumerate(capacities)
         )
 
 
@@ -370,7 +370,7 @@ def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     found = place_on_gpus(claims, [9, 9, 9, 9])
     assert not found.fits
     assert not found.proven
-    assert found.cards.keys() == {claim.name for claim in claims}
+    assert found.gpus.keys() == {claim.name for claim in claims}
     workload = Workload(tuple(Model(f"m{i}", "org/model", memory=10 * GiB) for i in range(5)))
     judged = budget(workload, AvailableMemory("bare-metal", (16 * GiB,) * 4, 128 * GiB, 128 * GiB))
     assert judged.fits is None
@@ -430,7 +430,7 @@ def test_the_numbers_of_the_documented_example_are_those_that_are_computed() -> 
 
 
 def test_the_pinned_buffers_of_the_loader_of_packed_weights_are_counted_for_each_gpu() -> None:
-    room = AvailableMemory(variant="dda", cards=(48 * GiB,) * 2, ram=64 * GiB, host_ram=128 * GiB, shm=GiB, pinned=GiB)
+    room = AvailableMemory(variant="dda", gpus=(48 * GiB,) * 2, ram=64 * GiB, host_ram=128 * GiB, shm=GiB, pinned=GiB)
     plain = Model("chat", "chat", parameters=10**9, shape=Shape(28, 4, 128), context=4096, parallel=Parallel(tensor=2))
     found = {}
     for form in (LoadFormat.AUTO, LoadFormat.PACKED):

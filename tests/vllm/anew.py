@@ -88,7 +88,7 @@ class Anew(Prompted):
         program.parent.mkdir(exist_ok=True)
         program.write_text(SYSTEMCTL.format(group=str(CGROUP), unit=str(self.work / "unit.json")))
         program.chmod(0o755)
-        turns: dict[str, Any] = {"cards": [GPU], "unit": UNIT}
+        turns: dict[str, Any] = {"gpus": [GPU], "unit": UNIT}
         if image:
             turns |= {"version": "0.24.0", "suspend": True, "image": True}
         else:

@@ -55,7 +55,7 @@ def engines() -> Iterator[dict[str, RealEngine]]:
 @pytest.fixture(scope="module")
 def door(engines: dict[str, RealEngine]) -> Iterator[Gateway]:
     """They may change places at once, and have time to bring requests to their end."""
-    turns = {"cards": [0], "between": "sleep", "level": 1, "version": VERSION}
+    turns = {"gpus": [0], "between": "sleep", "level": 1, "version": VERSION}
     models = [
         {"name": f"org/{name}", "served_as": name, "engine": {"socket": str(engine.socket)}, "turns": turns}
         for name, engine in engines.items()

@@ -200,7 +200,7 @@ class Trial:
 
     async def start_gateway(self, awake_mib: int, **more: Any) -> None:
         idle = {"idle": more.pop("idle")} if "idle" in more else {}
-        turns = {"cards": [0], "version": "0.24.0", "awake_mib": awake_mib, "asleep_mib": ASLEEP_MIB, **more}
+        turns = {"gpus": [0], "version": "0.24.0", "awake_mib": awake_mib, "asleep_mib": ASLEEP_MIB, **more}
         if "between" in more:
             turns = {name: value for name, value in turns.items() if name not in ("version", "asleep_mib")}
         models = [

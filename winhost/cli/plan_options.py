@@ -81,7 +81,7 @@ class AskedPlan(PlanOptions):
         playbook = decided(playbook, settings, self.new_vm)
         power = self.power or "as-found"
         document = PlanRequest(
-            path, playbook.content, self.vm, self.cards, self.low, self.high, power, self.allow_unverified
+            path, playbook.content, self.vm, self.gpus, self.low, self.high, power, self.allow_unverified
         )
         return self._parsed.setdefault(path, PathRequest(document, playbook))
 
@@ -89,7 +89,7 @@ class AskedPlan(PlanOptions):
         """The values that only one host can have. listen: the address of an endpoint. Raises as `request` does."""
         if self.vm:
             yield OwnValue("VM", "--vm", self.vm)
-        for gpu in self.cards:
+        for gpu in self.gpus:
             if "PCIROOT(" in gpu.upper():
                 yield OwnValue("location", "--gpu", gpu)
         if listen and not listen.startswith(("127.", "[::1]", "localhost:", "0.0.0.0:", "[::]")):

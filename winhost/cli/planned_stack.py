@@ -88,7 +88,7 @@ class PlannedStack:
         if found is None or target is None or not isinstance(found[1], Stack):
             return ()
         gpus = Target(target.facts, target.request.path).gpus
-        numbers = sorted({number for each in found[1].deployed.engines for number in each.cards})
+        numbers = sorted({number for each in found[1].deployed.engines for number in each.gpus})
         return tuple(gpus[number] for number in numbers if number < len(gpus))
 
     def join_anew(self, host: str) -> None:

@@ -116,7 +116,7 @@ def _with_options(
         chosen.setdefault(name, []).append(options[name](value))
     values: dict[str, Any] = {name: found[-1] for name, found in chosen.items() if name != "gpu"}
     if "gpu" in chosen:
-        values["cards"] = tuple(chosen["gpu"])
+        values["gpus"] = tuple(chosen["gpu"])
     return request.with_options(**values) if values else request
 
 

@@ -215,7 +215,7 @@ _NAME_OF_KEY = (
 _OPTION_OF = {
     "engine": "--model",
     "name": "--model",
-    "cards": "--shares",
+    "gpus": "--shares",
     "version": "--vllm",
     "suspend": "--suspend",
     "trusted_proxies": "--trusted-proxy",

@@ -49,7 +49,7 @@ def show_status(found: ServingStatus) -> None:
         table(("model", "turn", "waiting for it", "last brought up"), map(_turn, turns))
     if found.gpus:
         table(("GPU", "name", "memory", "busy", "models"), map(_gpu_row, found.gpus))
-    elif any(each.cards for each in found.models):
+    elif any(each.gpus for each in found.models):
         say("GPUs: nvidia-smi is not there, or does not answer.")
     for each in found.models:
         if each.state in _TROUBLED:
@@ -95,7 +95,7 @@ def _row(each: ModelStatus) -> tuple[object, ...]:
         each.model,
         state,
         "" if each.seconds is None else render_age(each.seconds),
-        ", ".join(map(str, each.cards)) or "none",
+        ", ".join(map(str, each.gpus)) or "none",
         requests,
         cache,
         version + other,

@@ -135,16 +135,16 @@ def _coloured(verdict: Verdict) -> object:
 
 
 def _show_variant(variant: PathVerdict, fit: Fit, everything: bool) -> None:
-    worse = Counter(card.verdict for card in variant.cards if card.verdict.rank > variant.verdict.rank)
-    holds = len(variant.cards) - worse.total()
-    some = f" for {holds} of {len(variant.cards)} GPUs" if worse else ""
+    worse = Counter(gpu.verdict for gpu in variant.gpus if gpu.verdict.rank > variant.verdict.rank)
+    holds = len(variant.gpus) - worse.total()
+    some = f" for {holds} of {len(variant.gpus)} GPUs" if worse else ""
     some += "".join(f", {verdict} for {count}" for verdict, count in worse.items())
     click.secho(f"\n{variant.path}: {variant.verdict}{some}", fg=COLOURS[variant.verdict])
     if fit.denied:
         say("  What prevents what the workload asks for:")
         _show_reasons(fit.denied, everything, indent="    ")
     _show_reasons(variant.reasons, everything)
-    for subject in (*variant.cards, *variant.vms):
+    for subject in (*variant.gpus, *variant.vms):
         _show_verdict(f"  {visible(subject.name)}: ", subject.verdict)
         _show_reasons(subject.reasons, everything, indent="    ")
     if variant.capabilities:

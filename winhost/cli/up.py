@@ -307,7 +307,7 @@ def _planned(
         used = joining.serving_gpus(again.host)
         if path_of(path) == "dda" and 0 < len(used) < len(gpus):  # the others stay with Windows
             joining.join_anew(again.host)
-            options = replace(options, cards=tuple(gpu.location for gpu in used))
+            options = replace(options, gpus=tuple(gpu.location for gpu in used))
         planned = planned_host(Snapshot(host.name, again), options, joining, None, (), keys, watch)
     if isinstance(planned, WinhostError):
         raise planned

@@ -179,7 +179,7 @@ def _that_fits(way: Way | None, model: Model) -> Planned | None:
     """
     if way is None or model.context is None or budget(workload_of(model), way.memory).fits:
         return None
-    sizes = [size for size in TENSOR if size <= len(way.memory.cards)]
+    sizes = [size for size in TENSOR if size <= len(way.memory.gpus)]
     contexts = [each for each in CONTEXTS if each <= model.context] or [model.context]
     found = plan_of(model, sizes, contexts, lambda tried: budget(workload_of(tried), way.memory))
     if found is None:

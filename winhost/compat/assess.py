@@ -171,7 +171,7 @@ def _gpu(facts: HostFacts, path: str, gpu: Gpu, *, alone: bool) -> SubjectVerdic
     found = reasons(path, GPU, name, facts, gpu)
     if alone:
         found += reasons(path, ASSIGNMENT, name, facts, Selection((gpu,)))
-    return _subject("card", gpu.location, name, found)
+    return _subject("gpu", gpu.location, name, found)
 
 
 def _vm(facts: HostFacts, path: str, vm: Instance[Vm]) -> SubjectVerdict:
@@ -179,7 +179,7 @@ def _vm(facts: HostFacts, path: str, vm: Instance[Vm]) -> SubjectVerdict:
     return _subject("vm", vm.key["vm"], name, reasons(path, VM, name, facts, vm))
 
 
-def _subject(kind: Literal["card", "vm"], key: str, name: str, found: tuple[Finding, ...]) -> SubjectVerdict:
+def _subject(kind: Literal["gpu", "vm"], key: str, name: str, found: tuple[Finding, ...]) -> SubjectVerdict:
     once = tuple(dict.fromkeys(found))
     return SubjectVerdict(kind, key, name, Verdict.of(once), once)
 

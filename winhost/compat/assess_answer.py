@@ -63,7 +63,7 @@ class BriefReason:
 class BriefSubject:
     """A GPU or VM. key: its location path or GUID; because: the codes that decide its verdict."""
 
-    kind: Literal["card", "vm"]
+    kind: Literal["gpu", "vm"]
     key: str
     name: str
     verdict: Verdict
@@ -118,7 +118,7 @@ class Brief:
 class FullMemory:
     """The memory that an option provides: see AvailableMemory."""
 
-    cards: tuple[Bytes, ...]
+    gpus: tuple[Bytes, ...]
     ram: Bytes
     host_ram: Bytes
     shm: Bytes | None
@@ -149,7 +149,7 @@ class FullOption:
     meets: Verdict
     because: tuple[str, ...]
     reasons: tuple[Finding, ...]
-    cards: tuple[SubjectVerdict, ...]
+    gpus: tuple[SubjectVerdict, ...]
     vms: tuple[SubjectVerdict, ...]
     grounds: tuple[str, ...]
     capabilities: Sequence[CapabilityVerdict]
@@ -225,7 +225,7 @@ def _brief_option(fit: Fit, path: PathVerdict, variant: PathVerdict) -> BriefOpt
         fit.verdict,
         tuple(BriefReason(each.code, each.severity, each.subject, each.observed, each.remedy) for each in briefed),
         tuple(BriefVariant(variant_name(each.path) or "", each.verdict) for each in path.variants),
-        tuple(map(_brief_subject, (*variant.cards, *variant.vms))),
+        tuple(map(_brief_subject, (*variant.gpus, *variant.vms))),
         tuple(offered.capability for offered in fit.lacking),
         {str(verdict): tuple(names) for verdict, names in offers.items()},
         fit.budget.fits if fit.budget else None,
@@ -263,7 +263,7 @@ def _full_option(variant: PathVerdict, fit: Fit) -> FullOption:
         fit.verdict,
         variant.because,
         variant.reasons,
-        variant.cards,
+        variant.gpus,
         variant.vms,
         variant.grounds,
         variant.capabilities,

@@ -228,7 +228,7 @@ def _moved(before: Mapping[str, Named], after: Mapping[str, Named]) -> Iterator[
 
 
 def _subjects(path: PathVerdict | None) -> Mapping[str, Named]:
-    return {each.key: (each.name, each.verdict) for each in (*path.cards, *path.vms)} if path else {}
+    return {each.key: (each.name, each.verdict) for each in (*path.gpus, *path.vms)} if path else {}
 
 
 def _offered(path: PathVerdict | None) -> Mapping[str, Named]:

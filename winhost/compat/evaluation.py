@@ -60,7 +60,7 @@ def _marked(variant: PathVerdict, others: Sequence[_Other]) -> PathVerdict:
         variant,
         stated=tuple(other.word for other in others if other.variant.verdict is not variant.verdict),
         reasons=_reasons(variant.reasons, others),
-        cards=_subjects(variant.cards, others),
+        gpus=_subjects(variant.gpus, others),
         vms=_subjects(variant.vms, others),
         capabilities=LazySequence(lambda: [_capability(offered, others) for offered in variant.capabilities]),
     )

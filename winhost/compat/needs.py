@@ -163,7 +163,7 @@ def fit_as_it_is(variant: PathVerdict, needs: Needs, workload: Workload | None =
     return Fit(variant.path, verdict, tuple(lacking), missed, denied, found)
 
 
-_OVER_SEVERAL = frozenset({"cuda-checkpoint.several-cards"})  # reasons of the host's GPUs that one engine has to span
+_OVER_SEVERAL = frozenset({"cuda-checkpoint.several-gpus"})  # reasons of the host's GPUs that one engine has to span
 
 
 def _of_one_gpu(offered: CapabilityVerdict) -> CapabilityVerdict:

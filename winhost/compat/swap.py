@@ -80,7 +80,7 @@ def slowest(workload: Workload, budget: Budget) -> Swap | None:
 
 
 def _share_a_gpu(budget: Budget, one: Model, other: Model) -> bool:
-    gpus = budget.placement.cards
+    gpus = budget.placement.gpus
     return not set(gpus.get(one.name, ())).isdisjoint(gpus.get(other.name, ()))
 
 

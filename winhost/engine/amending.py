@@ -123,9 +123,9 @@ def _used(record: RunState, stage: Stage) -> Iterator[str]:
 def _values(request: PlanRequest) -> Mapping[str, Json]:
     document = plain(request)
     settings = document.pop("playbook").get("settings", {})
-    gpus = document.pop("cards")
+    gpus = document.pop("gpus")
     options = {name: value for name, value in document.items() if name not in ("path", "allow_unverified")}
-    return {**options, "card": list(gpus) or None, **dict(_flat(settings))}
+    return {**options, "gpu": list(gpus) or None, **dict(_flat(settings))}
 
 
 def _flat(settings: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Json]]:

@@ -52,12 +52,12 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         general += tuple(cautions_of_high(self._request.high))
         if (asked := self._settings.new_vm) is not None:
             general += tuple(numa_cautions(self._facts, self.gpus, parse_size(asked.memory), asked.cpus))
-        if self._request.cards:
+        if self._request.gpus:
             return general
         going = {gpu.location for gpu in self.gpus}
         because = spoiling(self._facts, self._default)
         alone = {gpu.location for gpu in self._default}  # those that would go if the others did not
-        judged = judge(self._facts, self._request.path).cards
+        judged = judge(self._facts, self._request.path).gpus
         able = (gpu for gpu in judged if gpu.verdict is not Verdict.UNSUPPORTED)
         staying = (gpu for gpu in able if gpu.key not in going)
         return general + tuple(_staying(gpu, because if gpu.key in alone else ()) for gpu in staying)
@@ -83,7 +83,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         yield from (vm for vm in self._facts.vms if vm is not self._vm and vm.key["vm"] in good)
 
     def _together(self, vm: Instance[Vm]) -> tuple[Gpu, ...]:
-        judged = judge(self._facts, self._request.path).cards
+        judged = judge(self._facts, self._request.path).gpus
         gpus: tuple[Gpu, ...] = ()
         for gpu in default_gpus(self._facts, judged, vm.key["vm"]):
             verdict = judge(self._facts, self._request.path, Selection((*gpus, gpu), vm))
@@ -98,7 +98,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         """Consents that verdicts on GPUs ask for, on the steps that take their functions from the host; and that of a
         port through which the host fetches a file.
         """
-        gpus = judge(self._facts, self._request.path).cards
+        gpus = judge(self._facts, self._request.path).gpus
         risks = {gpu.key: {risk for reason in gpu.reasons for risk in reason.risks} for gpu in gpus}
         of_gpus = {
             identity("AssignableDevice", function.key): in_order(risks.get(gpu.location, ()))
@@ -132,13 +132,13 @@ class DdaPlanner(PathPlanner[DdaSettings]):
         """The GPUs that go to the VM: those asked for; else every GPU that can go without taking a display from the
         host, as many as go together.
         """
-        if self._request.cards:
-            return choose_gpus(self._facts, self._request.cards)
+        if self._request.gpus:
+            return choose_gpus(self._facts, self._request.gpus)
         return self._default if self._request.allow_unverified else going_together(self._facts, self._default)
 
     @cached_property
     def _default(self) -> tuple[Gpu, ...]:
-        judged = judge(self._facts, self._request.path).cards
+        judged = judge(self._facts, self._request.path).gpus
         return default_gpus(self._facts, judged, self._vm.key["vm"] if self._vm else None)
 
     @cached_property

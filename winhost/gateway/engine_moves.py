@@ -275,7 +275,7 @@ class EngineMoves:
         if member.state in (TurnState.CHECKING, TurnState.FAILED) or await self._freed(member):
             return True
         # These said that they sleep. The memory of those that freed it is in use by somebody else.
-        liars = [m for m in asleep if m.turns.unit and not m.gave_back and set(m.turns.cards) & set(member.turns.cards)]
+        liars = [m for m in asleep if m.turns.unit and not m.gave_back and set(m.turns.gpus) & set(member.turns.gpus)]
         for liar in liars:
             await self._give_up(liar, "release", WrongAnswer("its memory was not released"))
         return bool(liars) and await self._freed(member)

@@ -185,7 +185,7 @@ class GpuGroup:
         for member in sorted(staying, key=lambda m: (m.stays_until > now, bool(m.running), m.last_use)):
             if fits([*(m for m in staying if m not in leaving), target], everyone, self._limits.memory):
                 break
-            if set(member.turns.cards) & set(target.turns.cards):
+            if set(member.turns.gpus) & set(target.turns.gpus):
                 leaving.append(member)
         for member in tuple(leaving):
             without = [m for m in staying if m not in leaving or m is member]

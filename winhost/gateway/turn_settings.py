@@ -21,13 +21,13 @@ IMAGES = "/var/lib/winhost-images"
 class ModelTurns:
     """The way in which a model shares its GPUs.
 
-    cards: numbers of its GPUs, as the driver counts them; between: what it does between its turns, SLEEP or STOP;
+    gpus: numbers of its GPUs, as the driver counts them; between: what it does between its turns, SLEEP or STOP;
     level: of sleep; suspend: its process leaves the GPU while it sleeps; image: that process is written to disk once,
     and started from there; unit: the systemd unit that the keeper starts and stops; resident: it never leaves its GPUs
     for another model; awake_mib, asleep_mib: what it takes of each of its GPUs, if that is known.
     """
 
-    cards: tuple[int, ...]
+    gpus: tuple[int, ...]
     between: str = SLEEP
     level: int = 1
     suspend: bool = False
@@ -60,9 +60,9 @@ class TurnLimits:
 def parse_model_turns(value: Any, where: str) -> ModelTurns:
     """Raises WrongSettings."""
     names = [each.name for each in fields(ModelTurns)]
-    given = table(value, where, ("cards",), [*names, "version", "reloads"])
+    given = table(value, where, ("gpus",), [*names, "version", "reloads"])
     found = ModelTurns(
-        cards=_gpus(given["cards"], f"{where}.cards"),
+        gpus=_gpus(given["gpus"], f"{where}.gpus"),
         between=_one_of(given.get("between", SLEEP), f"{where}.between", (SLEEP, STOP)),
         level=_one_of(given.get("level", 1), f"{where}.level", (1, 2)),
         suspend=flag(given, where, "suspend"),
@@ -101,7 +101,7 @@ def _check_sleep(given: dict[str, Any], where: str, found: ModelTurns) -> None:
         raise WrongSettings(
             f"{where}.image: only a process that left its GPU can be written to disk; say suspend: true"
         )
-    if found.suspend and len(found.cards) > 1:
+    if found.suspend and len(found.gpus) > 1:
         raise WrongSettings(f"{where}.suspend: over several GPUs nobody has seen it work")
 
 
@@ -127,7 +127,7 @@ def check_turns(models: Mapping[str, ModelTurns], limits: TurnLimits) -> None:
             raise WrongSettings(f"turns.keeper: the unit of {name} can be started and stopped by the keeper alone")
         if turns.unit and units.setdefault(turns.unit, name) != name:
             raise WrongSettings(f"models: {name} and {units[turns.unit]} have the same unit")
-        for gpu in turns.cards:
+        for gpu in turns.gpus:
             if turns.awake_mib and gpu in limits.memory and turns.awake_mib > limits.memory[gpu]:
                 raise WrongSettings(f"models: {name} takes more than GPU {gpu} has")
 
@@ -136,8 +136,8 @@ def gpu_groups(models: Mapping[str, ModelTurns]) -> list[list[str]]:
     """Models that share a GPU, or share one with a model that does. Each group takes its turns by itself."""
     groups: list[tuple[set[int], list[str]]] = []
     for name, turns in models.items():
-        touching = [group for group in groups if group[0] & set(turns.cards)]
-        gpus = set(turns.cards).union(*(group[0] for group in touching))
+        touching = [group for group in groups if group[0] & set(turns.gpus)]
+        gpus = set(turns.gpus).union(*(group[0] for group in touching))
         names = [each for group in touching for each in group[1]]
         groups = [group for group in groups if group not in touching] + [(gpus, [*names, name])]
     return [names for _, names in groups]

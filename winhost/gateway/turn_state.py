@@ -121,7 +121,7 @@ class Member:
         if self.turns.awake_mib is None:
             return found
         stated = self.turns.awake_mib - (self.remains_mib() if self.state is TurnState.ASLEEP else 0)
-        return {gpu: max(stated, found.get(gpu, 0)) for gpu in self.turns.cards}
+        return {gpu: max(stated, found.get(gpu, 0)) for gpu in self.turns.gpus}
 
     def remains_mib(self) -> int:
         """The memory of each of its GPUs that it keeps while others are awake."""
@@ -132,8 +132,8 @@ class Member:
 
 def fits(awake: Collection[Member], group: Collection[Member], memory: Mapping[int, int]) -> bool:
     """Tell whether these may be awake at the same time. If it is not known what they take, only one may."""
-    for gpu in {gpu for member in awake for gpu in member.turns.cards}:
-        here = [member for member in group if gpu in member.turns.cards]
+    for gpu in {gpu for member in awake for gpu in member.turns.gpus}:
+        here = [member for member in group if gpu in member.turns.gpus]
         up = [member.turns.awake_mib for member in here if member in awake]
         if len(up) == 1:
             continue

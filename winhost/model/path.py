@@ -60,12 +60,12 @@ def variant_name(variant: str) -> str | None:
 class AvailableMemory:
     """The memory that a path gives on this host, in bytes. None: not known.
 
-    variant: one of ALL_VARIANTS; cards: memory of each; ram: what the target has or would get; host_ram: of the host;
+    variant: one of ALL_VARIANTS; gpus: memory of each; ram: what the target has or would get; host_ram: of the host;
     shm: size of /dev/shm; pinned: what may be pinned, where Linux has its own driver all of its RAM.
     """
 
     variant: str
-    cards: tuple[Bytes, ...]
+    gpus: tuple[Bytes, ...]
     ram: Bytes
     host_ram: Bytes
     shm: Bytes | None = None

@@ -88,7 +88,7 @@ class Offline:
 class PlanRequest:
     """The user's request: enough to plan again, on the same host, after a restart.
 
-    vm: name or GUID; cards: location paths (none given: every GPU that the rules allow); low, high: MMIO windows in
+    vm: name or GUID; gpus: location paths (none given: every GPU that the rules allow); low, high: MMIO windows in
     bytes, where the user sets them himself; power: as-found, running or off; playbook: its content, so that an edited
     one travels with the plan; allow_unverified: goes on where something could not be read or is unproven, at every
     stage; offline: copies that were fetched for a host without a network; asks_with: the secret reference of an API key
@@ -98,7 +98,7 @@ class PlanRequest:
     path: str
     playbook: Mapping[str, Json]
     vm: str | None = None
-    cards: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     low: int | None = None
     high: int | None = None
     power: Literal["as-found", "running", "off"] = "as-found"

@@ -125,7 +125,7 @@ class Finding:
 class SubjectVerdict:
     """The verdict on one GPU or VM. `key`: its location path or GUID; `name` is for people."""
 
-    kind: Literal["card", "vm"]
+    kind: Literal["gpu", "vm"]
     key: str
     name: str
     verdict: Verdict
@@ -164,7 +164,7 @@ class PathVerdict:
     verdict: Verdict
     because: tuple[str, ...]
     reasons: tuple[Finding, ...]
-    cards: tuple[SubjectVerdict, ...]
+    gpus: tuple[SubjectVerdict, ...]
     vms: tuple[SubjectVerdict, ...]
     grounds: tuple[str, ...] = ()
     variants: tuple["PathVerdict", ...] = ()
@@ -197,7 +197,7 @@ class PathVerdict:
     @property
     def every_reason(self) -> tuple[Finding, ...]:
         """The reasons of the host, then of each GPU and VM."""
-        return (*self.reasons, *(reason for subject in (*self.cards, *self.vms) for reason in subject.reasons))
+        return (*self.reasons, *(reason for subject in (*self.gpus, *self.vms) for reason in subject.reasons))
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ VOCABULARIES = {
             "serving_guests": ("name",),
         },
         _dda_settings,
-        options=frozenset({"vm", "cards", "low", "high", "power"}),
+        options=frozenset({"vm", "gpus", "low", "high", "power"}),
         on_request=frozenset(
             {
                 *("new_vms", "new_images", "nat_switches", "guest_forwards"),

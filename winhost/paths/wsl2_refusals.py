@@ -246,7 +246,7 @@ def _cautions_of_memory(facts: HostFacts, settings: Wsl2Settings) -> Iterator[Ca
         return
     if given < gpus_have <= total:
         yield Caution(
-            "wsl.memory-below-cards",
+            "wsl.memory-below-gpus",
             Severity.DEGRADED,
             f"Linux gets {size(given)} of memory, and the GPUs have {size(gpus_have)}.",
         )

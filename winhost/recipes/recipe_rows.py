@@ -97,7 +97,7 @@ QUESTIONS: Mapping[str, Callable[[RecipeCase], tuple[Any, ...]]] = {
     "oneshot": lambda case: (any(each.value == "oneshot" for each in case.engine.all_boxed("Type")),),
     "vllm": lambda case: (case.version or seen_versions()[-1],),
     "tensor": lambda case: (case.engine.number("--tensor-parallel-size"),),
-    "cards": lambda case: (case.engine.gpus,),
+    "engine_gpus": lambda case: (case.engine.gpus,),
     "replicas": lambda case: (case.engine.number("--data-parallel-size"),),
     "gpus": lambda case: (len(_known(case.target.gpus, "the GPUs")),),
     "wsl_version": lambda case: (_known(case.target.wsl_version, "the version of WSL"),),

@@ -98,7 +98,7 @@ def _bar(place: MemoryPlace, found: Budget, gpus: Sequence[str]) -> PlaceBar:
     limit = None if place.capacity is None else percent(place.capacity, whole)
     capacity = "unknown" if place.capacity is None else gib(place.capacity)
     return PlaceBar(
-        title=_PLACES[place.where] if place.card is None else gpus[place.card],
+        title=_PLACES[place.where] if place.gpu is None else gpus[place.gpu],
         verdict=_verdict(place),
         sum=f"{gib_range(place.least, place.used)} of {capacity}",
         capacity=capacity,

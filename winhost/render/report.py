@@ -453,7 +453,7 @@ def _telling(variant: PathVerdict, reasons: Iterable[Finding]) -> tuple[Finding,
 def _alike(variant: PathVerdict) -> Iterable[Subjects]:
     """GPUs and VMs with the same verdict and reasons as one entry, so that eight equal GPUs take one line."""
     groups: dict[object, list[SubjectVerdict]] = {}
-    for subject in (*variant.cards, *variant.vms):
+    for subject in (*variant.gpus, *variant.vms):
         found = tuple((reason.code, reason.observed) for reason in subject.reasons)
         groups.setdefault((subject.kind, subject.verdict, found), []).append(subject)
     for alike in groups.values():

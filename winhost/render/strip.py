@@ -71,7 +71,7 @@ def layout(facts: HostFacts, dda: PathVerdict, numbers: Mapping[str, int]) -> La
 
 def _able(facts: HostFacts, dda: PathVerdict) -> list[Gpu]:
     """The GPUs that DDA does not rule out; all of them where it rules out all, since that may change."""
-    able = {gpu.key for gpu in dda.cards if gpu.verdict is not Verdict.UNSUPPORTED}
+    able = {gpu.key for gpu in dda.gpus if gpu.verdict is not Verdict.UNSUPPORTED}
     gpus = [gpu for gpu in facts.gpus if serves(gpu)]
     return [gpu for gpu in gpus if gpu.location in able] or gpus
 

@@ -87,7 +87,7 @@ class Served:
     """One engine with its profile. because: what rules out sleep; empty where nothing does, or where the user named the
     profile.
 
-    cards: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
+    gpus: numbers of its GPUs; left_out: lines that cannot be decided and would do harm where not needed, and those
     that this version of vLLM does not know; lost: the cost of not sleeping; level: of its sleep, 0 where it is stopped;
     awake: what it takes of each GPU in its turn, where it takes turns; rest: how it rests between them; stands_by: the
     model whose second engine it is, or empty; anew: how it comes back, where it is its own standby.
@@ -98,7 +98,7 @@ class Served:
     profile: str
     because: tuple[Because, ...]
     socket: str
-    cards: tuple[int, ...]
+    gpus: tuple[int, ...]
     shared_memory: Bytes
     lines: tuple[ProfileLine, ...]
     left_out: tuple[ProfileLine, ...]
@@ -244,7 +244,7 @@ def _set_now(facts: HostFacts, by_default: Bytes) -> Bytes:
 
 def _cases(target: Target, workload: Workload, granted: AvailableMemory, set_now: Bytes) -> list[Case]:
     taken = budget(workload, replace(granted, variant=target.variant))
-    return [Case(target, workload, model, taken, granted.cards, set_now) for model in workload.models]
+    return [Case(target, workload, model, taken, granted.gpus, set_now) for model in workload.models]
 
 
 # --- Choosing --------------------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
         profile=name,
         because=because,
         socket=socket(case.model.name),
-        cards=case.budget.placement.cards.get(case.model.name, ()),
+        gpus=case.budget.placement.gpus.get(case.model.name, ()),
         shared_memory=size,
         lines=lines,
         left_out=left_out,
@@ -395,5 +395,5 @@ def _served(case: Case, choice: Choice, lost: Lost | None, rest: Rest | None) ->
 
 def _awake(case: Case) -> Bytes:
     """The share of the smallest of its GPUs, which is a little less than what it takes."""
-    gpus = case.budget.placement.cards[case.model.name]
+    gpus = case.budget.placement.gpus[case.model.name]
     return int(float(str(COMPUTED["gpu.share"](case).value)) * min(case.vram[gpu] for gpu in gpus))

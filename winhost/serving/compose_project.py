@@ -98,7 +98,7 @@ def compose_project(facts: HostFacts, request: ComposeRequest, version: str) -> 
         services[f"model-{slug(model.name)}"] = _download(request, model)
         services[f"engine-{slug(model.name)}"] = _engine(request, model, served, before)
         if not model.sleeps:
-            before |= dict.fromkeys(served.cards, f"engine-{slug(model.name)}")
+            before |= dict.fromkeys(served.gpus, f"engine-{slug(model.name)}")
     services["gateway"] = _gateway(request, files)
     configs = {_config(path): {"content": compose_word(text)} for path, text in files.items()}
     if mirror:
@@ -132,7 +132,7 @@ def _engine(request: ComposeRequest, model: Model, served: Served, before: Mappi
     volumes[kv_folder(model.name)] = f"kv-{name}"  # below Docker's own folder, which root alone enters
     mounts = tuple(replace(each, source=volumes.get(each.source, each.source)) for each in spec.container.mounts)
     spec = replace(spec, container=replace(spec.container, mounts=mounts))
-    waits = {engine: "service_healthy" for gpu, engine in before.items() if gpu in served.cards}
+    waits = {engine: "service_healthy" for gpu, engine in before.items() if gpu in served.gpus}
     return {
         **hardened(request.image, "unless-stopped"),
         # A socket that a killed engine left would be in the way.
@@ -244,7 +244,7 @@ def _head(request: ComposeRequest, found: Serving, version: str) -> str:
 
 def _notes(request: ComposeRequest, found: Serving) -> Iterator[str]:
     for served in found.models:
-        yield f"{served.model}: profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
+        yield f"{served.model}: profile {served.profile}, GPUs {', '.join(map(str, served.gpus))}"
         yield from served.doubts
     turning = [f"engine-{slug(model.name)}" for model in request.workload.models if model.sleeps]
     if turning:

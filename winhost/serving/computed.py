@@ -70,7 +70,7 @@ def _share(case: Case) -> Computed:
     """
     vllm = case.workload.versions.get("vllm")
     each = engine(case.model, max(case.vram), vllm)
-    places = [place for place in case.budget.places if place.card in case.budget.placement.cards[case.model.name]]
+    places = [place for place in case.budget.places if place.gpu in case.budget.placement.gpus[case.model.name]]
     given = [_given(case, place) for place in places]
     beside, least = sum(part.bytes for part in each.outside), sum(part.least for part in each.outside)
     holds = sum(part.least for part in each.share)
@@ -112,9 +112,9 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
     on it is not known.
     """
     assert place.capacity is not None
-    placed = case.budget.placement.cards
-    tenants = [model for model in case.workload.models if place.card in placed[model.name]]
-    if tenants == [case.model] and place.card not in placed.get(VIDEO, ()):
+    placed = case.budget.placement.gpus
+    tenants = [model for model in case.workload.models if place.gpu in placed[model.name]]
+    if tenants == [case.model] and place.gpu not in placed.get(VIDEO, ()):
         return place.capacity, f"alone on {place.where}: {place.how}"
     if place.fits is None:
         lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
@@ -149,12 +149,12 @@ def _needed(case: Case, place: MemoryPlace) -> Bytes:
 
 
 def _vram(case: Case, place: MemoryPlace) -> Bytes:
-    assert place.card is not None
-    return case.vram[place.card]
+    assert place.gpu is not None
+    return case.vram[place.gpu]
 
 
 def _gpus(case: Case) -> Computed:
-    gpus = case.budget.placement.cards[case.model.name]
+    gpus = case.budget.placement.gpus[case.model.name]
     doubt = _ORDER_IN_GUEST if case.target.path == "dda" and _differ(case, len(gpus)) else None
     return Computed(",".join(map(str, gpus)), "where the budget places it, in the order of the PCI bus", doubt)
 
@@ -232,7 +232,7 @@ COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
     "lmcache.container": _named(lmcache),
     "shm.size": _shm,
     "gpu.share": _share,
-    "gpu.cards": _gpus,
+    "gpu.numbers": _gpus,
     "ram": _ram,
     "model.tensor": _of_model(lambda model: model.parallel.tensor),
     "model.pipeline": _of_model(lambda model: model.parallel.pipeline),

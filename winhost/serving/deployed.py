@@ -30,7 +30,7 @@ class NotDeployed(ValueError):
 @checked_dataclass(frozen=True, config=_STRICT)
 class DeployedEngine:
     """model: as clients call it; served_name: as the engine does; image: with its digest, None where vLLM runs without
-    a container; cards: numbers of its GPUs; turns: the gateway starts and stops it; stands_by: it is the second engine
+    a container; gpus: numbers of its GPUs; turns: the gateway starts and stops it; stands_by: it is the second engine
     of that model, and clients do not call it.
     """
 
@@ -42,7 +42,7 @@ class DeployedEngine:
     image: _Text | None
     version: _Text
     profile: _Text
-    cards: list[GpuNumber]
+    gpus: list[GpuNumber]
     turns: bool = False
     stands_by: _Name | None = None
 

@@ -194,7 +194,7 @@ def ways(facts: Facts, path: str | None = None) -> Iterator["Way"]:
         if fit.verdict is Verdict.UNSUPPORTED or not is_meant(path, fit.variant):
             continue
         (variant,) = (each for each in assessment.every_variant if each.path == fit.variant)
-        if variant.available_memory is not None and variant.available_memory.cards:
+        if variant.available_memory is not None and variant.available_memory.gpus:
             yield Way(host, variant, variant.available_memory)
 
 
@@ -216,7 +216,7 @@ class Way:
         """Plan the smallest number of GPUs with room for the context, and the longest usual context there."""
         lacks = self._kernel(entry)
         plan, found = self._planned(entry)
-        memory = max((place.used for place in found.places if place.card is not None and place.used), default=None)
+        memory = max((place.used for place in found.places if place.gpu is not None and place.used), default=None)
         roomy = plan.sequences >= SEQUENCES
         planned = Candidate(entry, self.variant.path, plan, memory, Verdict.UNSUPPORTED, (), lacks, roomy)
         if not found.fits and found.may_fit is False:
@@ -238,7 +238,7 @@ class Way:
         return f"{entry.stored} needs compute capability {needed[0]}.{needed[1]}"
 
     def _planned(self, entry: Entry) -> tuple[Model, Budget]:
-        sizes = [size for size in TENSOR if size <= len(self.memory.cards) and entry.splits_over(size)] or [1]
+        sizes = [size for size in TENSOR if size <= len(self.memory.gpus) and entry.splits_over(size)] or [1]
         contexts = [context for context in CONTEXTS if context <= entry.longest] or [entry.longest]
         planned = plan_of(entry.model, sizes, contexts, self._budget)
         if planned:

@@ -234,5 +234,5 @@ class _Trial:
         workload = with_levels(self.workload, {self.name: level})
         (model,) = (each for each in workload.models if each.name == self.name)
         taken = budget(workload, replace(self.granted, variant=self.target.variant))
-        case = Case(self.target, workload, model, taken, self.granted.cards, self.granted.ram)
+        case = Case(self.target, workload, model, taken, self.granted.gpus, self.granted.ram)
         yield from causes_of(case, self.fallback)

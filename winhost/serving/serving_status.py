@@ -64,7 +64,7 @@ class ModelStatus:
     planned: str
     image: str | None
     profile: str
-    cards: tuple[int, ...]
+    gpus: tuple[int, ...]
     length: int | None
     running: int | None
     waiting: int | None
@@ -183,7 +183,7 @@ def _model(engine: DeployedEngine, unit: UnitState, found: EngineState, metrics:
         planned=engine.version,
         image=engine.image,
         profile=engine.profile,
-        cards=tuple(engine.cards),
+        gpus=tuple(engine.gpus),
         length=length,
         running=_whole(found.metric("running")),
         waiting=_whole(found.metric("waiting")),
@@ -234,5 +234,5 @@ _COUNTS = ("running", "waiting", "answered", "refused", "broken")
 
 
 def _gpu_row(found: GpuState, deployed: Deployed) -> ServedGpu:
-    models = tuple(each.model for each in deployed.engines if found.index in each.cards)
+    models = tuple(each.model for each in deployed.engines if found.index in each.gpus)
     return ServedGpu(found.index, found.name, found.total, found.used, found.busy, models)

@@ -26,7 +26,7 @@ class SharingModel:
     """
 
     name: str
-    cards: tuple[int, ...]
+    gpus: tuple[int, ...]
     vllm: str | None = None
     level: int = 1
     reloads: bool = False
@@ -45,7 +45,7 @@ def turn_settings(
     """
     of_models: dict[str, dict[str, Json]] = {}
     for model in models:
-        of_models[model.name] = {"cards": list(model.cards), "unit": unit(model.name), **_between(model)}
+        of_models[model.name] = {"gpus": list(model.gpus), "unit": unit(model.name), **_between(model)}
         if model.awake is not None:
             of_models[model.name]["awake_mib"] = model.awake
     turns: dict[str, Json] = {"keeper": KEEPER_SOCKET}
@@ -82,13 +82,13 @@ def sharing_models(models: Sequence[Model], found: Serving) -> Iterator[SharingM
             continue
         awake = None if served.awake is None else served.awake // MiB
         if not model.sleeps:
-            yield SharingModel(model.name, served.cards, level=0, awake=awake, resident=True)
+            yield SharingModel(model.name, served.gpus, level=0, awake=awake, resident=True)
         elif served.lost is not None:
-            yield SharingModel(model.name, served.cards, level=0, awake=awake)
+            yield SharingModel(model.name, served.gpus, level=0, awake=awake)
         else:
             yield SharingModel(
                 model.name,
-                served.cards,
+                served.gpus,
                 found.vllm,
                 level=served.level,
                 reloads=served.level == 2,
@@ -135,4 +135,4 @@ def residents_beside(served: Served, models: Sequence[Model], found: Serving) ->
     residents = (
         other for model, other in zip(models, found.models, strict=True) if not (model.sleeps or model.starts_anew)
     )
-    return tuple(unit(other.model) for other in residents if {*other.cards} & {*served.cards})
+    return tuple(unit(other.model) for other in residents if {*other.gpus} & {*served.gpus})

@@ -258,7 +258,7 @@ def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]
                 image=each.image,
                 version=str(found.vllm),
                 profile=each.served.profile,
-                cards=[*each.served.cards],
+                gpus=[*each.served.gpus],
                 turns=each.turns,
                 stands_by=each.served.stands_by or None,
             )
@@ -275,7 +275,7 @@ def _notes(request: StackRequest, found: Serving) -> Iterator[str]:
     for name, files in _of_folders(request).items():
         yield f"before it is applied, the Linux that serves needs the files of {name} at {files['source']}"
     for served in found.models:
-        yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.cards))}"
+        yield f"{served.model}: vLLM {found.vllm}, profile {served.profile}, GPUs {', '.join(map(str, served.gpus))}"
         yield from _notes_of_model(served)
     if request.workload.video:
         yield "video: FFmpeg of the distribution; winhost probe tries NVDEC, and NVENC where the GPU has it"

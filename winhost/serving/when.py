@@ -74,8 +74,8 @@ def _residues_fit(case: Case) -> bool:
     """Tell whether the residues on the model's GPUs fit beside the model whose turn it is. Missing sizes count as
     fitting.
     """
-    gpus = case.budget.placement.cards.get(case.model.name, ())
-    return all(place.fits is not False for place in case.budget.places if place.card in gpus)
+    gpus = case.budget.placement.gpus.get(case.model.name, ())
+    return all(place.fits is not False for place in case.budget.places if place.gpu in gpus)
 
 
 ASKED: Mapping[str, Callable[[Case], Answer]] = {
@@ -88,7 +88,7 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
     "blackwell": _blackwell,
     "peers": _peers,
     "models": lambda case: len(case.workload.models),
-    "cards": lambda case: case.model.gpus,
+    "model_gpus": lambda case: case.model.gpus,
     "tensor": lambda case: case.model.parallel.tensor,
     "pipeline": lambda case: case.model.parallel.pipeline,
     "data": lambda case: case.model.parallel.data,

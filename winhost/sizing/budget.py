@@ -74,13 +74,13 @@ class Budget:
 def budget(workload: Workload, available_memory: AvailableMemory) -> Budget:
     """Everything that a workload takes, second engines too, and whether the available memory holds it."""
     workload = with_fitting_standbys(workload, available_memory)
-    largest, vllm = max(available_memory.cards, default=0), workload.versions.get("vllm")
+    largest, vllm = max(available_memory.gpus, default=0), workload.versions.get("vllm")
     engines = [engine(model, largest, vllm) for model in workload.models]
-    shares = [gpu_capacity(workload, available_memory, gpu) for gpu in range(len(available_memory.cards))]
+    shares = [gpu_capacity(workload, available_memory, gpu) for gpu in range(len(available_memory.gpus))]
     placement = placement_of(workload, engines, shares)
     shm = tuple(shm_lines(workload))
     lines = (
-        *gpu_lines(workload, engines, placement, len(available_memory.cards)),
+        *gpu_lines(workload, engines, placement, len(available_memory.gpus)),
         *ram_lines(workload, engines, available_memory, shm),
         *shm,
         *pinned_lines(workload, engines, available_memory),
@@ -122,7 +122,7 @@ class _Doubts:
 
     def gpu(self, gpu: int) -> bool:
         """Tell whether a value on this GPU is missing."""
-        placed = self.placement.cards
+        placed = self.placement.gpus
         video = bool(missing_of_video(self.workload.video)) and gpu in placed.get(VIDEO, ())
         return video or any(each.missing and gpu in placed.get(each.model.name, ()) for each in self.engines)
 

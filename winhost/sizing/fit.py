@@ -222,7 +222,7 @@ class _FixSearch:
         change = FitChange(ChangeKind.TENSOR, model.name, model.parallel.tensor, tensor)
         spread = model.parallel
         needed = tensor * spread.pipeline * spread.data // spread.nodes
-        lacking = needed - len(self.available_memory.cards)
+        lacking = needed - len(self.available_memory.gpus)
         return (change, *_added(self.available_memory, lacking)) if lacking > 0 else (change,)
 
     def _more_gpus(self) -> Iterator[Changes]:
@@ -288,9 +288,9 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
 
 def _added(available_memory: AvailableMemory, count: int) -> Iterator[FitChange]:
     """More GPUs, each as large as the largest there is."""
-    if available_memory.cards:
-        there = len(available_memory.cards)
-        yield FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.cards))
+    if available_memory.gpus:
+        there = len(available_memory.gpus)
+        yield FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.gpus))
 
 
 # ---- whether a change helped
@@ -300,7 +300,7 @@ def _holds_on_gpus(found: Budget, now: Budget) -> bool:
     """Tell whether the GPUs hold it. If the workload is known not to fit now, unknown capacities do not rule
     out a fix.
     """
-    gpus = [place.fits for place in found.places if place.card is not None]
+    gpus = [place.fits for place in found.places if place.gpu is not None]
     known = now.fits is False
     return found.placement.fits and all(fits if not known else fits is not False for fits in gpus)
 

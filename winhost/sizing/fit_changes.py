@@ -23,7 +23,7 @@ class ChangeKind(StrEnum):
     SLEEP_LEVEL = "sleep-level"
     TENSOR = "tensor"
     MOVE = "move"
-    GPUS = "cards"
+    GPUS = "gpus"
     SHM = "shm"
     RAM = "ram"
     HOST_RAM = "host-ram"
@@ -70,7 +70,7 @@ def _changed(
         case ChangeKind.GPUS:
             assert change.each is not None
             return workload, replace(
-                available_memory, cards=(*available_memory.cards, *[change.each] * (to - len(available_memory.cards)))
+                available_memory, gpus=(*available_memory.gpus, *[change.each] * (to - len(available_memory.gpus)))
             )
         case ChangeKind.SHM:
             return workload, replace(available_memory, shm=to)

@@ -29,8 +29,8 @@ class _Limit:
     evidence: tuple[str, ...]
 
 
-NATIVE = _Limit(95, 97, 100, ("native-card-share",))
-WSL = _Limit(90, 94, 97, ("wsl-utilization", "native-card-share"))
+NATIVE = _Limit(95, 97, 100, ("native-gpu-share",))
+WSL = _Limit(90, 94, 97, ("wsl-utilization", "native-gpu-share"))
 WSL_SEVERAL = _Limit(80, 87, 91, ("wsl-multi-gpu-residency",))  # where one engine spans several GPUs
 SHARE_WSL, SHARE_WSL_SEVERAL = WSL.share, WSL_SEVERAL.share
 
@@ -56,7 +56,7 @@ def gpu_capacity(workload: Workload, available_memory: AvailableMemory, gpu: int
     """The bytes of a GPU that engines can have, inside and outside their shares."""
     limit = limit_of(available_memory.path, workload.models)
     outside = OUTSIDE + (NCCL if any(model.engine_gpus > 1 for model in workload.models) else 0)
-    vram = available_memory.cards[gpu]
+    vram = available_memory.gpus[gpu]
     whole, share = vram * limit.whole // 100, vram * limit.share // 100 + outside
     how = f"{limit.whole} % of {gib(vram)}"
     if share < whole:
@@ -96,7 +96,7 @@ def placement_of(workload: Workload, engines: Sequence[Engine], capacities: Sequ
     least = place_on_gpus([*(_claim(each, lambda part: part.least) for each in engines), *beside], most)
     if not least.fits:
         return replace(found, proven=found.proven and least.proven)
-    return Placement(least.cards, found.homeless, fits=False, proven=found.proven)
+    return Placement(least.gpus, found.homeless, fits=False, proven=found.proven)
 
 
 def _claim(each: Engine, size: Callable[[MemoryPart], Bytes]) -> Claim:
@@ -114,12 +114,12 @@ def missing_of_video(video: Video | None) -> tuple[Missing, ...]:
 def gpu_lines(workload: Workload, engines: Sequence[Engine], placement: Placement, gpus: int) -> Iterator[BudgetLine]:
     for gpu in range(gpus):
         where = f"gpu{gpu}"
-        here = [each for each in engines if gpu in placement.cards.get(each.model.name, ())]
+        here = [each for each in engines if gpu in placement.gpus.get(each.model.name, ())]
         for each in here:
             parts = each.stays if each.model.sleeps else (*each.turn, *each.stays)
             yield from (line_of(part, where, each.model.name) for part in parts)
         yield from _turn(here, where)
-        if workload.video and workload.video.each and gpu in placement.cards[VIDEO]:
+        if workload.video and workload.video.each and gpu in placement.gpus[VIDEO]:
             streams, size = workload.video.streams, workload.video.each
             how = f"{streams} streams of {gib(size)} each, as stated"
             yield BudgetLine(VIDEO, where, streams * size, streams * size, how, (), estimate=False)

@@ -183,6 +183,6 @@ def host_lines(workload: Workload, available_memory: AvailableMemory) -> Iterato
         how = "the least that Windows asks for" + (" with people working on it" if workload.keep_windows_usable else "")
         yield BudgetLine("Windows", HOST, needs, needs, how, ("windows-memory",), estimate=True)
     if available_memory.path in SHARED_WITH_WINDOWS:
-        for gpu, vram in enumerate(available_memory.cards):
+        for gpu, vram in enumerate(available_memory.gpus):
             how = "memory of the GPU, for which Windows wants as much of its own"
             yield BudgetLine(f"gpu{gpu}", HOST_PER_GPUS, vram, vram, how, ("wsl-vram-above-memory",), estimate=False)

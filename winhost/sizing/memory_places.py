@@ -10,7 +10,7 @@ RAM = "ram"
 SHM = "shm"
 PINNED = "pinned"
 HOST = "host"
-HOST_PER_GPUS = "host-per-cards"
+HOST_PER_GPUS = "host-per-gpus"
 NOT_KNOWN = ", not known"  # the end of `how` for an unknown capacity
 SHARED_WITH_WINDOWS = ("wsl2", "wslc")
 ALONGSIDE_WINDOWS = (*SHARED_WITH_WINDOWS, "dda", "gpu-p")
@@ -32,14 +32,14 @@ class BudgetLine:
 
 @dataclass(frozen=True)
 class MemoryPlace:
-    """One memory: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-cards`; sizes in bytes.
+    """One memory: `gpu0`, `ram`, `shm`, `pinned`, `host`, or `host-per-gpus`; sizes in bytes.
 
     how: the computation of the capacity, of which most is the upper end. fits: whether the upper end of all lines fits,
     None where that is unknown; may_fit: whether their lower end fits into the upper end of the capacity.
     """
 
     where: str
-    card: int | None
+    gpu: int | None
     capacity: Bytes | None
     most: Bytes | None
     how: str
@@ -82,7 +82,7 @@ def memory_place(
     fits, may_fit = _fits(used, capacity.bytes, doubts), _fits(least, capacity.most, doubts)
     return MemoryPlace(
         where=where,
-        card=gpu,
+        gpu=gpu,
         capacity=capacity.bytes,
         most=capacity.most,
         how=capacity.how,

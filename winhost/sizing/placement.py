@@ -37,7 +37,7 @@ class Placement:
     gave up, so that a fit may exist.
     """
 
-    cards: Mapping[str, tuple[int, ...]]
+    gpus: Mapping[str, tuple[int, ...]]
     homeless: tuple[str, ...]
     fits: bool
     proven: bool

@@ -46,9 +46,9 @@ class PlanOptions:
         section=DDA,
         help="The VM that gets the GPUs, by name or GUID. Required if there are several.",
     )
-    cards: tuple[str, ...] = option(
+    gpus: tuple[str, ...] = option(
         "--gpu",
-        "cards",
+        "gpus",
         metavar="NAME",
         multiple=True,
         section=DDA,

@@ -38,7 +38,7 @@ def cuda_starts(measured: Measurement) -> Finding | None:
     return finding("gpu-compute.measured-none", ended.why or ended.outcome)
 
 
-@settles("gpu-p2p", over=("behind-windows", "refused", "card-untold", "bridge", "hung", "assigned", "partition"))
+@settles("gpu-p2p", over=("behind-windows", "refused", "gpu-untold", "bridge", "hung", "assigned", "partition"))
 def peers_copied(measured: Measurement) -> Finding | None:
     """Each GPU reaches each other one, and what arrives is what was sent."""
     links = measured.found.peers
@@ -59,7 +59,7 @@ def _without_peers(links: Iterable[PeerLink]) -> str | None:
 
 
 @settles(
-    "nccl-transport", over=("behind-windows", "many-behind-windows", "assigned", "no-peers", "card-untold", "partition")
+    "nccl-transport", over=("behind-windows", "many-behind-windows", "assigned", "no-peers", "gpu-untold", "partition")
 )
 def all_gpus_reduced(measured: Measurement) -> Finding | None:
     """An all-reduce over all GPUs, and what NCCL's log says that it went through."""
@@ -178,7 +178,7 @@ def a_process_was_suspended(measured: Measurement) -> Finding | None:
     return finding("cuda-checkpoint.measured", observed)
 
 
-@settles("video-codec", over=("card-untold", "toolkit-regression", "toolkit-older", "unknown"))
+@settles("video-codec", over=("gpu-untold", "toolkit-regression", "toolkit-older", "unknown"))
 def video_was_coded(measured: Measurement) -> Finding | None:
     """Judge the encoding and decoding that was tried here; in WSL it works only if a container does as much, because
     toolkits differ in that.
