@@ -351,6 +351,6 @@ def test_what_is_supposed_is_marked_everywhere(line: Line) -> None:
 
 @pytest.mark.parametrize("number", ["90", "90s", "1m30s"])
 def test_a_duration_may_be_a_number_of_seconds(number: str) -> None:
-    from winhost.cli.options import Duration
+    from winhost.cli.options import DURATION
 
-    assert Duration().convert(number, None, None) == 90
+    assert DURATION.convert(number, None, None) == 90

@@ -5,10 +5,11 @@ import errno
 import json
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,11 +17,13 @@ from tests.gateway.running import settings_for
 from tests.processes import PATIENCE_S
 from winhost.gateway import program
 from winhost.gateway.connections import MOST_AHEAD, Accepted, ClientConnection, Clients, Request
+from winhost.gateway.fair_selector import FairSelector
 from winhost.gateway.gateway_settings import parse_settings
 from winhost.gateway.strict_http import Framing
 from winhost.gateway.trusted_proxies import TrustedProxies
 
 _CROWD = 20
+T = TypeVar("T")
 
 
 class Transport(asyncio.Transport):
@@ -230,36 +233,38 @@ def test_without_a_file_left_nothing_is_accepted_for_a_second(short: Path, monke
                 raise OSError(errno.EMFILE, "Too many open files")
             return super().accept()
 
-    async def told() -> None:
+    async def told(selector: FairSelector) -> None:
         settings = parse_settings(json.dumps(settings_for(short)))
         made = asyncio.get_running_loop().create_future()
 
-        class Accepts(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                made.set_result(None)
-                transport.close()
+        def take(accepted: socket.socket, peer: object) -> None:
+            made.set_result(None)
+            accepted.close()
 
         monkeypatch.setattr(socket, "socket", Full)
-        listening = await program._listening(settings, Accepts)
+        listening = program._Listening(await program._server(settings), selector, take)
         monkeypatch.undo()
         with socket.socket(socket.AF_UNIX) as to:
             to.connect(str(short / "door.sock"))
             await asyncio.wait_for(made, PATIENCE_S)
         listening.close()
 
-    asyncio.run(told())
+    run_by_a_fair_selector(told)
     assert len(asked) == 2
     assert asked[1] - asked[0] >= 1
 
 
-def test_of_a_crowd_one_is_accepted_in_a_turn(short: Path) -> None:
-    class Accepts(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            made.append(transport)
+def run_by_a_fair_selector(work: Callable[[FairSelector], Coroutine[Any, Any, T]]) -> T:
+    selector = FairSelector()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        return runner.run(work(selector))
 
-    async def told() -> list[int]:
+
+def test_of_a_crowd_one_is_accepted_in_a_turn(short: Path) -> None:
+    async def told(selector: FairSelector) -> list[int]:
         settings = parse_settings(json.dumps(settings_for(short)))
-        listening = await program._listening(settings, Accepts)
+        server = await program._server(settings)
+        listening = program._Listening(server, selector, lambda accepted, peer: made.append(accepted))
         turns, until = [0], asyncio.get_running_loop().time() + PATIENCE_S
         with ExitStack() as opened:
             for _ in range(_CROWD):
@@ -273,7 +278,7 @@ def test_of_a_crowd_one_is_accepted_in_a_turn(short: Path) -> None:
             await asyncio.sleep(0)
         return turns
 
-    made: list[asyncio.BaseTransport] = []
-    turns = asyncio.run(told())
+    made: list[socket.socket] = []
+    turns = run_by_a_fair_selector(told)
     assert max(after - before for before, after in pairwise(turns)) == 1
     assert turns[-1] == _CROWD

@@ -37,6 +37,7 @@ NotInPods ForOneHost OpenToAll OpenToOthers SharedValue
 MirrorConflict
 NotLocked NoWheel WhichPython LockUnreadable NoPackages NotSignedByThem
 NoPciDriver NoRecipe
+NotReplaced OfAnotherMachine
 NotSwitched FirmwareIgnored NotInstalled NotOffered NotSealed NoSystem NotByHand
 CatalogueUnusable
 NotAdministrator NothingFits OtherModel SeveralHosts DiskTooSmall NoInternet

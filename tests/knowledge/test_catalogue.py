@@ -3,13 +3,15 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import date
+from enum import EnumType
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -38,6 +40,7 @@ from winhost.model.plan import RISKS
 from winhost.model.reason import Confidence, Evidence, Kind, Mender
 from winhost.model.workload import Model, Parallel
 from winhost.recipes.recipe_rows import ROWS as RECIPES
+from winhost.resources.base import State
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import CLIENT_BUILDS, PartitionableGpu, Vm
@@ -119,6 +122,41 @@ def test_each_code_belongs_to_one_rule_and_to_the_catalogue() -> None:
     assert {code: fault for code, fault in faults.items() if fault} == {}
     chosen = [(code, row, each) for code, row in rows.items() for each in (row.which, row.none or {})]
     assert [code for code, row, each in chosen if fault_of(each, lambda asked, row=row: is_chosen(asked, row))] == []
+
+
+def test_a_condition_names_only_values_that_a_property_can_have() -> None:
+    """Where its type tells them: a word that is none would never hold."""
+    rows = [(code, {**row.when, **row.which, **(row.none or {})}) for code, row in catalogue.own_entries().items()]
+    rows += [(symptom.id, cause.when) for symptom in symptoms().values() for cause in symptom.causes]
+    odd = {(code, asked, word) for code, when in rows for asked, word in never(when)}
+    assert odd == set()
+
+
+def never(when: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for asked, wanted in when.items():
+        resource, _, name = asked.partition(".")
+        there = values_of(RESOURCE_TYPES[resource].state, name) if resource in RESOURCE_TYPES else set()
+        yield from ((asked, word) for word in words_of(wanted) if there and word not in there)
+
+
+def values_of(state: type[State], name: str) -> set[str]:
+    """Nothing where it can have any."""
+    found = getattr(state, name, None)
+    made = getattr(found, "fget", getattr(found, "func", None))
+    kind = get_type_hints(made)["return"] if made else get_type_hints(state).get(name)
+    kinds = [each for each in (get_args(kind) if isinstance(kind, UnionType) else (kind,)) if each is not NoneType]
+    if not all(isinstance(each, EnumType) or get_origin(each) is Literal for each in kinds):
+        return set()
+    return {str(value) for each in kinds for value in (each if isinstance(each, EnumType) else get_args(each))}
+
+
+def words_of(wanted: Any) -> Iterator[str]:
+    if isinstance(wanted, list):
+        yield from (word for each in wanted for word in words_of(each))
+    elif isinstance(wanted, dict):
+        yield from (word for how in ("not", "has", "lacks") for word in words_of(wanted.get(how)))
+    elif isinstance(wanted, str) and wanted[:1] not in "<>=!":
+        yield wanted
 
 
 def test_a_row_that_repeats_another_differs_from_it_in_what_it_writes_alone(tmp_path: Path) -> None:

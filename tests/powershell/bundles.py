@@ -17,9 +17,9 @@ from tests.processes import PATIENCE_S, started
 from winhost.bundle.bundle_files import SHARED, SUMS, bundle, sums
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess
+from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, seams
 from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, PowerShellEngine, find_engine
-from winhost.lab.powershell.standins import seams, standins
+from winhost.lab.powershell.standins import standins
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan
 from winhost.model.yamlfile import adapter

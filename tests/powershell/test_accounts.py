@@ -19,8 +19,9 @@ from winhost.lab.physics.local_accounts import Account
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.wsl_distros import Distros
+from winhost.lab.powershell.calls.cmdlet_process import seams
 from winhost.lab.powershell.powershell_engine import VARIABLE, Loopback, find_engine
-from winhost.lab.powershell.standins import seams, standins
+from winhost.lab.powershell.standins import standins
 from winhost.resources.windows.windows_scripts import agent_text
 
 OWNER = {"account": "winhost"}

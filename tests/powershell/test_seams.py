@@ -15,7 +15,7 @@ import pytest
 
 from tests.powershell.twins import Scripts, scripts
 from tests.rows import each_row
-from winhost.lab.powershell.standins import seams
+from winhost.lab.powershell.calls.cmdlet_process import seams
 from winhost.lab.wire.served_host import PipelineError
 from winhost.resources.windows.windows_scripts import agent_text
 

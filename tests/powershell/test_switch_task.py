@@ -10,8 +10,8 @@ from tests.cases import read_cases
 from tests.powershell.twins import Scripts, machine, scripts
 from winhost.lab.physics.own_switches import COMMIT, FOLDER, TASK
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.powershell.calls.cmdlet_process import seams
 from winhost.lab.powershell.powershell_engine import Loopback, PowerShellEngine
-from winhost.lab.powershell.standins import seams
 
 CASES = read_cases(Path(__file__).parents[1] / "data" / "powershell" / "switch_task.yaml")
 NAME, SECONDS = "bridge", 90

@@ -49,7 +49,7 @@ def told(state: Mapping[str, Any], name: str) -> Any:
 
 
 CIM = """
-    param($ClassName, $Namespace, $ErrorAction)
+    param($ClassName, $Namespace, $Filter, $ErrorAction)
     if ($ClassName -eq '{name}') {{
         return [pscustomobject]@{{ {properties} }}
     }}
@@ -193,6 +193,41 @@ def test_a_file_that_may_not_be_seen_is_not_taken_for_one_that_is_gone(
     with instead(engine, {**noted, "Test-WinhostFile": denied}):
         (state,) = read(engine, "server2025-role-installed", resource)
     assert "unknown" in state[name]
+
+
+# ---- the start of Windows
+
+MOMENT = "[datetime]::FromFileTimeUtc({})"
+
+
+def test_a_start_of_windows_is_the_same_one_after_its_clock_was_set(engine: Scripts) -> None:
+    """The time of the start that it tells moves with the clock; when its first program began does not."""
+    (found,) = read(engine, "server2025-3gpu", "Boot")
+    moved = CIM.format(name="Win32_OperatingSystem", properties=f"LastBootUpTime = {MOMENT.format(134 * 10**15)}")
+    with instead(engine, {"Get-CimInstance": moved}):
+        (after,) = read(engine, "server2025-3gpu", "Boot")
+    assert after["boot_id"] == found["boot_id"]
+
+
+@each_row(
+    ("began", "boot_id"),
+    [([133 * 10**15 + 7, 133 * 10**15], 133 * 10**15), ([], 134 * 10**15), ([None], 134 * 10**15)],
+)
+def test_of_several_session_managers_the_first_began_with_windows(
+    engine: Scripts, began: list[int | None], boot_id: int
+) -> None:
+    """Each session has one while it begins. Where none tells, the time of the start has to do."""
+    told = ", ".join(f"$(@{{ CreationDate = {MOMENT.format(each) if each else '$null'} }})" for each in began)
+    body = f"""
+        param($ClassName, $Namespace, $Filter, $ErrorAction)
+        if ($ClassName -eq 'Win32_Process') {{
+            return @({told})
+        }}
+        [pscustomobject]@{{ LastBootUpTime = {MOMENT.format(134 * 10**15)} }}
+    """
+    with instead(engine, {"Get-CimInstance": body}):
+        (state,) = read(engine, "server2025-3gpu", "Boot")
+    assert state["boot_id"] == str(boot_id)
 
 
 # ---- firewall

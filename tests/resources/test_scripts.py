@@ -276,7 +276,9 @@ QUIET = {
     "Read-WinhostVolumeFiles": "what is told of the file has neither size nor hash",
     "Enter-WinhostMutex": "an abandoned mutex is ours: no failure",
 }
-TELLS = re.compile(r"\bthrow\b|Stop-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure|Unread)|\.Message|= \$_\s")
+TELLS = re.compile(
+    r"\bthrow\b|(Stop|Deny)-Winhost|Write-Warning|ConvertTo-Winhost(Error|Failure|Unread)|\.Message|= \$_\s"
+)
 
 
 def tells_what_it_catches(script: Script) -> Iterator[str]:

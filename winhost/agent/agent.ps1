@@ -46,6 +46,14 @@ function Test-WinhostUnavailable {
     "$($Fault.FullyQualifiedErrorId)" -eq 'Winhost.Unavailable'
 }
 
+function ConvertTo-WinhostUnread {
+    param($Fault)
+    if (Test-WinhostUnavailable $Fault) {
+        return @{ unavailable = $Fault.TargetObject }
+    }
+    @{ unknown = ConvertTo-WinhostError $Fault }
+}
+
 function Assert-WinhostSent {
     param([string[]]$Names)
     # What only some hosts need in order to be read is sent to those that say so here, each with what it uses.

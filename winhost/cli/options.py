@@ -18,6 +18,7 @@ from winhost.model.durations import parse_age, parse_duration
 from winhost.model.plan import RISKS
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 PATH = click.Path(path_type=Path, readable=False)
 """A file or folder that is read later: then an error says how one is made, which click cannot."""
 
@@ -52,30 +53,65 @@ class WholeNumber(click.IntRange):
         return f"{self.min} to {self.max}"
 
 
-class Duration(click.ParamType[float]):
-    """`90`, `10s`, `5m`, `1h`; seconds as a float."""
+class Parsed(click.ParamType[T]):
+    """A value that a function parses from text. The function's ValueError says what is wrong."""
 
-    name = "duration"
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name, self._parse = name, parse
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        if not isinstance(value, str):
+            return cast(T, value)  # click converts a value again that is converted already
         try:
-            return parse_duration(int(value) if re.fullmatch(r"[0-9]{1,9}", value) else value)
+            return self._parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class Age(click.ParamType[int]):
-    """`12h`, `7d`; seconds."""
+def _seconds(text: str) -> float:
+    """Parse `90`, `10s`, `5m` or `1h`."""
+    return parse_duration(int(text) if re.fullmatch(r"[0-9]{1,9}", text) else text)
 
-    name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_age(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _size(text: str) -> int:
+    """Parse `64GiB`, `33280MiB` or bytes."""
+    number = text.replace(",", "").replace("_", "").strip().upper()
+    digits = number.rstrip("BGIKM ")
+    unit = number[len(digits) :].strip()
+    if not (digits.isdecimal() and len(digits) <= _DIGITS and int(digits)) or unit not in _UNITS:
+        raise ValueError(f"{text!r:.80} is not a size; write 64GiB, 33280MiB or bytes, more than 0")
+    return int(digits) * _UNITS[unit]
+
+
+_DIGITS = 18  # Windows counts bytes in 64 bits
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+def _address_port(text: str) -> tuple[str, int]:
+    """Parse `10.20.0.4:8443` or `[::1]:8443`."""
+    address, _, port = text.rpartition(":")
+    number = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else 0
+    try:
+        if 1 <= number <= 65_535:
+            return str(ip_address(address.strip("[]"))), number
+    except ValueError:
+        pass
+    raise ValueError(f"{text!r:.80} is not ADDRESS:PORT, such as 10.20.0.4:8443")
+
+
+def _key_limit(text: str) -> int | str:
+    """Parse a number; `none`; or `default`, the limit of every key."""
+    if text in ("none", "default"):
+        return text
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= _MOST_OF_A_KEY:
+        raise ValueError(f"{text!r:.80} is no whole number from 1 to {_MOST_OF_A_KEY:,}, nor none or default")
+    return int(text)
+
+
+_MOST_OF_A_KEY = 1_000_000_000
+DURATION, AGE = Parsed("duration", _seconds), Parsed("duration", parse_age)
+SIZE, ADDRESS_PORT = Parsed("size", _size), Parsed("ADDRESS:PORT", _address_port)
+KEY_LIMIT = Parsed("number|none|default", _key_limit)
 
 
 at_once_option = click.option(
@@ -128,7 +164,7 @@ allow_unverified_option = click.option(
 )
 restart_deadline_option = click.option(
     "--restart-deadline",
-    type=Duration(),
+    type=DURATION,
     default="30m",
     show_default=True,
     help="How long to wait for a machine that restarts.",
@@ -224,57 +260,6 @@ accept_option = click.option(
 )
 
 
-class KeyLimit(click.ParamType[int | str]):
-    """A number; `none`; or `default`, the limit of every key."""
-
-    name = "number|none|default"
-    most = 1_000_000_000
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        text = str(value)
-        if text in ("none", "default"):
-            return text
-        if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= self.most:
-            self.fail(f"{text!r:.80} is no whole number from 1 to {self.most:,}, nor none or default", param, ctx)
-        return int(text)
-
-
-class Size(click.ParamType[int]):
-    """`64GiB`, `33280MiB` or bytes."""
-
-    name = "size"
-    longest = 18  # digits; Windows counts bytes in 64 bits
-    units = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}  # noqa: RUF012 - a constant table
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        number = str(value).replace(",", "").replace("_", "").strip().upper()
-        digits = number.rstrip("BGIKM ")
-        unit = number[len(digits) :].strip()
-        if not (digits.isdecimal() and len(digits) <= self.longest and int(digits)) or unit not in self.units:
-            self.fail(f"{value!r:.80} is not a size; write 64GiB, 33280MiB or bytes, more than 0", param, ctx)
-        return int(digits) * self.units[unit]
-
-
-class AddressPort(click.ParamType[tuple[str, int]]):
-    """`10.20.0.4:8443`, `[::1]:8443`: an IP address and a port."""
-
-    name = "ADDRESS:PORT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        address, _, port = str(value).rpartition(":")
-        try:
-            number = int(port) if re.fullmatch(r"[0-9]{1,5}", port) else 0
-            if not 1 <= number <= 65_535:
-                raise ValueError
-            return str(ip_address(address.strip("[]"))), number
-        except ValueError:
-            self.fail(f"{value!r:.80} is not ADDRESS:PORT, such as 10.20.0.4:8443", param, ctx)
-
-
 # ---- options that go together, as one object
 
 
@@ -346,15 +331,15 @@ class KeyRules:
         help="When the key stops counting: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
     )
     concurrent: int | str | None = option(
-        "--concurrent", metavar="N|none|default", type=KeyLimit(), help="How many requests at a time."
+        "--concurrent", metavar="N|none|default", type=KEY_LIMIT, help="How many requests at a time."
     )
     requests_per_minute: int | str | None = option(
-        "--requests-per-minute", metavar="N|none|default", type=KeyLimit(), help="How many requests per minute."
+        "--requests-per-minute", metavar="N|none|default", type=KEY_LIMIT, help="How many requests per minute."
     )
     tokens_per_minute: int | str | None = option(
         "--tokens-per-minute",
         metavar="N|none|default",
-        type=KeyLimit(),
+        type=KEY_LIMIT,
         help="How many tokens of prompts and answers per minute.",
     )
 
@@ -385,7 +370,7 @@ class RunOptions:
     restart_deadline: float = declared(restart_deadline_option)
     guest_deadline: float = option(
         "--guest-deadline",
-        type=Duration(),
+        type=DURATION,
         default="5m",
         show_default=True,
         help="How long a guest may take to shut down.",

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import click
 
 from winhost.cli.commands.plan import Power
-from winhost.cli.options import RunOptions, Size
+from winhost.cli.options import SIZE, RunOptions
 from winhost.cli.output import say
 from winhost.cli.plan_options import FleetKeys, decided, given_keys, read_settings
 from winhost.cli.running import asking_for, asking_for_steps, consents, ended_run, show_ends
@@ -121,7 +121,7 @@ def _with_options(
 
 
 def _size(value: str) -> object:
-    return Size().convert(value, None, None)
+    return SIZE.convert(value, None, None)
 
 
 def _power(value: str) -> object:

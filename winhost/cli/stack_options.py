@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from winhost.cli.options import PATH, AddressPort, declared, hub_option, option
+from winhost.cli.options import ADDRESS_PORT, PATH, declared, hub_option, option
 from winhost.core.dataclass import dataclass
 from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
@@ -74,7 +74,7 @@ class GatewayOptions:
         and for an address beyond its machine without TLS or --plain-http.
         """
         try:
-            address, port = AddressPort().convert(self.listen or usual, None, None)
+            address, port = ADDRESS_PORT.convert(self.listen or usual, None, None)
         except click.BadParameter as wrong:
             wrong.param_hint = "'--listen'"
             raise

@@ -117,8 +117,8 @@ def is_ours(state: RunState, store: Store) -> bool:
 
 @contextmanager
 def typed_again(host: AnyHost) -> Iterator[None]:
-    """In the errors of a run of `up`, name `winhost up` and `winhost down` as the next commands instead of the run's
-    own.
+    """Name `winhost up` and `winhost down` as the next commands in the errors of a run of `up`, instead of the commands
+    of the run itself.
     """
     try:
         yield

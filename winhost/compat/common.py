@@ -34,7 +34,6 @@ from winhost.resources.windows.vm_settings import VmMemory, VmMmio
 SERVER_2016 = 14393
 WINDOWS_10_21H2 = 19044
 SERVER_2022 = 20348
-SERVER_2025 = 26100
 
 SERVERS = (OsFamily.SERVER, OsFamily.AZURE_LOCAL)
 
@@ -95,12 +94,6 @@ def no_cuda(facts: HostFacts) -> str | None:
     """Name the host's GPUs if none of them runs CUDA, with which winhost serves."""
     found = gpus(facts)
     return ", ".join(gpu.pci.state.name for gpu in found) if found and not any(map(runs_cuda, found)) else None
-
-
-def tcc_invisible(facts: HostFacts) -> str | None:
-    """A GPU is in TCC mode: WSL's VM does not see it, and one such GPU hides all the others."""
-    hidden = [gpu_label(gpu) for gpu in facts.gpus if gpu.pci.state.driver_model == "TCC"]
-    return f"in TCC mode: {', '.join(hidden)}" if hidden else None
 
 
 def configuration(vm: Vm) -> Version:
@@ -197,6 +190,7 @@ def memory_of_vm(facts: HostFacts, vm: Instance[Vm]) -> VmMemory:
 
 
 OF_HOST: Mapping[str, Callable[[HostFacts], Any]] = {
+    "on_server": lambda facts: facts.os.family in SERVERS,
     "wsl": wsl_version,
     "driver": windows_driver,
     "driven": lambda facts: len(driven(facts)),

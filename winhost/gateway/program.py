@@ -35,7 +35,6 @@ _LOG = logging.getLogger("gateway")
 _AFTER_DRAIN_S = 1
 _BACKLOG = 512  # connections that wait to be accepted
 _BETWEEN_LOOKS_S, _LOOKS_BEFORE_WRITING = 0.5, 20  # how often the key files are looked at, and the use is written
-Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class LogLine(logging.Formatter):
@@ -171,14 +170,18 @@ async def _serve(prepared: _Prepared, selector: FairSelector) -> None:
         return ClientConnection(door.answer, Framing(limits.body_bytes), clients)
 
     proxies = TrustedProxies(settings.trusted_proxies, settings.proxy_protocol)
-    taken: _Taken | None = None
-    if context is None and not proxies.protocol:
+    begins: set[asyncio.Task[Any]] = set()
 
-        def take(accepted: socket.socket, peer: object) -> None:
+    def take(accepted: socket.socket, peer: object) -> None:
+        if context is None and not proxies.protocol:
             accept_plain(accepted, peer, client, clients, proxies, selector)
+            return
+        connecting = loop.connect_accepted_socket(lambda: Accepted(client, clients, context, proxies), accepted)
+        task = loop.create_task(connecting)
+        begins.add(task)
+        task.add_done_callback(begins.discard)
 
-        taken = _Taken(selector, take)
-    listening = await _listening(settings, lambda: Accepted(client, clients, context, proxies), taken)
+    listening = _Listening(await _server(settings), selector, take)
     turns.start()
     prepared.use.write(prepared.files)  # says which keys are in force, and since when they are counted
     keeping = loop.create_task(_keep_keys(prepared, door))
@@ -216,26 +219,17 @@ async def _keep_keys(prepared: _Prepared, door: FrontDoor) -> None:
         prepared.use.write(prepared.files)
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """Accepts connections without asyncio."""
-
-    selector: FairSelector
-    take: Callable[[socket.socket, object], None]
-
-
-async def _listening(settings: GatewaySettings, factory: Factory, taken: "_Taken | None" = None) -> "_Listening":
-    listen = settings.listen
-    loop = asyncio.get_running_loop()
+async def _server(settings: GatewaySettings) -> asyncio.Server:
+    """A server that does not accept connections itself. Raises CannotStart."""
+    listen, loop = settings.listen, asyncio.get_running_loop()
     try:
         if listen.socket is None:
-            server = await loop.create_server(factory, listen.address, listen.port, start_serving=False)
-        else:
-            server = await loop.create_unix_server(factory, listen.socket, start_serving=False)
-            Path(listen.socket).chmod(0o666)  # the folder's mode limits who connects, the keys limit who is answered
-        return _Listening(server, factory, taken)
+            return await loop.create_server(asyncio.Protocol, listen.address, listen.port, start_serving=False)
+        server = await loop.create_unix_server(asyncio.Protocol, listen.socket, start_serving=False)
+        Path(listen.socket).chmod(0o666)  # the folder's mode limits who connects, the keys limit who is answered
     except OSError as error:
         raise CannotStart(f"cannot listen on {listen}: {error.strerror or error}") from None
+    return server
 
 
 class _Listening:
@@ -243,12 +237,12 @@ class _Listening:
     task for each.
     """
 
-    def __init__(self, server: asyncio.Server, factory: Factory, taken: _Taken | None) -> None:
-        """taken: accepts connections in place of `factory`."""
-        self._server, self._factory, self._taken = server, factory, taken
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self, server: asyncio.Server, selector: FairSelector, take: Callable[[socket.socket, object], None]
+    ) -> None:
+        """take: called with each accepted connection and its peer."""
+        self._server, self._selector, self._take = server, selector, take
         self._sockets = [socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets]
-        self._begins: set[asyncio.Task[Any]] = set()
         self._timers: dict[socket.socket, asyncio.TimerHandle] = {}
         for each in self._sockets:
             each.setblocking(False)
@@ -256,37 +250,24 @@ class _Listening:
             self._accept_from(each)
 
     def _accept_from(self, listening: socket.socket) -> None:
-        if not self._taken:
-            self._loop.add_reader(listening, self._accept, listening)
-            return
-
-        self._taken.selector.watch(listening.fileno(), lambda _: self._accept(listening))
-        self._taken.selector.look_for(listening.fileno(), select.EPOLLIN)
+        self._selector.watch(listening.fileno(), lambda _: self._accept(listening))
+        self._selector.look_for(listening.fileno(), select.EPOLLIN)
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            accepted, peer = listening.accept()
-            if self._taken:
-                self._taken.take(accepted, peer)
-            else:
-                begins = self._loop.create_task(self._loop.connect_accepted_socket(self._factory, accepted))
-                self._begins.add(begins)
-                begins.add_done_callback(self._begins.discard)
+            self._take(*listening.accept())
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except (OSError, MemoryError) as error:  # no more files, or no memory
             why = error.strerror if isinstance(error, OSError) else "out of memory"
             _LOG.error("cannot accept connections for a second: %s", why)
             self._ignore(listening)
-            self._timers[listening] = self._loop.call_later(1, self._accept_from, listening)
+            self._timers[listening] = asyncio.get_running_loop().call_later(1, self._accept_from, listening)
 
     def _ignore(self, listening: socket.socket) -> None:
-        if self._taken:
-            with suppress(KeyError):  # it is ignored already
-                self._taken.selector.look_for(listening.fileno(), 0)
-            self._taken.selector.forget(listening.fileno())
-        else:
-            self._loop.remove_reader(listening)
+        with suppress(KeyError):  # it is ignored already
+            self._selector.look_for(listening.fileno(), 0)
+        self._selector.forget(listening.fileno())
 
     def close(self) -> None:
         for timer in self._timers.values():

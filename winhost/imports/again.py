@@ -29,11 +29,11 @@ class Joined:
 
 
 def refuse_others(file: str, older: Facts, newer: Facts) -> None:
-    """Raises UsageError: OtherKind where the file has facts that are no import, OtherMachine where of another host."""
+    """Raises UsageError: NotReplaced where the file has facts that are no import, OfAnotherMachine of another host."""
     if older.origin != ORIGIN:
         what = "what the host itself answered" if older.origin == "recorded" else "facts of a simulated host"
         raise UsageError(
-            "OtherKind",
+            "NotReplaced",
             what=f"{visible(file)} has {what} ({visible(older.host)}, {older.read_at}), "
             "which an import does not replace",
             meaning="Nothing was written.",
@@ -44,7 +44,7 @@ def refuse_others(file: str, older: Facts, newer: Facts) -> None:
     for name, one, other in names:
         if one and other and one.casefold() != other.casefold():
             raise UsageError(
-                "OtherMachine",
+                "OfAnotherMachine",
                 what=f"{visible(file)} has facts of another machine: its {name} is {visible(one)}, not "
                 f"{visible(other)}",
                 meaning="Nothing was written.",

@@ -1,4 +1,4 @@
-"""What a Linux on the machine says: `lscpu`, `uname -a`, `free`, `docker info`.
+"""`lscpu`, `uname -a`, `free` and `docker info`, as a Linux on the machine prints them.
 
 In WSL it shows that WSL 2 works there. Started on the machine itself it tells the processors and, beside `lscpu`, the
 memory. In a VM these are the VM's, and stay unread.

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from winhost.lab.lab_host import INVOKE, LabHost, LabRunspace
 from winhost.lab.physics.simulated_machine import Machine
+from winhost.lab.powershell.calls.cmdlet_process import seams
 from winhost.lab.powershell.powershell_engine import EngineStopped, Loopback, PowerShellEngine, find_engine
-from winhost.lab.powershell.standins import seams
 from winhost.lab.wire.served_host import ConnectionDropped, PipelineError
 from winhost.resources.windows.parts import definitions
 

@@ -1,4 +1,4 @@
-"""Which GPUs go to which VM, and behind which MMIO windows."""
+"""Choose the GPUs that go to a VM, and the MMIO windows that it needs for them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

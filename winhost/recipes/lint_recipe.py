@@ -21,6 +21,7 @@ from winhost.recipes.lint_docker_daemon import daemon_findings
 from winhost.recipes.read_commands import FENCED, STARTS, read_commands, sleep_levels
 from winhost.recipes.read_compose import read_compose
 from winhost.recipes.read_config import is_config, read_config
+from winhost.recipes.read_helm import VALUES, read_helm
 from winhost.recipes.read_kubernetes import read_kubernetes
 from winhost.recipes.read_units import read_environment, read_unit
 from winhost.recipes.recipe_case import RecipeCase, RecipeTarget
@@ -46,6 +47,8 @@ def form_of(text: str) -> RecipeForm | None:
         return RecipeForm.COMPOSE
     if _KUBERNETES.search(around) and "spec:" in around:
         return RecipeForm.KUBERNETES
+    if VALUES.search(around):
+        return RecipeForm.HELM
     if found := _UNIT.search(around):
         return RecipeForm.QUADLET if "[Container]" in text else RecipeForm.SYSTEMD if found else None
     if is_config(text):
@@ -59,6 +62,7 @@ def form_of(text: str) -> RecipeForm | None:
 _READERS: Mapping[RecipeForm, Callable[[SourceFile], Recipe]] = {
     RecipeForm.COMPOSE: lambda source: replace(read_compose(source.filled), template=source.is_template),
     RecipeForm.KUBERNETES: lambda source: replace(read_kubernetes(source.filled), template=source.is_template),
+    RecipeForm.HELM: lambda source: replace(read_helm(source.filled), template=source.is_template),
     RecipeForm.SYSTEMD: read_unit,
     RecipeForm.QUADLET: read_unit,
     RecipeForm.ENVIRONMENT: read_environment,

@@ -28,7 +28,7 @@ from winhost.serving.vllm_options import names
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _SET = ("export", "set", "setx", "declare", "-x", "env", "local")
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
-_BEFORE = ("exec", "sudo", "nohup", "env", "time", "setsid")
+_BEFORE = ("exec", "sudo", "nohup", "env", "time", "setsid", "trtllm-llmapi-launch")
 _SHELLS = ("sh", "bash", "zsh", "dash", "ash")
 _OF_POWERSHELL = re.compile(r"\$env:(\w+)$", re.IGNORECASE)
 # Options by which vLLM is told where nobody knows the image.
@@ -42,6 +42,7 @@ _OWN = (
 DEEPEST = 4  # shells within shells
 STARTS = re.compile(
     r"\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bsglang\.launch_server\b|\bsglang\s+serve\b|\bllama-server\b|\bollama\s+serve\b"
+    r"|\btrtllm-serve\b|\btext-embeddings-router\b|\blmdeploy\s+serve\s+api_server\b"
     r"|\bcurl\b[^\n]*/sleep\b|\b(?:docker|podman|nerdctl|wslc)(?:\.exe)?\s+(?:container\s+)?(?:run|create)\b"
 )
 FENCED = re.compile(r"^[ \t]*```(?P<language>[\w+-]*)[^\n]*\n(?P<code>.*?)(?:[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
@@ -126,7 +127,8 @@ def _started_by(script: PlacedText, one_command: bool, source: SourceFile) -> It
         slips = [slip for slip in slips if "continu" not in slip.code and slip.code != "comment-in-command"]
     exported: list[Setting] = []
     for command, lost in _joined(found, source, shell):
-        engine = engine_of(command.words, RecipeForm.COMMAND, slips)
+        words = _with_image(command.words, exported)
+        engine = engine_of(words, RecipeForm.COMMAND, slips)
         if engine and (engine.in_container or has_port(engine)):
             let_know(engine, exported)
             engine.slips += [*slips, *lost]
@@ -135,6 +137,18 @@ def _started_by(script: PlacedText, one_command: bool, source: SourceFile) -> It
             slips = []
         else:
             exported += _exported(command.words)
+
+
+def _with_image(words: Sequence[PlacedText], known: Sequence[Setting]) -> Sequence[PlacedText]:
+    """`$IMG_NAME` as the image that the script gave it before, where that starts an engine by itself."""
+    if not any(_program(word.value) in TOOLS for word in words[:6]):
+        return words
+    images = {each.name: each.value or "" for each in known if kind_of(each.value or "")}
+    values = [images.get(word.value.strip("${}")) if word.value.startswith("$") else None for word in words]
+    return [
+        PlacedText(value, (), word.start, word.end) if value else word
+        for word, value in zip(words, values, strict=True)
+    ]
 
 
 def _joined(found: Sequence[Command], source: SourceFile, shell: ShellKind) -> Iterator[tuple[Command, list[Found]]]:

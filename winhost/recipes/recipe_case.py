@@ -22,6 +22,7 @@ from winhost.recipes.words import IMAGE, OtherEngine, other_engines
 from winhost.resources.host import Gpu
 
 _OTHERS = ("cpu", "rocm", "xpu", "tpu", "hpu", "gaudi", "ascend", "npu", "neuron", "openeuler")
+_CHOSEN_OF_OTHERS = ("camb", "maca")  # devices of LMDeploy
 _VARIABLES_OF_OTHERS = ("VLLM_CPU_", "HABANA_", "ASCEND_", "NEURON_", "ZE_AFFINITY_")
 _DEVICES_OF_OTHERS = ("/dev/kfd", "/dev/dri", "/dev/davinci", "/dev/vfio", "/dev/accel", "/dev/neuron")
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+|rc\d+)?)(?:$|[-_+])")
@@ -219,9 +220,9 @@ class RecipeCase:
             any(word in image for word in _OTHERS)
             or any(each.startswith(_DEVICES_OF_OTHERS) for each in devices)
             or any(each.name.startswith(_VARIABLES_OF_OTHERS) for each in self.engine.variables)
-            or (chosen is not None and chosen.value in _OTHERS)
+            or (chosen is not None and chosen.value in (*_OTHERS, *_CHOSEN_OF_OTHERS))
         )
 
     @property
     def is_pod(self) -> bool:
-        return self.engine.form is RecipeForm.KUBERNETES
+        return self.engine.form in (RecipeForm.KUBERNETES, RecipeForm.HELM)

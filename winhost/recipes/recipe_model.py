@@ -16,6 +16,7 @@ class RecipeForm(StrEnum):
     COMMAND = "command"
     COMPOSE = "compose"
     KUBERNETES = "kubernetes"
+    HELM = "helm"
     SYSTEMD = "systemd"
     QUADLET = "quadlet"
     ENVIRONMENT = "environment"

@@ -103,6 +103,7 @@ def _no_gpu(case: RecipeCase, code: str) -> Found:
     advice = {
         RecipeForm.COMPOSE: "Add deploy.resources.reservations.devices with driver, count and capabilities.",
         RecipeForm.KUBERNETES: "Add nvidia.com/gpu to the container's limits.",
+        RecipeForm.HELM: "Set requestGPU of the model.",
         RecipeForm.QUADLET: "Add AddDevice=nvidia.com/gpu=all.",
     }.get(engine.form, "Add --gpus=all (podman: --device=nvidia.com/gpu=all).")
     if elsewhere := _gpu_elsewhere(case):
@@ -299,6 +300,13 @@ def ports(case: RecipeCase) -> Iterator[Found]:
         elif host is not None and host.value in ("127.0.0.1", "localhost"):
             mend = replaced(host.shown, "0.0.0.0")  # noqa: S104 - within a container
             yield Found("loopback-in-container", host.text.start, {"value": host.value}, mend)
+        elif host is None and case.other and case.other.local and not case.other.host_from and not _from_shell(case):
+            yield Found("loopback-in-container", port.text.start, {"value": "127.0.0.1 (its default)"})
+
+
+def _from_shell(case: RecipeCase) -> bool:
+    """More options of another engine may come from variables."""
+    return any(word.value.startswith("$") for word in case.engine.words)
 
 
 def _inner_port(port: Setting, inner: str, right: str) -> Sequence[TextEdit]:

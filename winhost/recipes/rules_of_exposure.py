@@ -11,6 +11,7 @@ from winhost.recipes.recipe_model import SECRET_OPTIONS, RecipeEngine, RecipeFor
 _INSTEAD = {
     RecipeForm.COMPOSE: "Take it from the environment or a file: `${NAME}`, env_file or secrets.",
     RecipeForm.KUBERNETES: "Take it from a Secret, by valueFrom.secretKeyRef.",
+    RecipeForm.HELM: "Name a Secret that is there: a mapping with secretName and secretKey in its place.",
     RecipeForm.SYSTEMD: "Take it from a file that only root reads: EnvironmentFile= or LoadCredential=.",
     RecipeForm.QUADLET: "Take it from podman's secrets: Secret=NAME,type=env.",
 }
@@ -29,7 +30,8 @@ def secrets_of(engine: RecipeEngine) -> list[str]:
 
 
 def _is_reference(value: str) -> bool:
-    return not value or "$" in value or value.startswith(("<", "{{", "%")) or value.endswith(">")
+    placeholder = value.startswith(("<", "{{", "%")) or value.endswith(">") or re.fullmatch(r"[A-Z]+(_[A-Z]+)+", value)
+    return not value or "$" in value or bool(placeholder)
 
 
 def secrets(case: RecipeCase) -> Iterator[Found]:

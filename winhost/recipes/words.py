@@ -124,6 +124,7 @@ def shapes() -> OptionShapes:
     return OptionShapes(**sets, short=read["short"], choices={k: tuple(v) for k, v in read["choices"].items()})
 
 
+_NO_START = ("--help", "-h", "--version")
 MOST = 500  # words of a command; vLLM has about 320 options
 
 
@@ -216,6 +217,7 @@ class OtherEngine:
     key_from: tuple[str, ...]
     same: Mapping[str, str]
     keeps: str
+    apart: tuple[str, ...] = ()
 
 
 @once
@@ -224,8 +226,12 @@ def other_engines() -> Mapping[str, OtherEngine]:
 
 
 def kind_of(image: str) -> str | None:
-    """The engine in an image."""
-    return next((kind for kind, each in other_engines().items() if re.fullmatch(each.image, image_name(image))), None)
+    """The engine that an image starts by itself."""
+    path = re.sub(r":[^/:]*$", "", image.partition("@")[0])
+    names_of = {False: image_name(image), True: path}
+    return next(
+        (kind for kind, each in other_engines().items() if re.fullmatch(each.image, names_of["/" in each.image])), None
+    )
 
 
 def has_port(engine: RecipeEngine) -> bool:
@@ -235,13 +241,14 @@ def has_port(engine: RecipeEngine) -> bool:
 
 def other_started(words: Sequence[PlacedText]) -> tuple[str, int] | None:
     """The engine that these words start, and where its own begin."""
-    values = [PurePosixPath(words[0].value).name, *(word.value for word in words[1:3])] if words else []
+    values = [PurePosixPath(words[0].value).name, *(word.value for word in words[1:5])] if words else []
     skipped = 1 if values and re.fullmatch(r"python[\d.]*", values[0]) else 0
     for kind, each in other_engines().items():
         for start in each.starts:
             begins = start.split()
-            if values[skipped : skipped + len(begins)] == begins:
-                return kind, skipped + len(begins)
+            behind = skipped + len(begins)
+            if values[skipped:behind] == begins and not {*values[behind : behind + 1]} & {*each.apart, *_NO_START}:
+                return kind, behind
     return None
 
 

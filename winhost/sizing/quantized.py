@@ -66,17 +66,20 @@ def stored(model: Model, quantization: Quantization, embedding: Embedding, param
     kept = _kept(model, embedding, linear)
     if kept is not None:
         few, many = kept
-        how += f"; unquantized names {few:,}{f' to {many:,}' if many > few else ''} more that stay at {bits} bits"
+        named = f"{few:,} to {many:,}" if many > few else f"{few:,}" if few else "none"
+        how += f"; of the linear layers unquantized leaves {named} at {bits} bits"
         return Stored(max(with_kept(few), ceil(with_kept(many) * MARGIN)), with_kept(few), how, evidence)
     if model.attention is None:
         many, what = ceil(linear * LARGEST_ATTENTION), "attention, of unknown shape,"
     else:
         attention = min(linear, _attention(model.attention, embedding.hidden, _widths(model, embedding)[1]))
         many, what = attention + 2 * (linear - attention) // model.attention.layers, "attention and two layers"
-    how += (
-        f"; more where the checkpoint leaves {what} ({many:,}) at {bits} bits: state unquantized, the list ignore or "
-        "modules_to_not_convert in its config.json"
+    settles = (
+        "state unquantized, the list ignore or modules_to_not_convert in its config.json"
+        if model.unquantized is None
+        else "unquantized names a module of unknown size; state weights, the size of its files"
     )
+    how += f"; more where the checkpoint leaves {what} ({many:,}) at {bits} bits: {settles}"
     return Stored(ceil(with_kept(many) * MARGIN), least, how, evidence)
 
 

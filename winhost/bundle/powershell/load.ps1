@@ -30,8 +30,7 @@ finally {
 if (-not $winhostLoaded) {
     $null = $winhostPlace.PopLocation('winhost')
     $winhostError = [ordered]@{ kind = 'Changed'; exit_code = 2; what = 'Winhost.ps1 is not as SHA256SUMS says, or one of them is missing'; meaning = 'It was changed, or lost, since the bundle was made. Nothing was done.'; hint = 'Copy the whole folder again, or make the bundle again.' }
-    # Facts.ps1 has no such parameter, and to a strict PowerShell its variable is an error.
-    if ($PSBoundParameters['Json']) {
+    if ($PSBoundParameters['Json']) { # to a strict PowerShell, $Json is an error in Facts.ps1, which has no such parameter
         ConvertTo-Json -InputObject @{ error = $winhostError } -Compress -ErrorAction Stop
     }
     else {

@@ -8,8 +8,8 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
+    AGE,
     PATH,
-    Age,
     WholeNumber,
     accept_option,
     at_once_option,
@@ -28,7 +28,7 @@ from winhost.cli.outputs import answers
 @at_once_option
 @click.option("--stop-on-failure", is_flag=True, help="Start no further host once one has failed.")
 @click.option("--check", "only_check", is_flag=True, help="Read the hosts and show what would be done; change nothing.")
-@click.option("--max-age", type=Age(), help="Refuse plans older than this, for example 12h or 7d.")
+@click.option("--max-age", type=AGE, help="Refuse plans older than this, for example 12h or 7d.")
 @does("apply")
 def apply() -> None:
     """Apply PLANS. Each change is journalled and can be rolled back.

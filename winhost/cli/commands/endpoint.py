@@ -5,7 +5,7 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
-    Duration,
+    DURATION,
     WholeNumber,
     at_once_option,
     client_key_option,
@@ -99,7 +99,7 @@ def status() -> None:
 @click.argument("target", metavar="HOST", **completion.HOSTS)
 @click.argument("mode", metavar="[now|auto|never]", required=False, type=click.Choice(("now", "auto", "never")))
 @click.option(
-    "--within", type=Duration(), default="5m", show_default=True, help="How long to wait until all models have left."
+    "--within", type=DURATION, default="5m", show_default=True, help="How long to wait until all models have left."
 )
 @target_options
 @does("serve_change")

@@ -107,10 +107,11 @@ def autoinstall() -> None:
 def serve() -> None:
     """Check how somebody starts vLLM: what is wrong, missing, dangerous, renamed or without effect.
 
-    FILE is a script, a compose file, a Kubernetes manifest, a systemd unit, a podman quadlet, a file of variables, or
-    the file of vllm serve --config; each is checked by itself. - is standard input. COMMAND is a command itself, in
-    quotes or behind --: `vllm serve …`, `docker run …`. For SGLang, llama.cpp, Ollama, TGI and FFmpeg it checks what is
-    true of every engine: GPUs, shared memory, ports, keys. Secrets are never shown.
+    FILE is a script, a compose file, a Kubernetes manifest, values of vLLM's Helm chart, a systemd unit, a podman
+    quadlet, a file of variables, or the file of vllm serve --config; each is checked by itself. - is standard input.
+    COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`. For other engines (SGLang,
+    TensorRT-LLM, NVIDIA NIM, LMDeploy, TGI, llama.cpp, Ollama, FFmpeg) it checks what is true of every engine: GPUs,
+    shared memory, ports, keys. Secrets are never shown.
     """
 
 

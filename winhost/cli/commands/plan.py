@@ -10,8 +10,8 @@ from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
     PATH,
+    SIZE,
     RunOptions,
-    Size,
     allow_unverified_option,
     assume_option,
     at_once_option,
@@ -56,11 +56,11 @@ class PlanOptions:
     )
     high: int | None = option(
         "--high",
-        type=Size(),
+        type=SIZE,
         section=DDA,
         help="The high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
     )
-    low: int | None = option("--low", type=Size(), section=DDA, help="The low MMIO window. Default: computed.")
+    low: int | None = option("--low", type=SIZE, section=DDA, help="The low MMIO window. Default: computed.")
     power: Power | None = option(
         "--power",
         type=click.Choice(get_args(Power)),

@@ -6,9 +6,9 @@ import click
 
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
+    ADDRESS_PORT,
     PATH,
-    AddressPort,
-    Size,
+    SIZE,
     declared,
     force_option,
     linux_path_option,
@@ -40,7 +40,7 @@ class MachineOptions:
         help="Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB.",
     )
     memory: int | None = option(
-        "--memory", type=Size(), help="Instead of facts: the memory of the machine, such as 256GiB."
+        "--memory", type=SIZE, help="Instead of facts: the memory of the machine, such as 256GiB."
     )
     path: str | None = declared(linux_path_option)
 
@@ -99,7 +99,7 @@ unprotected_option = click.option(
 @click.argument("workload", metavar="WORKLOAD", type=PATH)
 @click.option(
     "--gateway",
-    type=AddressPort(),
+    type=ADDRESS_PORT,
     default="127.0.0.1:8443",
     show_default=True,
     help="Where the gateway listens, as the proxy reaches it.",
@@ -107,7 +107,7 @@ unprotected_option = click.option(
 @gateway_ca_option
 @gateway_name_option
 @unprotected_option
-@click.option("--listen", type=AddressPort(), default="0.0.0.0:443", show_default=True, help="Where the proxy listens.")
+@click.option("--listen", type=ADDRESS_PORT, default="0.0.0.0:443", show_default=True, help="Where the proxy listens.")
 @click.option(
     "--certificate",
     metavar="PATH",
@@ -136,7 +136,7 @@ def proxy() -> None:
 @click.option(
     "--gateway",
     "gateways",
-    type=AddressPort(),
+    type=ADDRESS_PORT,
     multiple=True,
     default=("127.0.0.1:8443",),
     show_default=True,

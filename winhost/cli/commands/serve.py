@@ -5,8 +5,8 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
+    DURATION,
     PATH,
-    Duration,
     Number,
     WholeNumber,
     client_key_option,
@@ -109,7 +109,7 @@ class HandMadeGateway(GatewayOptions):
     )
     idle: float | None = option(
         "--idle",
-        type=Duration(),
+        type=DURATION,
         metavar="DURATION",
         help="After this time without a request, the model that was used last leaves its GPUs too. Default: it stays.",
     )
@@ -156,7 +156,7 @@ def watcher() -> None:
 target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
 within_option = click.option(
     "--within",
-    type=Duration(),
+    type=DURATION,
     default="30m",
     show_default=True,
     help="How long to wait for each engine.",

@@ -126,7 +126,7 @@ _TIME = 1_795_443_982  # of the first line
 
 
 class Reply(io.BytesIO):
-    """What an engine or the gateway answers, as http.client gives it."""
+    """An answer of an engine or of the gateway, as http.client gives it."""
 
     def __init__(self, status: int, said: object = "", kind: str = "application/json") -> None:
         super().__init__((said if isinstance(said, str) else json.dumps(said)).encode())
@@ -218,7 +218,7 @@ class SimulatedServing:
         return sha256(f"{unit} {self.starts.get(unit, 0)}".encode()).hexdigest()[:32]
 
     def properties(self, unit: str) -> tuple[tuple[str, object], ...]:
-        """Those of a run of this unit, as `systemctl show` names them."""
+        """List the properties of the unit's run, as `systemctl show` names them."""
         state = self.linux.systemd.state(unit)
         active, failed = state["active"] is True, state["failed"] is True
         return (

@@ -169,33 +169,29 @@ def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:
 
 @dataclass(frozen=True)
 class Setting:
-    """A field of a VM that a cmdlet sets. cold: only while the VM is off; words: the values that it can have; least,
-    most, step: of sizes in bytes.
+    """A field of a VM that a cmdlet sets. cold: only while the VM is off; word: its values are words, as the resource
+    declares them; least, most, step: of sizes in bytes.
     """
 
     cmdlet: str
     parameter: str
     cold: bool = True
-    words: tuple[str, ...] = ()
+    word: bool = False
     least: int = 0
     most: int = 1 << 64
     step: int = 1
 
     def takes(self, value: Any) -> bool:
-        if isinstance(value, int):
-            return self.least <= value <= self.most and value % self.step == 0
-        return not self.words or value in self.words
+        return not isinstance(value, int) or (self.least <= value <= self.most and value % self.step == 0)
 
 
 SETTINGS: Mapping[str, Setting] = {
     "low": Setting("Set-VM", "LowMemoryMappedIoSpace", least=128 * MiB, most=3584 * MiB, step=2 * MiB),
     "high": Setting("Set-VM", "HighMemoryMappedIoSpace", least=2 * MiB, step=2 * MiB),
     "cache": Setting("Set-VM", "GuestControlledCacheTypes"),
-    "stop_action": Setting("Set-VM", "AutomaticStopAction", words=("turn-off", "save", "shut-down")),
-    "start_action": Setting("Set-VM", "AutomaticStartAction", False, ("nothing", "start-if-running", "start")),
-    "checkpoint_type": Setting(
-        "Set-VM", "CheckpointType", False, ("disabled", "production", "production-only", "standard")
-    ),
+    "stop_action": Setting("Set-VM", "AutomaticStopAction", word=True),
+    "start_action": Setting("Set-VM", "AutomaticStartAction", cold=False, word=True),
+    "checkpoint_type": Setting("Set-VM", "CheckpointType", cold=False, word=True),
     "automatic_checkpoints": Setting("Set-VM", "AutomaticCheckpointsEnabled", False),
     "start_delay": Setting("Set-VM", "AutomaticStartDelay", False),
     "notes": Setting("Set-VM", "Notes", False),

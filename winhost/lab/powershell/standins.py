@@ -31,19 +31,6 @@ _PLAIN = {
     "UInt64": "uint64",
     "switch": "switch",
 }
-# How helpers of the agent hand on what they are given, and give what the lab gives. Bytes are text on the way: a list
-# of so many numbers takes long.
-_BODIES = {
-    "": "Read-Lab {name} {given}",
-    "bytes": "foreach ($text in @(Read-Lab {name} {given})) { , [System.Convert]::FromBase64String($text) }",
-    "throws": "Read-LabOrThrow {name} {given}",
-}
-_SAYS = {
-    "Read-WinhostOwnSid": "S-1-5-21-7-8-9-500",
-    "Read-WinhostProgramData": "C:\\ProgramData",
-    "Read-WinhostSystemFolder": "C:\\Windows\\System32",
-    "Read-WinhostTemporary": "C:\\Windows\\Temp",
-}
 _READ_ONLY = {"PSEdition"}  # variables of the engine, which only a real cmdlet can have as a parameter
 _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, which only Windows can fill
 
@@ -51,7 +38,7 @@ _RENAMED = {"CimInstance": "CimObject"}  # the engine has a type of that name, w
 @once
 def cmdlets() -> Mapping[str, Mapping[str, Any]]:
     """The cmdlets with a stand-in, by name: module, parameters, sets and the rest of the table."""
-    every: Mapping[str, Mapping[str, Any]] = json.loads(_text("cmdlets.json"))["cmdlets"]
+    every: Mapping[str, Mapping[str, Any]] = json.loads(script_text("cmdlets.json"))["cmdlets"]
     return {n: c for n, c in every.items() if n in _ALSO or not _of_the_engine(c["module"])}
 
 
@@ -62,31 +49,11 @@ def _of_the_engine(module: str) -> bool:
 @once
 def standins() -> str:
     """The script of a runspace before the agent. It connects to the lab that WINHOST_LAB names."""
-    parts = [*_types(), _text("standins.ps1"), *(_function(name, entry) for name, entry in cmdlets().items())]
+    parts = [*_types(), script_text("standins.ps1"), *(_function(name, entry) for name, entry in cmdlets().items())]
     return "\n".join(parts)
 
 
-def seams() -> str:
-    """The script of a runspace after the agent."""
-    from winhost.lab.powershell.calls.cmdlet_process import handed_on  # the calls are made of the cmdlets here
-
-    says = (f"function {name} {{\n    {_quoted(word)}\n}}\n" for name, word in _SAYS.items())
-    return "\n".join([_text("seams.ps1"), *map(_helper, handed_on()), *says])
-
-
-def _helper(line: str) -> str:
-    """line: a name, perhaps with what it does (_BODIES), and parameters, which are texts but for those with a type."""
-    name, *words = line.split()
-    name, _, does = name.partition("=")
-    types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in words}
-    declared = ", ".join(f"[{type_}]${each}" for each, type_ in types.items())
-    on_wire = {"byte[]": "[System.Convert]::ToBase64String(${})"}
-    given = "; ".join(f"{each} = {on_wire.get(type_, '${}').format(each)}" for each, type_ in types.items())
-    body = _BODIES[does].replace("{name}", _quoted(name)).replace("{given}", f"@{{ {given} }}")
-    return f"function {name} {{\n    param({declared})\n    {body}\n}}\n"
-
-
-def _text(name: str) -> str:
+def script_text(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="ascii")
 
 
@@ -101,7 +68,7 @@ class Types:
 
 @once
 def types() -> Types:
-    table: dict[str, Any] = yaml.safe_load(_text("types.yaml"))
+    table: dict[str, Any] = yaml.safe_load(script_text("types.yaml"))
     words = {name: {prop: kind.split() for prop, kind in each.items()} for name, each in table["classes"].items()}
     return Types(table["enumerations"], words, table["keys"])
 
@@ -124,21 +91,21 @@ def _types() -> Iterator[str]:
 def _function(name: str, entry: Mapping[str, Any]) -> str:
     binding = ["PositionalBinding = $false"]
     if "default_set" in entry:
-        binding.append(f"DefaultParameterSetName = {_quoted(entry['default_set'])}")
+        binding.append(f"DefaultParameterSetName = {quoted(entry['default_set'])}")
     if entry.get("confirms"):
         binding.append("SupportsShouldProcess = $true")
     if entry.get("asks"):
         binding.append("ConfirmImpact = 'High'")
     names = [parameter for parameter in entry["parameters"] if parameter not in _READ_ONLY]
     parameters = ",\n".join(_parameter(entry, parameter) for parameter in names)
-    allowed = [f"    if (-not $PSCmdlet.ShouldProcess({_quoted(name)})) {{\n        return\n    }}"]
+    allowed = [f"    if (-not $PSCmdlet.ShouldProcess({quoted(name)})) {{\n        return\n    }}"]
     return "\n".join(
         [
             f"function {name} {{",
             f"    [CmdletBinding({', '.join(binding)})]",
             f"    param(\n{parameters}\n    )",
             *(allowed if entry.get("confirms") else []),
-            f"    Invoke-LabCmdlet {_quoted(name)} $PSCmdlet $PSBoundParameters {_list(names)}",
+            f"    Invoke-LabCmdlet {quoted(name)} $PSCmdlet $PSBoundParameters {_list(names)}",
             "}",
         ]
     )
@@ -147,7 +114,7 @@ def _function(name: str, entry: Mapping[str, Any]) -> str:
 def _parameter(entry: Mapping[str, Any], name: str) -> str:
     lines = [f"        [Parameter({', '.join(words)})]" for words in _memberships(entry, name)]
     if name in entry.get("aliases", {}):
-        lines.append(f"        [Alias({', '.join(map(_quoted, entry['aliases'][name]))})]")
+        lines.append(f"        [Alias({', '.join(map(quoted, entry['aliases'][name]))})]")
     return "\n".join([*lines, f"        [{_type(entry['parameters'][name])}]${name}"])
 
 
@@ -158,7 +125,7 @@ def _memberships(entry: Mapping[str, Any], name: str) -> Iterator[list[str]]:
     for parameter_set, members in sets.items():
         mandatory = f"{name}!" in members
         if mandatory or name in members:
-            mine = [] if parameter_set == "*" else [f"ParameterSetName = {_quoted(parameter_set)}"]
+            mine = [] if parameter_set == "*" else [f"ParameterSetName = {quoted(parameter_set)}"]
             yield [*mine, *position, *(["Mandatory = $true"] if mandatory else [])]
 
 
@@ -169,9 +136,9 @@ def _type(documented: str) -> str:
     return (name if known else _PLAIN.get(name, "object")) + brackets
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     return f"'{text}'"
 
 
 def _list(names: Any) -> str:
-    return f"@({', '.join(map(_quoted, names))})"
+    return f"@({', '.join(map(quoted, names))})"

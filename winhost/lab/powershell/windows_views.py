@@ -108,7 +108,11 @@ def cim(machine: HostState, class_name: str) -> list[WindowsObject] | None:
     if maker := makers.get(class_name):
         return list(maker(machine))
     of_a_part = machine.cim_classes.get(class_name)
-    return None if of_a_part is None else list(of_a_part())
+    if of_a_part is None:
+        return None
+    # The session manager, which begins with Windows.
+    first = [shown(class_name, state_of(machine, "Boot"), Name="smss.exe")] if class_name == "Win32_Process" else []
+    return [*first, *of_a_part()]
 
 
 def _cim_key(class_name: str, type_name: str = "CimObject", **key: Any) -> WindowsObject:

@@ -3,7 +3,6 @@ that are one call of a method of the host are here, keyed by name and the parame
 """
 
 import base64
-import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.physics.windows_files import on_wire
 from winhost.lab.physics.windows_software import RECORD
-from winhost.lab.powershell.standins import cmdlets
+from winhost.lab.powershell.standins import cmdlets, quoted, script_text
 from winhost.lab.powershell.windows_views import all_shown, our_word
 
 BoundParameters = Mapping[str, Any]
@@ -31,7 +30,7 @@ _LOOK = ("Get", "Test", "Read", "Open")  # verbs of what changes nothing
 
 def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
     """Register the answer to calls of `name` with these parameters; any other parameter is refused, not ignored. Of
-    helpers of the agent, `standins` says what else they may have: `Read-WinhostBytes=bytes`, `Restart:bool`.
+    helpers of the agent, `_helper` says what else they may have: `Read-WinhostBytes=bytes`, `Restart:bool`.
     """
 
     def note(answer: Answer) -> Answer:
@@ -41,12 +40,6 @@ def answers(name: str, *parameters: str) -> Callable[[Answer], Answer]:
         return answer
 
     return note
-
-
-def handed_on() -> Sequence[str]:
-    """The helpers of the agent that only hand on what they are given, as they were registered."""
-    importlib.import_module(__package__)
-    return _HELPERS
 
 
 def calls(rows: Mapping[str, Callable[[Machine, BoundParameters], Any]]) -> None:
@@ -60,6 +53,39 @@ def calls(rows: Mapping[str, Callable[[Machine, BoundParameters], Any]]) -> None
 def _one_call(call: Callable[[Machine, BoundParameters], Any], process: "CmdletProcess", bound: BoundParameters) -> Any:
     found = call(process.machine, bound)
     return found if isinstance(found, list) else () if found is None else [found]
+
+
+# How helpers of the agent hand on what they are given, and give what the lab gives. Bytes are text on the way: a list
+# of so many numbers takes long.
+_BODIES = {
+    "": "Read-Lab {name} {given}",
+    "bytes": "foreach ($text in @(Read-Lab {name} {given})) { , [System.Convert]::FromBase64String($text) }",
+    "throws": "Read-LabOrThrow {name} {given}",
+}
+_SAYS = {
+    "Read-WinhostOwnSid": "S-1-5-21-7-8-9-500",
+    "Read-WinhostProgramData": "C:\\ProgramData",
+    "Read-WinhostSystemFolder": "C:\\Windows\\System32",
+    "Read-WinhostTemporary": "C:\\Windows\\Temp",
+}
+
+
+def seams() -> str:
+    """The script of a runspace after the agent."""
+    says = (f"function {name} {{\n    {quoted(word)}\n}}\n" for name, word in _SAYS.items())
+    return "\n".join([script_text("seams.ps1"), *map(_helper, _HELPERS), *says])
+
+
+def _helper(line: str) -> str:
+    """line: a name, perhaps with what it does (_BODIES), and parameters, which are texts but for those with a type."""
+    name, *words = line.split()
+    name, _, does = name.partition("=")
+    types = {each.partition(":")[0]: each.partition(":")[2] or "string" for each in words}
+    declared = ", ".join(f"[{type_}]${each}" for each, type_ in types.items())
+    on_wire = {"byte[]": "[System.Convert]::ToBase64String(${})"}
+    given = "; ".join(f"{each} = {on_wire.get(type_, '${}').format(each)}" for each, type_ in types.items())
+    body = _BODIES[does].replace("{name}", quoted(name)).replace("{given}", f"@{{ {given} }}")
+    return f"function {name} {{\n    param({declared})\n    {body}\n}}\n"
 
 
 class CmdletProcess:

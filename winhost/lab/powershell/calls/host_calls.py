@@ -1,5 +1,6 @@
 """Cmdlets of the host itself, of accounts and software, and the helpers of our agent that reach past cmdlets."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -58,12 +59,15 @@ def _has_command(process: CmdletProcess, name: str) -> bool:
     return process.machine.has_module(cmdlets()[name]["module"])
 
 
-@answers("Get-CimInstance", "ClassName", "Namespace")
+@answers("Get-CimInstance", "ClassName", "Namespace", "Filter")
 def _cim(process: CmdletProcess, bound: BoundParameters) -> Iterable[Any]:
     found = cim(process.machine, bound["ClassName"])
     if found is None:
         raise process.machine.fail("not-stood-in", "Get-CimInstance", what=bound["ClassName"])
-    return found
+    name = re.fullmatch(r"Name = '(.*)'", bound.get("Filter") or "Name = ''")
+    if name is None:
+        raise process.machine.fail("not-stood-in", "Get-CimInstance", what=bound["Filter"])
+    return [each for each in found if name[1] in ("", each.properties.get("Name"))]
 
 
 # ---- Plug and Play

@@ -68,7 +68,7 @@ def _field(name: str, value: Any) -> Any:
     """An object is named by one of its keys."""
     if isinstance(value, dict):
         return value.get("Path") or value["Id"]
-    return our_word(value) if SETTINGS[name].words else value
+    return our_word(value) if SETTINGS[name].word else value
 
 
 _setting("Set-VM", "VM")

@@ -31,6 +31,5 @@ function Read-WinhostBios {
 }
 
 function Read-WinhostFirstProcessor {
-    $processors = @(Read-WinhostOnce 'processors' { Get-CimInstance -ClassName Win32_Processor -ErrorAction Stop })
-    $processors[0]
+    @(Find-WinhostProcessors)[0]
 }

@@ -158,7 +158,7 @@ function Find-WinhostBound {
 function Test-WinhostCarriesSession {
     param($Index)
     # WinRM's own ports, by whomever they are used: to lose another administrator is no better.
-    $local = @(foreach ($connection in @(Read-WinhostOnce 'sessions' { Find-WinhostSessions })) { "$($connection.LocalAddress)" })
+    $local = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.LocalAddress)" })
     if ($local.Count -eq 0) {
         $null = Assert-WinhostKnown $null
     }
@@ -171,7 +171,7 @@ function Test-WinhostCarriesSession {
 }
 
 function Find-WinhostSessions {
-    foreach ($connection in @(Get-NetTCPConnection -ErrorAction Stop)) {
+    foreach ($connection in @(Read-WinhostOnce 'tcp' { Get-NetTCPConnection -ErrorAction Stop })) {
         if (@(5985, 5986) -contains $connection.LocalPort -and "$($connection.State)" -eq 'Established') {
             $connection
         }

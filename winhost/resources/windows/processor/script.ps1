@@ -1,6 +1,6 @@
 # key {socket: text}   state {name: text, manufacturer: text, cores: int, threads: int}
 function Get-WinhostProcessor {
-    foreach ($processor in @(Read-WinhostOnce 'processors' { Get-CimInstance -ClassName Win32_Processor -ErrorAction Stop })) {
+    foreach ($processor in @(Find-WinhostProcessors)) {
         $state = @{
             name = "$($processor.Name)".Trim()
             manufacturer = "$($processor.Manufacturer)"
@@ -9,4 +9,8 @@ function Get-WinhostProcessor {
         }
         @{ key = @{ socket = "$($processor.DeviceID)" }; state = $state }
     }
+}
+
+function Find-WinhostProcessors {
+    Read-WinhostOnce 'processors' { Get-CimInstance -ClassName Win32_Processor -ErrorAction Stop }
 }

@@ -33,13 +33,7 @@ function Read-WinhostExecutionPolicy {
 }
 
 function Find-WinhostPeers {
-    $seen = @()
-    foreach ($connection in @(Read-WinhostOnce 'sessions' { Find-WinhostSessions })) {
-        # Without the zone, which says of a link-local address where it is.
-        $address = "$($connection.RemoteAddress)".Split('%')[0]
-        if ($seen -notcontains $address) {
-            $seen += $address
-        }
-    }
-    $seen
+    # Without the zone, which says of a link-local address where it is.
+    $peers = @(foreach ($connection in @(Find-WinhostSessions)) { "$($connection.RemoteAddress)".Split('%')[0] })
+    $peers | Sort-Object -Unique
 }

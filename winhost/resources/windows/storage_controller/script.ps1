@@ -7,7 +7,7 @@ $script:WinhostControllerModes = @{
 }
 
 function Get-WinhostStorageController {
-    foreach ($device in @(Read-WinhostOnce 'pnp' { Get-PnpDevice -PresentOnly -ErrorAction Stop })) {
+    foreach ($device in @(Find-WinhostPnp '*')) {
         if (@('SCSIAdapter', 'HDC') -contains "$($device.Class)") {
             $service = Read-WinhostField $device 'Service'
             $state = @{ name = "$($device.Name)"; service = $service; mode = Read-WinhostControllerMode $service }

@@ -2,9 +2,9 @@
 function Get-WinhostVmSwitch {
     Assert-WinhostHyperV
     foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
-        $adapter = $null
-        if ("$($switch.NetAdapterInterfaceDescription)".Length -gt 0) {
-            $adapter = "$($switch.NetAdapterInterfaceDescription)"
+        $adapter = "$($switch.NetAdapterInterfaceDescription)"
+        if ($adapter -eq '') {
+            $adapter = $null
         }
         $state = @{
             name = "$($switch.Name)"

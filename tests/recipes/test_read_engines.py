@@ -1,0 +1,55 @@
+"""Which engine a recipe starts: by its image, by its command, by a variable that has the image."""
+
+from tests.rows import each_row
+from winhost.recipes.lint_recipe import read_recipe
+from winhost.recipes.recipe_text import SourceFile
+
+STARTS = {
+    "docker run --gpus all nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8": ["nim"],
+    "export IMG_NAME=nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8\ndocker run --gpus all $IMG_NAME": ["nim"],
+    "IMG=ubuntu:24.04\ndocker run --gpus all $IMG": [],
+    "docker run --gpus all nvcr.io/nim/nvidia/parakeet-ctc-1.1b-asr:1": [],  # speech, with ports of its own
+    "docker run ghcr.io/huggingface/text-embeddings-inference:cpu-1.9 --model-id org/model": ["tei"],
+    "docker run nvcr.io/nvidia/tensorrt-llm/release:1.2.0 nvidia-smi": [],
+    "trtllm-llmapi-launch trtllm-serve serve org/model --tp_size 2": ["tensorrt-llm"],
+    "trtllm-serve org/model": ["tensorrt-llm"],
+    "trtllm-serve disaggregated -c router.yaml": [],
+    "trtllm-serve serve --help": [],
+    "lmdeploy serve api_server org/model --server-port 8000": ["lmdeploy"],
+    "lmdeploy serve api_server -h": [],
+    "lmdeploy serve proxy --server-port 8000": [],
+    "servingEngineSpec:\n  modelSpec:\n  - name: a\n    modelURL: org/model\n  - name: b\n    modelURL: org/other\n": [
+        "vllm"
+    ]
+    * 2,
+}
+
+
+@each_row("text", STARTS)
+def test_the_engine_that_is_started(text: str) -> None:
+    recipe = read_recipe(SourceFile.of(text.encode()))
+    assert [engine.kind for engine in (recipe.engines if recipe else ())] == STARTS[text]
+
+
+def test_values_of_the_chart_are_options_of_vllm() -> None:
+    text = """servingEngineSpec:
+  modelSpec:
+  - name: a
+    repository: vllm/vllm-openai
+    tag: v0.30.0
+    modelURL: org/model
+    requestGPU: 2
+    hf_token: {secretName: hub, secretKey: token}
+    vllmConfig: {tensorParallelSize: 2, maxModelLen: 4096, enablePrefixCaching: false, extraArgs: ["--enforce-eager"]}
+"""
+    recipe = read_recipe(SourceFile.of(text.encode()))
+    assert recipe is not None
+    (engine,) = recipe.engines
+    options = {each.name: each.value for each in engine.options}
+    assert options == {"--tensor-parallel-size": "2", "--max-model-len": "4096", "--enforce-eager": None}
+    assert {each.name: each.value for each in engine.container} == {
+        "image": "vllm/vllm-openai:v0.30.0",
+        "--gpus": "2",
+        "--shm-size": "20Gi",
+    }
+    assert not engine.variables  # its token is in a Secret
