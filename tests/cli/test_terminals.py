@@ -27,7 +27,7 @@ SCREENS = {
     "verify": ("verify", "plan.json", "--facts", "gpu.json"),
     "diff": ("diff", "gpu.json", "later.json", "--all"),
     "lint": ("lint", "wslconfig", "some.wslconfig"),
-    "explain": ("explain", "wsl2.no-gpu"),
+    "explain": ("explain", "wsl2.gpu-not-driven"),
     "codes": ("explain", "--list", "dda"),
     "lab hosts": ("lab", "list"),
     "runs": ("runs",),

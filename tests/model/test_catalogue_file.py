@@ -87,3 +87,12 @@ def _is_kept(file: Path, kept: Path) -> bool:
     before = {*kept.iterdir()}
     load_catalogue(file)
     return {*kept.iterdir()} == before
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text("a: 1\nrows:\n  one: &base {x: 1}\n  two:\n    <<: *base\n    x: 2\n")
+    assert load_catalogue(file)["rows"]["two"] == {"x": 2}
+    file.write_text("a: 1\nrows:\n  one: 1\n  two: 2\n  one: 3\n")
+    with pytest.raises(ValueError, match="line 3: one mapping has twice: one"):
+        load_catalogue(file)

@@ -48,12 +48,19 @@ def _parsed(text: bytes, kept: Path) -> Any:
     import yaml  # only where the cache has nothing
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # which of the two is known late
-        """Leaves dates as text, because JSON has none."""
+        """Leaves dates as text, because JSON has none, and refuses a key that stands twice: YAML would drop the first."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - as the library wants it
             first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
             for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
         }
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [key.value for key, _ in node.value if key.value != "<<"]
+            if len(set(keys)) < len(keys):
+                twice = ", ".join(sorted({key for key in keys if keys.count(key) > 1}))
+                raise ValueError(f"line {node.start_mark.line + 1}: one mapping has twice: {twice}")
+            return super().construct_mapping(node, deep)
 
     data = yaml.load(text, Loader)  # noqa: S506 - a safe one
     written = json.dumps(data)
