@@ -89,7 +89,7 @@ def _is_kept(file: Path, kept: Path) -> bool:
     return {*kept.iterdir()} == before
 
 
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, kept: Path) -> None:
     file = tmp_path / "twice.yaml"
     file.write_text("a: 1\nrows:\n  one: &base {x: 1}\n  two:\n    <<: *base\n    x: 2\n")
     assert load_catalogue(file)["rows"]["two"] == {"x": 2}

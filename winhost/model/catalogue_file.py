@@ -48,7 +48,7 @@ def _parsed(text: bytes, kept: Path) -> Any:
     import yaml  # only where the cache has nothing
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # which of the two is known late
-        """Leaves dates as text, because JSON has none, and refuses a key that stands twice: YAML would drop the first."""
+        """Leaves dates as text, because JSON has none, and refuses a key that stands twice, whose first YAML drops."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - as the library wants it
             first: [(tag, pattern) for tag, pattern in known if tag != "tag:yaml.org,2002:timestamp"]
