@@ -177,6 +177,22 @@ def test_uvloop_is_missing_because_of_windows_only_where_a_drive_is_named() -> N
     assert not of(b'File "/venv/site-packages/vllm/main.py", line 4, in <module>\n' + missing).found
 
 
+def test_a_container_that_ended_is_told_from_any_command() -> None:
+    for line in (
+        "vllm-1 exited with code 1",
+        "web_vllm_1 exited with code 127",
+        "compose[7]: vllm exited with code 2 (restarting)",
+    ):
+        assert [each.code for each in of(line.encode()).found] == ["docker.container-exited"], line
+    for line in (
+        'MSB3073: The command "copy /Y a b" exited with code 1.',
+        "npm run build exited with code 1",
+        "[nodemon] app crashed - exited with code 1",
+        "Process exited with code 255",
+    ):
+        assert not of(line.encode()).found, line
+
+
 def test_logs_of_other_programs_are_not_claimed() -> None:
     """500 lines of dpkg, apt, the kernel, npm, nginx and PostgreSQL: at most one in a hundred."""
     lines = (CASES / "unrelated.txt").read_text("utf-8").splitlines()
