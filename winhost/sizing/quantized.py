@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from itertools import chain
 from math import ceil
 
 from winhost.core.dataclass import dataclass
@@ -68,7 +69,7 @@ def stored(model: Model, quantization: Quantization, embedding: Embedding, param
         few, many = kept
         named = f"{few:,} to {many:,}" if many > few else f"{few:,}" if few else "none"
         how += f"; of the linear layers unquantized leaves {named} at {bits} bits"
-        return Stored(max(with_kept(few), ceil(with_kept(many) * MARGIN)), with_kept(few), how, evidence)
+        return Stored(ceil(with_kept(many) * MARGIN), with_kept(few), how, evidence)
     if model.attention is None:
         many, what = ceil(linear * LARGEST_ATTENTION), "attention, of unknown shape,"
     else:
@@ -107,12 +108,12 @@ def _kept(model: Model, embedding: Embedding, linear: int) -> tuple[int, int] | 
         return 0, 0
     if model.attention is None:
         return None
-    layers = [list(_names(number)) for number in range(model.attention.layers)]
-    named = {name for pattern in patterns for names in layers for name in names if _matches(pattern, name)}
-    if any(not any(_matches(pattern, name) for names in layers for name in names) for pattern in patterns):
+    names = [name for number in range(model.attention.layers) for name in _names(number)]
+    listed = [[name for name in names if _matches(pattern, name)] for pattern in patterns]
+    if not all(listed):
         return None
     few, many = (
-        sum(_size(name, model.attention, embedding.hidden, width, linear) for name in named)
+        sum(_size(name, model.attention, embedding.hidden, width, linear) for name in set(chain(*listed)))
         for width in _widths(model, embedding)
     )
     return min(few, many), max(few, many)
@@ -133,7 +134,9 @@ def _matches(pattern: str, name: str) -> bool:
             return re.match(pattern[3:], name) is not None
         except re.error:
             return False
-    parts, names = pattern.strip("*.").split("."), name.split(".")
+    parts, names = pattern.strip(".").split("."), name.split(".")
+    if parts[-1] == "gate*":  # meant for routers; whether gate_proj is one of them differs
+        return False
     return any(
         all(map(fnmatchcase, names[start : start + len(parts)], parts)) for start in range(len(names) - len(parts) + 1)
     )

@@ -1,0 +1,32 @@
+"""What a list of unquantized modules means."""
+
+from dataclasses import replace
+
+from winhost.model.workload import Model, Quantization, Shape
+from winhost.sizing.quantized import Stored, stored
+
+MODEL = Model(
+    name="m",
+    id="m",
+    parameters=8_000_000_000,
+    quantization=Quantization.FP8,
+    shape=Shape(layers=12, kv_heads=8, head_dim=128, hidden=4096, vocabulary=128_256, heads=32),
+)
+
+
+def with_list(*unquantized: str) -> Stored:
+    model = replace(MODEL, unquantized=unquantized)
+    assert model.embedding
+    assert model.parameters
+    return stored(model, Quantization.FP8, model.embedding, model.parameters)
+
+
+def test_a_star_is_anything_wherever_it_stands_in_a_part() -> None:
+    assert with_list("model.layers.1*") == with_list("layers.1", "layers.10", "layers.11")
+    assert with_list("*self_attn*") == with_list("self_attn") == with_list("model.layers.*.self_attn.*")
+    assert with_list("*.mlp.*_proj") == with_list("mlp")
+
+
+def test_a_pattern_that_may_mean_routers_alone_is_unknown() -> None:
+    for pattern in ("*.mlp.gate*", "gate*"):
+        assert "of unknown size" in with_list(pattern).how
