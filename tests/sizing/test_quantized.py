@@ -14,11 +14,11 @@ MODEL = Model(
 )
 
 
-def with_list(*unquantized: str) -> Stored:
-    model = replace(MODEL, unquantized=unquantized)
+def with_list(*unquantized: str, quantization: Quantization = Quantization.FP8) -> Stored:
+    model = replace(MODEL, quantization=quantization, unquantized=unquantized)
     assert model.embedding
     assert model.parameters
-    return stored(model, Quantization.FP8, model.embedding, model.parameters)
+    return stored(model, quantization, model.embedding, model.parameters)
 
 
 def test_a_star_is_anything_wherever_it_stands_in_a_part() -> None:
@@ -30,3 +30,8 @@ def test_a_star_is_anything_wherever_it_stands_in_a_part() -> None:
 def test_a_pattern_that_may_mean_routers_alone_is_unknown() -> None:
     for pattern in ("*.mlp.gate*", "gate*"):
         assert "of unknown size" in with_list(pattern).how
+
+
+def test_a_list_counts_in_every_format() -> None:
+    for each in Quantization:
+        assert with_list("self_attn", quantization=each).least > with_list(quantization=each).least, each

@@ -57,7 +57,7 @@ def stored(model: Model, quantization: Quantization, embedding: Embedding, param
         f"{linear:,} parameters at {float(quantized):.3f} bits with their scales, and {embedding.parameters:,} of "
         f"embeddings at {bits} bits"
     )
-    if quantization not in PARTLY:
+    if quantization not in PARTLY and not model.unquantized:
         return Stored(least, least, how, ("quantized-formats",))
 
     def with_kept(kept: int) -> Bytes:
