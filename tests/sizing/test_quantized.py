@@ -1,8 +1,12 @@
 """What a list of unquantized modules means."""
 
 from dataclasses import replace
+from functools import partial
+
+import pytest
 
 from winhost.model.workload import Model, Quantization, Shape
+from winhost.sizing import quantized
 from winhost.sizing.quantized import Stored, stored
 
 MODEL = Model(
@@ -35,3 +39,20 @@ def test_a_pattern_that_may_mean_routers_alone_is_unknown() -> None:
 def test_a_list_counts_in_every_format() -> None:
     for each in Quantization:
         assert with_list("self_attn", quantization=each).least > with_list(quantization=each).least, each
+
+
+def test_a_long_list_is_read_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    matches = quantized._matches
+
+    def counted(pattern: str, name: str) -> bool:
+        read.append(pattern)
+        return matches(pattern, name)
+
+    monkeypatch.setattr(quantized, "_matches", counted)
+    ask = partial(with_list, *(f"model.layers.{number}.self_attn.k_proj" for number in range(12)))
+    ask()
+    once = len(read)
+    assert once > 0
+    assert [ask(quantization=each).how for each in Quantization]
+    assert len(read) == once

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from functools import lru_cache
 from itertools import chain
 from math import ceil
 
@@ -108,15 +109,24 @@ def _kept(model: Model, embedding: Embedding, linear: int) -> tuple[int, int] | 
         return 0, 0
     if model.attention is None:
         return None
-    names = [name for number in range(model.attention.layers) for name in _names(number)]
-    listed = [[name for name in names if _matches(pattern, name)] for pattern in patterns]
-    if not all(listed):
+    listed = _listed(tuple(patterns), model.attention.layers)
+    if listed is None:
         return None
     few, many = (
-        sum(_size(name, model.attention, embedding.hidden, width, linear) for name in set(chain(*listed)))
+        sum(_size(name, model.attention, embedding.hidden, width, linear) for name in listed)
         for width in _widths(model, embedding)
     )
     return min(few, many), max(few, many)
+
+
+@lru_cache(maxsize=64)
+def _listed(patterns: tuple[str, ...], layers: int) -> frozenset[str] | None:
+    """The linear layers that patterns list; None if one lists none. A search for what fits asks hundreds of times, and
+    checkpoints list hundreds of modules.
+    """
+    names = [name for number in range(layers) for name in _names(number)]
+    found = [[name for name in names if _matches(pattern, name)] for pattern in patterns]
+    return frozenset(chain(*found)) if all(found) else None
 
 
 def _plain(pattern: str) -> str:
