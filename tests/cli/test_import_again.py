@@ -114,3 +114,13 @@ def test_a_machine_whose_file_has_another_name_can_be_told_to_be_the_same(line: 
     assert (said.code, "add --host gpu-box" in said.err) == (2, True)
     assert line("facts", "import", INFO, "--host", "gpu-box", "-o", "desk.json").code == 0
     assert written("desk.json")["host"] == "gpu-box"
+
+
+def test_the_disks_of_partitions_are_told_only_by_an_import_of_both(line: Line) -> None:
+    line("facts", "import", DATA / "disks-win11-pro.json", "--host", "desk", "-o", "desk.json")
+    line(
+        "facts", "import", DATA / "partitions-win11-pro.json", "-o", "desk.json"
+    )  # Windows may number disks anew meanwhile
+    assert "together" in state("desk.json", "Partition")["disk"]["unknown"]["message"]
+    line("facts", "import", DATA / "disks-win11-pro.json", DATA / "partitions-win11-pro.json", "-o", "desk.json")
+    assert isinstance(state("desk.json", "Partition")["disk"], str)

@@ -297,7 +297,7 @@ def _on_their_disks(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
         return resources
     known = disks if isinstance(disks, tuple) else ()
     guids = {f"{DISK_NUMBER}{each.state['number']}": each.state["guid"] for each in known}
-    missing = asdict(unknown("Get-Disk | ConvertTo-Json says it"))
+    missing = asdict(unknown("Get-Disk | ConvertTo-Json says it, imported together with this"))
     placed = (replace(each, state={**each.state, "disk": _of(each, guids, missing)}) for each in partitions)
     return {**resources, "Partition": tuple(placed)}
 
