@@ -12,11 +12,12 @@ from packaging.version import Version
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.compat.assess import assess
+from winhost.compat.dda import window_doubtful
 from winhost.compat.rule import rules
 from winhost.core.answers import Record, RemoteFault, Unavailable, Unknown
 from winhost.hardware.host_gpus import MANAGEMENT_VENDORS, VIRTUAL_SCREENS
 from winhost.knowledge import catalogue
-from winhost.lab.hostfile import expand, host_files
+from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.documents import plain
 from winhost.model.facts import Answer, Facts
@@ -300,3 +301,15 @@ def test_only_rules_that_say_so_let_a_gap_pass() -> None:
         "width-by-model",
         "window-doubtful",
     }
+
+
+def test_what_is_true_of_two_gpus_alike_is_said_once() -> None:
+    facts, _ = expand(find("server2022-2gpu"))
+    unread = {"unknown": {"category": "NotImported", "message": "not read"}}
+    gpus = [each for each in facts.resources["PciDevice"] if each.state["kind"] == "display"]  # type: ignore[union-attr]
+    for record in gpus:
+        record.state["ranges"] = unread  # type: ignore[index]
+    host = HostFacts(facts)
+    told = window_doubtful(host, Selection(tuple(gpu for gpu in host.gpus if "A30" in gpu.pci.state.name)))
+    assert told is not None
+    assert told.observed.count("NVIDIA A30") == 1, told.observed

@@ -46,10 +46,10 @@ def test_an_import_is_told_at_most_three_commands_and_the_first_settles_most() -
     assert {fact for each in found.settle for fact in each.settles} >= {"OperatingSystem", "PciDevice.rmrr", "Vm"}
 
 
-def test_what_was_imported_before_is_imported_with_it() -> None:
-    """A facts file holds what one command imported, and some files name no machine."""
+def test_what_a_command_wrote_is_added_to_the_facts_that_are_there() -> None:
+    """An import adds to its file, and some files name no machine."""
     assert all(
-        f"facts import {each.run.split()[-1]} FILE... --host HOST" in each.then
+        f"facts import {each.run.split()[-1]} --host HOST -o facts.json" in each.then
         for each in commands()
         if "facts import" in each.then
     )

@@ -1,5 +1,6 @@
 """assess and plan agree on what is taken where nothing is chosen, on every host that we ship."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -154,6 +155,18 @@ def test_the_command_for_a_path_with_several_vms_names_one() -> None:
     with pytest.raises(PlanRefused) as other:
         plan(host("thunderbolt"), "wsl2")
     assert "This host can do: dda (supported): winhost plan gpu-03 --path dda --vm llm-01" in str(other.value.hint)
+
+
+def test_the_command_for_an_unverified_path_allows_it_and_an_import_has_none() -> None:
+    facts, _ = expand(find("azure-local"))
+    for origin, command in (
+        ("synthetic", ": winhost plan hci-01 --path dda --vm llm-01 --allow-unverified"),
+        ("imported", ""),
+    ):
+        with pytest.raises(PlanRefused) as refused:
+            plan(HostFacts(replace(facts, origin=origin)), "wsl2")
+        told = str(refused.value.hint).splitlines()
+        assert f"This host can do: dda (unverified){command}" in told, told
 
 
 def test_a_vm_whose_name_a_shell_would_split_is_named_by_its_id() -> None:

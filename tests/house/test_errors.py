@@ -9,7 +9,7 @@ from tests.house.tree import HOUSE, Node, sources
 
 # Those of version 0.1, and whatever came since.
 CODES = """
-AlreadyUsed AuthenticationFailed BeingFetched BundleUnusable Busy CannotTell CannotWrite CardShared CardsDoNotMatch
+AlreadyUsed AuthenticationFailed BeingFetched BundleUnusable Busy CannotTell CannotWrite GpuShared GpusDoNotMatch
 CertificateRefused ConsentNeeded Contradicted Contradiction CutShort Damaged Defect DownloadFailed Drifted FileFaults
 ForeignJournal Gone GuestSilent Halted HostKeyRefused HostKeyUnknown ImageRefused ImageUnusable InTheWay KeptAsItIs
 KeyRefused KeyUnusable Nameless NeverBegun NeverCame NoDriver NoEngine NoFactsOf NoFileName NoFleet NoGuest NoImageName

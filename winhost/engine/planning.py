@@ -450,7 +450,10 @@ def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
         return None
     better = best.verdict.rank < refused.verdict.rank or path_of(best.path) != path_of(refused.path)
     words = visible(shlex.join(best.path_and_options))
-    command = f": winhost plan {facts.named} --path {words}" if path_of(best.path) in PLANNERS else ""
+    if best.verdict is Verdict.UNVERIFIED:
+        words += " --allow-unverified"
+    planned = path_of(best.path) in PLANNERS and facts.document.origin != "imported"  # no plan is made of an import
+    command = f": winhost plan {facts.named} --path {words}" if planned else ""
     return f"{best.path} ({best.verdict}){command}" if better else None
 
 

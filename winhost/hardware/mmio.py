@@ -135,7 +135,7 @@ def _high_window(gpus: Sequence[GpuBars], base: Bytes, address_width: int | None
         address_width=address_width,
         cap=cap,
         why="\n".join([*sources, *_why_pieces(pieces, base), *_why_floor(floor, least, orders, base), because]),
-        doubts=(*(doubt for gpu in gpus for doubt in gpu.doubts), *_newer(newer, chosen)),
+        doubts=(*dict.fromkeys(doubt for gpu in gpus for doubt in gpu.doubts), *_newer(newer, chosen)),
     )
 
 

@@ -55,7 +55,7 @@ class Met:
 
 
 def met(files: Sequence[tuple[str, FileObservations]]) -> list[Met]:
-    """The functions of all files, each once. Raises UsageError: CardsDoNotMatch, Contradiction, NotReadable."""
+    """The functions of all files, each once. Raises UsageError: GpusDoNotMatch, Contradiction, NotReadable."""
     found: list[Met] = []
     complete: str | None = None
     for file, observations in sorted(files, key=lambda each: _order(each[1])):
@@ -159,7 +159,7 @@ def _join_alike(found: list[Met], free: list[Met], file: str, alike: list[SeenFu
     else:
         other = free[0].seen[0][0] if free else str(complete)
         raise UsageError(
-            "CardsDoNotMatch",
+            "GpusDoNotMatch",
             what=f"{visible(file)} lists {len(alike)} of {visible(alike[0].name)}, {visible(other)} lists {len(free)}",
             meaning="They are from different machines, or one of them does not list every GPU, "
             "and nothing tells the GPUs apart.",
@@ -238,7 +238,7 @@ def merged(
     """The facts of one machine from files, each with its kind. warn: is told the facts in which files differ.
 
     `read_at`: when they were imported, ISO 8601 in UTC, because the files say when they were made in local time or not
-    at all. Raises UsageError: Contradiction, CardsDoNotMatch, NotReadable, Nameless.
+    at all. Raises UsageError: Contradiction, GpusDoNotMatch, NotReadable, Nameless.
     """
     observations = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))

@@ -40,17 +40,12 @@ def secrets(case: RecipeCase) -> Iterator[Found]:
     for setting in secret_settings(engine):
         if _is_reference(setting.value or ""):
             continue
-        if setting.name in SECRET_OPTIONS and engine.form in (
-            RecipeForm.COMMAND,
-            RecipeForm.SYSTEMD,
-            RecipeForm.COMPOSE,
-            RecipeForm.KUBERNETES,
-        ):
+        if engine.form in (RecipeForm.ENVIRONMENT, RecipeForm.CONFIG):
+            yield Found("secret-in-variables", setting.text.start, {"name": setting.name})
+        elif setting.name in SECRET_OPTIONS:
             instead = case.other.keeps if case.other else "Set VLLM_API_KEY from a file that only its owner reads."
             yield Found("key-in-command", setting.text.start, {"name": setting.name, "instead": instead})
-        elif engine.form in (RecipeForm.ENVIRONMENT, RecipeForm.CONFIG):
-            yield Found("secret-in-variables", setting.text.start, {"name": setting.name})
-        elif setting.name not in SECRET_OPTIONS and not (engine.form is RecipeForm.COMMAND and not engine.in_container):
+        elif engine.form is not RecipeForm.COMMAND or engine.in_container:
             instead = _INSTEAD.get(engine.form, _PASSED)
             yield Found("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
 

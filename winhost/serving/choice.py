@@ -158,7 +158,7 @@ def serving(
     """The profile of each model: the named one, else the first safe one of the path. read_speed in MB/s. path: one with
     profiles; by default that of the named profile, else WSL 2, or where only that carries the workload DDA.
 
-    Raises RefusedError (NoProfile, UnsafeSleep, CardShared), MissingFact.
+    Raises RefusedError (NoProfile, UnsafeSleep, GpuShared), MissingFact.
     """
     judged = assess(facts, stated=workload.versions)
     asked = path or (PATHS_OF_LINUX[0] if facts.is_linux else base_of(named) if named else None)

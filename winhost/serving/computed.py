@@ -108,7 +108,7 @@ def _share_doubt(each: Engine, place: MemoryPlace, holds: bool | None, vllm: Ver
 
 
 def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
-    """Memory of one GPU, inside and outside the share. Raises RefusedError (CardShared) where the size of another model
+    """Memory of one GPU, inside and outside the share. Raises RefusedError (GpuShared) where the size of another model
     on it is not known.
     """
     assert place.capacity is not None
@@ -120,7 +120,7 @@ def _given(case: Case, place: MemoryPlace) -> tuple[Bytes, str]:
         lacks = [f"{lack.model}: {lack.what}" for lack in case.budget.missing]
         lacking = "; ".join(map(visible, lacks)) or "whether they fit at all is not known"
         raise RefusedError(
-            "CardShared",
+            "GpuShared",
             what=f"how {place.where} is split cannot be computed; on it: "
             f"{', '.join(visible(model.name) for model in tenants)}",
             meaning="Each engine takes its share when it starts, and where shares are too large one fails. "

@@ -110,8 +110,8 @@ def serve() -> None:
     FILE is a script, a compose file, a Kubernetes manifest, values of vLLM's Helm chart, a systemd unit, a podman
     quadlet, a file of variables, or the file of vllm serve --config; each is checked by itself. - is standard input.
     COMMAND is a command itself, in quotes or behind --: `vllm serve …`, `docker run …`. For other engines (SGLang,
-    TensorRT-LLM, NVIDIA NIM, LMDeploy, TGI, llama.cpp, Ollama, FFmpeg) it checks what is true of every engine: GPUs,
-    shared memory, ports, keys. Secrets are never shown.
+    TensorRT-LLM, NVIDIA NIM, LMDeploy, TGI, Text Embeddings Inference, llama.cpp, Ollama, FFmpeg) it checks what is
+    true of every engine: GPUs, shared memory, ports, keys. Secrets are never shown.
     """
 
 

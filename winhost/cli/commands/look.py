@@ -182,11 +182,12 @@ def import_() -> None:
     """Make a facts file of one machine from FILES.
 
     FILES are the output of nvidia-smi -q -x (on Windows or Linux; also its plain table), Get-ComputerInfo |
-    ConvertTo-Json, systeminfo in English (also with /fo csv), SurveyDDA.ps1, lspci -vv -nn (from a live Linux on the
-    same machine), dxdiag /x, Get-PnpDevice -Class Display or wsl --version; one file may hold several of them. Facts
-    that no file contains are unknown. If two files differ, the more exact one counts; if they are equally exact, the
-    fact is unknown. Unreadable files are left out with a warning; files from two different machines are refused. If the
-    FILE of -o has facts of an earlier import of this machine, what these files do not tell stays in it.
+    ConvertTo-Json, systeminfo (also with /fo csv), SurveyDDA.ps1, lspci -vv -nn (from a live Linux on the same
+    machine), dxdiag /x, Get-PnpDevice -Class Display, Get-VMHost, Get-VM, wsl --version, wsl -l -v, or uname -a, lscpu
+    or docker info in WSL; docs/facts.md lists them all. One file may hold several of them. Facts that no file contains
+    are unknown. If two files differ, the more exact one counts; if they are equally exact, the fact is unknown.
+    Unreadable files are left out with a warning; files from two different machines are refused. If the FILE of -o has
+    facts of an earlier import of this machine, what these files do not tell stays in it.
     """
 
 
