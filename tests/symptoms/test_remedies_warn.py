@@ -88,6 +88,41 @@ OF_OTHERS = (
 )
 
 
+# Texts of other programs, or other failures, with a sign's words; and the row that must not claim them.
+NOT_OF = {
+    "Your subscription has been paused because you are out of credits": "hyperv.paused-critical",
+    "Warning: /var is about to run out of disk space": "hyperv.paused-critical",
+    "Event ID: 16060 Source: MyBackup": "hyperv.paused-critical",
+    "Security log, Event ID: 5120, OCSP Responder Service Started": "hyperv.cluster-volume",
+    "Security log, Event ID: 5142, a network share object was added.": "hyperv.cluster-volume",
+    "Source: Foo Event ID: 14050": "hyperv.spn",
+    "Failed to register service principal name for MSSQLSvc/host": "hyperv.spn",
+    "Source: MSSQL Event ID: 20413": "hyperv.configuration-path",
+    "Event ID 12565 Source VSS": "hyperv.mac-addresses",
+    "Event ID 21502 Source CCM": "hyperv.migration-failed",
+    "Live migration of instance 7f3 failed: libvirtError": "hyperv.migration-failed",
+    "Event ID 20417 RADIUS": "hyperv.migration-slow",
+    "zfs: Catastrophic failure while writing snapshot tank@a": "hyperv.checkpoint-not-deleted",
+    "Failed to connect NIC eth0 to bridge br0": "hyperv.switch-port",
+    "The computer must be restarted to complete the installation of the printer": "windows.feature-restart-first",
+    "MySQL import Error: 1465 Triggers can not be created on system tables": "windows.servicing-xml",
+    "MD5 is not considered secure since 2004": "apt.weak-key",
+    "Signing key on my laptop is not bound to the account": "apt.weak-key",
+    "The driver \\Driver\\nvlddmkm failed to load. Device: PCI\\VEN_10DE Status: 0xC0000365": "windows.umdf-late",
+    "Get-BitLockerVolumeInternal : Access is denied.": "bitlocker.cmdlet-without-volume",
+    "netplan apply: Failed to connect to system bus: No such file or directory": "installer.netplan-before-bus",
+    "ERROR: INVALID_VERSION_LEVEL in document": "windows.storage-pool",
+    "ci: Timed out waiting for dockerd to start": "wslc.session-timeout",
+    "All nodes must be Windows Server (OS Build of your choice)": "wac.server-version",
+    "Error: Could not find module './llama.dll.js'": "llamacpp.dll-dependency",
+}
+
+
+@each_row("text", NOT_OF)
+def test_a_sign_does_not_claim_what_is_not_its_own(text: str) -> None:
+    assert NOT_OF[text] not in [each.code for each in diagnosis([text], "text").found]
+
+
 @each_row("text", LEADS_TO)
 def test_a_sign_leads_to_the_cause_that_fits_it(text: str) -> None:
     found = diagnosis([text], "text").found
