@@ -68,6 +68,14 @@ LEADS_TO = {
     "Wsl/Service/CreateInstance/CreateVm/ConfigureNetworking/HNS/0x80070424": "a service is missing",
     "Wsl/Service/CreateVm/ConfigureNetworking/HNS/0x80070422": "cannot start Internet Connection Sharing",
     "Max retries exceeded with url: /v1 ([WinError 10061] the target machine actively refused it)": "has not started",
+    "ERROR: An error occurred (code 0x80310008)": "not turned on",
+    "ERROR: An error occurred (code 0x8031004D)": "hardware test",
+    "ERROR: An error occurred (code 0x803100BE)": "which boot settings are checked",
+    "ERROR: An error occurred (code 0x80310038)": "writes a key to a file",
+    "schtasks: (4,2):Settings: 0x80041329": "element of its XML",
+    "##[error][server]: Service responded with [8].": "no reason given",
+    "FullyQualifiedErrorId : StorageWMI 42002,Add-PartitionAccessPath": "in use already",
+    "FullyQualifiedErrorId : StorageWMI 42008,Resize-Partition": "volume with errors",
     "could not open moddep file '/lib/modules/6.8.0-51-generic/modules.dep.bin'": "It is a container",
 }
 # Texts of other programs with the same words, of which nothing is known.
@@ -109,6 +117,8 @@ NOT_OF = {
     "MD5 is not considered secure since 2004": "apt.weak-key",
     "Signing key on my laptop is not bound to the account": "apt.weak-key",
     "The driver \\Driver\\nvlddmkm failed to load. Device: PCI\\VEN_10DE Status: 0xC0000365": "windows.umdf-late",
+    "ERROR: An error occurred (code 0x80310036)": "bitlocker.fips",
+    "ERROR: An error occurred (code 0x8031003B)": "bitlocker.tpm",
     "Get-BitLockerVolumeInternal : Access is denied.": "bitlocker.cmdlet-without-volume",
     "netplan apply: Failed to connect to system bus: No such file or directory": "installer.netplan-before-bus",
     "ERROR: INVALID_VERSION_LEVEL in document": "windows.storage-pool",
