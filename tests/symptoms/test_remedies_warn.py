@@ -12,7 +12,7 @@ from winhost.symptoms.table import symptoms
 DESTROYS = re.compile(
     r"--unregister|winsock reset|system prune|podman machine rm|mig -d|mokutil --reset|wipefs|zero-superblock"
     r"|diskpart, .*\bclean\b|e2fsck|fsck -y|chkdsk \S+ /f|VMSavedState|VMSnapshot|\breg delete\b|mkfs|sgdisk -[eoZz]"
-    r"|Clear-Disk|vssadmin delete"
+    r"|Clear-Disk|vssadmin delete|cloud-init clean"
 )
 WARNS = re.compile(
     r"delet|eras|\blost\b|\bsave\b|--export|aside|copy what|back (it )?up|only a new, empty"
@@ -28,13 +28,25 @@ def test_a_remedy_that_destroys_something_warns() -> None:
 
 
 # cmd expands %NAME%, PowerShell does not; DISM takes an image in a .wim only with this prefix.
-NOT_AS_PRINTED = re.compile(r"\b(type|dir|ren|findstr|Get-\w+) %\w+%|/source:[A-Z]:\\\S+\.wim", re.IGNORECASE)
+NOT_AS_PRINTED = re.compile(
+    r"\b(type|dir|ren|echo|findstr|Get-\w+) %\w+%|icacls [^;]*%\w+%|Get-Counter \"\\\\|/source:[A-Z]:\\\S+\.wim",
+    re.IGNORECASE,
+)
 
 
 def test_commands_work_in_powershell_as_printed() -> None:
     told = {f"{each.id}: {cause.tell} {cause.do}" for each in symptoms().values() for cause in each.causes}
     told |= {f"{name}: {each.do}" for name, each in remedies().items()}
     assert [text for text in sorted(told) if NOT_AS_PRINTED.search(text)] == []
+
+
+# `wsl --unmount` without a disk detaches all; a guard that is off for a try lets in what it guards against.
+CHANGES = re.compile(r"--unmount|protection off|Stop-Service|Clear-Disk|cloud-init clean|\breg (add|delete)\b")
+
+
+def test_a_way_to_tell_changes_nothing() -> None:
+    told = {f"{each.id}: {cause.tell}" for each in symptoms().values() for cause in each.causes}
+    assert [text for text in sorted(told) if CHANGES.search(text)] == []
 
 
 # A sign that stood with others whose first cause it contradicts, and what it leads to now.
