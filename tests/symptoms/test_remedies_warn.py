@@ -80,6 +80,9 @@ LEADS_TO = {
     "Wsl/Service/CreateInstance/CreateVm/ConfigureNetworking/HNS/0x80070424": "a service is missing",
     "Wsl/Service/CreateVm/ConfigureNetworking/HNS/0x80070422": "cannot start Internet Connection Sharing",
     "Max retries exceeded with url: /v1 ([WinError 10061] the target machine actively refused it)": "has not started",
+    "launch failed: The Hyper-V Hypervisor is disabled. Please enable by": "feature is really off",
+    "Add-RecoveryPasswordProtectorInternal : Zugriff verweigert": "policy or the TPM",
+    "WSMan The service was unable to start the host process to process the given request.": "comes and goes",
     "ERROR: An error occurred (code 0x80310008)": "not turned on",
     "ERROR: An error occurred (code 0x8031004D)": "hardware test",
     "ERROR: An error occurred (code 0x803100BE)": "which boot settings are checked",
@@ -105,6 +108,8 @@ OF_OTHERS = (
     "gettext: Failed to translate string 'Abort' in X: locale",
     "How to Turn off BitLocker",
     '{"error":"Unauthorized"}',
+    "Invoke-Command { & app.exe }: The handle is invalid.",
+    "WinRM-Plugin: CreateFile failed 0x80070006",
 )
 
 
