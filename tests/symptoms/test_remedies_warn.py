@@ -83,6 +83,7 @@ LEADS_TO = {
     "launch failed: The Hyper-V Hypervisor is disabled. Please enable by": "feature is really off",
     "Add-RecoveryPasswordProtectorInternal : Zugriff verweigert": "policy or the TPM",
     "WSMan The service was unable to start the host process to process the given request.": "comes and goes",
+    "Signing key on 3FC3FD92ABA3975D is not bound: DSA1024 is not considered secure since 2014-02-01T00": "DSA1024",
     "ERROR: An error occurred (code 0x80310008)": "not turned on",
     "ERROR: An error occurred (code 0x8031004D)": "hardware test",
     "ERROR: An error occurred (code 0x803100BE)": "which boot settings are checked",
