@@ -81,6 +81,7 @@ LEADS_TO = {
     "Wsl/Service/CreateVm/ConfigureNetworking/HNS/0x80070422": "cannot start Internet Connection Sharing",
     "Max retries exceeded with url: /v1 ([WinError 10061] the target machine actively refused it)": "has not started",
     "launch failed: The Hyper-V Hypervisor is disabled. Please enable by": "feature is really off",
+    "wslc container list: Error code: 0x800705b4": "session's VM hangs",
     "Add-RecoveryPasswordProtectorInternal : Zugriff verweigert": "policy or the TPM",
     "WSMan The service was unable to start the host process to process the given request.": "comes and goes",
     "Signing key on 3FC3FD92ABA3975D is not bound: DSA1024 is not considered secure since 2014-02-01T00": "DSA1024",
@@ -142,6 +143,14 @@ NOT_OF = {
     "ERROR: INVALID_VERSION_LEVEL in document": "windows.storage-pool",
     "ci: Timed out waiting for dockerd to start": "wslc.session-timeout",
     "All nodes must be Windows Server (OS Build of your choice)": "wac.server-version",
+    "The newsletter job failed with 0x80070015": "wsl.device-not-ready",
+    "SELECT query returned 1622 rows": "windows-installer.log",
+    "Rufus detected bootable media on the stick": "bitlocker.bootable-media",
+    "backup agent could not initialize memory: Ran out of memory": "hyperv.memory-at-start",
+    "Some tool: Failed to create partition: Insufficient system resources exist": "hyperv.memory-at-start",
+    "user: only one VM can be active at a time in this lab": "podman.one-machine",
+    "template: compiled_template:3: can't evaluate field X in type Y": "kubernetes.containerd-template",
+    "The authorization of the user failed with error 401": "winrm.authorization-event",
     "Error: Could not find module './llama.dll.js'": "llamacpp.dll-dependency",
 }
 
