@@ -49,6 +49,11 @@ def test_a_way_to_tell_changes_nothing() -> None:
     assert [text for text in sorted(told) if CHANGES.search(text)] == []
 
 
+def test_what_prints_a_recovery_password_says_so() -> None:
+    told = {f"{each.id}: {cause.tell} {cause.do}" for each in symptoms().values() for cause in each.causes}
+    assert [text for text in sorted(told) if "-protectors -get" in text and "recovery password" not in text] == []
+
+
 # A sign that stood with others whose first cause it contradicts, and what it leads to now.
 LEADS_TO = {
     "curl: (60) SSL certificate problem: certificate has expired": "has really expired",
