@@ -7,6 +7,7 @@ from typing import Any
 from tests.cli.conftest import Line
 
 DATA = Path(__file__).parent.parent / "data" / "imports" / "synthetic"
+UUID = "GPU-00000000-0000-0000-0000-000000000001"
 SMI, INFO = (DATA / name for name in ("nvidia-smi-windows-4090.xml", "computer-info-win11-pro.json"))
 
 
@@ -16,6 +17,18 @@ def written(file: str) -> Any:
 
 def state(file: str, resource: str) -> Any:
     return written(file)["resources"][resource][0]["state"]
+
+
+def gpus(file: str) -> Any:
+    return written(file)["resources"]["PciDevice"]
+
+
+def known(gpus: Any) -> Any:
+    """The keys and what is known of their states."""
+    return [
+        (each["key"], {name: value for name, value in each["state"].items() if not isinstance(value, dict)})
+        for each in gpus
+    ]
 
 
 def test_what_newer_files_do_not_tell_stays_and_is_named(line: Line) -> None:
@@ -43,11 +56,32 @@ def test_a_value_that_is_another_now_is_named(line: Line) -> None:
     assert state("desk.json", "OperatingSystem")["revision"] == 9999
 
 
-def test_gpus_in_other_places_are_replaced_as_a_whole_and_named(line: Line) -> None:
-    line("facts", "import", DATA / "dxdiag-win11-pro.xml", "-o", "desk.json")
-    said = line("facts", "import", SMI, "-o", "desk.json")
-    assert "replaced the GPUs of the earlier import (PciDevice PCIUNPLACED(1)#PCI(0000))" in said.err
-    assert len(written("desk.json")["resources"]["PciDevice"]) == 1
+def test_a_gpu_is_the_same_one_whatever_its_number_in_a_list(line: Line) -> None:
+    Path("list.txt").write_text(f"GPU 0: NVIDIA GeForce RTX 4090 (UUID: {UUID})\n", encoding="utf-8")
+    line("facts", "import", SMI, "--host", "desk", "-o", "desk.json")
+    before = known(gpus("desk.json"))
+    said = line("facts", "import", "list.txt", "-o", "desk.json")
+    assert "PciDevice NVIDIA GeForce RTX 4090.vram" in said.err
+    assert "replaced" not in said.err
+    assert known(gpus("desk.json")) == before
+
+
+def test_another_gpu_with_the_same_number_in_a_list_is_another_one(line: Line) -> None:
+    Path("list.txt").write_text(f"GPU 0: NVIDIA GeForce RTX 2080 Super with Max-Q Design (UUID: {UUID})\n", "utf-8")
+    _, nvidia, intel = (DATA / "pnp-device-list.txt").read_text(encoding="utf-8").split("InstanceId")
+    Path("devices.txt").write_text(f"InstanceId{intel}\n\nInstanceId{nvidia}", "utf-8")
+    line("facts", "import", "list.txt", "--host", "desk", "-o", "desk.json")
+    said = line("facts", "import", "devices.txt", "-o", "desk.json")
+    assert "replaced" not in said.err
+    assert [each["state"]["name"][:6] for each in gpus("desk.json")] == ["Intel(", "NVIDIA"]
+
+
+def test_gpus_that_nothing_ties_to_the_earlier_ones_replace_them_and_are_named(line: Line) -> None:
+    Path("list.txt").write_text(f"GPU 0: NVIDIA L20 (UUID: {UUID})\n", encoding="utf-8")
+    line("facts", "import", "list.txt", "--host", "l20", "-o", "l20.json")
+    said = line("facts", "import", DATA / "nvidia-smi-windows-2xL20-tcc.xml", "-o", "l20.json")
+    assert "replaced the GPUs of the earlier import (PciDevice NVIDIA L20)" in said.err
+    assert len(gpus("l20.json")) == 2
 
 
 def test_a_gpu_that_newer_files_do_not_list_stays(line: Line) -> None:
@@ -72,3 +106,21 @@ def test_facts_of_another_machine_and_of_the_host_itself_are_not_replaced(line: 
         assert "--force" in said.err
         said = line("facts", "import", INFO, "-o", file, "--force")
         assert (said.code, written(str(file))["host"]) == (0, "DESK-01"), said.err
+
+
+def test_a_machine_whose_file_has_another_name_can_be_told_to_be_the_same(line: Line) -> None:
+    line("facts", "import", SMI, "--host", "gpu-box", "-o", "desk.json")
+    said = line("facts", "import", INFO, "-o", "desk.json")
+    assert (said.code, "add --host gpu-box" in said.err) == (2, True)
+    assert line("facts", "import", INFO, "--host", "gpu-box", "-o", "desk.json").code == 0
+    assert written("desk.json")["host"] == "gpu-box"
+
+
+def test_the_disks_of_partitions_are_told_only_by_an_import_of_both(line: Line) -> None:
+    line("facts", "import", DATA / "disks-win11-pro.json", "--host", "desk", "-o", "desk.json")
+    line(
+        "facts", "import", DATA / "partitions-win11-pro.json", "-o", "desk.json"
+    )  # Windows may number disks anew meanwhile
+    assert "together" in state("desk.json", "Partition")["disk"]["unknown"]["message"]
+    line("facts", "import", DATA / "disks-win11-pro.json", DATA / "partitions-win11-pro.json", "-o", "desk.json")
+    assert isinstance(state("desk.json", "Partition")["disk"], str)

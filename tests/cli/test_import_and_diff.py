@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,11 @@ def test_ids_are_whole_and_values_too(line: Line) -> None:
     assert "…" not in said.out
 
 
+def _with_linux(linux: Any, machine_id: str, document: Any) -> None:
+    system = [{**each, "state": {**each["state"], "machine_id": machine_id * 32}} for each in linux]
+    document["resources"] = {"LinuxSystem": system, **document["resources"]}
+
+
 def test_two_machines_are_told_apart_from_two_readings(line: Line) -> None:
     one, other = line.facts("server2025-3gpu"), line.facts("win11-pro-1gpu")
     ids = [
@@ -213,6 +219,12 @@ def test_two_machines_are_told_apart_from_two_readings(line: Line) -> None:
     assert said.err == f"warning: these are two machines, not two snapshots of one: their ids are {' and '.join(ids)}\n"
     assert line("diff", one, other, "--json").results[0]["two_machines"] is True
     assert line("diff", one, one).err == ""
+    linux = json.loads((DATA.parents[2] / "examples/linux/ubuntu-2xh100.json").read_text())["resources"]["LinuxSystem"]
+    of_linux = [
+        edited(file, f"of-{number}.json", partial(_with_linux, linux, str(number)))
+        for number, file in enumerate((one, other))
+    ]
+    assert line("diff", *of_linux).err == said.err  # not those of their Linuxes
     unknown = edited(
         other, "unknown.json", lambda d: d["resources"].update(OperatingSystem={"unknown": {"category": "X"}})
     )

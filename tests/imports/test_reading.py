@@ -413,6 +413,18 @@ def test_cores_and_memory_of_a_vm_are_not_those_of_the_machine() -> None:
     assert set(told.resources["Processor"]["CPU0"]) == {"name"}
 
 
+def test_memory_is_read_of_free_only_in_a_unit_that_is_certain() -> None:
+    text = (SYNTHETIC / "lscpu-and-free.txt").read_text("utf-8")
+    of_options = {"-k": 65_755_136, "-m": 64_214, "-g": 62, "-b": 67_333_259_264, "-m, of 4 TiB": 4_194_304}
+    read_as: dict[str, object] = {}
+    for option, number in of_options.items():
+        _, told = first("paste.txt", text.replace("62Gi", str(number)).encode())
+        total = told.resources["Memory"][""]["total"]
+        read_as[option] = total.value if isinstance(total, Observation) else total.why
+    assert read_as.pop("-k") == 65_755_136 * 1024
+    assert set(read_as.values()) == {"free does not name its unit here, and `free -h` does"}
+
+
 def test_what_would_tell_more_than_a_further_output_is_named() -> None:
     text = "[Version 10.0.26100.4061]\n\n" + (SYNTHETIC / "nvidia-smi-table-windows.txt").read_text("utf-8")
     advice = {kind: told.advice for kind, told in read("paste.txt", text.encode())}

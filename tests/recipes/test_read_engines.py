@@ -53,3 +53,24 @@ def test_values_of_the_chart_are_options_of_vllm() -> None:
         "--shm-size": "20Gi",
     }
     assert not engine.variables  # its token is in a Secret
+
+
+def test_a_null_in_values_of_the_chart_is_no_value() -> None:
+    text = """servingEngineSpec:
+  vllmApiKey: null
+  modelSpec:
+  - name: a
+    repository: vllm/vllm-openai
+    tag: ~
+    modelURL: org/model
+    requestGPU:
+    hf_token: null
+    shmSize: null
+    vllmConfig: {tensorParallelSize: null, maxModelLen: null}
+"""
+    recipe = read_recipe(SourceFile.of(text.encode()))
+    assert recipe is not None
+    (engine,) = recipe.engines
+    assert not engine.options
+    assert not engine.variables
+    assert {each.name: each.value for each in engine.container} == {"image": "vllm/vllm-openai"}

@@ -12,7 +12,7 @@ from winhost.symptoms.table import symptoms
 DESTROYS = re.compile(
     r"--unregister|winsock reset|system prune|podman machine rm|mig -d|mokutil --reset|wipefs|zero-superblock"
     r"|diskpart, .*\bclean\b|e2fsck|fsck -y|chkdsk \S+ /f|VMSavedState|VMSnapshot|\breg delete\b|mkfs|sgdisk -[eoZz]"
-    r"|Clear-Disk|vssadmin delete"
+    r"|Clear-Disk|vssadmin delete|cloud-init clean"
 )
 WARNS = re.compile(
     r"delet|eras|\blost\b|\bsave\b|--export|aside|copy what|back (it )?up|only a new, empty"
@@ -28,13 +28,30 @@ def test_a_remedy_that_destroys_something_warns() -> None:
 
 
 # cmd expands %NAME%, PowerShell does not; DISM takes an image in a .wim only with this prefix.
-NOT_AS_PRINTED = re.compile(r"\b(type|dir|ren|findstr|Get-\w+) %\w+%|/source:[A-Z]:\\\S+\.wim", re.IGNORECASE)
+NOT_AS_PRINTED = re.compile(
+    r"\b(type|dir|ren|echo|findstr|Get-\w+) %\w+%|icacls [^;]*%\w+%|Get-Counter \"\\\\|/source:[A-Z]:\\\S+\.wim",
+    re.IGNORECASE,
+)
 
 
 def test_commands_work_in_powershell_as_printed() -> None:
     told = {f"{each.id}: {cause.tell} {cause.do}" for each in symptoms().values() for cause in each.causes}
     told |= {f"{name}: {each.do}" for name, each in remedies().items()}
     assert [text for text in sorted(told) if NOT_AS_PRINTED.search(text)] == []
+
+
+# `wsl --unmount` without a disk detaches all; a guard that is off for a try lets in what it guards against.
+CHANGES = re.compile(r"--unmount|protection off|Stop-Service|Clear-Disk|cloud-init clean|\breg (add|delete)\b")
+
+
+def test_a_way_to_tell_changes_nothing() -> None:
+    told = {f"{each.id}: {cause.tell}" for each in symptoms().values() for cause in each.causes}
+    assert [text for text in sorted(told) if CHANGES.search(text)] == []
+
+
+def test_what_prints_a_recovery_password_says_so() -> None:
+    told = {f"{each.id}: {cause.tell} {cause.do}" for each in symptoms().values() for cause in each.causes}
+    assert [text for text in sorted(told) if "-protectors -get" in text and "recovery password" not in text] == []
 
 
 # A sign that stood with others whose first cause it contradicts, and what it leads to now.
@@ -68,6 +85,19 @@ LEADS_TO = {
     "Wsl/Service/CreateInstance/CreateVm/ConfigureNetworking/HNS/0x80070424": "a service is missing",
     "Wsl/Service/CreateVm/ConfigureNetworking/HNS/0x80070422": "cannot start Internet Connection Sharing",
     "Max retries exceeded with url: /v1 ([WinError 10061] the target machine actively refused it)": "has not started",
+    "launch failed: The Hyper-V Hypervisor is disabled. Please enable by": "feature is really off",
+    "wslc container list: Error code: 0x800705b4": "session's VM hangs",
+    "Add-RecoveryPasswordProtectorInternal : Zugriff verweigert": "policy or the TPM",
+    "WSMan The service was unable to start the host process to process the given request.": "comes and goes",
+    "Signing key on 3FC3FD92ABA3975D is not bound: DSA1024 is not considered secure since 2014-02-01T00": "DSA1024",
+    "ERROR: An error occurred (code 0x80310008)": "not turned on",
+    "ERROR: An error occurred (code 0x8031004D)": "hardware test",
+    "ERROR: An error occurred (code 0x803100BE)": "which boot settings are checked",
+    "ERROR: An error occurred (code 0x80310038)": "writes a key to a file",
+    "schtasks: (4,2):Settings: 0x80041329": "element of its XML",
+    "##[error][server]: Service responded with [8].": "no reason given",
+    "FullyQualifiedErrorId : StorageWMI 42002,Add-PartitionAccessPath": "in use already",
+    "FullyQualifiedErrorId : StorageWMI 42008,Resize-Partition": "volume with errors",
     "could not open moddep file '/lib/modules/6.8.0-51-generic/modules.dep.bin'": "It is a container",
 }
 # Texts of other programs with the same words, of which nothing is known.
@@ -85,7 +115,54 @@ OF_OTHERS = (
     "gettext: Failed to translate string 'Abort' in X: locale",
     "How to Turn off BitLocker",
     '{"error":"Unauthorized"}',
+    "Invoke-Command { & app.exe }: The handle is invalid.",
+    "WinRM-Plugin: CreateFile failed 0x80070006",
 )
+
+
+# Texts of other programs, or other failures, with a sign's words; and the row that must not claim them.
+NOT_OF = {
+    "Your subscription has been paused because you are out of credits": "hyperv.paused-critical",
+    "Warning: /var is about to run out of disk space": "hyperv.paused-critical",
+    "Event ID: 16060 Source: MyBackup": "hyperv.paused-critical",
+    "Security log, Event ID: 5120, OCSP Responder Service Started": "hyperv.cluster-volume",
+    "Security log, Event ID: 5142, a network share object was added.": "hyperv.cluster-volume",
+    "Source: Foo Event ID: 14050": "hyperv.spn",
+    "Failed to register service principal name for MSSQLSvc/host": "hyperv.spn",
+    "Source: MSSQL Event ID: 20413": "hyperv.configuration-path",
+    "Event ID 12565 Source VSS": "hyperv.mac-addresses",
+    "Event ID 21502 Source CCM": "hyperv.migration-failed",
+    "Live migration of instance 7f3 failed: libvirtError": "hyperv.migration-failed",
+    "Event ID 20417 RADIUS": "hyperv.migration-slow",
+    "zfs: Catastrophic failure while writing snapshot tank@a": "hyperv.checkpoint-not-deleted",
+    "Failed to connect NIC eth0 to bridge br0": "hyperv.switch-port",
+    "The computer must be restarted to complete the installation of the printer": "windows.feature-restart-first",
+    "MySQL import Error: 1465 Triggers can not be created on system tables": "windows.servicing-xml",
+    "MD5 is not considered secure since 2004": "apt.weak-key",
+    "Signing key on my laptop is not bound to the account": "apt.weak-key",
+    "The driver \\Driver\\nvlddmkm failed to load. Device: PCI\\VEN_10DE Status: 0xC0000365": "windows.umdf-late",
+    "ERROR: An error occurred (code 0x80310036)": "bitlocker.fips",
+    "ERROR: An error occurred (code 0x8031003B)": "bitlocker.tpm",
+    "Get-BitLockerVolumeInternal : Access is denied.": "bitlocker.cmdlet-without-volume",
+    "netplan apply: Failed to connect to system bus: No such file or directory": "installer.netplan-before-bus",
+    "ERROR: INVALID_VERSION_LEVEL in document": "windows.storage-pool",
+    "ci: Timed out waiting for dockerd to start": "wslc.session-timeout",
+    "All nodes must be Windows Server (OS Build of your choice)": "wac.server-version",
+    "The newsletter job failed with 0x80070015": "wsl.device-not-ready",
+    "SELECT query returned 1622 rows": "windows-installer.log",
+    "Rufus detected bootable media on the stick": "bitlocker.bootable-media",
+    "backup agent could not initialize memory: Ran out of memory": "hyperv.memory-at-start",
+    "Some tool: Failed to create partition: Insufficient system resources exist": "hyperv.memory-at-start",
+    "user: only one VM can be active at a time in this lab": "podman.one-machine",
+    "template: compiled_template:3: can't evaluate field X in type Y": "kubernetes.containerd-template",
+    "The authorization of the user failed with error 401": "winrm.authorization-event",
+    "Error: Could not find module './llama.dll.js'": "llamacpp.dll-dependency",
+}
+
+
+@each_row("text", NOT_OF)
+def test_a_sign_does_not_claim_what_is_not_its_own(text: str) -> None:
+    assert NOT_OF[text] not in [each.code for each in diagnosis([text], "text").found]
 
 
 @each_row("text", LEADS_TO)

@@ -92,7 +92,9 @@ class Diff:
     @property
     def machines(self) -> tuple[Json, Json]:
         """The ids of two machines."""
-        of_id = (each for each in self.differences if each.property == "machine_id")
+        of_id = (
+            each for each in self.differences if (each.resource, each.property) == ("OperatingSystem", "machine_id")
+        )
         return next((each.before, each.after) for each in of_id)
 
     @property

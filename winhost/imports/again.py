@@ -4,18 +4,21 @@ What the newer files tell replaces what the older ones told; what they do not te
 nothing goes without a word.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, field, replace
+from itertools import count
 
-from winhost.core.answers import Json, Record
+from winhost.core.answers import Json, Record, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.imports.merge import IDENTITY, ORIGIN
+from winhost.imports.merge import IDENTITY, NOT_THERE, ORIGIN, UNPLACED, unknown, unplaced
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
 from winhost.resources.windows.pci_device import PciDevice
 
 _SYSTEM = "OperatingSystem"
 _GPUS = PciDevice.resource_type.name
+_WORSE_PLACES = f"PCIBUS {UNPLACED}"  # than location paths, from better to worse
+_NOT_TOLD = asdict(unknown(NOT_THERE))
 _REPLACE = "Name another file with -o, or replace this one with --force."
 
 
@@ -48,7 +51,7 @@ def refuse_others(file: str, older: Facts, newer: Facts) -> None:
                 what=f"{visible(file)} has facts of another machine: its {name} is {visible(one)}, not "
                 f"{visible(other)}",
                 meaning="Nothing was written.",
-                hint=_REPLACE,
+                hint=f"If it is the same one, add --host {visible(one)}. {_REPLACE}" if name == "name" else _REPLACE,
             )
 
 
@@ -65,9 +68,11 @@ def joined(older: Facts, newer: Facts) -> Joined:
     for resource, before in older.resources.items():
         after = newer.answer(resource)
         if not isinstance(before, tuple):
-            continue
-        if isinstance(after, tuple):
-            resources[resource] = tuple(_records(resource, before, after, result))
+            if isinstance(after, Unknown) and after.unknown.message == NOT_THERE:
+                resources[resource] = before  # it has the better reason
+        elif isinstance(after, tuple):
+            records = _records(resource, before, after, result)
+            resources[resource] = tuple(_numbered(records) if resource == _GPUS else records)
         else:
             resources[resource] = before
             result.kept.append(resource)
@@ -83,40 +88,99 @@ def joined(older: Facts, newer: Facts) -> Joined:
 
 
 def _records(resource: str, before: Sequence[Record], after: Sequence[Record], result: Joined) -> Iterable[Record]:
-    pairs = [(record, next((each for each in before if _same(each, record)), None)) for record in after]
-    met = [old for _, old in pairs if old]
-    gone = [old for old in before if old not in met]
-    # GPUs that no place ties to those of before may be the same ones: both lists together would count them twice.
+    olds = _gpus_before(before, after) if resource == _GPUS else [_first(before, each, _same_key) for each in after]
+    met = [old for old in olds if old]
+    gone = [old for old in before if not any(old is each for each in met)]
+    # GPUs that nothing ties to those of before may be the same ones: both lists together would count them twice.
     if resource == _GPUS and gone and len(met) < len(after):
         names = ", ".join(_called(resource, each) for each in before)
-        result.replaced.append(f"the GPUs of the earlier import ({names}), as these files list them in other places")
+        result.replaced.append(f"the GPUs of the earlier import ({names}), as nothing ties these files' GPUs to them")
         yield from after
         return
-    for record, old in pairs:
+    for record, old in zip(after, olds, strict=True):
         yield _record(resource, old, record, result) if old else record
     result.kept += [_called(resource, each) for each in gone]
     yield from gone
 
 
-def _same(one: Record, other: Record) -> bool:
-    """The same key; a GPU is the same at one location, if one listing has less of its ids."""
-    keys = [{**each.key} for each in (one, other)]
-    ids = [key.pop("device", "") for key in keys]
-    return keys[0] == keys[1] and (ids[0].startswith(ids[1]) or ids[1].startswith(ids[0]))
+def _gpus_before(before: Sequence[Record], after: Sequence[Record]) -> list[Record | None]:
+    """Find each GPU among those of before: by its place, or if their places cannot be compared, by its ids or name, as
+    long as it does not matter which of several alike it is.
+    """
+    olds = [_first(before, each, _same_place) for each in after]
+    free = [each for each in before if not any(each is old for old in olds)]
+    left = [number for number, old in enumerate(olds) if old is None]
+    for number in left:
+        alike = [each for each in free if _alike(each, after[number])]
+        others = [each for each in left if alike and _alike(alike[0], after[each])]
+        if alike and len(alike) == len(others) and all(each.state == alike[0].state for each in alike):
+            olds[number] = alike[others.index(number)]
+    return olds
+
+
+def _numbered(gpus: Iterable[Record]) -> Iterator[Record]:
+    """Number GPUs without places anew: those of two listings have the same numbers."""
+    numbers = count(1)
+    for each in gpus:
+        yield replace(each, key={**each.key, "location": unplaced(next(numbers))}) if _unplaced(each) else each
+
+
+def _first(records: Sequence[Record], record: Record, same: Callable[[Record, Record], bool]) -> Record | None:
+    return next((each for each in records if same(each, record)), None)
+
+
+def _same_key(one: Record, other: Record) -> bool:
+    return one.key == other.key
+
+
+def _same_place(one: Record, other: Record) -> bool:
+    """At one location, or one instance of Windows. The numbers of GPUs without places are no locations."""
+    instances = [each.state.get("instance") for each in (one, other)]
+    at_one = not _unplaced(one) and one.key["location"] == other.key["location"]
+    return _same_ids(one, other) and (at_one or (isinstance(instances[0], str) and instances[0] == instances[1]))
+
+
+def _alike(one: Record, other: Record) -> bool:
+    if (_kind_of_place(one) == _kind_of_place(other) and not _unplaced(one)) or not _same_ids(one, other):
+        return False
+    named = [each.state.get("name") for each in (one, other)]
+    return bool(one.key["device"] and other.key["device"]) or named[0] == named[1]
+
+
+def _same_ids(one: Record, other: Record) -> bool:
+    """One listing may have less of the ids than the other, or none."""
+    ids = one.key["device"], other.key["device"]
+    return ids[0].startswith(ids[1]) or ids[1].startswith(ids[0])
+
+
+def _unplaced(gpu: Record) -> bool:
+    return _kind_of_place(gpu) == UNPLACED
+
+
+def _kind_of_place(gpu: Record) -> str:
+    return gpu.key["location"].partition("(")[0]
 
 
 def _record(resource: str, old: Record, new: Record, result: Joined) -> Record:
     state = dict(new.state)
     for name, value in old.state.items():
         fact = f"{_called(resource, new)}.{name}"
-        if _missing(value) or state.get(name) == value:
+        if state.get(name) == value:
             continue
-        if _missing(state.get(name, {"unknown": None})):
+        if _missing(value):
+            if state.get(name) == _NOT_TOLD:
+                state[name] = value  # it has the better reason
+        elif _missing(state.get(name, _NOT_TOLD)):
             state[name] = value
             result.kept.append(fact)
         else:
             result.replaced.append(f"{fact}: {_short(value)} is now {_short(state[name])}")
-    return Record(state, max((old.key, new.key), key=lambda key: len(str(key.get("device", "")))))
+    if resource != _GPUS:
+        return Record(state, new.key)
+    placed = min(new, old, key=lambda each: _WORSE_PLACES.find(_kind_of_place(each)))
+    return Record(
+        state, {"location": placed.key["location"], "device": max(old.key["device"], new.key["device"], key=len)}
+    )
 
 
 def _missing(value: Json) -> bool:
@@ -124,7 +188,9 @@ def _missing(value: Json) -> bool:
 
 
 def _called(resource: str, record: Record) -> str:
-    place = record.key.get("location") or " ".join(record.key.values())
+    place, name = record.key.get("location") or " ".join(record.key.values()), record.state.get("name")
+    if resource == _GPUS and _unplaced(record) and isinstance(name, str):
+        place = name
     return visible(f"{resource} {place}".strip())
 
 

@@ -7,7 +7,7 @@ memory. In a VM these are the VM's, and stay unread.
 import re
 from collections.abc import Mapping
 
-from winhost.imports.observation import FileObservations, Misread, Observation, State, Worth
+from winhost.imports.observation import FileObservations, Misread, Observation, State, Unreported, Value, Worth
 from winhost.model.units import GiB, KiB, MiB
 
 _KERNEL = r"(?P<major>\d{1,2})\.(?P<minor>\d{1,3})\.[\w.]{1,20}-microsoft-standard"
@@ -30,7 +30,11 @@ _NUMBERS = {
 _MEMORY = re.compile(
     r"^[ \t]*(?:Mem|Speicher|内存)[ \t]*[:\uff1a][ \t]*(\d{1,12}(?:[.,]\d)?)(Mi|Gi|Ti)?(?=[ \t])", re.M
 )
-_UNITS = {None: KiB, "Mi": MiB, "Gi": GiB, "Ti": 1024 * GiB}
+_UNITS = {"Mi": MiB, "Gi": GiB, "Ti": 1024 * GiB}
+# `free` alone counts in KiB, with -m, -g and -b in other units, and names none of them. A number in this range counts
+# KiB: as MiB it would be 8 TiB and more, as bytes less than 1 GiB.
+_IN_KIB = range(8 * MiB, GiB)
+_NO_UNIT = "free does not name its unit here, and `free -h` does"
 _MACHINES = {"x86_64": "AMD64", "aarch64": "ARM64"}
 _MOST_SOCKETS = 16
 
@@ -77,9 +81,14 @@ def _of_machine(text: str, name: str) -> dict[str, Mapping[str, State]]:
     count = min(sockets or 1, _MOST_SOCKETS)
     resources: dict[str, Mapping[str, State]] = {"Processor": {f"CPU{n}": state for n in range(count)}}
     if memory := _MEMORY.search(text):
-        total = round(float(memory[1].replace(",", ".")) * _UNITS[memory[2]])
-        resources["Memory"] = {"": {"total": Observation(total, Worth.ROUNDED)}}
+        resources["Memory"] = {"": {"total": _total(float(memory[1].replace(",", ".")), memory[2])}}
     return resources
+
+
+def _total(number: float, unit: str | None) -> Value:
+    if unit is None and int(number) not in _IN_KIB:
+        return Unreported(_NO_UNIT)
+    return Observation(round(number * (_UNITS[unit] if unit else KiB)), Worth.ROUNDED)
 
 
 def _number(text: str, label: str) -> int | None:

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
+from itertools import count
 from typing import Any, cast
 
 from winhost import __version__
@@ -186,6 +187,7 @@ def _common(name: str, alike: list[SeenFunction]) -> Value:
 Warn = Callable[[str], None]
 
 ORIGIN = "imported"
+UNPLACED = "PCIUNPLACED"
 NOT_THERE = "not in what was imported"
 _OTHERS_MAY_BE_THERE = (
     "no GPU by NVIDIA is listed, but only SurveyDDA.ps1 and lspci -vv -nn list those that show nothing"
@@ -226,8 +228,8 @@ class _Instance:
         worth, dispute = self.disputed.get(name, (None, None))
         if dispute and known and known[1].worth == worth:
             warn(f"{dispute.what}; it counts as unknown")
-            return asdict(_unknown(dispute.what))
-        return known[1].value if known else asdict(_unknown(self.silent.get(name, NOT_THERE)))
+            return asdict(unknown(dispute.what))
+        return known[1].value if known else asdict(unknown(self.silent.get(name, NOT_THERE)))
 
 
 def merged(
@@ -240,13 +242,13 @@ def merged(
     """
     observations = [(file, each) for file, _, each in files]
     kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in files))
-    resources: dict[str, Answer] = {resource: _unknown(NOT_THERE) for resource in WINDOWS}
+    resources: dict[str, Answer] = {resource: unknown(NOT_THERE) for resource in WINDOWS}
     resources.update(_on_their_disks(_resources(observations, warn)))
     if any(each.functions or each.every_function for _, each in observations):
         found = met(observations)
         whole = any(each.every_function or each.every_gpu for _, each in observations)
         known = whole or not found or not all(map(_by_others, found))
-        resources[PciDevice.resource_type.name] = _gpus(found, warn) if known else _unknown(_OTHERS_MAY_BE_THERE)
+        resources[PciDevice.resource_type.name] = _gpus(found, warn) if known else unknown(_OTHERS_MAY_BE_THERE)
     return Facts(
         host=_host(observations, host),
         origin=ORIGIN,
@@ -263,7 +265,8 @@ def _by_others(function: Met) -> bool:
     return bool(re.search(r"\b(?:AMD|Radeon|Intel|Matrox|Microsoft)\b", names, re.IGNORECASE))
 
 
-def _unknown(why: str) -> Unknown:
+def unknown(why: str) -> Unknown:
+    """A fact that no file tells."""
     return Unknown(RemoteFault("NotImported", message=why))
 
 
@@ -294,7 +297,7 @@ def _on_their_disks(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
         return resources
     known = disks if isinstance(disks, tuple) else ()
     guids = {f"{DISK_NUMBER}{each.state['number']}": each.state["guid"] for each in known}
-    missing = asdict(_unknown("Get-Disk | ConvertTo-Json says it"))
+    missing = asdict(unknown("Get-Disk | ConvertTo-Json says it, imported together with this"))
     placed = (replace(each, state={**each.state, "disk": _of(each, guids, missing)}) for each in partitions)
     return {**resources, "Partition": tuple(placed)}
 
@@ -311,14 +314,18 @@ def _records(resource: ResourceType, instances: Mapping[str, _Instance], warn: W
     )
 
 
+def unplaced(number: int) -> str:
+    """Instead of the location of a GPU, by its number in a list."""
+    return f"{UNPLACED}({number})#PCI(0000)"
+
+
 def _gpus(functions: Sequence[Met], warn: Warn) -> Answer:
-    unplaced = 0
+    numbers = count(1)
     records = []
     for function in functions:
         location = function.location
         if location is None:
-            unplaced += 1
-            location = f"PCIUNPLACED({unplaced})#PCI(0000)"
+            location = unplaced(next(numbers))
         instance = _Instance(f"the GPU at {location}")
         for file, each in function.seen:
             instance.hear(file, each.state)

@@ -28,14 +28,19 @@ def read_helm(source: SourceFile) -> Recipe:
         slips += keys_twice(document)
         spec = document.get("servingEngineSpec")
         for model in spec.get("modelSpec").items():
-            if model.is_map and model.get("modelURL").is_scalar:
+            if model.is_map and _said(model.get("modelURL")):
                 engines.append(_engine(model, spec, first=not engines))
     return Recipe(RecipeForm.HELM, tuple(engines), slips=tuple(slips))
 
 
+def _said(node: YamlNode) -> bool:
+    """Tell whether a text or number stands there. Helm removes the default of a key that is null."""
+    return bool(node) and node.is_scalar
+
+
 def _engine(model: YamlNode, spec: YamlNode, *, first: bool) -> RecipeEngine:
     url, name = model.get("modelURL"), model.get("name")
-    at = name.text if name.is_scalar else url.key_text
+    at = name.text if _said(name) else url.key_text
     engine = RecipeEngine(
         RecipeForm.HELM, f"model {name.value}", at, entered="vllm serve", in_container=True, partial=True
     )
@@ -57,23 +62,23 @@ def _options(config: YamlNode) -> Iterator[Setting]:
         if key in _SWITCHES:
             if value.value.casefold() == "true":
                 yield Setting(_SWITCHES[key], None, at, None, (at,), key)
-        elif key not in ("extraArgs", "v0", "v1") and value.is_scalar:
+        elif key not in ("extraArgs", "v0", "v1") and _said(value):
             name = full_name(f"--{_HUMP.sub('-', key).lower()}")
             yield Setting.of(name, at, value.text, (at,), key)
 
 
 def _container(model: YamlNode) -> Iterator[Setting]:
     repository, tag = model.get("repository"), model.get("tag")
-    if repository.is_scalar:
-        image = f"{repository.value}:{tag.value}" if tag.is_scalar else repository.value
+    if _said(repository):
+        image = f"{repository.value}:{tag.value}" if _said(tag) else repository.value
         yield Setting(IMAGE, image, repository.key_text, None, (), "repository")
     for option, node in (("--gpus", model.get("requestGPU")), ("--memory", model.get("limitMemory"))):
-        if node.is_scalar and (option != "--gpus" or node.value != "0"):
+        if _said(node) and (option != "--gpus" or node.value != "0"):
             yield Setting(option, node.value, node.key_text, node.text, (node.text,), node.key_text.value)
     size, several = model.get("shmSize"), model.get("vllmConfig", "tensorParallelSize")
-    if size.is_scalar:
+    if _said(size):
         yield Setting("--shm-size", size.value, size.key_text, size.text, (size.text,), "shmSize")
-    elif several.is_scalar:
+    elif _said(several):
         yield Setting("--shm-size", _SHM, several.key_text, None, (), "shmSize")
 
 
@@ -90,5 +95,5 @@ def _secrets(model: YamlNode, spec: YamlNode, *, first: bool) -> Iterator[Settin
     keys = [("HF_TOKEN", model.get("hf_token"))]
     keys += [("VLLM_API_KEY", spec.get("vllmApiKey"))] if first else []
     for name, node in keys:
-        if node.is_scalar and node.value:
+        if _said(node) and node.value:
             yield Setting(name, node.value, node.key_text, node.text, (node.text,), node.key_text.value)

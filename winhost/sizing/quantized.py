@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
 from math import ceil
 
 from winhost.core.dataclass import dataclass
@@ -56,7 +58,7 @@ def stored(model: Model, quantization: Quantization, embedding: Embedding, param
         f"{linear:,} parameters at {float(quantized):.3f} bits with their scales, and {embedding.parameters:,} of "
         f"embeddings at {bits} bits"
     )
-    if quantization not in PARTLY:
+    if quantization not in PARTLY and not model.unquantized:
         return Stored(least, least, how, ("quantized-formats",))
 
     def with_kept(kept: int) -> Bytes:
@@ -68,7 +70,7 @@ def stored(model: Model, quantization: Quantization, embedding: Embedding, param
         few, many = kept
         named = f"{few:,} to {many:,}" if many > few else f"{few:,}" if few else "none"
         how += f"; of the linear layers unquantized leaves {named} at {bits} bits"
-        return Stored(max(with_kept(few), ceil(with_kept(many) * MARGIN)), with_kept(few), how, evidence)
+        return Stored(ceil(with_kept(many) * MARGIN), with_kept(few), how, evidence)
     if model.attention is None:
         many, what = ceil(linear * LARGEST_ATTENTION), "attention, of unknown shape,"
     else:
@@ -107,15 +109,24 @@ def _kept(model: Model, embedding: Embedding, linear: int) -> tuple[int, int] | 
         return 0, 0
     if model.attention is None:
         return None
-    layers = [list(_names(number)) for number in range(model.attention.layers)]
-    named = {name for pattern in patterns for names in layers for name in names if _matches(pattern, name)}
-    if any(not any(_matches(pattern, name) for names in layers for name in names) for pattern in patterns):
+    listed = _listed(tuple(patterns), model.attention.layers)
+    if listed is None:
         return None
     few, many = (
-        sum(_size(name, model.attention, embedding.hidden, width, linear) for name in named)
+        sum(_size(name, model.attention, embedding.hidden, width, linear) for name in listed)
         for width in _widths(model, embedding)
     )
     return min(few, many), max(few, many)
+
+
+@lru_cache(maxsize=64)
+def _listed(patterns: tuple[str, ...], layers: int) -> frozenset[str] | None:
+    """The linear layers that patterns list; None if one lists none. A search for what fits asks hundreds of times, and
+    checkpoints list hundreds of modules.
+    """
+    names = [name for number in range(layers) for name in _names(number)]
+    found = [[name for name in names if _matches(pattern, name)] for pattern in patterns]
+    return frozenset(chain(*found)) if all(found) else None
 
 
 def _plain(pattern: str) -> str:
@@ -133,7 +144,9 @@ def _matches(pattern: str, name: str) -> bool:
             return re.match(pattern[3:], name) is not None
         except re.error:
             return False
-    parts, names = pattern.strip("*.").split("."), name.split(".")
+    parts, names = pattern.strip(".").split("."), name.split(".")
+    if parts[-1] == "gate*":  # meant for routers; whether gate_proj is one of them differs
+        return False
     return any(
         all(map(fnmatchcase, names[start : start + len(parts)], parts)) for start in range(len(names) - len(parts) + 1)
     )
