@@ -1,8 +1,9 @@
 """The story of a reason, from the command line."""
 
 import os
-from io import BytesIO, TextIOWrapper
+from io import BufferedReader, BytesIO, RawIOBase, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,32 @@ def test_a_log_comes_from_a_file_or_from_stdin(line: Line, monkeypatch: pytest.M
     assert said.out.startswith("wsl.log: 1 known problem in 3 lines\n\nline 2, 2 times: ")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(log)))
     assert line("explain", "-", "--json").result["found"] == line("explain", "wsl.log", "--json").result["found"]
+
+
+class _Typed(RawIOBase):
+    """A terminal: each end of the text has to be typed, and the first one is all that was announced."""
+
+    told = ended = False
+
+    def readable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        assert not self.ended, "read again after Ctrl-D"
+        text = b"" if self.told else b"CUDA out of memory\n"
+        self.told, self.ended = True, not text
+        into[: len(text)] = text
+        return len(text)
+
+
+def test_what_is_pasted_ends_with_one_ctrl_d(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BufferedReader(_Typed())))
+    said = line("explain", "-")
+    assert "cuda.out-of-memory" in said.out
+    assert "Ctrl-D" in said.err
 
 
 def test_several_files_have_an_answer_each(line: Line) -> None:

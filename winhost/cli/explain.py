@@ -114,7 +114,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
             watch.hosts = len(words)
             for word in words:
                 noted = _Text()
-                with watch.reading(word), _opened(word) as stream:
+                with _opened(word) as stream, watch.reading(word):
                     answer = diagnosis(noted.pieces(pieces(stream)), word, facts)
                 if len(words) == 1 and noted.blank:
                     named = "standard input" if word == STDIN else visible(word)
@@ -149,7 +149,8 @@ def _opened(word: str) -> AbstractContextManager[BinaryIO]:
     if word != STDIN:
         return Path(word).open("rb")
     invite_paste()
-    return nullcontext(sys.stdin.buffer)
+    # What somebody types is read to its end at once: each further read would want another Ctrl-D.
+    return BytesIO(sys.stdin.buffer.read()) if sys.stdin.isatty() else nullcontext(sys.stdin.buffer)
 
 
 def _refuse_misspelt(word: str) -> None:
