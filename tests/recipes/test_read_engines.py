@@ -1,7 +1,8 @@
 """Which engine a recipe starts: by its image, by its command, by a variable that has the image."""
 
 from tests.rows import each_row
-from winhost.recipes.lint_recipe import read_recipe
+from winhost.recipes.lint_recipe import lint_recipe, read_recipe
+from winhost.recipes.recipe_case import RecipeTarget
 from winhost.recipes.recipe_text import SourceFile
 
 STARTS = {
@@ -29,6 +30,21 @@ STARTS = {
 def test_the_engine_that_is_started(text: str) -> None:
     recipe = read_recipe(SourceFile.of(text.encode()))
     assert [engine.kind for engine in (recipe.engines if recipe else ())] == STARTS[text]
+
+
+def test_a_secret_of_the_chart_is_named_as_its_place_takes_it() -> None:
+    text = """servingEngineSpec:
+  modelSpec:
+  - name: a
+    modelURL: org/model
+    hf_token: hf_abcdefghijklmnop
+    env: [{name: NGC_API_KEY, value: nvapi-abcdefghijklmnop}]
+"""
+    found = lint_recipe(text.encode(), RecipeTarget()).findings
+    told = {each.line: each.remedy or "" for each in found if each.code == "serve.secret-in-recipe"}
+    assert told.keys() == {5, 6}
+    assert "secretName" in told[5]
+    assert "valueFrom.secretKeyRef" in told[6]
 
 
 def test_values_of_the_chart_are_options_of_vllm() -> None:

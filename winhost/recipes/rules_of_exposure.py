@@ -46,7 +46,9 @@ def secrets(case: RecipeCase) -> Iterator[Found]:
             instead = case.other.keeps if case.other else "Set VLLM_API_KEY from a file that only its owner reads."
             yield Found("key-in-command", setting.text.start, {"name": setting.name, "instead": instead})
         elif engine.form is not RecipeForm.COMMAND or engine.in_container:
-            instead = _INSTEAD.get(engine.form, _PASSED)
+            # Of the chart only its own keys take such a mapping; an entry of env is as in a pod.
+            of_pod = engine.form is RecipeForm.HELM and setting.written == setting.name
+            instead = _INSTEAD.get(RecipeForm.KUBERNETES if of_pod else engine.form, _PASSED)
             yield Found("secret-in-recipe", setting.text.start, {"name": setting.name, "instead": instead})
 
 
