@@ -3,7 +3,7 @@ function Get-WinhostVmSwitch {
     Assert-WinhostHyperV
     foreach ($switch in @(Get-VMSwitch -ErrorAction Stop)) {
         $adapter = "$($switch.NetAdapterInterfaceDescription)"
-        if ($adapter -eq '') {
+        if ($adapter.Length -eq 0) {
             $adapter = $null
         }
         $state = @{
