@@ -211,13 +211,23 @@ def test_a_start_of_windows_is_the_same_one_after_its_clock_was_set(engine: Scri
 
 @each_row(
     ("began", "boot_id"),
-    [([133 * 10**15 + 7, 133 * 10**15], 133 * 10**15), ([], 134 * 10**15), ([None], 134 * 10**15)],
+    [
+        ({300: 133 * 10**15 + 7, 4: 133 * 10**15}, 133 * 10**15),
+        ({}, 134 * 10**15),
+        ({4: None}, 134 * 10**15),
+        ({4: None, 300: 133 * 10**15}, 134 * 10**15),
+    ],
 )
 def test_of_several_session_managers_the_first_began_with_windows(
-    engine: Scripts, began: list[int | None], boot_id: int
+    engine: Scripts, began: dict[int, int | None], boot_id: int
 ) -> None:
-    """Each session has one while it begins. Where none tells, the time of the start has to do."""
-    told = ", ".join(f"$(@{{ CreationDate = {MOMENT.format(each) if each else '$null'} }})" for each in began)
+    """Each session has one while it begins, a child of the first. Where that does not tell, the time of the start has
+    to do: another's would change without a restart.
+    """
+    told = ", ".join(
+        f"@{{ ParentProcessId = {parent}; CreationDate = {MOMENT.format(each) if each else '$null'} }}"
+        for parent, each in began.items()
+    )
     body = f"""
         param($ClassName, $Namespace, $Filter, $ErrorAction)
         if ($ClassName -eq 'Win32_Process') {{

@@ -110,9 +110,11 @@ def cim(machine: HostState, class_name: str) -> list[WindowsObject] | None:
     of_a_part = machine.cim_classes.get(class_name)
     if of_a_part is None:
         return None
-    # The session manager, which begins with Windows.
-    first = [shown(class_name, state_of(machine, "Boot"), Name="smss.exe")] if class_name == "Win32_Process" else []
-    return [*first, *of_a_part()]
+    if class_name != "Win32_Process":
+        return list(of_a_part())
+    # System starts the session manager, and Windows lives as long as that.
+    first = shown(class_name, state_of(machine, "Boot"), Name="smss.exe", ParentProcessId=4)
+    return [first, *of_a_part()]
 
 
 def _cim_key(class_name: str, type_name: str = "CimObject", **key: Any) -> WindowsObject:

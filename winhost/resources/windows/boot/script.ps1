@@ -12,11 +12,12 @@ function Get-WinhostBoot {
 }
 
 function Read-WinhostBootId {
-    # When the first session manager began, which lives as long as Windows does: of a process that is noted once. The time
-    # of the start itself moves when the clock is set (https://github.com/boostorg/interprocess/issues/96), and a restart
-    # that is still due would be taken for done. No real Windows was asked yet whether it always tells (unverified).
-    foreach ($each in @(Get-CimInstance -ClassName Win32_Process -Filter "Name = 'smss.exe'" -ErrorAction Stop | Sort-Object -Property CreationDate)) {
-        if ($null -ne $each.CreationDate) {
+    # When the session manager began that System (process 4) started: it lives as long as Windows; those of sessions are
+    # its children. The time of the start itself moves when the clock is set
+    # (https://github.com/boostorg/interprocess/issues/96), and a restart that is still due would be taken for done. No
+    # real Windows was asked yet whether it always tells (unverified).
+    foreach ($each in @(Get-CimInstance -ClassName Win32_Process -Filter "Name = 'smss.exe'" -ErrorAction Stop)) {
+        if ($each.ParentProcessId -eq 4 -and $null -ne $each.CreationDate) {
             return "$($each.CreationDate.ToFileTimeUtc())"
         }
     }
