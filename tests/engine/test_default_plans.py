@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.errors import raises
 from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.engine.choosing import recommended
@@ -174,3 +175,17 @@ def test_a_vm_whose_name_a_shell_would_split_is_named_by_its_id() -> None:
     for name, named in (("llm-01", "llm-01"), ("Zebra 1", "guid-1"), ("it's", "guid-1"), ("-x", "guid-1")):
         vms = (SubjectVerdict("vm", "guid-1", name, verdict, ()), SubjectVerdict("vm", "guid-2", "other", verdict, ()))
         assert PathVerdict("dda", verdict, (), (), (), vms).path_and_options == ("dda", "--vm", named)
+
+
+def test_what_is_gone_is_read_again_from_the_file_that_the_facts_are_of() -> None:
+    """No fleet file may know that host."""
+    key = {"vm": "00000000-0000-0000-0000-000000000000"}
+    wanted = {"resource": "VmMmio", "key": key, "desired": {"low": 1 << 30}, "title": "Windows of it", "why": "So."}
+    book = playbook("dda")
+    request = parse_request(PlanRequest("dda", {**book, "resources": [*book["resources"], wanted]}, "llm-01"))
+    facts = host("server2025-role-installed")
+    for named in ("facts/a.json", None):
+        with raises("Gone") as gone:
+            make_plan(HostFacts(facts.document, named=named), request)
+        assert gone.value.what.endswith(f"has no VmMmio with vm {key['vm']} any more (Windows of it)")
+        assert gone.value.hint == f"Read it again: winhost plan {named or facts.host}"

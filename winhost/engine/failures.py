@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from winhost.connect.wire_errors import NotAvailable, RemoteError
+from winhost.core.order import NoInstance
 from winhost.model.errors import Exit, UsageError, WinhostError
 from winhost.model.plan import RISKS
 from winhost.resources.registry import titled
@@ -109,6 +110,11 @@ def unfinished(host: str, run: str, going_back: bool) -> EndOfRun:
         run=run,
         going_back=going_back,
     )
+
+
+def gone(host: str, missing: NoInstance, named: str) -> WinhostError:
+    """named: as a command names the host."""
+    return WinhostError("Gone", what=f"{host} {missing}", hint=f"Read it again: winhost plan {named}", host=host)
 
 
 def in_words(error: WinhostError) -> str:

@@ -11,11 +11,10 @@ from winhost.connect.wire_errors import error_of
 from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
 from winhost.core.host_answers import HostAnswers
-from winhost.core.order import NoInstance, differences
+from winhost.core.order import NoInstance, differences, steps_for
 from winhost.core.rules import RESTART, Condition
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine.failures import EndOfRun, next_steps_of
-from winhost.engine.host_steps import steps_on
+from winhost.engine.failures import EndOfRun, gone, next_steps_of
 from winhost.engine.offline_copies import from_copies
 from winhost.engine.path_planner import PathPlanner
 from winhost.knowledge.catalogue import remedies
@@ -239,6 +238,8 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
         return _make_plan(facts, request)
     except Refusal as refusal:
         raise undecided(facts, request, refusal) from refusal
+    except NoInstance as missing:
+        raise gone(facts.host, missing, facts.named) from missing
     except MissingFact as missing:
         if silent := error_of(missing, facts.host):
             raise silent from missing
@@ -317,7 +318,7 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any], nu
     if not facts.is_linux:
         deferred = tuple(map(_without_restart, deferred))
     check_stage(facts, request, desired)
-    steps = steps_on(facts.document, desired, prefix=f"{number}.", extra_risks=planned.risks(), named=facts.named)
+    steps = steps_for(desired, host_answers(facts.document), prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, desired, steps, deferred)
 
 
