@@ -10,7 +10,8 @@ from tests.errors import raises
 from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.engine.choosing import recommended
-from winhost.engine.planning import PLANNERS, PlanRefused, make_plan
+from winhost.engine.failures import PlanRefused
+from winhost.engine.planning import PLANNERS, make_plan
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.errors import NotOnHost, RefusedError
 from winhost.model.path import path_of

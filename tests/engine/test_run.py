@@ -12,9 +12,8 @@ from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, Unreachable
-from winhost.engine.failures import ConsentNeeded
+from winhost.engine.failures import ConsentNeeded, PlanRefused
 from winhost.engine.journal import read_journal
-from winhost.engine.planning import PlanRefused
 from winhost.engine.run_state import replay
 from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.virtual_machine import VirtualMachine

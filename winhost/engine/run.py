@@ -10,11 +10,10 @@ from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amending
 from winhost.engine.amending import Amendment
-from winhost.engine.failures import ConsentNeeded, halted, unfinished
+from winhost.engine.failures import ConsentNeeded, PlanRefused, halted, unfinished
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import (
     CheckedPlan,
-    PlanRefused,
     asked_risks,
     check_stage,
     make_plan,
