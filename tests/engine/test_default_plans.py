@@ -11,6 +11,7 @@ from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.engine.choosing import recommended
 from winhost.engine.failures import PlanRefused
+from winhost.engine.plan_dda import VmNotNamed
 from winhost.engine.planning import PLANNERS, make_plan
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.errors import NotOnHost, RefusedError
@@ -18,7 +19,6 @@ from winhost.model.path import path_of
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
-from winhost.paths.dda_windows import VmNotNamed
 from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 

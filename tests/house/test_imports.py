@@ -59,6 +59,7 @@ MAY_IMPORT = {
     "symptoms": {"model", "findings", "knowledge", "resources", "compat"},
     "recipes": {"model", "findings", "resources", "hardware", "wslconfig", "compat", "serving"},
     "engine": {
+        "hardware",
         "model",
         "symptoms",
         "knowledge",

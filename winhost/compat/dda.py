@@ -8,13 +8,13 @@ from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
 from winhost.core.answers import MissingFact, if_known
 from winhost.hardware.bars import BarSource, MmioRefused, bars_of
 from winhost.hardware.host_gpus import paravirtual, partitions, shows
-from winhost.hardware.processors import known_processor
+from winhost.hardware.mmio import MmioWindows, windows
+from winhost.hardware.processors import address_width, known_processor, width_by_model
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import Bytes, GiB, about, size
-from winhost.paths.dda_windows import MmioWindows, Selection, address_width, width_by_model, windows
-from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.linux.read_only import LinuxGpu
 from winhost.resources.windows.assignable_device import AssignableDevice, owner
 from winhost.resources.windows.pci_device import PciDevice, pci_id

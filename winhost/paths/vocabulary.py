@@ -63,7 +63,7 @@ _CONTAINERS = {
 
 
 def _dda_settings() -> type[BaseModel]:
-    from winhost.paths.dda import DdaSettings
+    from winhost.paths.dda_settings import DdaSettings
 
     return DdaSettings
 

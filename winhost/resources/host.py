@@ -92,6 +92,14 @@ class Gpu:
         return (self.pci, *self.companions)
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The GPUs that go, and the VM that gets them; None where no VM was chosen."""
+
+    gpus: tuple[Gpu, ...]
+    vm: Instance[Vm] | None = None
+
+
 def of_other_system(facts: "HostFacts", what: str) -> UsageError:
     """Something that Windows hosts have was asked of a Linux, or the other way round."""
     here = visible(facts.host)
