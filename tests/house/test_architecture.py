@@ -10,11 +10,11 @@ from tests.house.tree import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 ROW = re.compile(r"^\| `([\w/.]+)` \| ([^|]*) \| ?([^|]*?) ?\|$", re.MULTILINE)
-# As many files as each walk took before the rooms were made; a longer one has lost its way.
+# As many files as each walk takes; a longer one has lost its way.
 MOST = {
-    "From a GPU's location path to Add-VMAssignableDevice": 18,
-    "From BARs to Set-VM, and back": 23,
-    "From `--set network=nat` to .wslconfig": 19,
+    "From a GPU's location path to Add-VMAssignableDevice": 13,
+    "From BARs to Set-VM, and back": 17,
+    "From `--set network=nat` to .wslconfig": 13,
 }
 
 

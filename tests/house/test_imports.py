@@ -60,6 +60,7 @@ MAY_IMPORT = {
     "recipes": {"model", "findings", "resources", "hardware", "wslconfig", "compat", "serving"},
     "engine": {
         "hardware",
+        "wslconfig",
         "model",
         "symptoms",
         "knowledge",
