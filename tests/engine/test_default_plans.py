@@ -131,7 +131,7 @@ def test_a_gpu_of_another_vm_that_stays_keeps_its_own_reason() -> None:
     facts, _ = expand(find("server2025-8gpu"))
     location = HostFacts(facts).gpus[-1].location
     record = next(each for each in facts.resources["AssignableDevice"] if each.key["location"] == location)
-    record.state["place"] = f"assigned:{facts.resources['Vm'][1].key['vm']}"  # type: ignore[index]
+    record.state["assignment"] = f"assigned:{facts.resources['Vm'][1].key['vm']}"  # type: ignore[index]
     told = [note for note in plan(HostFacts(facts), "dda", "infer-01").notes if "stays where it is" in note]
     assert told
     assert any("[dda.assigned-already]" in note or "[dda.assigned-elsewhere]" in note for note in told), told

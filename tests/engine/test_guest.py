@@ -298,7 +298,7 @@ def test_a_guest_whose_kernel_takes_no_devices_gets_none(tmp_path: Path) -> None
     found = here.state()
     with pytest.raises(EndOfRun, match="no driver for assigned devices"):
         here.apply(here.plan())
-    assert {record.state["place"] for record in here.machine.instances("AssignableDevice")} == {"host-enabled"}
+    assert {record.state["assignment"] for record in here.machine.instances("AssignableDevice")} == {"host-enabled"}
     gives_back(here, found)
 
 

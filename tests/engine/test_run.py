@@ -246,7 +246,7 @@ def test_rollback_keeps_what_another_vm_uses_now(installed: World) -> None:
     machine.set_vm(other, stop_action="turn-off")
     machine.add_vm_assignable_device(other, GPU_24GB)
     outcome = installed.rollback()
-    assert machine.place(GPU_24GB) == f"assigned:{other}"
+    assert machine.assignment(GPU_24GB) == f"assigned:{other}"
     assert [sentence for sentence in outcome.kept if "VM files-01 has it now" in sentence]
 
 

@@ -235,7 +235,7 @@ def _blinds(gpu: SubjectVerdict) -> bool:
 
 def _owner(facts: HostFacts, gpu: Gpu) -> str | None:
     try:
-        return owner(facts.place(gpu.pci))
+        return owner(facts.assignment(gpu.pci))
     except MissingFact:
         return None
 

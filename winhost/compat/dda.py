@@ -104,7 +104,7 @@ def partitions_in_use(facts: HostFacts, gpu: Gpu) -> str | None:
 
 def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
     """The guest that has the GPU sees another BAR1 than the host knows of it."""
-    if owner(facts.place(gpu.pci)) is None:
+    if owner(facts.assignment(gpu.pci)) is None:
         return None
     try:
         listed = bars_of(gpu)
@@ -129,7 +129,7 @@ def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
     """A selected GPU belongs to another VM than the selected one."""
     if selection.vm is None:
         return None
-    owners = [(gpu.location, owner(facts.place(gpu.pci))) for gpu in selection.gpus]
+    owners = [(gpu.location, owner(facts.assignment(gpu.pci))) for gpu in selection.gpus]
     theirs = [f"{location}: VM {vm}" for location, vm in owners if vm not in (None, selection.vm.key["vm"])]
     if theirs:
         return "; ".join(theirs)

@@ -229,7 +229,7 @@ class DdaDecisions(ContainersInside):
 
     @property
     def _has_all(self) -> bool:
-        return all(self._facts.place(gpu.pci) == self.place["assigned"] for gpu in self._gpus)
+        return all(self._facts.assignment(gpu.pci) == self.assignment["assigned"] for gpu in self._gpus)
 
     @property
     def _lacking(self) -> Mapping[str, AskedInVain]:
@@ -315,7 +315,7 @@ class DdaDecisions(ContainersInside):
             mmio.check_low(self._request.low, windows(self._facts, Selection(self._gpus, None)).low)
 
     @cached_property
-    def place(self) -> Mapping[str, str]:
+    def assignment(self) -> Mapping[str, str]:
         return {"assigned": assigned(self.vm["id"]), "dismounted": DISMOUNTED}
 
     @cached_property
@@ -494,7 +494,7 @@ class DdaPlanner(PathPlanner[DdaSettings]):
             return None
 
     def _on_host(self, function: Instance[PciDevice]) -> bool:
-        return (if_known(lambda: self._facts.place(function)) or "").startswith("host-")
+        return (if_known(lambda: self._facts.assignment(function)) or "").startswith("host-")
 
 
 def _staying(gpu: SubjectVerdict, together: Sequence[Finding]) -> Caution:

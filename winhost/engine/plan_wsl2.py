@@ -186,7 +186,7 @@ class Wsl2Decisions:
         """Functions of GPUs that left Windows for a VM and belong to none: WSL sees what Windows has."""
         try:
             functions = [(gpu, each) for gpu in self.gpus for each in gpu.functions]
-            left = [(gpu, each) for gpu, each in functions if self._facts.place(each) == DISMOUNTED]
+            left = [(gpu, each) for gpu, each in functions if self._facts.assignment(each) == DISMOUNTED]
         except MissingFact:
             return ()  # without the Hyper-V role nothing can be dismounted
         return tuple({**each.key, "name": f"{gpu_label(gpu)}, its {each.state.kind} function"} for gpu, each in left)

@@ -364,7 +364,7 @@ def windows(facts: HostFacts, selection: Selection, lacking: Mapping[str, AskedI
     gpus = {gpu.location: gpu for gpu in selection.gpus}
     if selection.vm is not None:
         vm = selection.vm.key["vm"]
-        gpus |= {gpu.location: gpu for gpu in facts.gpus if owner(facts.place(gpu.pci)) == vm}
+        gpus |= {gpu.location: gpu for gpu in facts.gpus if owner(facts.assignment(gpu.pci)) == vm}
     seen = (_at_least(bars_of(gpus[each]), (lacking or {}).get(each)) for each in sorted(gpus))
     return _windows(tuple(seen), address_width(facts))
 

@@ -110,7 +110,16 @@ def _of_watchers(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
 
 VOCABULARIES = {
     "dda": Vocabulary(
-        ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
+        (
+            "vm.id",
+            "vm.name",
+            "mmio.low",
+            "mmio.high",
+            "mmio.why",
+            "assignment.assigned",
+            "assignment.dismounted",
+            "power",
+        ),
         {
             "gpus": _FUNCTION,
             "companions": _FUNCTION,

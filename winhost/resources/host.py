@@ -327,12 +327,12 @@ class HostFacts:
     def vms(self) -> tuple[Instance[Vm], ...]:
         return self.all(Vm)
 
-    def place(self, function: Instance[PciDevice]) -> str:
+    def assignment(self, function: Instance[PciDevice]) -> str:
         """The step of the ladder of assignment on which a function is."""
         found = self.of(AssignableDevice, function.key)
         if found is None:
             raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_THERE)
-        return found.place
+        return found.assignment
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
