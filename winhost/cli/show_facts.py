@@ -72,7 +72,7 @@ def _show_windows(host: HostFacts, wide: bool) -> None:
 
 
 def _show_lines(host: HostFacts, **lines: Callable[[HostFacts], str]) -> None:
-    """What is not known is named: `unknown` alone would not tell of what."""
+    """Show each line, and name one that is not known: `unknown` alone would not tell which."""
     for name, line in lines.items():
         try:
             say(f"  {line(host)}")

@@ -1,4 +1,4 @@
-"""What a user may decide about Discrete Device Assignment."""
+"""The settings of Discrete Device Assignment."""
 
 from pydantic import Field
 
