@@ -402,33 +402,33 @@ class VmCmdlets(HostState):
 
     def set_assignment(self, asked: SetCall) -> None:
         """Apply a set of AssignableDevice: on the host, dismounted, or with a VM."""
-        place, location = str(asked.desired["place"]), asked.key["location"]
-        vm = owner(place)
+        assignment, location = str(asked.desired["assignment"]), asked.key["location"]
+        vm = owner(assignment)
         if vm is not None and vm not in self.vms:
             raise not_found(f"There is no VM {vm}.")
-        if vm is None and place not in (ENABLED, DISABLED, DISMOUNTED):
-            raise bad_request(f"{place} is no place.")
+        if vm is None and assignment not in (ENABLED, DISABLED, DISMOUNTED):
+            raise bad_request(f"{assignment} is no assignment.")
         others = [each.guid for each in self.vms.values() if each.has(location) and each.guid != vm]
         for guid in others:
             self.remove_vm_assignable_device(guid, location)
         found = next((each for each in self.devices if dict(each.key) == dict(asked.key)), None)
-        if found is None and place == DISMOUNTED and all(each.location != location for each in self.devices):
+        if found is None and assignment == DISMOUNTED and all(each.location != location for each in self.devices):
             return
         if found is None:
             raise not_found(f"There is no {asked.key['device']} at {location}.")
-        self._bring(found, place, asked)
+        self._bring(found, assignment, asked)
         if vm is not None and not self.vms[vm].has(location):
             self._move_to_vm(asked, vm, others)
 
-    def _bring(self, found: Device, place: str, asked: SetCall) -> None:
-        """Bring a device of the host into the state that its place needs."""
-        if place in (ENABLED, DISABLED) and found.dismounted:
+    def _bring(self, found: Device, assignment: str, asked: SetCall) -> None:
+        """Bring a device of the host into the state that its assignment needs."""
+        if assignment in (ENABLED, DISABLED) and found.dismounted:
             self.mount_vm_host_assignable_device(found.location)
-        if found.enabled and not found.dismounted and place != ENABLED:
+        if found.enabled and not found.dismounted and assignment != ENABLED:
             self.disable_pnp_device(found.instance)
-        if not found.enabled and place == ENABLED:
+        if not found.enabled and assignment == ENABLED:
             self.enable_pnp_device(found.instance)
-        if place not in (ENABLED, DISABLED) and not found.dismounted:
+        if assignment not in (ENABLED, DISABLED) and not found.dismounted:
             self.dismount_vm_host_assignable_device(found.location, force=FORCE in asked.accept)
 
     def _move_to_vm(self, asked: SetCall, vm: str, others: Sequence[str]) -> None:
