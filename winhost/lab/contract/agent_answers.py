@@ -204,7 +204,7 @@ class AgentAnswers:
             restart = change()
             self.faults.meet(resource, "set", changed=True)
         except (CmdletError, LookupError, StopIteration) as error:
-            fault = error if isinstance(error, CmdletError) else _not_simulated(error)
+            fault = error if isinstance(error, CmdletError) else not_simulated(error)
             try:
                 after = self._state(resource, key)
             except (CmdletError, NotYet):
@@ -316,8 +316,8 @@ def failure(error: CmdletError) -> Answer:
     return {"ok": False, "error": error.as_json(), "warnings": []}
 
 
-def _not_simulated(error: Exception) -> CmdletError:
-    """The simulator's own fault or limit, which must not read as an answer of Windows."""
+def not_simulated(error: Exception) -> CmdletError:
+    """The simulator's own fault or limit, which must not read as an answer of the machine."""
     log.debug("the simulated host has nothing that this is about", exc_info=error)
-    text = f"The simulator cannot do this ({error!r}). What Windows would do is unknown; please report it."
+    text = f"The simulator cannot do this ({error!r}). What a real machine would do is unknown; please report it."
     return CmdletError("", "NotImplemented", "Lab.NotStoodIn", (), text)
