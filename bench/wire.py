@@ -48,6 +48,7 @@ class AnsweringHost:
     answers: AgentAnswers
     request: str
     boot: int = 1
+    wire: int = 1
 
     def accepting(self) -> bool:
         return True
@@ -57,6 +58,9 @@ class AnsweringHost:
 
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         return [self.answers.invoke(self.request, stop)]
+
+    def close(self) -> None:
+        """Nothing of it is outside this process."""
 
 
 @contextmanager
