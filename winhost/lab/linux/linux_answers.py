@@ -19,7 +19,7 @@ from winhost.lab.linux.containers import SimulatedCluster
 from winhost.lab.linux.inner_python import TICKS, InnerFile, InnerLinux, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.programs import PROGRAMS, DataDisks
-from winhost.lab.linux.serving import ServedEndpoint, ServedEngines, SimulatedServing
+from winhost.lab.linux.serving import ServedEngines, SimulatedServing
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
@@ -208,7 +208,7 @@ class LinuxAnswers:
         """A connection from within to this address, as sshd makes for a client; None where nobody listens."""
         with self._alone:
             self.look()
-            return self.linux.part(ServedEndpoint).connect(address, port)
+            return self.linux.part(SimulatedServing).connect(address, port)
 
     def look(self) -> None:
         """Catch up with a restart, and with a deadline within which somebody had to come back."""
