@@ -13,7 +13,7 @@ from winhost.lab.physics.host_state import HostState, known_or
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.lab.physics.parts import SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Device, VirtualMachine, window_end
-from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, refuse
+from winhost.lab.physics.windows_errors import CmdletError, not_found, refuse
 from winhost.lab.physics.windows_software import PENDING, Software
 from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 from winhost.resources.windows.read_only import OsFamily
@@ -394,8 +394,6 @@ class VmCmdlets(HostState):
         vm = owner(place)
         if vm is not None and vm not in self.vms:
             raise not_found(f"There is no VM {vm}.")
-        if vm is None and place not in (ENABLED, DISABLED, DISMOUNTED):
-            raise bad_request(f"{place} is no place.")
         others = [each.guid for each in self.vms.values() if each.has(location) and each.guid != vm]
         for guid in others:
             self.remove_vm_assignable_device(guid, location)
