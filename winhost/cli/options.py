@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import field, fields
+from dataclasses import Field, field, fields
 from functools import wraps
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import click
 
@@ -263,16 +263,43 @@ accept_option = click.option(
 # ---- options that go together, as one object
 
 
-def declared(option: Callable[..., Any], default: Any = None, section: str | None = None) -> Any:
-    """Make a field of an options object, with the option that fills it. section: the heading of its help."""
-    return field(default=default, metadata={"option": option, "section": section})
+def declared(option: Callable[..., Any], default: Any = None) -> Any:
+    """Make a field of an options object with an option that other commands have, too."""
+    return field(default=default, metadata={"option": option})
 
 
-def option(*names: str, section: str | None = None, **more: Any) -> Any:
-    """Make such a field with an option that only this object has. Takes what `click.option` takes."""
-    usual = () if more.get("multiple") else False if more.get("is_flag") else more.get("default")
-    made = click.option(*names, **more)
-    return field(default=usual, metadata={"option": made, "section": section, "name": names[0]})
+def option(metavar: str | None, text: str, default: Any = None, **more: Any) -> Any:
+    """Make a field with an option of its own, which has the name of the field and, for a path, its type.
+
+    text: its help, which shows the default, if there is one. more: name, if it is another one; section: the heading in
+    the help; setting: the setting of a path that it gives; and what `click.option` takes.
+    """
+    about = {key: more.pop(key) for key in ("name", "section", "setting") if key in more}
+    if default is not None and not more.get("is_flag") and not more.get("multiple"):
+        more = {"default": default, "show_default": True, **more}
+    return field(default=default, metadata={**about, "made_of": {"metavar": metavar, "help": text, **more}})
+
+
+def flag(text: str, **more: Any) -> Any:
+    """Make such a field, which is false without its option."""
+    return option(None, text, False, is_flag=True, **more)
+
+
+def repeated(metavar: str | None, text: str, **more: Any) -> Any:
+    """Make such a field, which is a tuple."""
+    return option(metavar, text, (), multiple=True, **more)
+
+
+def flag_of(each: "Field[Any]") -> str:
+    """Return the option of a field as it is typed."""
+    return str(each.metadata.get("name") or f"--{each.name.replace('_', '-')}")
+
+
+def _option_of(each: "Field[Any]") -> Callable[..., Any] | None:
+    if (made_of := each.metadata.get("made_of")) is None:
+        return cast("Callable[..., Any] | None", each.metadata.get("option"))
+    kind = {"type": PATH} if Path in get_args(each.type) else {}
+    return click.option(flag_of(each), each.name, **kind, **made_of)
 
 
 def options_object(
@@ -292,8 +319,8 @@ def options_object(
 
         wrapped: Any = with_object
         for each in reversed(known):
-            if "option" in each.metadata and each.name not in leave_out:
-                wrapped = other.get(each.name, each.metadata["option"])(wrapped)
+            if each.name not in leave_out and (add := other.get(each.name) or _option_of(each)):
+                wrapped = add(wrapped)
                 if heading := each.metadata.get("section") or section:
                     vars(wrapped.__click_params__[-1]).setdefault("section", heading)
         return cast(F, wrapped)
@@ -326,21 +353,12 @@ class KeyRules:
     models: tuple[str, ...] = ()
     all_models: bool = False
     expires: str | None = option(
-        "--expires",
-        metavar="WHEN",
-        help="When the key stops counting: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
+        "WHEN", "When the key stops counting: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never."
     )
-    concurrent: int | str | None = option(
-        "--concurrent", metavar="N|none|default", type=KEY_LIMIT, help="How many requests at a time."
-    )
-    requests_per_minute: int | str | None = option(
-        "--requests-per-minute", metavar="N|none|default", type=KEY_LIMIT, help="How many requests per minute."
-    )
+    concurrent: int | str | None = option("N|none|default", "How many requests at a time.", type=KEY_LIMIT)
+    requests_per_minute: int | str | None = option("N|none|default", "How many requests per minute.", type=KEY_LIMIT)
     tokens_per_minute: int | str | None = option(
-        "--tokens-per-minute",
-        metavar="N|none|default",
-        type=KEY_LIMIT,
-        help="How many tokens of prompts and answers per minute.",
+        "N|none|default", "How many tokens of prompts and answers per minute.", type=KEY_LIMIT
     )
 
 
@@ -368,16 +386,8 @@ class RunOptions:
     accepted: tuple[str, ...] = declared(accept_option, ())
     yes: bool = declared(yes_option, False)
     restart_deadline: float = declared(restart_deadline_option)
-    guest_deadline: float = option(
-        "--guest-deadline",
-        type=DURATION,
-        default="5m",
-        show_default=True,
-        help="How long a guest may take to shut down.",
-    )
-    as_jsonl: bool = option(
-        "--jsonl", "as_jsonl", is_flag=True, help="Print one JSON line per event, the outcome last."
-    )
+    guest_deadline: float = option("DURATION", "How long a guest may take to shut down.", default="5m", type=DURATION)
+    as_jsonl: bool = flag("Print one JSON line per event, the outcome last.", name="--jsonl")
 
     @property
     def document(self) -> bool:

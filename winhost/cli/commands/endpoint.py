@@ -23,13 +23,9 @@ from winhost.core.dataclass import dataclass
 class ChatOptions:
     """The model, key and limits of a talk."""
 
-    model: str | None = option(
-        "--model", metavar="NAME", help="The model, by the name that clients use. Default: the first one."
-    )
-    system: str | None = option("--system", metavar="TEXT", help="A system message before the prompt.")
-    max_tokens: int | None = option(
-        "--max-tokens", metavar="N", type=WholeNumber(1, 1_000_000), help="The most tokens of an answer."
-    )
+    model: str | None = option("NAME", "The model, by the name that clients use. Default: the first one.")
+    system: str | None = option("TEXT", "A system message before the prompt.")
+    max_tokens: int | None = option("N", "The most tokens of an answer.", type=WholeNumber(1, 1_000_000))
     api_key: str | None = declared(client_key_option)
 
 

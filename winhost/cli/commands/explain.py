@@ -7,7 +7,9 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import one_facts_option
+from winhost.cli.options import (
+    one_facts_option,
+)
 from winhost.cli.outputs import answers
 
 _NEGATIVE = re.compile(r"-[0-9]{9,10}")

@@ -8,13 +8,14 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import (
-    PATH,
     WholeNumber,
     at_once_option,
     declared,
+    flag,
     fleet_option,
     option,
     options_object,
+    repeated,
     yes_option,
 )
 from winhost.cli.outputs import answers
@@ -31,39 +32,20 @@ class NewHost:
     """A host as the command line describes it."""
 
     account: str = declared(click.argument("account", metavar="USER@ADDRESS"))
-    name: str | None = option(
-        "--name", metavar="NAME", help="What to call it. Default: the first part of its DNS name, or its address."
-    )
-    groups: Sequence[str] = option(
-        "--group", "groups", metavar="GROUP", multiple=True, help="A group that it belongs to."
-    )
-    linux: bool = option("--linux", is_flag=True, help="It is a Linux of its own, reached by SSH.")
+    name: str | None = option("NAME", "What to call it. Default: the first part of its DNS name, or its address.")
+    groups: Sequence[str] = repeated("GROUP", "A group that it belongs to.", name="--group")
+    linux: bool = flag("It is a Linux of its own, reached by SSH.")
     port: int | None = option(
-        "--port",
-        metavar="PORT",
-        type=WholeNumber(1, 65_535),
-        help="TCP port. Default: 5986 with TLS, then 5985; with --linux, 22.",
+        "PORT", "TCP port. Default: 5986 with TLS, then 5985; with --linux, 22.", type=WholeNumber(1, 65_535)
     )
     password: str | None = option(
-        "--password",
-        metavar="REF",
-        help="A secret reference to the password, such as env:NAME. Default: it is asked for.",
+        "REF", "A secret reference to the password, such as env:NAME. Default: it is asked for."
     )
-    ca: Path | None = option(
-        "--ca",
-        metavar="FILE",
-        type=PATH,
-        help="The CA of a Windows host's certificate, as a PEM file.",
-    )
+    ca: Path | None = option("FILE", "The CA of a Windows host's certificate, as a PEM file.")
     key: Path | None = option(
-        "--key",
-        metavar="FILE",
-        type=PATH,
-        help="With --linux: a private key to log on with. Default: those in ~/.ssh, then the password.",
+        "FILE", "With --linux: a private key to log on with. Default: those in ~/.ssh, then the password."
     )
-    host_key: str | None = option(
-        "--host-key", metavar="SHA256:…", help="With --linux: the host key that it must show. Default: it is confirmed."
-    )
+    host_key: str | None = option("SHA256:…", "With --linux: the host key that it must show. Default: it is confirmed.")
 
 
 @host.command()

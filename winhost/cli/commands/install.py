@@ -12,10 +12,12 @@ from winhost.cli.options import (
     accept_option,
     allow_unverified_option,
     declared,
+    flag,
     fleet_option,
     force_option,
     option,
     options_object,
+    repeated,
 )
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
@@ -30,55 +32,30 @@ def install() -> None:
 class InstallOptions:
     """The system that is to be installed, and on which disks."""
 
-    disks: tuple[str, ...] = option(
-        "--disk",
-        "disks",
-        metavar="GUID",
-        multiple=True,
-        help="Give this disk to Ubuntu whole, by its unique id if it has no table; several with --raid.",
+    disks: tuple[str, ...] = repeated(
+        "GUID",
+        "Give this disk to Ubuntu whole, by its unique id if it has no table; several with --raid.",
+        name="--disk",
     )
-    raid: int | None = option(
-        "--raid", type=int, metavar="LEVEL", help="Join the disks to a RAID of this level: 0, 1, 5, 6 or 10."
-    )
-    lvm: bool = option("--lvm", is_flag=True, help="Put the root into a volume group, on whole disks.")
-    hostname: str = option("--hostname", metavar="NAME", required=True, help="The new system's name.")
-    user: str = option(
-        "--user", metavar="NAME", default="winhost", show_default=True, help="The user that logs on to it."
-    )
-    keys: tuple[Path, ...] = option(
-        "--ssh-key",
-        "keys",
-        metavar="FILE.pub",
-        multiple=True,
-        type=PATH,
-        help="A public key of that user. There is no password. Default: that of ssh.key of the host in fleet.yaml, "
+    raid: int | None = option("LEVEL", "Join the disks to a RAID of this level: 0, 1, 5, 6 or 10.", type=int)
+    lvm: bool = flag("Put the root into a volume group, on whole disks.")
+    hostname: str = option("NAME", "The new system's name.", required=True)
+    user: str = option("NAME", "The user that logs on to it.", default="winhost")
+    keys: tuple[Path, ...] = repeated(
+        "FILE.pub",
+        "A public key of that user. There is no password. Default: that of ssh.key of the host in fleet.yaml, "
         "else of a pair that winhost makes.",
+        name="--ssh-key",
     )
-    mac: str = option("--mac", metavar="ADDRESS", required=True, help="The MAC address of its network card.")
-    address: str | None = option("--address", metavar="ADDRESS", help="Its address, as 192.0.2.10/24. Default: dhcp.")
-    gateway: str | None = option("--gateway", metavar="ADDRESS", help="The gateway of its network.")
-    dns: str | None = option("--dns", metavar="ADDRESSES", help="Its name servers, with commas between them.")
-    installer: str = option(
-        "--installer",
-        metavar="VERSION",
-        default="24.04.4",
-        show_default=True,
-        help="The point release of Ubuntu Server.",
-    )
-    kernel: str = option(
-        "--kernel",
-        type=click.Choice(("generic", "hwe")),
-        default="generic",
-        show_default=True,
-        help="The kernel that it gets.",
-    )
-    timezone: str = option("--timezone", metavar="NAME", default="Etc/UTC", show_default=True, help="Its time zone.")
-    extras: tuple[str, ...] = option(
-        "--with",
-        "extras",
-        multiple=True,
-        type=click.Choice(("criu", "cuda-checkpoint")),
-        help="Say how to install this afterwards.",
+    mac: str = option("ADDRESS", "The MAC address of its network card.", required=True)
+    address: str | None = option("ADDRESS", "Its address, as 192.0.2.10/24. Default: dhcp.")
+    gateway: str | None = option("ADDRESS", "The gateway of its network.")
+    dns: str | None = option("ADDRESSES", "Its name servers, with commas between them.")
+    installer: str = option("VERSION", "The point release of Ubuntu Server.", default="24.04.4")
+    kernel: str = option(None, "The kernel that it gets.", default="generic", type=click.Choice(("generic", "hwe")))
+    timezone: str = option("NAME", "Its time zone.", default="Etc/UTC")
+    extras: tuple[str, ...] = repeated(
+        None, "Say how to install this afterwards.", name="--with", type=click.Choice(("criu", "cuda-checkpoint"))
     )
     allow_unverified: bool = declared(allow_unverified_option, False)
 
@@ -101,34 +78,21 @@ def plan() -> None:
 class MediaOptions:
     """The source of media, the delivery of the new system's settings, and how long to wait for it."""
 
-    mirror: str | None = option(
-        "--mirror", metavar="URL|FOLDER", help="A mirror of Ubuntu's releases, or a folder with a copy."
-    )
+    mirror: str | None = option("URL|FOLDER", "A mirror of Ubuntu's releases, or a folder with a copy.")
     serve: str | None = option(
-        "--serve",
-        metavar="ADDRESS",
-        help="Hand out the settings once from this address of this computer, and keep them off the media.",
+        "ADDRESS", "Hand out the settings once from this address of this computer, and keep them off the media."
     )
-    report: str | None = option(
-        "--report", metavar="ADDRESS", help="Receive the installer's progress at this address of this computer."
-    )
-    reach: str | None = option(
-        "--reach", metavar="ADDRESS", help="Where the new system answers. Default: the address of the plan."
-    )
+    report: str | None = option("ADDRESS", "Receive the installer's progress at this address of this computer.")
+    reach: str | None = option("ADDRESS", "Where the new system answers. Default: the address of the plan.")
     minutes: int = option(
-        "--wait",
-        "minutes",
-        type=WholeNumber(1, 1440),
+        "MINUTES",
+        "How long to wait for the new system, with --serve or --report.",
         default=120,
-        show_default=True,
-        metavar="MINUTES",
-        help="How long to wait for the new system, with --serve or --report.",
+        name="--wait",
+        type=WholeNumber(1, 1440),
     )
     consent_file: Path | None = option(
-        "--consent-file",
-        metavar="FILE",
-        type=PATH,
-        help="A file that names each disk whose data is lost, one a line, instead of typing them at a terminal.",
+        "FILE", "A file that names each disk whose data is lost, one a line, instead of typing them at a terminal."
     )
 
 

@@ -6,7 +6,11 @@ import click
 
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, WinhostGroup, does
-from winhost.cli.options import Number, engine_option, force_option
+from winhost.cli.options import (
+    Number,
+    engine_option,
+    force_option,
+)
 from winhost.cli.outputs import answers
 
 

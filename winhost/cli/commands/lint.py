@@ -6,7 +6,15 @@ from typing import Any
 import click
 
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import PATH, declared, force_option, one_facts_option, option, options_object
+from winhost.cli.options import (
+    PATH,
+    declared,
+    flag,
+    force_option,
+    one_facts_option,
+    option,
+    options_object,
+)
 from winhost.cli.outputs import Output, answers
 from winhost.core.dataclass import dataclass
 
@@ -24,17 +32,15 @@ class RecipeOptions:
 
     facts_file: Path | None = declared(one_facts_option)
     path: str | None = option(
-        "--path",
+        None,
+        "Where it is to run. Default: as the facts say (of a Windows client: wsl2; of a server: dda).",
         type=click.Choice(("wsl2", "dda", "bare-metal", "linux")),
-        help="Where it is to run. Default: as the facts say (of a Windows client: wsl2; of a server: dda).",
     )
-    vllm: str | None = option(
-        "--vllm", metavar="VERSION", help="The version of vLLM, where no image's tag tells it, for example 0.33.0."
-    )
-    fix: bool = option("--fix", is_flag=True, help="Write what can be mended by itself to NAME.mended.EXT.")
-    in_place: bool = option("--in-place", is_flag=True, help="Mend the file itself and keep all other bytes of it.")
+    vllm: str | None = option("VERSION", "The version of vLLM, where no image's tag tells it, for example 0.33.0.")
+    fix: bool = flag("Write what can be mended by itself to NAME.mended.EXT.")
+    in_place: bool = flag("Mend the file itself and keep all other bytes of it.")
     force: bool = declared(force_option, False)
-    everything: bool = option("--explain", "everything", is_flag=True, help="Show what each finding rests on.")
+    everything: bool = flag("Show what each finding rests on.", name="--explain")
     strict: bool = declared(strict_option, False)
     output: Output = declared(answers("FILE", "The file that --fix writes."), Output())
 

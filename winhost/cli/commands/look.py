@@ -18,8 +18,8 @@ from winhost.cli.options import (
     hosts_argument,
     one_of,
     only_path_option,
-    option,
     options_object,
+    repeated,
     split_words,
     words_argument,
     workload_option,
@@ -80,23 +80,12 @@ class Wanted:
     """The capabilities that hosts must offer, and the assumptions under which they are judged."""
 
     path: str | None = declared(only_path_option)
-    needed: tuple[str, ...] = option(
-        "--need",
-        "needed",
-        multiple=True,
-        metavar="CAPABILITY[,...]",
-        callback=split_words,
-        help="Require this capability.",
-        **completion.CAPABILITIES,
+    needed: tuple[str, ...] = repeated(
+        "CAPABILITY[,...]", "Require this capability.", name="--need", callback=split_words, **completion.CAPABILITIES
     )
     workload_file: Path | None = declared(workload_option())
-    remedies: tuple[str, ...] = option(
-        "--what-if",
-        "remedies",
-        multiple=True,
-        metavar="REMEDY",
-        help="Judge as if this remedy were applied.",
-        **completion.REMEDIES,
+    remedies: tuple[str, ...] = repeated(
+        "REMEDY", "Judge as if this remedy were applied.", name="--what-if", **completion.REMEDIES
     )
     assumed: tuple[str, ...] = declared(assume_option, ())
 

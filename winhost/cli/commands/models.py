@@ -12,6 +12,7 @@ from winhost.cli.options import (
     at_once_option,
     declared,
     facts_option,
+    flag,
     fleet_option,
     force_option,
     hosts_and_facts,
@@ -47,12 +48,8 @@ class ModelOptions:
     """The models to show, and the hub to ask for those that the catalogue does not have."""
 
     path: str | None = declared(only_path_option)
-    everything: bool = option(
-        "--all", "everything", is_flag=True, help="Show every repository, also what does not fit, and why."
-    )
-    model: str | None = option(
-        "--model", metavar="MODEL", help="This model only: of the catalogue, ORG/NAME of the hub, or a folder."
-    )
+    everything: bool = flag("Show every repository, also what does not fit, and why.", name="--all")
+    model: str | None = option("MODEL", "This model only: of the catalogue, ORG/NAME of the hub, or a folder.")
     token: str | None = declared(token_option)
     hub: str = declared(hub_option, "")
 

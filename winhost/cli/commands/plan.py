@@ -9,7 +9,6 @@ import click
 from winhost.cli import completion
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import (
-    PATH,
     SIZE,
     RunOptions,
     allow_unverified_option,
@@ -17,12 +16,14 @@ from winhost.cli.options import (
     at_once_option,
     declared,
     facts_option,
+    flag,
     fleet_option,
     force_option,
     hosts_and_facts,
     option,
     options_object,
     path_option,
+    repeated,
     run_options,
     settings_option,
     words_argument,
@@ -41,31 +42,20 @@ class PlanOptions:
 
     variant: str | None = declared(path_option)
     vm: str | None = option(
-        "--vm",
-        metavar="NAME",
-        section=DDA,
-        help="The VM that gets the GPUs, by name or GUID. Required if there are several.",
+        "NAME", "The VM that gets the GPUs, by name or GUID. Required if there are several.", section=DDA
     )
-    gpus: tuple[str, ...] = option(
-        "--gpu",
-        "gpus",
-        metavar="NAME",
-        multiple=True,
-        section=DDA,
-        help="A GPU, by name or location path. Default: all that can be used.",
+    gpus: tuple[str, ...] = repeated(
+        "NAME", "A GPU, by name or location path. Default: all that can be used.", name="--gpu", section=DDA
     )
     high: int | None = option(
-        "--high",
+        "SIZE",
+        "The high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
         type=SIZE,
         section=DDA,
-        help="The high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
     )
-    low: int | None = option("--low", type=SIZE, section=DDA, help="The low MMIO window. Default: computed.")
+    low: int | None = option("SIZE", "The low MMIO window. Default: computed.", type=SIZE, section=DDA)
     power: Power | None = option(
-        "--power",
-        type=click.Choice(get_args(Power)),
-        section=DDA,
-        help="The final state of the VM. Default: as-found.",
+        None, "The final state of the VM. Default: as-found.", type=click.Choice(get_args(Power)), section=DDA
     )
     new_vm: NewVmOptions = declared(
         options_object(NewVmOptions, "new_vm", section="Path dda with a VM that winhost makes"), NewVmOptions()
@@ -74,9 +64,7 @@ class PlanOptions:
     cluster: ClusterOptions = declared(
         options_object(ClusterOptions, "cluster", section="A workload with deploy: kubernetes"), ClusterOptions()
     )
-    playbook: Path | None = option(
-        "--playbook", metavar="FILE", type=PATH, help="Your own copy of the path's playbook."
-    )
+    playbook: Path | None = option("FILE", "Your own copy of the path's playbook.")
     settings: tuple[str, ...] = declared(settings_option, ())
     assumed: tuple[str, ...] = declared(assume_option, ())
     allow_unverified: bool = declared(allow_unverified_option, False)
@@ -107,13 +95,11 @@ class UpOptions:
     """The request of `winhost up`. on: None for this machine."""
 
     model: str | None = declared(click.argument("model", metavar="[MODEL]", required=False))
-    on: str | None = option(
-        "--on", metavar="HOST", help="A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS
-    )
+    on: str | None = option("HOST", "A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS)
     variant: str | None = declared(path_option)
     settings: tuple[str, ...] = declared(settings_option, ())
     allow_unverified: bool = declared(allow_unverified_option, False)
-    details: bool = option("--details", is_flag=True, help="Show every step with its reason before the summary.")
+    details: bool = flag("Show every step with its reason before the summary.")
     stack: StackOptions = declared(
         options_object(StackOptions, "stack", leave_out=("workload",), section="What serves the model"), StackOptions()
     )

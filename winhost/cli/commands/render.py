@@ -35,13 +35,9 @@ class MachineOptions:
 
     facts_file: Path | None = declared(one_facts_option)
     gpus: str | None = option(
-        "--gpus",
-        metavar="NUMBERxSIZE",
-        help="Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB.",
+        "NUMBERxSIZE", "Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB."
     )
-    memory: int | None = option(
-        "--memory", type=SIZE, help="Instead of facts: the memory of the machine, such as 256GiB."
-    )
+    memory: int | None = option("SIZE", "Instead of facts: the memory of the machine, such as 256GiB.", type=SIZE)
     path: str | None = declared(linux_path_option)
 
 

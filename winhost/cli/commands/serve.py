@@ -10,6 +10,7 @@ from winhost.cli.options import (
     Number,
     WholeNumber,
     client_key_option,
+    flag,
     hub_option,
     key_rules,
     linux_path_option,
@@ -17,6 +18,7 @@ from winhost.cli.options import (
     one_facts_option,
     option,
     options_object,
+    repeated,
     target_options,
     token_option,
     workload_option,
@@ -81,48 +83,29 @@ def files() -> None:
 class HandMadeGateway(GatewayOptions):
     """The settings of a gateway that a user runs by hand."""
 
-    models: tuple[str, ...] = option(
-        "--model",
-        "models",
-        metavar="NAME=ENGINE",
-        multiple=True,
+    models: tuple[str, ...] = repeated(
+        "NAME=ENGINE",
+        "A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT.",
+        name="--model",
         required=True,
-        help="A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT.",
     )
-    shares: tuple[str, ...] = option(
-        "--shares",
-        metavar="NAME=GPUS",
-        multiple=True,
-        help="A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1.",
+    shares: tuple[str, ...] = repeated(
+        "NAME=GPUS", "A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1."
     )
-    vllm: str | None = option(
-        "--vllm", metavar="VERSION", help="The version of vLLM, needed for models that sleep between their turns."
-    )
-    no_sleep: bool = option(
-        "--no-sleep", is_flag=True, help="Stop and start engines between their turns instead of letting them sleep."
-    )
-    suspend: bool = option(
-        "--suspend",
-        is_flag=True,
-        help="Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU "
-        "each.",
+    vllm: str | None = option("VERSION", "The version of vLLM, needed for models that sleep between their turns.")
+    no_sleep: bool = flag("Stop and start engines between their turns instead of letting them sleep.")
+    suspend: bool = flag(
+        "Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU each."
     )
     idle: float | None = option(
-        "--idle",
+        "DURATION",
+        "After this time without a request, the model that was used last leaves its GPUs too. Default: it stays.",
         type=DURATION,
-        metavar="DURATION",
-        help="After this time without a request, the model that was used last leaves its GPUs too. Default: it stays.",
     )
-    trusted_proxies: tuple[str, ...] = option(
-        "--trusted-proxy",
-        "trusted_proxies",
-        metavar="NETWORK",
-        multiple=True,
-        help="A proxy that names its client in X-Forwarded-For, such as 10.20.0.5/32.",
+    trusted_proxies: tuple[str, ...] = repeated(
+        "NETWORK", "A proxy that names its client in X-Forwarded-For, such as 10.20.0.5/32.", name="--trusted-proxy"
     )
-    proxy_protocol: bool = option(
-        "--proxy-protocol", is_flag=True, help="Those proxies name their client by the PROXY protocol instead."
-    )
+    proxy_protocol: bool = flag("Those proxies name their client by the PROXY protocol instead.")
 
 
 @serve.command()
