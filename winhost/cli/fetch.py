@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from filelock import FileLock, Timeout
 
+from winhost.cli.commands.change import FetchOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import from_os_error
 from winhost.cli.named_files import the_file
@@ -49,19 +50,19 @@ class FetchedFolder:
     not_known: tuple[str, ...]
 
 
-def fetch(plan_file: Path, there: str, platform: str, release: str | None, archive: str | None, output: Output) -> int:
-    if re.fullmatch(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+/?", there) is None:
+def fetch(asked: FetchOptions, output: Output) -> int:
+    if re.fullmatch(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+/?", asked.there) is None:
         raise click.BadParameter("should be a path such as /srv/winhost-offline", param_hint="'--there'")
-    if archive and not release:
+    if asked.archive and not asked.release:
         raise click.UsageError("--archive is a mirror of that of a release: name that with --release")
-    source = the_file(plan_file, Plan)
+    source = the_file(asked.plan_file, Plan)
     checked = read_plan(source)
     folder = output.required_path
     _check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / _LOCK, timeout=0):
-            fetched = _filled(checked, source.parent, folder, there, platform, release, archive)
+            fetched = _filled(checked, source.parent, folder, asked)
     except Timeout:
         hint = "Wait for that one to end"
         raise UsageError(
@@ -69,8 +70,7 @@ def fetch(plan_file: Path, there: str, platform: str, release: str | None, archi
         ) from None
     except OSError as error:
         raise from_os_error(error) from error
-    show_results("fetched", output.shape, [(str(folder), fetched)], _show)
-    return 0
+    return show_results("fetched", output.shape, [(str(folder), fetched)], _show)
 
 
 def _check_folder(folder: Path) -> None:
@@ -80,15 +80,7 @@ def _check_folder(folder: Path) -> None:
         raise UsageError("NotFetched", what=what, hint="Name another folder with -o")
 
 
-def _filled(
-    checked: CheckedPlan,
-    beside: Path,
-    folder: Path,
-    there: str,
-    platform: str,
-    release: str | None,
-    archive: str | None,
-) -> FetchedFolder:
+def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOptions) -> FetchedFolder:
     saved = checked.plan.request.offline.images if checked.plan.request.offline else {}
     images = [
         WantedImage(key["image"], desired.get("credentials"))
@@ -107,20 +99,20 @@ def _filled(
     ]
     models += [*_releases(checked)]
     with watching() as watch:
-        collection = Collection(folder, there, lambda *done: watch(told(checked.host, *done)))
+        collection = Collection(folder, asked.there, lambda *done: watch(told(checked.host, *done)))
         with watch.at(checked.host, "asking registries and hubs"):
-            collection.collect(images, models, _guest(checked), platform)
+            collection.collect(images, models, _guest(checked), asked.platform)
             for name, image in saved.items():
                 collection.keep(name, image, beside)
             packages = tuple(dict.fromkeys(_packages_of(checked)))
-            if release:
-                packages = _packages(collection, checked, packages, platform.partition("/")[2], release, archive)
+            if asked.release:
+                packages = _packages(collection, checked, packages, asked)
     copied = [*collection.copied, *_attachments(checked, beside, folder)]
     plan = folder / _PLAN
     write_whole(plan, [write_document(plan_from_copies(checked.plan, collection.offline))])
     copied.append(_copied(plan, folder))
     write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in copied])
-    return FetchedFolder(str(folder), there, tuple(copied), packages, tuple(_not_known_yet(checked)))
+    return FetchedFolder(str(folder), asked.there, tuple(copied), packages, tuple(_not_known_yet(checked)))
 
 
 def _releases(checked: CheckedPlan) -> Iterator[WantedModel]:
@@ -132,15 +124,10 @@ def _releases(checked: CheckedPlan) -> Iterator[WantedModel]:
 
 
 def _packages(
-    collection: Collection,
-    checked: CheckedPlan,
-    wanted: tuple[str, ...],
-    machine: str,
-    release: str,
-    archive: str | None,
+    collection: Collection, checked: CheckedPlan, wanted: tuple[str, ...], asked: FetchOptions
 ) -> tuple[str, ...]:
     """Collect packages and return the missing ones. A plan's own source becomes a folder, the others apt's cache."""
-    found: set[str] = set()
+    found, machine = set[str](), asked.platform.partition("/")[2]
     for key, desired in _wanted_of(checked, "AptSource"):
         uri, suite = str(desired.get("uri")), str(desired.get("suite"))
         if desired.get("present") and uri.startswith(("https://", "http://")):
@@ -148,7 +135,7 @@ def _packages(
             source = PackageSource(base, suite, tuple(desired.get("components") or ()), keys)
             found |= collection.own_source(key["name"], uri, source, wanted, machine)
     left = [each for each in wanted if each not in found]
-    return collection.packages(sources_of(release, archive), left, machine)
+    return collection.packages(sources_of(str(asked.release), asked.archive), left, machine)
 
 
 def _guest(checked: CheckedPlan) -> RemoteImage | None:

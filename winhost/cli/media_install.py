@@ -33,7 +33,7 @@ from winhost.autoinstall.medium_files import (
 from winhost.autoinstall.settings_server import heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, BmcSession, BmcSystem, bmc_session
-from winhost.cli.commands.install import MediaOptions
+from winhost.cli.commands.install import BmcOptions, MediaOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import os_errors, secret_reference
 from winhost.cli.live_hosts import read_live
@@ -214,39 +214,29 @@ class InsertedMedia:
     restarted: bool
 
 
-def bmc(
-    host: str,
-    url: str,
-    user: str,
-    password: str,
-    ca: Path | None,
-    image: str | None,
-    take_back: bool,
-    accepted: tuple[str, ...],
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
-    if (image is None) != take_back:
+def bmc(asked: BmcOptions, output: Output) -> int:
+    image = asked.image
+    if (image is None) != asked.take_back:
         raise click.UsageError("Either --image names the media, or --take-back takes them out")
-    reference = secret_reference(password, "--bmc-password")
+    reference = secret_reference(asked.password, "--bmc-password")
     assert reference is not None
-    (here,) = hosts_named((host,), fleet_file)
+    (here,) = hosts_named((asked.host,), asked.fleet_file)
     with watching() as watch:
         facts = HostFacts(read_live(here, watch))
         if isinstance(here, LinuxHost):
             raise of_other_system(facts, "a BMC's identity")
         identity = machine_of(facts)
-        known = Bmc(url, user, reference.resolve(), str(ca) if ca else None)
+        known = Bmc(asked.url, asked.user, reference.resolve(), str(asked.ca) if asked.ca else None)
         with watch.at(here.name, "asking its BMC"), bmc_session(known) as session:
-            done = _done(session, session.system(identity, free=not take_back), image, RESTART in accepted)
-    result = InsertedMedia(here.name, url, image, done)
+            system = session.system(identity, free=not asked.take_back)
+            done = _done(session, system, image, RESTART in asked.accepted)
+    result = InsertedMedia(here.name, asked.url, image, done)
 
     def show(_: InsertedMedia) -> None:
         say(f"{here.name} starts from {image} once." if image else f"No media are in {here.name}; it starts as usual.")
         say("It restarts now." if done else "Restart it, or add --accept restart.") if image else None
 
-    show_results("install-bmc", output.shape, [(here.name, result)], show)
-    return 0
+    return show_results("install-bmc", output.shape, [(here.name, result)], show)
 
 
 def _done(session: BmcSession, system: BmcSystem, image: str | None, restart: bool) -> bool:

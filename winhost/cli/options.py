@@ -275,9 +275,10 @@ def option(metavar: str | None, text: str, default: Any = None, **more: Any) -> 
     the help; setting: the setting of a path that it gives; and what `click.option` takes.
     """
     about = {key: more.pop(key) for key in ("name", "section", "setting") if key in more}
-    if default is not None and not more.get("is_flag") and not more.get("multiple"):
+    if default:
         more = {"default": default, "show_default": True, **more}
-    return field(default=default, metadata={**about, "made_of": {"metavar": metavar, "help": text, **more}})
+    made_of: dict[str, Any] = {"metavar": metavar, "help": text, **more}
+    return field(default=default, metadata={**about, "made_of": made_of})
 
 
 def flag(text: str, **more: Any) -> Any:
@@ -285,9 +286,9 @@ def flag(text: str, **more: Any) -> Any:
     return option(None, text, False, is_flag=True, **more)
 
 
-def repeated(metavar: str | None, text: str, **more: Any) -> Any:
+def repeated(metavar: str | None, text: str, default: tuple[Any, ...] = (), **more: Any) -> Any:
     """Make such a field, which is a tuple."""
-    return option(metavar, text, (), multiple=True, **more)
+    return option(metavar, text, default, multiple=True, **more)
 
 
 def flag_of(each: "Field[Any]") -> str:
@@ -298,8 +299,8 @@ def flag_of(each: "Field[Any]") -> str:
 def _option_of(each: "Field[Any]") -> Callable[..., Any] | None:
     if (made_of := each.metadata.get("made_of")) is None:
         return cast("Callable[..., Any] | None", each.metadata.get("option"))
-    kind = {"type": PATH} if Path in get_args(each.type) else {}
-    return click.option(flag_of(each), each.name, **kind, **made_of)
+    kind: dict[str, Any] = {"type": PATH} if Path in get_args(each.type) else {}
+    return click.option(flag_of(each), each.name, **{**kind, **made_of})
 
 
 def options_object(

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from pathlib import Path
 
 import click
 
@@ -13,13 +14,17 @@ from winhost.cli.options import (
     WholeNumber,
     accept_option,
     at_once_option,
+    declared,
     facts_option,
     fleet_option,
     hosts_and_facts,
+    option,
+    options_object,
     restart_deadline_option,
     run_options,
 )
 from winhost.cli.outputs import answers
+from winhost.core.dataclass import dataclass
 
 
 @click.command(cls=WinhostCommand)
@@ -122,24 +127,33 @@ def down() -> None:
 SYSTEMS = ("linux", "windows", "installer")
 
 
+@dataclass(frozen=True)
+class BootOptions:
+    """The machine, and the system that it is to start. other: its name once that runs; console: None if not stated."""
+
+    host: str = declared(click.argument("host", metavar="HOST", **completion.HOSTS))
+    system: str = declared(click.argument("system", type=click.Choice(SYSTEMS)))
+    other: str | None = option("HOST", "The machine's other system in fleet.yaml: wait until it answers.")
+    console: bool | None = declared(
+        click.option(
+            "--console/--without-console",
+            default=None,
+            help="Whether somebody can reach the machine's console (in person, or by its management controller) if it "
+            "hangs.",
+        )
+    )
+    return_after: int | None = option(
+        "MINUTES",
+        "On its Linux: a timer that starts Windows if winhost does not come within MINUTES of a start; 0 for none.",
+        type=WholeNumber(0, 1440),
+    )
+    restart_deadline: float = declared(restart_deadline_option)
+    accepted: tuple[str, ...] = declared(accept_option, ())
+    fleet_file: Path | None = declared(fleet_option)
+
+
 @click.command(cls=WinhostCommand)
-@click.argument("host", metavar="HOST", **completion.HOSTS)
-@click.argument("system", type=click.Choice(SYSTEMS))
-@click.option("--other", metavar="HOST", help="The machine's other system in fleet.yaml: wait until it answers.")
-@click.option(
-    "--console/--without-console",
-    default=None,
-    help="Whether somebody can reach the machine's console (in person, or by its management controller) if it hangs.",
-)
-@click.option(
-    "--return-after",
-    type=WholeNumber(0, 1440),
-    metavar="MINUTES",
-    help="On its Linux: a timer that starts Windows if winhost does not come within MINUTES of a start; 0 for none.",
-)
-@restart_deadline_option
-@accept_option
-@fleet_option
+@options_object(BootOptions, "asked")
 @answers()
 @does("boot")
 def boot() -> None:
@@ -186,28 +200,28 @@ def bundle() -> None:
     """
 
 
+@dataclass(frozen=True)
+class FetchOptions:
+    """The plan, and what its downloads are for: the place on the Linux that serves, its platform and its release."""
+
+    plan_file: Path = declared(click.argument("plan_file", metavar="PLAN", type=PATH))
+    there: str = option("PATH", "The path of the folder on the Linux that serves.", default="/srv/winhost-offline")
+    platform: str = option(
+        None,
+        "The platform of the images to fetch.",
+        default="linux/amd64",
+        type=click.Choice(("linux/amd64", "linux/arm64")),
+    )
+    release: str | None = option(
+        None,
+        "Fetch packages as well, from the archive of this release, by its signed lists.",
+        type=click.Choice(("ubuntu-22.04", "ubuntu-24.04", "debian-12", "debian-13")),
+    )
+    archive: str | None = option("URL", "A mirror of that archive, over https.")
+
+
 @click.command(cls=WinhostCommand)
-@click.argument("plan_file", metavar="PLAN", type=PATH)
-@click.option(
-    "--there",
-    metavar="PATH",
-    default="/srv/winhost-offline",
-    show_default=True,
-    help="The path of the folder on the Linux that serves.",
-)
-@click.option(
-    "--platform",
-    type=click.Choice(("linux/amd64", "linux/arm64")),
-    default="linux/amd64",
-    show_default=True,
-    help="The platform of the images to fetch.",
-)
-@click.option(
-    "--release",
-    type=click.Choice(("ubuntu-22.04", "ubuntu-24.04", "debian-12", "debian-13")),
-    help="Fetch packages as well, from the archive of this release, by its signed lists.",
-)
-@click.option("--archive", metavar="URL", help="A mirror of that archive, over https.")
+@options_object(FetchOptions, "asked")
 @answers("FOLDER", "The folder to fill.", required=True)
 @does("fetch")
 def fetch() -> None:

@@ -110,30 +110,33 @@ def media() -> None:
     """  # fmt: skip
 
 
+@dataclass(frozen=True)
+class BmcOptions:
+    """A host, its BMC, and what the BMC is to start from."""
+
+    host: str = declared(click.argument("host", metavar="HOST", **completion.HOSTS))
+    url: str = option("ADDRESS", "The host's BMC, as https://bmc-gpu-01.example.org.", name="--bmc", required=True)
+    user: str = option("NAME", "The user that logs on to it.", name="--bmc-user", required=True)
+    password: str = option(
+        "REF",
+        "A secret reference to the password: env:NAME, file:/PATH, cmd:PROGRAM or keyring:SERVICE/USER.",
+        name="--bmc-password",
+        required=True,
+    )
+    ca: Path | None = option(
+        "FILE",
+        "The certificate that it shows, or that of its authority. Default: public authorities.",
+        name="--bmc-ca",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    )
+    image: str | None = option("ADDRESS", "The media, at an https address that the BMC can read.")
+    take_back: bool = flag("Take the media out, and start as usual again.")
+    accepted: tuple[str, ...] = declared(accept_option, ())
+    fleet_file: Path | None = declared(fleet_option)
+
+
 @install.command()
-@click.argument("host", metavar="HOST", **completion.HOSTS)
-@click.option(
-    "--bmc", "url", metavar="ADDRESS", required=True, help="The host's BMC, as https://bmc-gpu-01.example.org."
-)
-@click.option("--bmc-user", "user", metavar="NAME", required=True, help="The user that logs on to it.")
-@click.option(
-    "--bmc-password",
-    "password",
-    metavar="REF",
-    required=True,
-    help="A secret reference to the password: env:NAME, file:/PATH, cmd:PROGRAM or keyring:SERVICE/USER.",
-)
-@click.option(
-    "--bmc-ca",
-    "ca",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    help="The certificate that it shows, or that of its authority. Default: public authorities.",
-)
-@click.option("--image", metavar="ADDRESS", help="The media, at an https address that the BMC can read.")
-@click.option("--take-back", is_flag=True, help="Take the media out, and start as usual again.")
-@accept_option
-@fleet_option
+@options_object(BmcOptions, "asked")
 @answers()
 @does("media_install")
 def bmc() -> None:

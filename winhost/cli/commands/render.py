@@ -10,11 +10,13 @@ from winhost.cli.options import (
     PATH,
     SIZE,
     declared,
+    flag,
     force_option,
     linux_path_option,
     one_facts_option,
     option,
     options_object,
+    repeated,
 )
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
@@ -90,33 +92,39 @@ unprotected_option = click.option(
 )
 
 
+@dataclass(frozen=True)
+class ProxyOptions:
+    """A proxy, the workload that it serves, and the way to the gateway behind it."""
+
+    program: str = declared(
+        click.argument("program", metavar="haproxy|nginx|caddy", type=click.Choice(("haproxy", "nginx", "caddy")))
+    )
+    workload: Path = declared(click.argument("workload", metavar="WORKLOAD", type=PATH))
+    gateway: tuple[str, int] = option(
+        "ADDRESS:PORT",
+        "Where the gateway listens, as the proxy reaches it.",
+        default="127.0.0.1:8443",
+        type=ADDRESS_PORT,
+    )
+    gateway_ca: str | None = declared(gateway_ca_option)
+    gateway_name: str | None = declared(gateway_name_option)
+    plain_http: bool = declared(unprotected_option, False)
+    listen: tuple[str, int] = option(
+        "ADDRESS:PORT", "Where the proxy listens.", default="0.0.0.0:443", type=ADDRESS_PORT
+    )
+    certificate: str = option(
+        "PATH",
+        "The proxy's certificate on its machine. HAProxy: with its key in the same file, or in PATH.key.",
+        required=True,
+    )
+    key: str | None = option("PATH", "nginx and Caddy: the key of the certificate.", name="--certificate-key")
+    allow: tuple[str, ...] = repeated(
+        "NETWORK", "A network of clients, for example 10.20.0.0/16. Default: everyone who reaches the proxy."
+    )
+
+
 @render.command()
-@click.argument("program", metavar="haproxy|nginx|caddy", type=click.Choice(("haproxy", "nginx", "caddy")))
-@click.argument("workload", metavar="WORKLOAD", type=PATH)
-@click.option(
-    "--gateway",
-    type=ADDRESS_PORT,
-    default="127.0.0.1:8443",
-    show_default=True,
-    help="Where the gateway listens, as the proxy reaches it.",
-)
-@gateway_ca_option
-@gateway_name_option
-@unprotected_option
-@click.option("--listen", type=ADDRESS_PORT, default="0.0.0.0:443", show_default=True, help="Where the proxy listens.")
-@click.option(
-    "--certificate",
-    metavar="PATH",
-    required=True,
-    help="The proxy's certificate on its machine. HAProxy: with its key in the same file, or in PATH.key.",
-)
-@click.option("--certificate-key", "key", metavar="PATH", help="nginx and Caddy: the key of the certificate.")
-@click.option(
-    "--allow",
-    metavar="NETWORK",
-    multiple=True,
-    help="A network of clients, for example 10.20.0.0/16. Default: everyone who reaches the proxy.",
-)
+@options_object(ProxyOptions, "asked")
 @force_option
 @answers("FILE", "The file to write; without it, the text goes to the terminal.")
 @does("render")
@@ -128,27 +136,30 @@ def proxy() -> None:
     """
 
 
+@dataclass(frozen=True)
+class MonitoringOptions:
+    """The gateways to watch, and how Prometheus reaches them."""
+
+    gateways: tuple[tuple[str, int], ...] = repeated(
+        "ADDRESS:PORT",
+        "Where a gateway listens, as Prometheus reaches it.",
+        name="--gateway",
+        default=("127.0.0.1:8443",),
+        type=ADDRESS_PORT,
+    )
+    tls: bool = flag("The gateways have TLS.")
+    gateway_ca: str | None = declared(gateway_ca_option)
+    gateway_name: str | None = declared(gateway_name_option)
+    plain_http: bool = declared(unprotected_option, False)
+    key_file: str = option(
+        "PATH",
+        "The file with a key for metrics, on the machine of Prometheus.",
+        default="/etc/prometheus/winhost-key",
+    )
+
+
 @render.command()
-@click.option(
-    "--gateway",
-    "gateways",
-    type=ADDRESS_PORT,
-    multiple=True,
-    default=("127.0.0.1:8443",),
-    show_default=True,
-    help="Where a gateway listens, as Prometheus reaches it.",
-)
-@click.option("--tls", is_flag=True, help="The gateways have TLS.")
-@gateway_ca_option
-@gateway_name_option
-@unprotected_option
-@click.option(
-    "--key-file",
-    metavar="PATH",
-    default="/etc/prometheus/winhost-key",
-    show_default=True,
-    help="The file with a key for metrics, on the machine of Prometheus.",
-)
+@options_object(MonitoringOptions, "asked")
 @force_option
 @answers("FOLDER", "The folder to write.", required=True)
 @does("render")
