@@ -62,7 +62,7 @@ def apply() -> None:
     help="Use this setting of the path instead, under the same condition.",
 )
 @run_options
-@does("resume")
+@does("apply")
 def resume() -> None:
     """Continue a RUN that was interrupted.
 
@@ -75,7 +75,7 @@ def resume() -> None:
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
 @run_options
-@does("resume")
+@does("apply")
 def rollback() -> None:
     """Undo exactly what a RUN changed.
 
@@ -190,7 +190,7 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
 )
 @answers("FOLDER", "The folder to create.", required=True)
-@does("bundle")
+@does("offline")
 def bundle() -> None:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
 
@@ -223,7 +223,7 @@ class FetchOptions:
 @click.command(cls=WinhostCommand)
 @options_object(FetchOptions, "asked")
 @answers("FOLDER", "The folder to fill.", required=True)
-@does("fetch")
+@does("offline")
 def fetch() -> None:
     """Collect what PLAN downloads, for a host without a network.
 

@@ -65,7 +65,7 @@ class InstallOptions:
 @options_object(InstallOptions, "asked")
 @force_option
 @answers("FILE", "The plan to write.", required=True)
-@does("plan_install")
+@does("install")
 def plan() -> None:
     """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
 
@@ -101,7 +101,7 @@ class MediaOptions:
 @options_object(MediaOptions, "asked")
 @force_option
 @answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
-@does("media_install")
+@does("install")
 def media() -> None:
     """Make installation media of PLAN, with a new host key.
 
@@ -138,7 +138,7 @@ class BmcOptions:
 @install.command()
 @options_object(BmcOptions, "asked")
 @answers()
-@does("media_install")
+@does("install")
 def bmc() -> None:
     """Insert media through the BMC of HOST, and start from them once.
 

@@ -113,7 +113,7 @@ def workload() -> None:
 )
 @force_option
 @answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
-@does("workload")
+@does("models")
 def init() -> None:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
 

@@ -199,7 +199,7 @@ def logs() -> None:
 @client_key_option
 @models_option
 @target_options
-@does("serve_test")
+@does("serve_status")
 def test() -> None:
     """Send TARGET requests that it must answer and ones that it must refuse; show time to first token and tokens per
     second.
