@@ -23,7 +23,7 @@ PATH = click.Path(path_type=Path, readable=False)
 """A file or folder that is read later: then an error says how one is made, which click cannot."""
 
 
-def fleet_option(command: F) -> F:
+def fleet(command: F) -> F:
     """Add `--fleet`, `-v` and `--debug`, which every command that reaches hosts has."""
     return click.option(
         "--fleet",
@@ -114,7 +114,7 @@ SIZE, ADDRESS_PORT = Parsed("size", _size), Parsed("ADDRESS:PORT", _address_port
 KEY_LIMIT = Parsed("number|none|default", _key_limit)
 
 
-at_once_option = click.option(
+at_once = click.option(
     "--at-once",
     metavar="N",
     type=WholeNumber(1, 256),
@@ -122,7 +122,7 @@ at_once_option = click.option(
     show_default=True,
     help="How many hosts to work on at the same time.",
 )
-facts_option = click.option(
+facts_files = click.option(
     "--facts",
     "facts_files",
     metavar="FACTS",
@@ -130,62 +130,62 @@ facts_option = click.option(
     multiple=True,
     help="Use this facts file, or those in this folder, instead of reading a host.",
 )
-one_facts_option = click.option(
+facts_file = click.option(
     "--facts",
     "facts_file",
     metavar="FACTS",
     type=PATH,
     help="The facts file of the host, or a folder with only that file.",
 )
-path_option = click.option(
+path = click.option(
     "--path",
     "variant",
     metavar="PATH",
     help="The option, as assess names it. Default: the recommended one.",
     **completion.PATHS,
 )
-only_path_option = click.option("--path", metavar="PATH", help="Judge this path only.", **completion.PATHS)
-linux_path_option = click.option(
+only_path = click.option("--path", metavar="PATH", help="Judge this path only.", **completion.PATHS)
+linux_path = click.option(
     "--path",
     type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
     help="How a Windows host gets its Linux. Default: wsl2, or dda where only that carries the workload.",
 )
-settings_option = click.option(
+settings = click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
     help="A setting of the path, for example network=nat of wsl2.",
 )
-allow_unverified_option = click.option(
+allow_unverified = click.option(
     "--allow-unverified",
     is_flag=True,
     help="Go on even if a required fact could not be read or the option is unproven.",
 )
-restart_deadline_option = click.option(
+restart_deadline = click.option(
     "--restart-deadline",
     type=DURATION,
     default="30m",
     show_default=True,
     help="How long to wait for a machine that restarts.",
 )
-models_option = click.option(
+only_models = click.option(
     "--model", "models", metavar="MODEL", multiple=True, help="Only this model, by the name that clients use."
 )
-client_key_option = click.option(
+client_key = click.option(
     "--api-key",
     metavar="REF",
     help="A secret reference to an API key of the gateway, for example env:API_KEY. Default: the one that winhost "
     "knows, if it knows one.",
 )
-token_option = click.option(
+token = click.option(
     "--token",
     metavar="REF",
     help="A secret reference to a token of the hub, which gated models need, for example env:HF_TOKEN.",
 )
 
 
-def workload_option(*, required: bool = False) -> Callable[[F], F]:
+def workload(*, required: bool = False) -> Callable[[F], F]:
     """Make the option for the workload that hosts are judged by."""
     return click.option(
         "--workload",
@@ -198,7 +198,7 @@ def workload_option(*, required: bool = False) -> Callable[[F], F]:
 
 
 # Its default is named here as well as in winhost.hub, so that --help need not load that.
-hub_option = click.option(
+hub = click.option(
     "--hub",
     metavar="URL",
     envvar="WINHOST_HUB",
@@ -207,7 +207,7 @@ hub_option = click.option(
 )
 
 
-assume_option = click.option(
+assume = click.option(
     "--assume",
     "assumed",
     multiple=True,
@@ -215,19 +215,19 @@ assume_option = click.option(
     help="State facts that could not be read: os=win11-pro,ram=128GiB. What depends on them is marked as stated.",
 )
 # Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
-engine_option = click.option(
+engine = click.option(
     "--engine",
     type=click.Choice(("contract", "pwsh")),
     default="contract",
     show_default=True,
     help="contract runs no PowerShell; pwsh runs the real scripts in the one on PATH or in WINHOST_PWSH.",
 )
-yes_option = click.option("--yes", is_flag=True, help="Do not ask whether to begin. Approvals are still asked for.")
-force_option = click.option(
+yes = click.option("--yes", is_flag=True, help="Do not ask whether to begin. Approvals are still asked for.")
+force = click.option(
     "--force", is_flag=True, help="Overwrite an existing file that winhost refuses to replace otherwise."
 )
-hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
-words_argument = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
+hosts = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
+hosts_or_facts = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
 
 
 def split_words(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ def one_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, tu
     return split
 
 
-accept_option = click.option(
+accept = click.option(
     "--accept",
     "accepted",
     multiple=True,
@@ -275,10 +275,10 @@ def option(metavar: str | None, text: str, default: Any = None, **more: Any) -> 
     the help; setting: the setting of a path that it gives; and what `click.option` takes.
     """
     about = {key: more.pop(key) for key in ("name", "section", "setting") if key in more}
+    made_of: dict[str, Any] = {"metavar": metavar, "help": text}
     if default:
-        more = {"default": default, "show_default": True, **more}
-    made_of: dict[str, Any] = {"metavar": metavar, "help": text, **more}
-    return field(default=default, metadata={**about, "made_of": made_of})
+        made_of |= {"default": default, "show_default": True}
+    return field(default=default, metadata={**about, "made_of": made_of | more})
 
 
 def flag(text: str, **more: Any) -> Any:
@@ -371,22 +371,22 @@ class TargetOptions:
     """The options of every command that looks after what a host serves. target: the word that names the host."""
 
     target: str
-    fleet_file: Path | None = declared(fleet_option)
+    fleet_file: Path | None = declared(fleet)
     output: Output = declared(answers(), Output())
 
 
-target_options = options_object(TargetOptions, "at")
+target = options_object(TargetOptions, "at")
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The options of every command that changes hosts. guest_deadline, restart_deadline: in seconds."""
 
-    fleet_file: Path | None = declared(fleet_option)
+    fleet_file: Path | None = declared(fleet)
     output: Output = declared(answers(), Output())
-    accepted: tuple[str, ...] = declared(accept_option, ())
-    yes: bool = declared(yes_option, False)
-    restart_deadline: float = declared(restart_deadline_option)
+    accepted: tuple[str, ...] = declared(accept, ())
+    yes: bool = declared(yes, False)
+    restart_deadline: float = declared(restart_deadline)
     guest_deadline: float = option("DURATION", "How long a guest may take to shut down.", default="5m", type=DURATION)
     as_jsonl: bool = flag("Print one JSON line per event, the outcome last.", name="--jsonl")
 
@@ -396,4 +396,4 @@ class RunOptions:
         return self.output.shape != "table" or self.as_jsonl
 
 
-run_options = options_object(RunOptions, "options")
+of_run = options_object(RunOptions, "options")

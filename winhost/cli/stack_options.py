@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from winhost.cli.options import ADDRESS_PORT, declared, flag, flag_of, hub_option, option, repeated
+from winhost.cli import options
+from winhost.cli.options import declared, flag, flag_of, option, repeated
 from winhost.core.dataclass import dataclass
 from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
@@ -59,7 +60,7 @@ class GatewayOptions:
         and for an address beyond its machine without TLS or --plain-http.
         """
         try:
-            address, port = ADDRESS_PORT.convert(self.listen or usual, None, None)
+            address, port = options.ADDRESS_PORT.convert(self.listen or usual, None, None)
         except click.BadParameter as wrong:
             wrong.param_hint = "'--listen'"
             raise
@@ -124,7 +125,7 @@ class StackOptions(GatewayOptions):
     allow: tuple[str, ...] = repeated(
         "NETWORK", "A network that may reach an endpoint beyond the machine itself, for example 10.20.0.0/16."
     )
-    hub: str | None = declared(hub_option)
+    hub: str | None = declared(options.hub)
 
     def meant(self) -> "StackOptions | None":
         """Return None if no workload is to be served. Raises UsageError for options that need one."""

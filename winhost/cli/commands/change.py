@@ -6,34 +6,20 @@ from pathlib import Path
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import (
-    AGE,
-    PATH,
-    WholeNumber,
-    accept_option,
-    at_once_option,
-    declared,
-    facts_option,
-    fleet_option,
-    hosts_and_facts,
-    option,
-    options_object,
-    restart_deadline_option,
-    run_options,
-)
+from winhost.cli.options import declared, option, options_object
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("plans", nargs=-1, required=True, type=PATH, metavar="PLAN...")
-@run_options
-@at_once_option
+@click.argument("plans", nargs=-1, required=True, type=options.PATH, metavar="PLAN...")
+@options.of_run
+@options.at_once
 @click.option("--stop-on-failure", is_flag=True, help="Start no further host once one has failed.")
 @click.option("--check", "only_check", is_flag=True, help="Read the hosts and show what would be done; change nothing.")
-@click.option("--max-age", type=AGE, help="Refuse plans older than this, for example 12h or 7d.")
+@click.option("--max-age", type=options.AGE, help="Refuse plans older than this, for example 12h or 7d.")
 @does("apply")
 def apply() -> None:
     """Apply PLANS. Each change is journalled and can be rolled back.
@@ -61,7 +47,7 @@ def apply() -> None:
     metavar="NAME=VALUE",
     help="Use this setting of the path instead, under the same condition.",
 )
-@run_options
+@options.of_run
 @does("apply")
 def resume() -> None:
     """Continue a RUN that was interrupted.
@@ -74,7 +60,7 @@ def resume() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
-@run_options
+@options.of_run
 @does("apply")
 def rollback() -> None:
     """Undo exactly what a RUN changed.
@@ -97,12 +83,12 @@ def runs() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
-@facts_option
+@options.facts_files
 @click.option("--details", is_flag=True, help="Show everything that was compared, not only what differs.")
-@fleet_option
-@at_once_option
+@options.fleet
+@options.at_once
 @answers(wide=True)
-@hosts_and_facts
+@options.hosts_and_facts
 @does("verify")
 def verify() -> None:
     """Check that hosts are still as PLANS left them.
@@ -114,7 +100,7 @@ def verify() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("word", metavar="[HOST]", required=False, **completion.HOSTS)
-@run_options
+@options.of_run
 @does("down")
 def down() -> None:
     """Undo what `winhost up` did on a HOST.
@@ -145,11 +131,11 @@ class BootOptions:
     return_after: int | None = option(
         "MINUTES",
         "On its Linux: a timer that starts Windows if winhost does not come within MINUTES of a start; 0 for none.",
-        type=WholeNumber(0, 1440),
+        type=options.WholeNumber(0, 1440),
     )
-    restart_deadline: float = declared(restart_deadline_option)
-    accepted: tuple[str, ...] = declared(accept_option, ())
-    fleet_file: Path | None = declared(fleet_option)
+    restart_deadline: float = declared(options.restart_deadline)
+    accepted: tuple[str, ...] = declared(options.accept, ())
+    fleet_file: Path | None = declared(options.fleet)
 
 
 @click.command(cls=WinhostCommand)
@@ -181,7 +167,7 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("plan_file", metavar="[PLAN]", required=False, type=PATH)
+@click.argument("plan_file", metavar="[PLAN]", required=False, type=options.PATH)
 @click.option(
     "--sign-with",
     "signing",
@@ -204,7 +190,7 @@ def bundle() -> None:
 class FetchOptions:
     """The plan, and what its downloads are for: the place on the Linux that serves, its platform and its release."""
 
-    plan_file: Path = declared(click.argument("plan_file", metavar="PLAN", type=PATH))
+    plan_file: Path = declared(click.argument("plan_file", metavar="PLAN", type=options.PATH))
     there: str = option("PATH", "The path of the folder on the Linux that serves.", default="/srv/winhost-offline")
     platform: str = option(
         None,

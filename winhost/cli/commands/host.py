@@ -5,19 +5,9 @@ from pathlib import Path
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import (
-    WholeNumber,
-    at_once_option,
-    declared,
-    flag,
-    fleet_option,
-    option,
-    options_object,
-    repeated,
-    yes_option,
-)
+from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
@@ -36,7 +26,7 @@ class NewHost:
     groups: Sequence[str] = repeated("GROUP", "A group that it belongs to.", name="--group")
     linux: bool = flag("It is a Linux of its own, reached by SSH.")
     port: int | None = option(
-        "PORT", "TCP port. Default: 5986 with TLS, then 5985; with --linux, 22.", type=WholeNumber(1, 65_535)
+        "PORT", "TCP port. Default: 5986 with TLS, then 5985; with --linux, 22.", type=options.WholeNumber(1, 65_535)
     )
     password: str | None = option(
         "REF", "A secret reference to the password, such as env:NAME. Default: it is asked for."
@@ -50,7 +40,7 @@ class NewHost:
 
 @host.command()
 @options_object(NewHost, "new")
-@fleet_option
+@options.fleet
 @does("host")
 def add() -> None:
     """Try a host, and add it to fleet.yaml.
@@ -61,7 +51,7 @@ def add() -> None:
 
 
 @host.command(name="list")
-@fleet_option
+@options.fleet
 @answers(wide=True)
 @does("host")
 def list_() -> None:
@@ -70,8 +60,8 @@ def list_() -> None:
 
 @host.command()
 @click.argument("name", metavar="NAME", **completion.HOSTS)
-@yes_option
-@fleet_option
+@options.yes
+@options.fleet
 @does("host")
 def remove() -> None:
     """Take a host out of fleet.yaml. Changes nothing on the host."""
@@ -79,8 +69,8 @@ def remove() -> None:
 
 @host.command()
 @click.argument("hosts", metavar="[NAME]...", nargs=-1, **completion.HOSTS)
-@at_once_option
-@fleet_option
+@options.at_once
+@options.fleet
 @answers()
 @does("host")
 def test() -> None:

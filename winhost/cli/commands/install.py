@@ -4,21 +4,9 @@ from pathlib import Path
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import (
-    PATH,
-    WholeNumber,
-    accept_option,
-    allow_unverified_option,
-    declared,
-    flag,
-    fleet_option,
-    force_option,
-    option,
-    options_object,
-    repeated,
-)
+from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
@@ -57,13 +45,13 @@ class InstallOptions:
     extras: tuple[str, ...] = repeated(
         None, "Say how to install this afterwards.", name="--with", type=click.Choice(("criu", "cuda-checkpoint"))
     )
-    allow_unverified: bool = declared(allow_unverified_option, False)
+    allow_unverified: bool = declared(options.allow_unverified, False)
 
 
 @install.command()
-@click.argument("facts", metavar="FACTS", type=PATH)
+@click.argument("facts", metavar="FACTS", type=options.PATH)
 @options_object(InstallOptions, "asked")
-@force_option
+@options.force
 @answers("FILE", "The plan to write.", required=True)
 @does("install")
 def plan() -> None:
@@ -89,7 +77,7 @@ class MediaOptions:
         "How long to wait for the new system, with --serve or --report.",
         default=120,
         name="--wait",
-        type=WholeNumber(1, 1440),
+        type=options.WholeNumber(1, 1440),
     )
     consent_file: Path | None = option(
         "FILE", "A file that names each disk whose data is lost, one a line, instead of typing them at a terminal."
@@ -97,9 +85,9 @@ class MediaOptions:
 
 
 @install.command()
-@click.argument("plan_file", metavar="PLAN", type=PATH)
+@click.argument("plan_file", metavar="PLAN", type=options.PATH)
 @options_object(MediaOptions, "asked")
-@force_option
+@options.force
 @answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
 @does("install")
 def media() -> None:
@@ -131,8 +119,8 @@ class BmcOptions:
     )
     image: str | None = option("ADDRESS", "The media, at an https address that the BMC can read.")
     take_back: bool = flag("Take the media out, and start as usual again.")
-    accepted: tuple[str, ...] = declared(accept_option, ())
-    fleet_file: Path | None = declared(fleet_option)
+    accepted: tuple[str, ...] = declared(options.accept, ())
+    fleet_file: Path | None = declared(options.fleet)
 
 
 @install.command()

@@ -6,28 +6,9 @@ from typing import Literal, get_args
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import (
-    SIZE,
-    RunOptions,
-    allow_unverified_option,
-    assume_option,
-    at_once_option,
-    declared,
-    facts_option,
-    flag,
-    fleet_option,
-    force_option,
-    hosts_and_facts,
-    option,
-    options_object,
-    path_option,
-    repeated,
-    run_options,
-    settings_option,
-    words_argument,
-)
+from winhost.cli.options import RunOptions, declared, flag, of_run, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.core.dataclass import dataclass
@@ -40,7 +21,7 @@ DDA = "Path dda"
 class PlanOptions:
     """The request for a plan. variant: a path or one of its variants; power: None if not specified."""
 
-    variant: str | None = declared(path_option)
+    variant: str | None = declared(options.path)
     vm: str | None = option(
         "NAME", "The VM that gets the GPUs, by name or GUID. Required if there are several.", section=DDA
     )
@@ -50,10 +31,10 @@ class PlanOptions:
     high: int | None = option(
         "SIZE",
         "The high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
-        type=SIZE,
+        type=options.SIZE,
         section=DDA,
     )
-    low: int | None = option("SIZE", "The low MMIO window. Default: computed.", type=SIZE, section=DDA)
+    low: int | None = option("SIZE", "The low MMIO window. Default: computed.", type=options.SIZE, section=DDA)
     power: Power | None = option(
         None, "The final state of the VM. Default: as-found.", type=click.Choice(get_args(Power)), section=DDA
     )
@@ -65,21 +46,21 @@ class PlanOptions:
         options_object(ClusterOptions, "cluster", section="A workload with deploy: kubernetes"), ClusterOptions()
     )
     playbook: Path | None = option("FILE", "Your own copy of the path's playbook.")
-    settings: tuple[str, ...] = declared(settings_option, ())
-    assumed: tuple[str, ...] = declared(assume_option, ())
-    allow_unverified: bool = declared(allow_unverified_option, False)
+    settings: tuple[str, ...] = declared(options.settings, ())
+    assumed: tuple[str, ...] = declared(options.assume, ())
+    allow_unverified: bool = declared(options.allow_unverified, False)
 
 
 @click.command(cls=WinhostCommand)
-@words_argument
-@facts_option
+@options.hosts_or_facts
+@options.facts_files
 @options_object(PlanOptions, "given")
-@force_option
+@options.force
 @click.option("--details", is_flag=True, help="Show every step with its reason, and all notes.")
-@fleet_option
-@at_once_option
+@options.fleet
+@options.at_once
 @answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
-@hosts_and_facts
+@options.hosts_and_facts
 @does("plan")
 def plan() -> None:
     """Plan what would change on a host, and how each change is undone.
@@ -96,14 +77,14 @@ class UpOptions:
 
     model: str | None = declared(click.argument("model", metavar="[MODEL]", required=False))
     on: str | None = option("HOST", "A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS)
-    variant: str | None = declared(path_option)
-    settings: tuple[str, ...] = declared(settings_option, ())
-    allow_unverified: bool = declared(allow_unverified_option, False)
+    variant: str | None = declared(options.path)
+    settings: tuple[str, ...] = declared(options.settings, ())
+    allow_unverified: bool = declared(options.allow_unverified, False)
     details: bool = flag("Show every step with its reason before the summary.")
     stack: StackOptions = declared(
         options_object(StackOptions, "stack", leave_out=("workload",), section="What serves the model"), StackOptions()
     )
-    options: RunOptions = declared(run_options, RunOptions())
+    options: RunOptions = declared(of_run, RunOptions())
 
     @property
     def asks(self) -> bool:

@@ -4,20 +4,9 @@ from pathlib import Path
 
 import click
 
+from winhost.cli import options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import (
-    ADDRESS_PORT,
-    PATH,
-    SIZE,
-    declared,
-    flag,
-    force_option,
-    linux_path_option,
-    one_facts_option,
-    option,
-    options_object,
-    repeated,
-)
+from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
 from winhost.core.dataclass import dataclass
@@ -35,19 +24,21 @@ def render() -> None:
 class MachineOptions:
     """The machine that is to serve: its facts, or what is said of it instead."""
 
-    facts_file: Path | None = declared(one_facts_option)
+    facts_file: Path | None = declared(options.facts_file)
     gpus: str | None = option(
         "NUMBERxSIZE", "Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB."
     )
-    memory: int | None = option("SIZE", "Instead of facts: the memory of the machine, such as 256GiB.", type=SIZE)
-    path: str | None = declared(linux_path_option)
+    memory: int | None = option(
+        "SIZE", "Instead of facts: the memory of the machine, such as 256GiB.", type=options.SIZE
+    )
+    path: str | None = declared(options.linux_path)
 
 
 @render.command()
-@click.argument("workload", metavar="WORKLOAD", type=PATH)
+@click.argument("workload", metavar="WORKLOAD", type=options.PATH)
 @options_object(MachineOptions, "machine")
 @options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
-@force_option
+@options.force
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
 @does("render")
 def compose() -> None:
@@ -60,13 +51,13 @@ def compose() -> None:
 
 
 @render.command()
-@click.argument("workload", metavar="WORKLOAD", type=PATH)
+@click.argument("workload", metavar="WORKLOAD", type=options.PATH)
 @options_object(MachineOptions, "machine")
 @options_object(
     StackOptions, "stack", leave_out=(*_OF_A_PLAN, "engine_archive", "listen", "certificate", "certificate_key")
 )
 @options_object(ClusterOptions, "cluster", leave_out=OF_NODES)
-@force_option
+@options.force
 @answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
 @does("render")
 def kubernetes() -> None:
@@ -99,18 +90,18 @@ class ProxyOptions:
     program: str = declared(
         click.argument("program", metavar="haproxy|nginx|caddy", type=click.Choice(("haproxy", "nginx", "caddy")))
     )
-    workload: Path = declared(click.argument("workload", metavar="WORKLOAD", type=PATH))
+    workload: Path = declared(click.argument("workload", metavar="WORKLOAD", type=options.PATH))
     gateway: tuple[str, int] = option(
         "ADDRESS:PORT",
         "Where the gateway listens, as the proxy reaches it.",
         default="127.0.0.1:8443",
-        type=ADDRESS_PORT,
+        type=options.ADDRESS_PORT,
     )
     gateway_ca: str | None = declared(gateway_ca_option)
     gateway_name: str | None = declared(gateway_name_option)
     plain_http: bool = declared(unprotected_option, False)
     listen: tuple[str, int] = option(
-        "ADDRESS:PORT", "Where the proxy listens.", default="0.0.0.0:443", type=ADDRESS_PORT
+        "ADDRESS:PORT", "Where the proxy listens.", default="0.0.0.0:443", type=options.ADDRESS_PORT
     )
     certificate: str = option(
         "PATH",
@@ -125,7 +116,7 @@ class ProxyOptions:
 
 @render.command()
 @options_object(ProxyOptions, "asked")
-@force_option
+@options.force
 @answers("FILE", "The file to write; without it, the text goes to the terminal.")
 @does("render")
 def proxy() -> None:
@@ -145,7 +136,7 @@ class MonitoringOptions:
         "Where a gateway listens, as Prometheus reaches it.",
         name="--gateway",
         default=("127.0.0.1:8443",),
-        type=ADDRESS_PORT,
+        type=options.ADDRESS_PORT,
     )
     tls: bool = flag("The gateways have TLS.")
     gateway_ca: str | None = declared(gateway_ca_option)
@@ -160,7 +151,7 @@ class MonitoringOptions:
 
 @render.command()
 @options_object(MonitoringOptions, "asked")
-@force_option
+@options.force
 @answers("FOLDER", "The folder to write.", required=True)
 @does("render")
 def monitoring() -> None:
