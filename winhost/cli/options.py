@@ -274,11 +274,10 @@ def option(metavar: str | None, text: str, default: Any = None, **more: Any) -> 
     text: its help, which shows the default, if there is one. more: name, if it is another one; section: the heading in
     the help; setting: the setting of a path that it gives; and what `click.option` takes.
     """
-    about = {key: more.pop(key) for key in ("name", "section", "setting") if key in more}
-    made_of: dict[str, Any] = {"metavar": metavar, "help": text}
-    if default:
-        made_of |= {"default": default, "show_default": True}
-    return field(default=default, metadata={**about, "made_of": made_of | more})
+    about: dict[str, Any] = {key: more.pop(key) for key in ("name", "section", "setting") if key in more}
+    usual: dict[str, Any] = {"default": default, "show_default": True} if default else {}
+    about["made_of"] = {"metavar": metavar, "help": text, **usual, **more}
+    return field(default=default, metadata=about)
 
 
 def flag(text: str, **more: Any) -> Any:
