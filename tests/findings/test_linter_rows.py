@@ -1,25 +1,29 @@
 """Each row of a linter is found in its own case, with nothing beside it that the case does not name."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from tests.findings.linted import Case, Linted, in_autoinstall, in_wsl_file, linted_recipe
+from tests.findings.linted import Case, Linted, in_autoinstall, in_recipe, in_wsl_file, linted_recipe
 from tests.rows import each_row
 from winhost.autoinstall import autoinstall_file
 from winhost.findings.finding import Row
+from winhost.knowledge.lint_codes import lint_codes
+from winhost.recipes import recipe_rows
 from winhost.wslconfig import rules as wslconfig_rules
 
 ANY = {"text", "encoding", "line", "also", "words"}
 OF_WSL = ANY | {"file", "wsl", "forbidden", "host"}
 OF_AUTOINSTALL = ANY - {"encoding"} | {"section", "entries", "installer", "facts"}
+OF_RECIPES = ANY | {"path", "vllm", "host", "gpu", "driver", "wsl", "linux", "fixed"}
 # The plainest start in each form. Advice on it comes with every recipe, and no case names it.
 PLAIN = [
     "vllm serve m --host 127.0.0.1",
     "docker run --gpus all vllm/vllm-openai:v0.33.0 m",
     "services:\n  llm:\n    image: vllm/vllm-openai:v0.33.0\n    gpus: all\n    command: m\n",
     "[Service]\nExecStart=/opt/vllm/bin/vllm serve m --host 127.0.0.1\n",
-    "kind: Pod\nspec: {containers: [{image: 'vllm/vllm-openai:v0.33.0', resources: {limits: {nvidia.com/gpu: 1}}}]}\n",
+    "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.33.0\n    args: [m]\n"
+    "    resources: {limits: {nvidia.com/gpu: 1}}\n",
 ]
 
 
@@ -29,6 +33,14 @@ def rows() -> Iterator[tuple[str, Row, set[str], Callable[[Case], Linted]]]:
         yield f"wslconfig.{row.code}", row, OF_WSL, in_wsl_file
     for row in autoinstall_file.ROWS.values():
         yield f"autoinstall.{row.code}", row, OF_AUTOINSTALL, in_autoinstall
+    for row in recipe_rows.ROWS.values():
+        linter = linter_of(row)
+        yield f"{linter}.{row.code}", row, OF_RECIPES, partial(in_recipe, linter=linter)
+
+
+def linter_of(row: Row) -> str:
+    """The linter of a row of recipes/: the first one, where several print its code."""
+    return next(each for each in ("serve", "docker-daemon", "cdi") if f"{each}.{row.code}" in lint_codes())
 
 
 @cache
