@@ -113,7 +113,9 @@ class HostRulings:
         self._reasons: dict[str, dict[str, str]] = {}
 
     def of(self, cause: KnownCause) -> Ruling:
-        """A fact that the cause needs and the host contradicts outweighs everything else."""
+        """A fact that the cause needs and the host contradicts outweighs everything else. A condition that is undecided
+        leaves the cause possible.
+        """
         needed = evaluate(cause.when, self._facts.ask, whole=True)
         because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
