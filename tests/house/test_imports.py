@@ -193,7 +193,7 @@ OF_THE_LAB = {
         "winhost.engine.keys",
     },
     "psrpcore": {"winhost.connect.psrp"},
-    "spnego": {f"winhost.connect.{name}" for name in ("file_copy", "libraries")},
+    "spnego": {f"winhost.connect.{name}" for name in ("file_copy", "libraries", "psrp", "winrs")},
 }
 DECLARED = {"cryptography": "cryptography", "psrpcore": "psrpcore", "spnego": "pyspnego"}
 
