@@ -54,12 +54,13 @@ def test_explain_tells_reason_versions_arithmetic_and_evidence(line: Line) -> No
     assert "# " in said.out
     for words in (
         "NCCL_P2P_DISABLE=1: GPUs cannot copy to each other directly in WSL; NCCL need not try. "
-        "[profile.wsl2/NCCL_P2P_DISABLE]",
+        "[profile.wsl2.NCCL_P2P_DISABLE]",
         f"observed: tensor >1 (2); vllm >=0.29 ({seen_versions()[-1]})",
         "= 9.15 GiB; up to a multiple of 8.00 GiB: 16.00 GiB",
         "Evidence wsl-no-peers: microsoft/WSL #6587 (issue, confidence medium, seen ",
     ):
         assert words in said.out
+    assert "sets NCCL_P2P_DISABLE, for: model_gpus >1." in line("explain", "profile.wsl2.NCCL_P2P_DISABLE").out
 
 
 def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:

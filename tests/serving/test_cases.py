@@ -19,7 +19,7 @@ from winhost.model.errors import Exit, WinhostError
 from winhost.model.reason import Severity
 from winhost.model.units import GiB
 from winhost.serving.choice import Served, serving
-from winhost.serving.profile import BASES, NAMES, Cause, ProfileRow, no_sleep, profile
+from winhost.serving.profile import NAMES, Cause, ProfileRow, profile, rows
 
 CASES: dict[str, Any] = read_cases(ROOT / "tests/data/profiles/cases.yaml")
 KEYS = {
@@ -95,16 +95,12 @@ PLAIN: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """By file, the host and the model that the `case` of a row changes."""
 
-ROWS: Mapping[str, ProfileRow | Cause] = {row.code: row for name in NAMES for row in profile(name).rows} | {
-    cause.code: cause for base in BASES for cause in profile(no_sleep(base)).chosen
-}
-
 
 def in_situation(code: str, change: Mapping[str, Any], folder: Path) -> Served:
     """The first model of the plain situation with a change."""
     change = {key: value for key, value in change.items() if value is not None}
     folder.mkdir()
-    at, small = PLAIN[code.removeprefix("profile.").partition("/")[0]]
+    at, small = PLAIN[code.split(".")[1]]
     if "host" in change:
         at = {"host": change["host"]} | ({"path": "bare-metal"} if at is LINUX else {})
     changes = {"chat": change.get("model", {}), **change.get("models", {})}
@@ -143,9 +139,9 @@ def test_no_two_rows_have_one_code() -> None:
 
 
 @pytest.mark.costly
-@each_row("code", ROWS)
+@each_row("code", rows)
 def test_a_row_is_set_in_its_case_and_not_in_those_that_differ(code: str, tmp_path: Path) -> None:
-    row = ROWS[code]
+    row = rows()[code]
     assert row.case is not None, "the row has no case"
     case = {key: value for key, value in row.case.items() if key in ROW_KEYS}
     assert row.case.keys() - case.keys() <= {"sets", "unless"}

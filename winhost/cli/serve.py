@@ -370,7 +370,7 @@ def _notes(served: Served) -> Iterator[str]:
             yield f"{line.name}. {line.reason.sentence}"
         elif line.kind == "wslconfig":
             yield f".wslconfig, [wsl2]: {line.name}={line.value}. {line.reason.sentence}"
-            yield f"  {line.reason.observed}"
+            yield f"  {line.how}"
         elif line.doubt:
             yield f"{line.text} is unverified: {line.doubt}"
     for line in served.left_out:
@@ -411,7 +411,10 @@ def _explain(line: ProfileLine) -> None:
         severity="" if reason.severity is Severity.NOTE else reason.severity,
         place=f"left out: {line.text}" if line.left_out else line.text,
         observed=reason.observed,
-        details=(f"default: {line.default}",) if line.default else (),
+        details=(
+            *([f"computed: {line.how}"] if line.how else []),
+            *([f"default: {line.default}"] if line.default else []),
+        ),
         unverified=reason.lacks or "",
         evidence=catalogue.evidence_of(reason.evidence),
     )
