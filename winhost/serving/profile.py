@@ -85,7 +85,10 @@ def profile(name: str) -> Profile:
 @once
 def rows() -> Mapping[str, ProfileRow | Cause]:
     """All rows of all profiles, and the reasons against sleep, by code."""
-    return {row.code: row for name in NAMES for row in (*profile(name).rows, *profile(name).chosen)}
+    profiles = [profile(name) for name in NAMES]
+    every: list[ProfileRow | Cause] = [row for each in profiles for row in each.rows]
+    every += [cause for each in profiles for cause in each.chosen]
+    return {row.code: row for row in every}
 
 
 def explain_row(code: str) -> Explanation:
