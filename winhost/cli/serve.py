@@ -5,6 +5,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -36,7 +37,7 @@ from winhost.serving.choice import Lost, Served, Serving, serving
 from winhost.serving.command import DEV_MODE, command, program_command
 from winhost.serving.containers import readable_yaml
 from winhost.serving.entries import entry
-from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
+from winhost.serving.gateway_entries import gateway_entries, key_line, yields
 from winhost.serving.levels import (
     LADDER,
     MEASURED,
@@ -169,7 +170,7 @@ def _check_gateway(asked: HandMadeGateway) -> None:
     faults = Faults()
     if not asked.api_key:
         faults.add("no API key is named: --api-key alice=env:ALICE_KEY")
-    for each in (*asked.api_key, *asked.metrics_key, *asked.yield_key):
+    for each in chain(*asked.keys.values()):
         faults.of(partial(key_pair, each))
     if asked.proxy_protocol and not asked.trusted_proxies:
         faults.add("--proxy-protocol is for proxies: name them with --trusted-proxy 10.20.0.5/32")
@@ -188,14 +189,11 @@ def _check_gateway(asked: HandMadeGateway) -> None:
 def _key_lines(asked: HandMadeGateway) -> Iterator[str]:
     """Yield the lines of all keys. Raises click's UsageError for a name that is invalid or used twice."""
     names: set[str] = set()
-    for option, line, given in (
-        ("--api-key", key_line, asked.api_key),
-        ("--metrics-key", metrics_key_line, asked.metrics_key),
-        ("--yield-key", yield_key_line, asked.yield_key),
-    ):
+    for kind, given in asked.keys.items():
+        option = f"--{kind}-key"
         for name, reference in map(key_pair, given):
             try:
-                found = line(name, reference)
+                found = key_line(kind, name, reference)
             except ValueError as wrong:  # which repeats nothing of what may be the key itself
                 raise click.UsageError(f"{option}: {wrong}") from None
             try:

@@ -203,6 +203,11 @@ def _unlike(pattern: str) -> Matcher:
     return lambda answer: bool(answer) and search(str(answer)) is None
 
 
+def _contains(wanted: str | list[str]) -> Matcher:
+    texts = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    return lambda answer: any(text in answer for text in texts)
+
+
 def _has(wanted: Any) -> Matcher:
     fits = matcher(wanted)
     return lambda answer: any(map(fits, answer or ()))
@@ -216,18 +221,23 @@ _MATCHERS: Mapping[str, Callable[[Any], Matcher]] = {
     "not": _without,
     "like": _like,
     "unlike": _unlike,
+    "contains": _contains,
     "has": _has,
     "lacks": _lacks,
 }
 
 
 def _within(limits: "tuple[tuple[str, Version], ...]") -> Matcher:
-    """A number or version within the bounds; nothing else is. Whole numbers are compared as such: most are."""
-    whole = [(_COMPARE[sign], bound.major) for sign, bound in limits if str(bound) == str(bound.major)]
+    """A number or version within the bounds; nothing else is. Numbers are compared as such: 0.8 is less than 0.75 only
+    as a version.
+    """
+    numbers = [
+        (_COMPARE[sign], float(str(bound))) for sign, bound in limits if str(bound).replace(".", "", 1).isdecimal()
+    ]
 
     def fits(answer: Any) -> bool:
-        if type(answer) is int and len(whole) == len(limits):
-            return all(compare(answer, bound) for compare, bound in whole)
+        if type(answer) in (int, float) and len(numbers) == len(limits):
+            return all(compare(answer, bound) for compare, bound in numbers)
         if answer is None or isinstance(answer, bool):
             return False
         version = answer if hasattr(answer, "release") else version_of(str(answer))

@@ -184,7 +184,13 @@ def _serving(
     target = Target(facts, f"{path}/{VARIANTS[path][0]}" if path in VARIANTS else path, workload.versions)
     base = base_profile(target)
     if named is not None and base_of(named) != base:
-        raise _other_profile(facts.host, named, base)
+        raise RefusedError(
+            "OtherProfile",
+            what=f"the profile {named} is not for {visible(facts.host)}",
+            meaning=f"This Linux takes {base} or {no_sleep(base)}.",
+            hint=f"Use one of these, or leave --profile out: --profile {base}",
+            host=facts.host,
+        )
     by_default = available_memory(target)
     granted = as_planned(by_default, workload)
     workload = with_fitting_standbys(workload, granted)
@@ -338,16 +344,6 @@ def _no_profile(host: str, path: str, why: Iterable[str], instead: str | None) -
         what=f"{path} on {visible(host)} does not offer what this workload takes",
         meaning="\n".join(why),
         hint=hint,
-        host=host,
-    )
-
-
-def _other_profile(host: str, named: str, base: str) -> RefusedError:
-    return RefusedError(
-        "OtherProfile",
-        what=f"the profile {named} is not for {visible(host)}",
-        meaning=f"This Linux takes {base} or {no_sleep(base)}.",
-        hint=f"Use one of these, or leave --profile out: --profile {base}",
         host=host,
     )
 
