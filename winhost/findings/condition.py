@@ -318,7 +318,7 @@ def format_when(when: When, found: ConditionResult | None = None) -> str:
         words.append("not " * (plain and not wanted) + (asked if plain else f"{asked} {_format(wanted)}"))
         if found and (asked in found.unknown or not plain):
             words[-1] += f" ({'unknown' if asked in found.unknown else ', '.join(map(str, found.seen[asked]))})"
-    return "; ".join(words) or "always"
+    return "; ".join(words)
 
 
 def _format(wanted: Any) -> str:
