@@ -7,6 +7,8 @@ plain situation. null: as in the plain one.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ import pytest
 from tests.cases import read_cases
 from tests.rows import each_row
 from tests.serving.situations import ROOT, host_of, workload_of
+from winhost.findings import condition
+from winhost.findings.condition import Ask, ConditionResult, When
 from winhost.model.errors import Exit, WinhostError
 from winhost.model.reason import Severity
 from winhost.model.units import GiB
 from winhost.serving.choice import Served, serving
-from winhost.serving.profile import BASES, NAMES, Cause, ProfileRow, no_sleep, profile
+from winhost.serving.profile import NAMES, Cause, ProfileRow, profile, rows
 
 CASES: dict[str, Any] = read_cases(ROOT / "tests/data/profiles/cases.yaml")
 KEYS = {
@@ -81,7 +85,7 @@ def test_a_profile_is_what_the_situation_takes(name: str, tmp_path: Path) -> Non
 
 # --- The case of each row -------------------------------------------------------------------------------------------
 
-ROW_KEYS = {"host", "model", "models", "versions", "needs", "kv_mirror"}
+ROW_KEYS = {"host", "model", "models", "versions", "needs", "kv_mirror", "named"}
 SMALL = {"parameters": "7.6B", "context": 4096, "shape": {"layers": 28, "kv_heads": 4, "head_dim": 128}}
 ASLEEP = {**SMALL, "state": "sleeping"}
 WSL, LINUX = {"host": "win11-pro-2xl20-wddm"}, {"linux": ["ubuntu-2xh100"]}
@@ -95,16 +99,12 @@ PLAIN: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """By file, the host and the model that the `case` of a row changes."""
 
-ROWS: Mapping[str, ProfileRow | Cause] = {row.code: row for name in NAMES for row in profile(name).rows} | {
-    cause.code: cause for base in BASES for cause in profile(no_sleep(base)).chosen
-}
-
 
 def in_situation(code: str, change: Mapping[str, Any], folder: Path) -> Served:
     """The first model of the plain situation with a change."""
     change = {key: value for key, value in change.items() if value is not None}
     folder.mkdir()
-    at, small = PLAIN[code.removeprefix("profile.").partition("/")[0]]
+    at, small = PLAIN[code.split(".")[1]]
     if "host" in change:
         at = {"host": change["host"]} | ({"path": "bare-metal"} if at is LINUX else {})
     changes = {"chat": change.get("model", {}), **change.get("models", {})}
@@ -117,7 +117,8 @@ def in_situation(code: str, change: Mapping[str, Any], folder: Path) -> Served:
         "versions": {"vllm": "0.33.0", **change.get("versions", {})},
         **{key: change[key] for key in ("needs", "kv_mirror") if key in change},
     }
-    return serving(host_of(at, folder), workload_of(written, folder), path=at.get("path")).models[0]
+    facts, asked = host_of(at, folder), workload_of(written, folder)
+    return serving(facts, asked, change.get("named"), path=at.get("path")).models[0]
 
 
 def check_set(row: ProfileRow | Cause, served: Served) -> None:
@@ -142,17 +143,60 @@ def test_no_two_rows_have_one_code() -> None:
         assert len(codes) == len(set(codes)), name
 
 
-@pytest.mark.costly
-@each_row("code", ROWS)
-def test_a_row_is_set_in_its_case_and_not_in_those_that_differ(code: str, tmp_path: Path) -> None:
-    row = ROWS[code]
+def holds(code: str, change: Mapping[str, Any], folder: Path) -> bool:
+    served = in_situation(code, change, folder)
+    reasons = (*served.because, *(line.reason for line in (*served.lines, *served.left_out)))
+    return code in [reason.code for reason in reasons]
+
+
+def case_of(row: ProfileRow | Cause) -> dict[str, Any]:
     assert row.case is not None, "the row has no case"
-    case = {key: value for key, value in row.case.items() if key in ROW_KEYS}
-    assert row.case.keys() - case.keys() <= {"sets", "unless"}
-    served = in_situation(code, case, tmp_path / "case")
-    check_set(row, served)
-    plain: Mapping[str, Any] = dict.fromkeys(case)
-    for number, change in enumerate(row.case.get("unless", [plain]) if row.when else []):
-        served = in_situation(code, {**case, **change}, tmp_path / f"unless-{number}")
-        reasons = (*served.because, *(line.reason for line in (*served.lines, *served.left_out)))
-        assert code not in [reason.code for reason in reasons], f"it holds all the same with {change or 'no change'}"
+    assert row.case.keys() <= {*ROW_KEYS, "sets", "unless"}
+    return {key: value for key, value in row.case.items() if key in ROW_KEYS}
+
+
+def others(row: ProfileRow | Cause) -> list[dict[str, Any]]:
+    """The case with each change of `unless`, or the plain situation."""
+    case = case_of(row)
+    return [{**case, **change} for change in (row.case or {}).get("unless", [dict.fromkeys(case)])]
+
+
+@pytest.mark.costly
+@each_row("code", rows)
+def test_a_row_is_set_in_its_case_and_not_in_those_that_differ(code: str, tmp_path: Path) -> None:
+    row = rows()[code]
+    check_set(row, in_situation(code, case_of(row), tmp_path / "case"))
+    for number, other in enumerate(others(row) if row.when else ()):
+        assert not holds(code, other, tmp_path / str(number)), f"it holds all the same: {other}"
+
+
+# A request that differs in this condition alone is refused before any profile is looked at.
+REFUSED_BEFORE = {
+    ("profile.vllm.kv-tiers", "vllm"),
+    ("profile.wsl2.pinned-on-request", "backs_up"),
+    ("profile.wsl2.pinned-on-request", "kernel"),
+    ("profile.wsl2-no-sleep.pinned-on-request", "vllm"),
+}
+
+
+@pytest.mark.costly
+@each_row("code", rows)
+def test_without_any_of_its_conditions_a_row_would_hold_in_a_case_that_differs(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All causes have the condition `sleeps`, which another test holds: what else they ask is of models that sleep."""
+    row, evaluate = rows()[code], condition.evaluate
+    held_elsewhere = {"sleeps"} if isinstance(row, Cause) else set()
+    for question in row.when.keys() - held_elsewhere:
+        if (code, question) in REFUSED_BEFORE:
+            continue
+
+        def without(when: When, ask: Ask, dropped: str = question) -> ConditionResult:
+            if when != row.when:
+                return evaluate(when, ask)
+            found = evaluate({key: wanted for key, wanted in when.items() if key != dropped}, ask)
+            return replace(found, seen={dropped: (), **found.seen})
+
+        monkeypatch.setattr(condition, "evaluate", without)
+        folders = (tmp_path / f"{question}-{number}" for number in count())
+        assert any(holds(code, other, next(folders)) for other in others(row)), f"{question} rules out no case"

@@ -20,6 +20,7 @@ from winhost.findings.condition import fault_of, meets
 from winhost.knowledge import catalogue
 from winhost.model.path import AvailableMemory
 from winhost.model.plan import PlanRequest
+from winhost.model.reason import Severity
 from winhost.model.shipped import shipped as folder
 from winhost.model.units import GiB, MiB
 from winhost.model.workload import (
@@ -36,6 +37,7 @@ from winhost.model.workload import (
     Workload,
 )
 from winhost.paths.playbook import parse_request, read_playbook
+from winhost.serving import profile_lines
 from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import slug
@@ -144,6 +146,20 @@ def test_nothing_is_passed_that_a_version_does_not_know(host: str, state: ModelS
     assert [line.name for line in own if not knows(line.kind, line.name, Version(version))] == []  # type: ignore[arg-type]
 
 
+def test_the_severity_of_a_line_says_whether_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = workload(model(parallel=Parallel(2)), vllm=None)
+    untold, told = _first(wanted), _first(workload(model(parallel=Parallel(2))))
+    of = {line.name: (line.reason.severity, line.left_out) for line in (*untold.lines, *untold.left_out)}
+    assert of["NCCL_P2P_DISABLE"] == (Severity.NOTE, False)
+    assert of["VLLM_ALLREDUCE_USE_FLASHINFER"] == (Severity.UNVERIFIED, False)
+    assert of["--shutdown-timeout"] == (Severity.DEGRADED, True)
+    assert {line.reason.severity for line in told.lines} == {Severity.NOTE}
+    monkeypatch.setattr(profile_lines, "knows", lambda kind, name, _: name != "--uds")
+    (line,) = _first(workload(model())).left_out
+    assert (line.name, line.reason.severity) == ("--uds", Severity.UNSUPPORTED)
+    assert line.doubt == "this version of vLLM does not know it"
+
+
 # --- Versions --------------------------------------------------------------------------------------------------------
 
 VERSIONS = (*(f"0.{minor}.0" for minor in range(10, 40)), "0.30.0rc1")
@@ -224,7 +240,7 @@ def test_shm_shows_its_arithmetic() -> None:
     assert [
         part
         for part in ("0.65 GiB message queues", "0.50 GiB NCCL", "8.00 GiB margin", "= 9.15 GiB")
-        if part not in line.reason.observed
+        if part not in str(line.how)
     ] == []
 
 

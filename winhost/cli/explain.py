@@ -32,6 +32,7 @@ from winhost.model.path import EVERY_PATH
 from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
+from winhost.serving.profile import explain_row, rows
 from winhost.symptoms.answer import Diagnosis
 from winhost.symptoms.codes import UnknownCode, alone
 from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
@@ -81,10 +82,12 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
 
 
 def _explanation(code: str) -> Explanation | None:
-    """The explanation of a reason, or of a finding of lint."""
+    """The explanation of a reason, of a finding of lint, or of a line of a profile."""
     if code in catalogue.entries() or code in catalogue.gaps():
         return replace(story_of(code), says=said_of(code))
-    return explain_lint(code) if code in lint_codes() else None
+    if code in lint_codes():
+        return explain_lint(code)
+    return explain_row(code) if code in rows() else None
 
 
 def _is_piped() -> bool:
@@ -165,12 +168,12 @@ def _refuse_misspelt(word: str) -> None:
             meaning="Taken as a message, nothing is known of it either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
-    raise catalogue.unknown_code(shown, lint_codes())
+    raise catalogue.unknown_code(shown, (*lint_codes(), *rows()))
 
 
 def _listed(prefix: str) -> list[Code]:
-    """List reasons in the order in which winhost always names them, then symptoms, and then findings of lint. Raises
-    UsageError: UnknownCode.
+    """List reasons in the order in which winhost always names them, then symptoms, findings of lint and lines of
+    profiles. Raises UsageError: UnknownCode.
     """
     order = (*EVERY_PATH, "mmio", "vm", "wsl", "disk", *CAPABILITIES, catalogue.ANY)
     reasons = {**catalogue.own_entries(), **catalogue.gaps()}
@@ -178,9 +181,10 @@ def _listed(prefix: str) -> list[Code]:
     every = {code: reasons[code].sentence for code in ordered}
     every |= {name: symptom.says for name, symptom in symptoms().items()}
     every |= {code: explain_lint(code).sentence for code in lint_codes()}
+    every |= {code: row.why for code, row in rows().items()}
     found = [Code(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
     if not found:
-        raise catalogue.unknown_code(masked(prefix), lint_codes())
+        raise catalogue.unknown_code(masked(prefix), (*lint_codes(), *rows()))
     return found
 
 

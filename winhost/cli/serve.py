@@ -29,7 +29,7 @@ from winhost.hub.hub_repository import model_files
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.path import path_of, variant_name
-from winhost.model.reason import Severity, Verdict
+from winhost.model.reason import Finding, Severity, Verdict
 from winhost.model.units import gib
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
@@ -51,7 +51,6 @@ from winhost.serving.levels import (
     preferred,
 )
 from winhost.serving.profile import base_of
-from winhost.serving.profile_lines import ProfileLine
 from winhost.serving.sharing import SharingModel, turn_settings
 from winhost.serving.vllm_options import seen_versions
 
@@ -329,8 +328,13 @@ def show_serving(
             _comment(f"  {sentence}")
         # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
         click.echo(" \\\n  ".join(_command(served, found.vllm, suspended)))
-        for line in (*served.lines, *served.left_out) if everything else ():
-            _explain(line)
+        if everything:
+            for cause in served.because:
+                _explain(cause, f"profile {served.profile}")
+            for line in (*served.lines, *served.left_out):
+                computed = {"computed": line.how, "default": line.default}
+                details = [f"{what}: {told}" for what, told in computed.items() if told]
+                _explain(line.reason, f"left out: {line.text}" if line.left_out else line.text, *details)
     if not everything:
         click.echo()
         _comment("The reason, versions and evidence of each line: --explain")
@@ -368,7 +372,7 @@ def _notes(served: Served) -> Iterator[str]:
             yield f"{line.name}. {line.reason.sentence}"
         elif line.kind == "wslconfig":
             yield f".wslconfig, [wsl2]: {line.name}={line.value}. {line.reason.sentence}"
-            yield f"  {line.reason.observed}"
+            yield f"  {line.how}"
         elif line.doubt:
             yield f"{line.text} is unverified: {line.doubt}"
     for line in served.left_out:
@@ -401,15 +405,14 @@ def _lost(lost: Lost) -> Iterator[str]:
         yield f"  swap_within: {lost.within} s cannot be met: a start takes at least {lost.least:.0f} s"
 
 
-def _explain(line: ProfileLine) -> None:
-    reason = line.reason
+def _explain(reason: Finding, place: str, *details: str) -> None:
     shown = Shown(
         reason.sentence,
         code=reason.code,
         severity="" if reason.severity is Severity.NOTE else reason.severity,
-        place=f"left out: {line.text}" if line.left_out else line.text,
+        place=place,
         observed=reason.observed,
-        details=(f"default: {line.default}",) if line.default else (),
+        details=details,
         unverified=reason.lacks or "",
         evidence=catalogue.evidence_of(reason.evidence),
     )

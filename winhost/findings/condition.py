@@ -308,15 +308,17 @@ class _Sentences(Formatter):
 _SENTENCES = _Sentences()
 
 
-def format_when(when: When, found: ConditionResult) -> str:
-    """Format a condition that holds, or may hold, with the answers: `vllm >=0.24, <0.30 (0.28.0); gpus >1 (2)`."""
+def format_when(when: When, found: ConditionResult | None = None) -> str:
+    """Format a condition for people: `vllm >=0.24, <0.30; gpus >1; not lmcache`. found: of one that holds, or may hold,
+    adds the answers: `vllm >=0.24, <0.30 (0.28.0)`.
+    """
     words = []
     for asked, wanted in when.items():
         plain = isinstance(wanted, bool)
         words.append("not " * (plain and not wanted) + (asked if plain else f"{asked} {_format(wanted)}"))
-        if asked in found.unknown or not plain:
+        if found and (asked in found.unknown or not plain):
             words[-1] += f" ({'unknown' if asked in found.unknown else ', '.join(map(str, found.seen[asked]))})"
-    return "; ".join(words) or "always"
+    return "; ".join(words)
 
 
 def _format(wanted: Any) -> str:

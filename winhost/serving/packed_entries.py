@@ -55,13 +55,13 @@ def _line(kind: Kind, name: str, value: str | Mount) -> ProfileLine:
     reason = Finding(
         code="profile.loader",
         severity=Severity.NOTE,
-        observed="load_format packed; the folder is named by what is in it",
+        observed="load_format packed",
         subject="",
         remedy=None,
         evidence=("packed-measured",),
         sentence="The loader of packed weights is installed beside the engine.",
     )
-    return ProfileLine(kind, name, value, reason)
+    return ProfileLine(kind, name, value, reason, "by what is in it")
 
 
 def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:

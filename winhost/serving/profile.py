@@ -7,9 +7,11 @@ from typing import Any, Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.catalogue import typed
-from winhost.findings.condition import Condition, When
+from winhost.findings.condition import Condition, When, format_when
+from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
+from winhost.model.reason import Explanation
 
 BASES = ("bare-metal", "dda", "wsl2")
 NAMES = tuple(name for base in BASES for name in (base, f"{base}-no-sleep"))
@@ -80,6 +82,24 @@ def profile(name: str) -> Profile:
     return Profile(name, read["about"], (*(row for row in over if row.name not in without), *added), tuple(chosen))
 
 
+@once
+def rows() -> Mapping[str, ProfileRow | Cause]:
+    """All rows of all profiles, and the reasons against sleep, by code."""
+    profiles = [profile(name) for name in NAMES]
+    every: list[ProfileRow | Cause] = [row for each in profiles for row in each.rows]
+    every += [cause for each in profiles for cause in each.chosen]
+    return {row.code: row for row in every}
+
+
+def explain_row(code: str) -> Explanation:
+    """The explanation of a code among `rows`."""
+    row = rows()[code]
+    when = f", for: {format_when(row.when)}" if row.when else ""
+    does = f"sets {row.name}" if isinstance(row, ProfileRow) else "starts and stops a model instead of letting it sleep"
+    means = f"`winhost serve profile` {does}{when}."
+    return Explanation(code, row.why, means, (), None, catalogue.evidence_of(row.evidence), ())
+
+
 def _row(file: str, written: Mapping[str, Any]) -> ProfileRow:
     (kind,) = (kind for kind in KINDS if kind in written)
     rest = {key: value for key, value in written.items() if key != kind}
@@ -87,8 +107,8 @@ def _row(file: str, written: Mapping[str, Any]) -> ProfileRow:
 
 
 def _typed(file: str, written: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with its code: `profile.wsl2/NCCL_P2P_DISABLE`, by its file and the setting, or its `id`."""
-    code = f"profile.{file}/{written['id']}"
+    """A row with its code: `profile.wsl2.NCCL_P2P_DISABLE`, by its file and the setting, or its `id`."""
+    code = f"profile.{file}.{written['id']}"
     return {"code": code, **typed(code, {key: value for key, value in written.items() if key != "id"})}
 
 

@@ -21,7 +21,8 @@ _REFERENCE = re.compile(r"\$\{(.+)\}")
 
 @dataclass(frozen=True)
 class ProfileLine:
-    """A setting with the reason for it. default: vLLM's own, where versions differ in it.
+    """A setting with the reason for it. how: how its value is computed; default: vLLM's own, where versions differ in
+    it.
 
     The reason is a note where the setting is known to be right, and unverified where something about it is not known.
     Of a line that is left out it is degraded where its condition is not known and the setting may do harm, and
@@ -32,6 +33,7 @@ class ProfileLine:
     name: str
     value: str | int | Mount | None
     reason: Finding
+    how: str | None = None
     default: str | None = None
 
     @property
@@ -77,7 +79,7 @@ def _line(row: ProfileRow, found: ConditionResult, case: Case) -> ProfileLine:
     """The line of a row that holds or may hold, with what vLLM's own parser of this version says of its name."""
     reference = _REFERENCE.fullmatch(str(row.value))
     computed = COMPUTED[reference[1]](case) if reference else Computed(row.value, None)
-    seen, doubts = [computed.how, format_when(row.when, found)], [found.doubt, computed.doubt]
+    observed, doubts = format_when(row.when, found), [found.doubt, computed.doubt]
     severity = Severity.NOTE if found.unknown.keys().isdisjoint(row.must_know) else Severity.DEGRADED
     version, default = case.workload.versions.get("vllm"), None
     if version and (row.kind == "engine" or (row.kind == "env" and row.name.startswith("VLLM_"))):
@@ -85,10 +87,8 @@ def _line(row: ProfileRow, found: ConditionResult, case: Case) -> ProfileLine:
         if known is None:
             doubts.append(f"the options of vLLM {version} were not read")
         if known is False:
-            severity, seen, doubts = Severity.UNSUPPORTED, [_UNKNOWN_WORD], []
+            severity, observed, doubts = Severity.UNSUPPORTED, _UNKNOWN_WORD, []
         else:
             default = changed_default(row.name, version)
-    observed, lacks = ("; ".join(filter(None, each)) for each in (seen, doubts))
-    return ProfileLine(
-        row.kind, row.name, computed.value, reason(row, case, severity, observed=observed, lacks=lacks or None), default
-    )
+    why = reason(row, case, severity, observed=observed, lacks="; ".join(filter(None, doubts)) or None)
+    return ProfileLine(row.kind, row.name, computed.value, why, computed.how, default)
