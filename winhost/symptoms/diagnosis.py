@@ -90,7 +90,7 @@ class Rulings:
         because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
             return Ruling(RULED_OUT, because, here=here)
-        if evaluate(cause.shown, self._ask).holds:
+        if cause.shown and evaluate(cause.shown, self._ask).holds:
             return Ruling(SHOWN, self._shown_first((*cause.beside, *cause.shown_by)), "text", here)
         if cause.reason and (seen := self._found(cause.reason)) is not None:
             return Ruling(SHOWN, seen, here=here)

@@ -121,7 +121,8 @@ def ranked(found: Iterable[Hit]) -> list[Hit]:
     told = {line for hit in wrong for line in hit.lines}
     named = {line for hit in hits if not hit.symptom.general for line in hit.lines}
     general = (hit for hit in hits if hit.symptom.general and not wrong and not hit.lines <= named)
-    others = (hit for hit in hits if not hit.symptom.general and (hit in wrong or not hit.lines <= told))
+    lesser = (hit for hit in hits if hit.symptom.severity is not Severity.UNSUPPORTED and not hit.lines <= told)
+    others = (hit for hit in (*wrong, *lesser) if not hit.symptom.general)
     return sorted([*general, *others], key=_order)
 
 
