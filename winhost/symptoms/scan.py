@@ -149,7 +149,7 @@ class _Wanted:
 
     @cached_property
     def holds(self) -> Predicate:
-        """What else has to hold, of a text and an offset in it."""
+        """Tell whether the condition of the sign holds at an offset of a text."""
         return self.sign.when.by(partial(_reading, self.sign))
 
 
