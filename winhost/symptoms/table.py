@@ -74,12 +74,6 @@ class KnownCause:
         places = {kind: wanted for kind, wanted in at.items() if wanted}
         return Condition({"shows": {"lacks": [*self.unless]}, **places} if self.unless else places)
 
-    @cached_property
-    def shown(self) -> Condition:
-        """This of the text shows that it is this; without any question, nothing does."""
-        names = [*self.beside, *self.shown_by]
-        return Condition({"shows": {"has": names}} if names else {})
-
 
 @dataclass(frozen=True)
 class Symptom:
