@@ -43,20 +43,18 @@ def test_a_row_asks_for_keys_that_wsl_has() -> None:
     rows = [row for row in ROWS.values() if row.find]
     known = {"version", *map(str, keys_of(WSLCONFIG))}
     assert {question for row in rows for question in (row.find["key"], *row.when)} <= known
-    assert [fault_of({**row.when, "value": row.find["value"]}, lambda _: True) for row in rows if row.find] == [
-        None
-    ] * len(rows)
+    assert [fault_of({**row.when, "value": row.find.get("value")}, lambda _: True) for row in rows] == [None] * len(
+        rows
+    )
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_the_tables_speak_of_keys_that_there_are(dialect: Dialect) -> None:
     for key in keys_of(dialect):
-        for named in (*key.idle_when, *([key.needs] if key.needs else [])):
-            section, name = named.lower().split(".")
-            assert key_of(dialect, (section, name)), f"{key}: {named}"
+        assert fault_of(key.when, {"mode", *map(str, keys_of(dialect))}.__contains__) is None, key
         modes = key_of(WSLCONFIG, ("wsl2", "networkingmode"))
         assert modes
-        assert set(key.modes) <= set(modes.values)
+        assert set(key.when.get("mode", ())) <= set(modes.values)
         assert set(key.values_since) <= set(key.values)
         assert (key.type == "word") == bool(key.values)
 

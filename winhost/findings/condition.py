@@ -27,6 +27,7 @@ Matcher: TypeAlias = Callable[[Any], bool]
 """Tells whether an answer is the wanted one."""
 
 _BOUND = re.compile(r"(>=|<=|==|!=|>|<)\s*(\S+)")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _RANGES = ("<", ">", "=", "!")
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -178,7 +179,7 @@ def matcher(wanted: Any) -> Matcher:
         return lambda answer: any(fits(answer) for fits in some)
     if isinstance(wanted, dict):
         every = [_MATCHERS[how](what) for how, what in wanted.items()]
-        return lambda answer: all(fits(answer) for fits in every)
+        return every[0] if len(every) == 1 else lambda answer: all(fits(answer) for fits in every)
     if isinstance(wanted, str) and wanted[:1] in _RANGES:
         return _within(bounds(wanted))
     if isinstance(wanted, str):
@@ -204,7 +205,7 @@ def _unlike(pattern: str) -> Matcher:
 
 
 def _contains(wanted: str | list[str]) -> Matcher:
-    texts = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    texts = [wanted] if isinstance(wanted, str) else wanted
     return lambda answer: any(text in answer for text in texts)
 
 
@@ -228,12 +229,8 @@ _MATCHERS: Mapping[str, Callable[[Any], Matcher]] = {
 
 
 def _within(limits: "tuple[tuple[str, Version], ...]") -> Matcher:
-    """A number or version within the bounds; nothing else is. Numbers are compared as such: 0.8 is less than 0.75 only
-    as a version.
-    """
-    numbers = [
-        (_COMPARE[sign], float(str(bound))) for sign, bound in limits if str(bound).replace(".", "", 1).isdecimal()
-    ]
+    """A number or version within the bounds; nothing else is. As versions, 0.8 would be below 0.75."""
+    numbers = [(_COMPARE[sign], float(str(bound))) for sign, bound in limits if _NUMBER.fullmatch(str(bound))]
 
     def fits(answer: Any) -> bool:
         if type(answer) in (int, float) and len(numbers) == len(limits):

@@ -81,7 +81,7 @@ class Rulings:
         return all(evaluate(cause.allowed, self._ask).holds is False for cause in symptom.causes)
 
     def of(self, cause: KnownCause) -> Ruling:
-        """A contradiction outweighs what shows a cause, and the text outweighs the facts."""
+        """Rule on a cause: whatever contradicts it outweighs whatever shows it, and the text outweighs the facts."""
         allowed = evaluate(cause.allowed, self._ask)
         if allowed.holds is False:
             return self._contradicted(cause, *allowed.seen)
@@ -90,8 +90,8 @@ class Rulings:
         because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
         if needed.holds is False:
             return Ruling(RULED_OUT, because, here=here)
-        if evaluate(cause.shown, self._ask).holds:
-            return Ruling(SHOWN, self._shown_first((*cause.beside, *cause.shown_by)), "text", here)
+        if shown := self._first_shown((*cause.beside, *cause.shown_by)):
+            return Ruling(SHOWN, shown, "text", here)
         if cause.reason and (seen := self._found(cause.reason)) is not None:
             return Ruling(SHOWN, seen, here=here)
         unseen = bool(cause.beside)
@@ -104,12 +104,12 @@ class Rulings:
 
     def _contradicted(self, cause: KnownCause, question: str) -> Ruling:
         if question == "shows":
-            return Ruling(RULED_OUT, self._shown_first(cause.unless), "text")
+            return Ruling(RULED_OUT, self._first_shown(cause.unless), "text")
         by = self._machine_by if question == "machine" else "text"
         return Ruling(RULED_OUT, f"it is {_either(self._at[question])}", by)
 
-    def _shown_first(self, names: Iterable[str]) -> str:
-        return next(marks()[name].shows for name in names if name in self._shows)
+    def _first_shown(self, names: Iterable[str]) -> str:
+        return next((marks()[name].shows for name in names if name in self._shows), "")
 
     def _found(self, code: str) -> str | None:
         """A rule's observation on this host; None where it found nothing, or the reason is not one of a path."""

@@ -10,7 +10,7 @@ from math import inf
 from typing import BinaryIO
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import Predicate, Reader
+from winhost.findings.condition import evaluate
 from winhost.model.once import once
 from winhost.model.reason import Severity
 from winhost.symptoms.codes import WINDOWS, Code, is_place, spellings, spoken_in, written_in
@@ -121,7 +121,8 @@ def ranked(found: Iterable[Hit]) -> list[Hit]:
     told = {line for hit in wrong for line in hit.lines}
     named = {line for hit in hits if not hit.symptom.general for line in hit.lines}
     general = (hit for hit in hits if hit.symptom.general and not wrong and not hit.lines <= named)
-    others = (hit for hit in hits if not hit.symptom.general and (hit in wrong or not hit.lines <= told))
+    lesser = (hit for hit in hits if hit.symptom.severity is not Severity.UNSUPPORTED and not hit.lines <= told)
+    others = (hit for hit in (*wrong, *lesser) if not hit.symptom.general)
     return sorted([*general, *others], key=_order)
 
 
@@ -136,31 +137,18 @@ class _Literal:
 
     text: str
     words: Set[str]
-    signs: Sequence["_Wanted"]
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """A sign, of which a symptom or a mark is known."""
-
-    known: Symptom | Mark
-    sign: Sign
-
-    @cached_property
-    def holds(self) -> Predicate:
-        """The rest that has to hold, of a text and an offset in it."""
-        return self.sign.when.by(partial(_reading, self.sign))
+    signs: Sequence[tuple[Symptom | Mark, Sign]]
 
 
 @once
 def _literals() -> Mapping[str, Sequence[_Literal]]:
     """The literals of all signs, by the longest word of each."""
-    signs: dict[str, list[_Wanted]] = {}
+    signs: dict[str, list[tuple[Symptom | Mark, Sign]]] = {}
     every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
     for known in every:
         for sign in known.signs:
             for literal in spellings(sign.code) if sign.code is not None else (sign.text.lower(),):
-                signs.setdefault(literal, []).append(_Wanted(known, sign))
+                signs.setdefault(literal, []).append((known, sign))
     found: dict[str, list[_Literal]] = {}
     for text, of in signs.items():
         words = frozenset(_WORD.findall(text))
@@ -202,12 +190,11 @@ def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
     """Between two places of a text; what is around them is only looked at for what is `near`."""
     small, ends = _small(text), _LineEnds(text, ended)
     for at, literal, signs in _seen(small, start, end):
-        for wanted in signs:
-            known = wanted.known
+        for known, sign in signs:
             if isinstance(known, Mark):
-                if known.id not in found.marks and _fits(wanted, small, at):
+                if known.id not in found.marks and _fits(sign, small, at):
                     found.marks[known.id] = _line_around(text, at).strip()
-            elif _fits(wanted, small, at):
+            elif _fits(sign, small, at):
                 _add(found.hits, known, ends.line(at), _line_around(text, at).strip(), literal)
     _count(found.codes, (Code(WINDOWS, code) for code in written_in(small[start:end]) if code not in _by_code()))
     for code, name in spoken_in(text[start:end], small[start:end]):
@@ -224,7 +211,7 @@ def _count(counts: dict[Code, int], codes: Iterable[Code]) -> None:
             counts[code] = counts.get(code, 0) + 1
 
 
-def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[_Wanted]]]:
+def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
     """Find literals, each with its offset and signs.
 
     Logs repeat their words: each is looked at once, however often it stands there and however many literals there are.
@@ -267,29 +254,25 @@ def _joins(letter: str) -> bool:
     return letter.isascii() and (letter.isalnum() or letter == "_")
 
 
-def _fits(wanted: _Wanted, small: str, at: int) -> bool:
-    if wanted.sign.code is not None and is_place(small, at):
+def _fits(sign: Sign, small: str, at: int) -> bool:
+    if sign.code is not None and is_place(small, at):
         return False
-    return not wanted.sign.when or wanted.holds(small, at)
+    return not sign.when or evaluate(sign.when, partial(_ask, sign, small, at)).holds is True
 
 
-def _reading(sign: Sign, question: str) -> Reader:
-    """Read what a sign asks of a text: the line around an offset, what is `near`, or two numbers of that line."""
-    if question == "line":
-        return lambda small, at: (_line_around(small, at),)
+def _ask(sign: Sign, small: str, at: int, question: str) -> tuple[str | float, ...]:
+    """Answer about the line at an offset, what is near it, and two sizes in that line."""
     if question == "near":
-        return lambda small, at: (small[max(0, at - NEAR) : at + NEAR],)
+        return (small[max(0, at - NEAR) : at + NEAR],)
+    line = _line_around(small, at)
+    if question == "line":
+        return (line,)
     one, how, other = re.split("([-/])", question)
-    search = re.compile(sign.when["line"]["like"]).search
-
-    def compared(small: str, at: int) -> tuple[float, ...]:
-        found = search(_line_around(small, at))
-        if found is None:
-            return ()
-        first, second = _size(found[one]), _size(found[other])
-        return (abs(first - second) if how == "-" else first / second if second else inf,)
-
-    return compared
+    found = re.search(sign.when["line"]["like"], line)
+    if found is None:
+        return ()
+    first, second = _size(found[one]), _size(found[other])
+    return (abs(first - second) if how == "-" else first / second if second else inf,)
 
 
 _SIZE = re.compile(r"([0-9]*\.?[0-9]*)[0-9.]* ?([kmgt]?)")

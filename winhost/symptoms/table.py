@@ -72,12 +72,7 @@ class KnownCause:
         """Without this of the text it cannot be this."""
         at = {kind: [place for place in self.where if place in known] for kind, known in PLACES.items()}
         places = {kind: wanted for kind, wanted in at.items() if wanted}
-        return Condition({"shows": {"lacks": [*self.unless]}, **places})
-
-    @cached_property
-    def shown(self) -> Condition:
-        """This of the text shows that it is this."""
-        return Condition({"shows": {"has": [*self.beside, *self.shown_by]}})
+        return Condition({"shows": {"lacks": [*self.unless]}, **places} if self.unless else places)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any, TypeAlias
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import Condition, When
 from winhost.model.catalogue_file import load_beside
 from winhost.model.once import once
 from winhost.model.units import Bytes
@@ -31,10 +32,8 @@ class Key:
     values_since: Mapping[str, str] = field(default_factory=dict)
     alias: str | None = None
     policy: str | None = None
-    allowed: tuple[object, ...] = ("", 0, False)
-    modes: tuple[str, ...] = ()
-    needs: str | None = None
-    idle_when: Mapping[str, object] = field(default_factory=dict)
+    allowed: object = field(default_factory=lambda: ["", 0, False])
+    when: When = field(default_factory=Condition)
     beware: Mapping[object, str] = field(default_factory=dict)
     note: str = ""
 
@@ -81,8 +80,8 @@ def _table(file: str) -> Mapping[Id, Key]:
 def _rows(file: str) -> Iterator[Key]:
     for section, rows in _book()[file].items():
         for key, row in rows.items():
-            facts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
-            yield Key(section, key, **facts)
+            told = {"values": tuple(row.get("values", ())), "when": Condition(row.get("when", {}))}
+            yield Key(section, key, **{**row, **told})
 
 
 def _id(dotted: str) -> Id:

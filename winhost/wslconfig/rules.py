@@ -8,6 +8,7 @@ from functools import cached_property
 from packaging.version import Version
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import evaluate, meets
 from winhost.findings.finding import FileFinding, Found, at_keys, rows_of, run, tell
 from winhost.model.errors import did_you_mean, near_or_end
 from winhost.model.units import Bytes, size
@@ -69,9 +70,11 @@ class LintContext:
         return next((line for key, line in self.keys if str(key) == name), None)
 
     def ask(self, question: str) -> tuple[Value | Version | None]:
-        """The version of WSL, or the value of section.key: where WSL keeps its default, what is written there."""
-        if question == "version":
-            return (self.version,)
+        """The version of WSL, its network mode, or the value of section.key: where WSL keeps its default, what is
+        written there.
+        """
+        if question in ("version", "mode"):
+            return (getattr(self, question),)
         value, line = self.values.get(question), self.line(question)
         return (line.value if value is None and line else value,)
 
@@ -203,7 +206,7 @@ def versions(context: LintContext) -> Iterator[Found]:
 def policies(context: LintContext) -> Iterator[Found]:
     """Settings that a policy of the machine forbids."""
     for key, line in context.keys:
-        if key.policy in context.forbidden and valid(key, line) not in (None, *key.allowed):
+        if key.policy in context.forbidden and not meets(valid(key, line), [None, key.allowed]):
             yield context.found(line, "policy", key=key, policy=key.policy, default=_default(key))
 
 
@@ -215,14 +218,14 @@ def without_effect(context: LintContext) -> Iterator[Found]:
     for key, line in context.keys:
         value = valid(key, line)
         shown = str(value).lower() if isinstance(value, bool) else value
-        if key.modes and context.mode not in key.modes:
-            code = "other-mode-anyway" if shown == key.default else "other-mode"
-            yield context.found(line, code, key=key, mode=context.mode, modes=" or ".join(key.modes), value=shown)
-        for name, idle in key.idle_when.items():
-            if context.values.get(name) == idle:
-                yield context.found(line, "idle", key=key, other=name, value=str(idle).lower())
-        if key.needs and not context.values.get(key.needs):
-            yield context.found(line, "needs-key", key=key, needs=key.needs)
+        effect = evaluate(key.when, context.ask)
+        for question, (answer,) in effect.seen.items() if effect.holds is False else ():
+            if question == "mode":
+                code = "other-mode-anyway" if shown == key.default else "other-mode"
+                modes = " or ".join(key.when[question])
+                yield context.found(line, code, key=key, mode=answer, modes=modes, value=shown)
+            else:
+                yield context.found(line, "idle", key=key, other=question, value=str(answer).lower())
         if value in key.beware:
             yield context.found(line, "beware", key=key, value=shown, what=key.beware[value])
 
