@@ -167,7 +167,7 @@ class AgentAnswers:
     def _set(self, call: Call, stop: threading.Event) -> Answer:
         resource, desired, asked = str(call.get("resource", "")), call.get("desired"), call.get("key")
         if resource != MARKS:
-            self._check_can(resource, "set", resource in self.machine.changes)
+            self._check_can(resource, "set", resource in WINDOWS and bool(WINDOWS[resource].sets))
         if asked is None or desired is None:
             raise bad_request("A set says of what, and what it wants.")
         found = self._found(resource, asked)
@@ -276,7 +276,7 @@ class AgentAnswers:
 
         def change() -> bool | None:
             self._check_values(resource, asked)
-            return self.machine.changes[resource](asked)
+            return self.machine.changes.get(resource, self.machine.set_record)(asked)
 
         return self._changed(resource, key, before, asked.warnings, change)
 
