@@ -15,7 +15,9 @@ from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
+from winhost.resources.base import ResourceType
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
+from winhost.resources.values import FLAG
 from winhost.resources.windows.wsl_access import WslAccess
 from winhost.resources.windows.wsl_conf import WslConf
 from winhost.resources.windows.wsl_distro import WslDistro
@@ -175,7 +177,7 @@ def test_a_failed_set_tells_the_error_and_the_rest_of_the_batch_is_skipped(host:
         ),
         (
             {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"assignment": "assigned:x"}},
-            "Winhost.NotFound",
+            "Winhost.BadRequest",
         ),
     ],
 )
@@ -197,8 +199,23 @@ def test_a_fault_of_the_simulator_is_told_as_its_own(host: Host) -> None:
     assert host.machine.snapshot() == before
 
 
-def test_every_resource_that_can_be_set_has_its_setter() -> None:
-    assert set(Host("server2025-3gpu").machine.changes) == {name for name, resource in WINDOWS.items() if resource.sets}
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_resource_that_declares_nothing_special_needs_nothing_here(
+    host: Host, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    lamp = ResourceType("Lamp", "lamps", key=("lamp",), sets={"on": FLAG}, absent={"on": False}, restarts=restarts)
+    monkeypatch.setitem(WINDOWS._known, "Lamp", lamp)
+    before = host.machine.settled_state()
+    for on, there in ((True, [{"key": {"lamp": "a"}, "state": {"on": True}}]), (False, [])):
+        answer = host.set("Lamp", {"lamp": "a"}, {"on": on}, expect={"on": not on})
+        assert (answer["ok"], answer["after"], answer["restart"] != []) == (True, {"on": on}, restarts)
+        assert host.get("Lamp")["instances"] == there
+    assert host.set("Lamp", {"lamp": "a"}, {"on": 1})["error"]["code"] == "Winhost.BadRequest"
+    assert host.machine.settled_state() == {**before, "Lamp": []}
+
+
+def test_what_is_special_is_said_of_resources_that_can_be_set() -> None:
+    assert set(Host("server2025-3gpu").machine.changes) <= {name for name, resource in WINDOWS.items() if resource.sets}
 
 
 def test_a_gpu_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:

@@ -76,7 +76,6 @@ class InjectedFaults:
 
 MARKS = "RunMarks"
 _VERBS = ("get", "set", "send", "restart")
-_SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
 # Hyper-V refuses bad values of this one, not the script.
 _WITH_OTHER_VALUES = "VmMmio"
@@ -167,7 +166,7 @@ class AgentAnswers:
     def _set(self, call: Call, stop: threading.Event) -> Answer:
         resource, desired, asked = str(call.get("resource", "")), call.get("desired"), call.get("key")
         if resource != MARKS:
-            self._check_can(resource, "set", resource in self.machine.changes)
+            self._check_can(resource, "set", resource in WINDOWS and bool(WINDOWS[resource].sets))
         if asked is None or desired is None:
             raise bad_request("A set says of what, and what it wants.")
         found = self._found(resource, asked)
@@ -276,7 +275,7 @@ class AgentAnswers:
 
         def change() -> bool | None:
             self._check_values(resource, asked)
-            return self.machine.changes[resource](asked)
+            return self.machine.changes.get(resource, self.machine.set_record)(asked)
 
         return self._changed(resource, key, before, asked.warnings, change)
 
@@ -306,8 +305,7 @@ class AgentAnswers:
         resource = str(call.get("resource", ""))
         self._check_can(resource, "restart", resource == "Boot")
         self.faults.meet(resource, "restart")
-        code, errors = self.machine.run_shutdown()
-        refuse(code not in (0, _SHUTTING_DOWN), "RestartRefused", code=code, errors=errors)
+        self.machine.restart_computer()
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
 
 

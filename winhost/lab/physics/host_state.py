@@ -12,7 +12,7 @@ from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
 from winhost.lab.physics.lab_section import DevicePhysics, LabClock, LabSection
-from winhost.lab.physics.parts import Change, Part
+from winhost.lab.physics.parts import Change, Part, SetCall
 from winhost.lab.physics.virtual_machine import (
     VM_RESOURCES,
     Assignment,
@@ -249,6 +249,21 @@ class HostState:
         """All instances of a resource, whoever may see them."""
         with self._lock:
             return tuple(self._lister(resource)())
+
+    def set_record(self, asked: SetCall) -> bool:
+        """Change a resource to whose change Windows adds nothing: its record takes what is desired."""
+        asked.check_data()
+        with self.changing(f"Set-Winhost{asked.resource}"):
+            self.put(asked.resource, asked.key, asked.desired)
+        return WINDOWS[asked.resource].restarts
+
+    def put(self, resource: str, key: Key, state: Mapping[str, Json]) -> None:
+        """Give properties to an instance that no part keeps; in its absent state it is gone."""
+        records = {_frozen(each.key): each for each in self._initial.get(resource, ())}
+        absent = WINDOWS[resource].absent
+        before = records[_frozen(key)].state if _frozen(key) in records else absent or {}
+        records[_frozen(key)] = Record({**before, **state}, key)
+        self._initial[resource] = tuple(each for each in records.values() if each.state != absent)
 
     def has_module(self, module: str) -> bool:
         """Tell whether this Windows has a PowerShell module."""
