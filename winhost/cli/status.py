@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 import click
 
-from winhost.cli.endpoint import Targets
 from winhost.cli.envelope import show_results
 from winhost.cli.named_hosts import is_local, is_own_name
 from winhost.cli.output import say, show_error_text, what_happened, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.runs import Held, state_of
-from winhost.cli.serve_status import boot_test_text, since_text
+from winhost.cli.serve_status import boot_test_text, since_text, test_again
+from winhost.cli.served_hosts import Targets
 from winhost.cli.serving_target import nothing_served, served_by
 from winhost.cli.shells import command_line
 from winhost.cli.tables import moment
@@ -119,7 +119,7 @@ def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | 
     targets = Targets.read(fleet_file)
     held, names = _busy(targets), _names(targets, hosts)
     _show_unreadable(targets)
-    unreadable = int(Exit.FAILURE if targets.journals.unreadable else 0)
+    unreadable = int(Exit.FAILURE if targets.unreadable else 0)
     if not names and output.form is None and output.shape != "name":
         if not unreadable:
             _show_beginning()
@@ -190,8 +190,6 @@ class _Watch:
         since = now.since_verified
         if not (now.serves and since and since.changed) or self.done.get(now.host) == since:
             return
-        from winhost.cli.serve_status import test_again  # only where somebody wants it
-
         self.done[now.host] = since
         try:
             said = test_again(now.host, self.key, self.fleet_file)
@@ -220,13 +218,13 @@ def _line(now: HostNow) -> str:
 
 
 def _names(targets: Targets, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    known = (*targets.journals.serving, *(each.host for each in targets.journals.unfinished))
+    known = (*targets.serving, *(each.host for each in targets.unfinished))
     return tuple(dict.fromkeys(map(targets.named, hosts) if hosts else known))
 
 
 def _show_unreadable(targets: Targets) -> None:
     """Show runs that cannot be read, because their changes may stand."""
-    for error in targets.journals.unreadable:
+    for error in targets.unreadable:
         show_error_text(error)
 
 
@@ -237,10 +235,10 @@ def overview() -> int:
         targets = Targets.read(None)
     except UsageError as error:  # of a fleet.yaml with faults
         say(f"{error.what}. {error.hint or ''}".rstrip(), err=True)
-        targets = Targets.without_fleet()
+        targets = Targets.read_with(None)
     held, names = _busy(targets), _names(targets, ())
     _show_unreadable(targets)
-    if not names and not targets.journals.unreadable:
+    if not names and not targets.unreadable:
         _show_beginning()
     for name in names:
         _show(_now(name, targets, held, None, None))
@@ -259,7 +257,7 @@ def _show_beginning() -> None:
 
 def _asked(name: str, targets: Targets) -> Asked:
     """Ask a host. One that cannot be asked is shown with the reason."""
-    host, run = targets.host(name), targets.journals.serving.get(name)
+    host, run = targets.host(name), targets.serving.get(name)
     if host is None:
         return None, UsageError("NotInFleet", what=f"{name} is not in fleet.yaml, so it cannot be asked", host=name)
     try:
@@ -280,12 +278,12 @@ def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
 def _busy(targets: Targets) -> Held:
     """Find the hosts that a run works on, together with the journals: a run may end while its host is asked."""
     store = Store()
-    return {each.host for each in targets.journals.unfinished if store.held(each.host)}.__contains__
+    return {each.host for each in targets.unfinished if store.held(each.host)}.__contains__
 
 
 def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
-    told = targets.journals.serving.get(name)
-    records = [each for each in targets.journals.unfinished if each.host == name]
+    told = targets.serving.get(name)
+    records = [each for each in targets.unfinished if each.host == name]
     unfinished = tuple(_unfinished(held, each) for each in records)
     models = (
         tuple(map(_model, found.models))
