@@ -200,12 +200,7 @@ class Chatted:
     seconds: float
 
 
-def chat(
-    words: tuple[str, ...],
-    asked: ChatOptions,
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
+def chat(words: tuple[str, ...], asked: ChatOptions, fleet_file: Path | None, output: Output) -> int:
     targets = Targets.read(fleet_file)
     host, prompt = _meant(words, targets)
     if prompt is None and output.form:

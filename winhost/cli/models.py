@@ -301,8 +301,7 @@ def init(
             write_file(output.path, made.text, "workload", force)
     file = str(output.path) if output.path else None
     drafted = Drafted(made.name, made.model, made.revision, made.assumed, made.look, file, made.text)
-    show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show_draft(made, shown.file))
-    return 0
+    return show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show_draft(made, shown.file))
 
 
 def named_repository(

@@ -48,9 +48,7 @@ def this_machine() -> AnyHost:
 
 
 def local_host(fleet_file: Path | None) -> AnyHost:
-    """Return the host of fleet.yaml that is this machine, else this machine by its own name. Raises UsageError:
-    FileFaults.
-    """
+    """Return the host of fleet.yaml that is this machine, else this machine. Raises UsageError: FileFaults."""
     try:
         fleet = load_fleet(find_fleet(fleet_file))
     except UsageError as error:
@@ -66,9 +64,7 @@ def is_local(host: AnyHost) -> bool:
 
 
 def check_rights(host: AnyHost) -> None:
-    """Check the rights of winhost on this machine, as far as this process can tell. Raises UsageError:
-    NotAdministrator.
-    """
+    """Check the rights on this machine, as far as this process can tell. Raises UsageError: NotAdministrator."""
     if not is_local(host):
         return
     if isinstance(host, LinuxHost):

@@ -214,9 +214,7 @@ class Into:
         return file
 
     def _file_of(self, host: str) -> Path:
-        """The file of a host in the folder. Facts may have any host name, even `../../x`, so only a name that
-        fleet.yaml accepts becomes a file name.
-        """
+        """The file of a host in the folder. Facts may have any host name, even `../../x`."""
 
         from winhost.model.fleetfile import host_name  # with the models of that file
 

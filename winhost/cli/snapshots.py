@@ -120,9 +120,7 @@ def _or_no_facts(words: Sequence[str]) -> Iterator[None]:
 
 
 def check_each_once(asked: HostsAndFacts) -> None:
-    """Check that no host is named twice, because each gets a file of its name. Raises UsageError: SameHost, else as
-    `read_each`.
-    """
+    """Check that no host is named twice. Raises UsageError: SameHost, else as `read_each`."""
     hosts, files = _sorted(asked)
     check_hosts(files, (host.name for host in _named(hosts, asked.fleet_file)) if hosts else ())
 

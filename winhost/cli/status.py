@@ -210,10 +210,7 @@ def _line(now: HostNow) -> str:
     does = {True: "serves", False: "does not serve", None: "not reached" if now.reached is False else "serves nothing"}
     parts = [does[now.serves], *(f"{each.model}={each.state or 'unknown'}" for each in now.models)]
     parts += [f"{run.run} {run.state}" for run in now.unfinished]
-    more = [
-        now.trouble or "",
-        since_text(now.since_verified),
-    ]
+    more = [now.trouble or "", since_text(now.since_verified)]
     return visible("; ".join(filter(None, (f"{now.host}: {' '.join(parts)}", *more))))
 
 

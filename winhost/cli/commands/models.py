@@ -111,11 +111,7 @@ def init() -> None:
 
 model_argument = click.argument("model", metavar="MODEL", type=options.PATH)
 python_option: Callable[..., Any] = click.option(
-    "--python",
-    metavar="PATH",
-    default="python3",
-    show_default=True,
-    help="The Python of an engine, which has torch.",
+    "--python", metavar="PATH", default="python3", show_default=True, help="The Python of an engine, which has torch."
 )
 
 
