@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
 import click
 
+from winhost.cli.commands.endpoint import StatusOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.named_hosts import is_local, is_own_name
 from winhost.cli.output import say, show_error_text, what_happened, with_fleet
@@ -92,40 +92,26 @@ class HostNow:
     next: str
 
 
-def status(
-    hosts: tuple[str, ...],
-    watch: bool,
-    every: int | None,
-    test: bool,
-    api_key: str | None,
-    at_once: int,
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
+def status(asked: StatusOptions, output: Output) -> int:
     forget_killed(Store())
-    if every is not None and not watch:
+    if asked.every is not None and not asked.watch:
         raise click.UsageError("--every is for --watch: add that, or leave --every out")
-    if watch and output.shape != "table":
+    if asked.watch and output.shape != "table":
         raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
-    if watch:
-        return _Watch(hosts, every or EVERY, at_once, fleet_file, test, api_key).run()
-    return _look(hosts, test or bool(api_key), at_once, fleet_file, output)
-
-
-def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | None, output: Output) -> int:
-    """Ask all hosts once."""
-    if tests:
+    if asked.watch:
+        return _Watch(asked, asked.every or EVERY).run()
+    if asked.test or asked.api_key:
         raise click.UsageError("--test and --api-key are for --watch; winhost serve test HOST tests it now")
-    targets = Targets.read(fleet_file)
-    held, names = _busy(targets), _names(targets, hosts)
+    targets = Targets.read(asked.fleet_file)
+    held, names = _busy(targets), _names(targets, asked.hosts)
     _show_unreadable(targets)
     unreadable = int(Exit.FAILURE if targets.unreadable else 0)
     if not names and output.form is None and output.shape != "name":
         if not unreadable:
             _show_beginning()
         return unreadable
-    asked = asked_each(names, partial(_asked, targets=targets), str, at_once)
-    looked = ((name, (_now(name, targets, held, *_given(answer)), _code(*_given(answer)))) for name, answer in asked)
+    found = asked_each(names, partial(_asked, targets=targets), str, asked.at_once)
+    looked = ((name, (_now(name, targets, held, *_given(answer)), _code(*_given(answer)))) for name, answer in found)
     ended = show_results(
         "status",
         output.shape,
@@ -143,14 +129,10 @@ def _given(answer: "Asked | WinhostError") -> "Asked":
 
 @dataclass
 class _Watch:
-    """Asks again and again. test: also tests what serves, once after each change; said: the result of that, by host."""
+    """Asks again and again. every: seconds; said: by host, the result of the test after a change."""
 
-    hosts: tuple[str, ...]
+    asked: StatusOptions
     every: int
-    at_once: int
-    fleet_file: Path | None
-    test: bool
-    key: str | None
     shown: dict[str, str] = field(default_factory=dict)
     done: dict[str, SinceVerified] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
@@ -160,15 +142,15 @@ class _Watch:
         redraws = sys.stdout.isatty() and not is_dumb()
         say("Asking …", err=True)
         while True:
-            targets = Targets.read(self.fleet_file)
-            held, names = _busy(targets), _names(targets, self.hosts)
-            results = stream(names, partial(_asked, targets=targets), at_once=self.at_once, leave=True)
+            targets = Targets.read(self.asked.fleet_file)
+            held, names = _busy(targets), _names(targets, self.asked.hosts)
+            results = stream(names, partial(_asked, targets=targets), at_once=self.asked.at_once, leave=True)
             found = [_now(each.item, targets, held, *_given(each.error or each.given)) for each in results]
             (self._draw if redraws else self._tell)(found)
             _show_unreadable(targets)
             if not names:
                 _show_beginning()
-            for now in found if self.test else ():
+            for now in found if self.asked.test else ():
                 self._test(now)
             time.sleep(self.every)
 
@@ -192,7 +174,7 @@ class _Watch:
             return
         self.done[now.host] = since
         try:
-            said = test_again(now.host, self.key, self.fleet_file)
+            said = test_again(now.host, self.asked.api_key, self.asked.fleet_file)
         except WinhostError as error:
             said = f"could not be tested again: {what_happened(error)}"
         except click.UsageError as error:
