@@ -41,7 +41,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "install-plan": (1, "cli.install.PlannedInstall"),
     "install-media": (1, "cli.install.MadeMedia"),
     "install-bmc": (1, "cli.install.InsertedMedia"),
-    "profile": (3, "cli.serve.Profiled"),
+    "profile": (4, "cli.serve.Profiled"),
     "serving": (1, "serving.serving_status.ServingStatus"),
     "serving-change": (1, "cli.serve_change.ServingChange"),
     "serving-keys": (1, "cli.serve_keys.KeysOfHost"),

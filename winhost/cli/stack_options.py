@@ -44,6 +44,11 @@ class GatewayOptions:
     )
 
     @property
+    def keys(self) -> Mapping[str, tuple[str, ...]]:
+        """The keys as NAME=REF, by the kind in the option."""
+        return {"api": self.api_key, "metrics": self.metrics_key, "yield": self.yield_key}
+
+    @property
     def tls(self) -> tuple[str, str] | None:
         """The certificate and its key. Raises click's UsageError for one without the other, or an empty one."""
         if self.certificate is None and self.certificate_key is None:

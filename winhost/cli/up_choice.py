@@ -208,7 +208,7 @@ def without_internet(error: WinhostError, host: str, path: str, asked: UpOptions
         "NoInternet",
         what=f"this computer does not reach {servers} that winhost up needs",
         meaning="\n".join((proxy, *listed)),
-        hint=f"All of it: {asked.command(*(word for *_, words in lacking for word in words))}",
+        hint=f"All of it: {asked.command(*(word for *_, words in lacking for word in words), *asked.answered)}",
         host=host,
     )
 

@@ -90,6 +90,12 @@ class UpOptions:
     def asks(self) -> bool:
         return not self.options.yes and sys.stdin.isatty()
 
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """The options that answer questions, as they were given."""
+        accept = ("--accept", ",".join(self.options.accepted)) if self.options.accepted else ()
+        return (*(("--yes",) if self.options.yes else ()), *accept)
+
     def command(self, *more: str) -> str:
         """This command, without options for questions, and with more."""
         from winhost.cli.shells import command_line
