@@ -69,7 +69,8 @@ def check_rights(host: AnyHost) -> None:
         return
     if isinstance(host, LinuxHost):
         if host.sudo is not None and host.sudo.password is None and not _becomes_root():
-            raise _not_root(host.name)
+            hint = 'Type it as root: sudo "$(command -v winhost)" up'
+            raise _lacking(host.name, f"{getuser()} is not root here, and sudo asks for a password", hint)
     elif os.name == "nt" and not _is_elevated():
         raise not_administrator(host.name)
 
@@ -85,11 +86,6 @@ def not_administrator(host: str) -> UsageError:
     """Make the error for a terminal without the rights that every change of Windows needs."""
     hint = "Open a terminal with 'Run as administrator' and type it there again: winhost up"
     return _lacking(host, "this terminal has no administrator rights", hint)
-
-
-def _not_root(host: str) -> UsageError:
-    hint = 'Type it as root: sudo "$(command -v winhost)" up'
-    return _lacking(host, f"{getuser()} is not root here, and sudo asks for a password", hint)
 
 
 def _lacking(host: str, what: str, hint: str) -> UsageError:
