@@ -204,13 +204,7 @@ def _age(plan: Plan) -> float | None:
     return (datetime.now(UTC) - min(aware)).total_seconds() if aware else None
 
 
-def resume(
-    run_name: str,
-    vm: str | None,
-    gpus: tuple[str, ...],
-    settings: tuple[str, ...],
-    options: RunOptions,
-) -> int:
+def resume(run_name: str, vm: str | None, gpus: tuple[str, ...], settings: tuple[str, ...], options: RunOptions) -> int:
     amendment: Amendment | None = None
 
     def ask(record: RunState, context: RunContext, given: tuple[str, ...]) -> tuple[str, ...]:

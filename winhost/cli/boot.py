@@ -89,9 +89,7 @@ def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: f
 
 
 def _order_after(there: AnyHost, switched: Switched) -> bool:
-    """Read again whether Windows is first, because some firmware changes the order by itself. On Linux, this also
-    answers its timer.
-    """
+    """Read the boot order again, which some firmware changes. On Linux, this also answers its timer."""
     try:
         linux = target_of(there) if isinstance(there, LinuxHost) else linux_beside(there)
         if linux is not None and switched.to == LINUX:
@@ -105,9 +103,7 @@ def _order_after(there: AnyHost, switched: Switched) -> bool:
 
 
 def _stay(name: str, here: SshTarget, return_after: int | None, output: Output) -> int:
-    """Answer for a host that runs this Linux already. Its timer does nothing until the next start, because winhost
-    came.
-    """
+    """Answer for a host that runs this Linux already, whose timer does nothing before the next start."""
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(here)) as wire:
         found = switching.on_linux(wire, heartbeat=True, **request)

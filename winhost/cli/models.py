@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import yaml
 
-from winhost.cli.commands.models import ModelOptions
+from winhost.cli.commands.models import DraftOptions, ModelOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, os_errors, secret_reference
 from winhost.cli.options import HostsAndFacts
@@ -268,25 +268,16 @@ class Drafted:
     text: str
 
 
-def init(
-    model: str,
-    revision: str,
-    token: str | None,
-    hub: str,
-    context: int | None,
-    sequences: int | None,
-    gpus: int | None,
-    force: bool,
-    output: Output,
-) -> int:
-    if context is None and (sequences or gpus):
+def init(asked: DraftOptions, force: bool, output: Output) -> int:
+    model = asked.model
+    if asked.context is None and (asked.sequences or asked.gpus):
         raise click.UsageError("--sequences and --gpus go with --context: winhost models show HOST names all three")
-    reference = secret_reference(token, "'--token'")
+    reference = secret_reference(asked.token, "'--token'")
     if output.path and output.path.exists() and not force:
         what = f"{visible(str(output.path))} is there already"
         raise UsageError("KeptAsItIs", what=what, hint="Name another file with -o, or write over it with --force")
-    repository = named_repository(model, hub, reference, revision)
-    planned = Planned(context, sequences or SEQUENCES, gpus or 1) if context else None
+    repository = named_repository(model, asked.hub, reference, asked.revision)
+    planned = Planned(asked.context, asked.sequences or SEQUENCES, asked.gpus or 1) if asked.context else None
     with watching() as watch, watch.at(model, "reading the folder" if is_folder(model) else "asking the hub"):
         made = draft(
             repository,
@@ -301,8 +292,7 @@ def init(
             write_file(output.path, made.text, "workload", force)
     file = str(output.path) if output.path else None
     drafted = Drafted(made.name, made.model, made.revision, made.assumed, made.look, file, made.text)
-    show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show_draft(made, shown.file))
-    return 0
+    return show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show_draft(made, shown.file))
 
 
 def named_repository(

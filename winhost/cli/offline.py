@@ -66,8 +66,9 @@ def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> 
         say(f"Written to {folder}: {', '.join((*made.files, *disks))}")
         say(f"Checksum of {SUMS}, to compare on the host: {digest}")
 
-    show_results("bundle", output.shape, [(str(folder), Bundled(str(folder), tuple(sorted(written)), digest))], show)
-    return 0
+    return show_results(
+        "bundle", output.shape, [(str(folder), Bundled(str(folder), tuple(sorted(written)), digest))], show
+    )
 
 
 def _refuse_installing(checked: CheckedPlan) -> None:
@@ -86,9 +87,7 @@ def _refuse_installing(checked: CheckedPlan) -> None:
 
 
 def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
-    """The disk of a new VM by its name, made from its image, since the user has no other way to make it. Raises as
-    `guest_disk`.
-    """
+    """Make the disk of a new VM from its image, which a user cannot do by hand. Raises as `guest_disk`."""
     pinned = pinned_image(checked.request)
     steps = [attachment for attachment in map(attachment_of, checked.plan.steps) if attachment and pinned]
     with watching() as watch:
@@ -268,9 +267,7 @@ def _guest(checked: CheckedPlan) -> RemoteImage | None:
 
 
 def _attachments(checked: CheckedPlan, beside: Path, folder: Path) -> list[Copied]:
-    """Copy files that lie beside the plan, where winhost looks for them again. The disk of a new VM is made from its
-    image.
-    """
+    """Copy files that lie beside the plan. The disk of a new VM is made from its image instead."""
     copied: list[Copied] = []
     for name in dict.fromkeys(each.name for each in filter(None, map(attachment_of, checked.plan.steps))):
         if (beside / name).is_file():

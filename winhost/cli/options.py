@@ -188,12 +188,7 @@ token = click.option(
 def workload(*, required: bool = False) -> Callable[[F], F]:
     """Make the option for the workload that hosts are judged by."""
     return click.option(
-        "--workload",
-        "workload_file",
-        metavar="FILE",
-        type=PATH,
-        required=required,
-        help="The workload to be served.",
+        "--workload", "workload_file", metavar="FILE", type=PATH, required=required, help="The workload to be served."
     )
 
 

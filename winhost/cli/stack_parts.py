@@ -360,9 +360,7 @@ def pinned_image(name: ImageName) -> EngineImage:
 
 
 def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
-    """Choose the yield key for an account's watcher: the one with its name, or the only one. Raises click's
-    UsageError.
-    """
+    """Choose the yield key with the account's name, or the only one. Raises click's UsageError."""
     pairs = dict(map(key_pair, keys))
     own = next((name for name in pairs if name.casefold() == account.casefold()), None)
     if own is None and len(pairs) == 1:

@@ -284,9 +284,7 @@ def _cpus(facts: HostFacts) -> int:
 
 
 def _memory(facts: HostFacts) -> int:
-    """Give the VM at most half of what is free: VMs that start by themselves need memory, too. Weights are loaded file
-    by file.
-    """
+    """At most half of what is free: VMs that start by themselves need memory, too. Weights load file by file."""
     return max(_LEAST_MEMORY, min(_ENOUGH_MEMORY, facts.memory.free // 2 // GiB * GiB))
 
 

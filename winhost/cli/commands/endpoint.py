@@ -1,10 +1,12 @@
 """Arguments, options and help of commands that use an endpoint."""
 
+from pathlib import Path
+
 import click
 
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import declared, option, options_object
+from winhost.cli.options import declared, flag, option, options_object
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
@@ -51,25 +53,26 @@ def open() -> None:  # noqa: A001 - the command is called so
     """
 
 
+@dataclass(frozen=True)
+class StatusOptions:
+    """The hosts to ask, how often, and whether to test what serves there. every: None if not specified."""
+
+    hosts: tuple[str, ...] = declared(click.argument("hosts", metavar="[HOST]...", nargs=-1, **completion.HOSTS), ())
+    watch: bool = flag("Ask again and again, until Ctrl-C: in a terminal the screen is redrawn.")
+    every: int | None = option(
+        "SECONDS", "With --watch: how often to look.", type=options.WholeNumber(1, 3600), show_default="10"
+    )
+    test: bool = flag(
+        "With --watch: test what serves, as winhost serve test does, once after each restart of its machine and each "
+        "change of a version since its endpoint was last found to answer."
+    )
+    api_key: str | None = declared(options.client_key)
+    at_once: int = declared(options.at_once)
+    fleet_file: Path | None = declared(options.fleet)
+
+
 @click.command(cls=WinhostCommand)
-@click.argument("hosts", metavar="[HOST]...", nargs=-1, **completion.HOSTS)
-@click.option("--watch", is_flag=True, help="Ask again and again, until Ctrl-C: in a terminal the screen is redrawn.")
-@click.option(
-    "--every",
-    metavar="SECONDS",
-    type=options.WholeNumber(1, 3600),
-    show_default="10",
-    help="With --watch: how often to look.",
-)
-@click.option(
-    "--test",
-    is_flag=True,
-    help="With --watch: test what serves, as winhost serve test does, once after each restart of its machine and each "
-    "change of a version since its endpoint was last found to answer.",
-)
-@options.client_key
-@options.at_once
-@options.fleet
+@options_object(StatusOptions, "asked")
 @answers()
 @does("status")
 def status() -> None:

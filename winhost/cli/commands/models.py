@@ -73,29 +73,31 @@ def workload() -> None:
     """Draft what you want to serve from a model's own files."""
 
 
+@dataclass(frozen=True)
+class DraftOptions:
+    """The model of a workload, and what it is planned for. context: None for the longest that the model has."""
+
+    model: str = declared(click.argument("model", metavar="MODEL"))
+    revision: str = option(
+        "REVISION", "A branch, tag or commit; the file gets the commit that it leads to now.", default="main"
+    )
+    token: str | None = declared(options.token)
+    hub: str = declared(options.hub, "")
+    context: int | None = option(
+        "TOKENS", "The length of the longest sequence.", type=options.WholeNumber(1, 100_000_000)
+    )
+    sequences: int | None = option(
+        "N",
+        "How many sequences at once, each at full context. With --context only.",
+        type=options.WholeNumber(1, 65_536),
+    )
+    gpus: int | None = option(
+        "N", "How many GPUs share each layer. With --context only.", type=options.WholeNumber(1, 64)
+    )
+
+
 @workload.command()
-@click.argument("model", metavar="MODEL")
-@click.option(
-    "--revision",
-    metavar="REVISION",
-    default="main",
-    show_default=True,
-    help="A branch, tag or commit; the file gets the commit that it leads to now.",
-)
-@options.token
-@options.hub
-@click.option(
-    "--context", type=options.WholeNumber(1, 100_000_000), metavar="TOKENS", help="The length of the longest sequence."
-)
-@click.option(
-    "--sequences",
-    type=options.WholeNumber(1, 65_536),
-    metavar="N",
-    help="How many sequences at once, each at full context. With --context only.",
-)
-@click.option(
-    "--gpus", type=options.WholeNumber(1, 64), metavar="N", help="How many GPUs share each layer. With --context only."
-)
+@options_object(DraftOptions, "asked")
 @options.force
 @answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
 @does("models")
@@ -111,11 +113,7 @@ def init() -> None:
 
 model_argument = click.argument("model", metavar="MODEL", type=options.PATH)
 python_option: Callable[..., Any] = click.option(
-    "--python",
-    metavar="PATH",
-    default="python3",
-    show_default=True,
-    help="The Python of an engine, which has torch.",
+    "--python", metavar="PATH", default="python3", show_default=True, help="The Python of an engine, which has torch."
 )
 
 

@@ -143,9 +143,7 @@ class MonitoringOptions:
     gateway_name: str | None = declared(gateway_name_option)
     plain_http: bool = declared(unprotected_option, False)
     key_file: str = option(
-        "PATH",
-        "The file with a key for metrics, on the machine of Prometheus.",
-        default="/etc/prometheus/winhost-key",
+        "PATH", "The file with a key for metrics, on the machine of Prometheus.", default="/etc/prometheus/winhost-key"
     )
 
 

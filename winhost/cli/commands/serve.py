@@ -119,11 +119,7 @@ def watcher() -> None:
 
 target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
 within_option = click.option(
-    "--within",
-    type=options.DURATION,
-    default="30m",
-    show_default=True,
-    help="How long to wait for each engine.",
+    "--within", type=options.DURATION, default="30m", show_default=True, help="How long to wait for each engine."
 )
 
 
