@@ -21,6 +21,8 @@ from winhost.compat.target import Target, listed
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import PLANNERS
 from winhost.hardware.bars import BarSource, MmioRefused, bars_of
+from winhost.hardware.mmio import windows
+from winhost.hardware.processors import address_width
 from winhost.knowledge import catalogue
 from winhost.knowledge.versions import known_range
 from winhost.lab.physics.virtual_machine import GuestBars, fitting, window_end
@@ -29,11 +31,9 @@ from winhost.model.path import path_of
 from winhost.model.reason import Finding, Verdict
 from winhost.model.workload import Workload
 from winhost.model.workloadfile import load_workload
-from winhost.paths import dda_windows
-from winhost.paths.dda_windows import Selection
 from winhost.recipes.lint_recipe import lint_recipe
 from winhost.recipes.recipe_case import RecipeTarget
-from winhost.resources.host import HostFacts
+from winhost.resources.host import HostFacts, Selection
 from winhost.serving.choice import serving
 from winhost.serving.command import command
 
@@ -137,8 +137,8 @@ def test_a_simulated_guest_fits_its_gpus_into_the_windows_that_we_choose(name: s
     facts = host(name)
     try:
         gpus = facts.gpus
-        chosen = dda_windows.windows(facts, Selection(tuple(gpus)))
-        width = dda_windows.address_width(facts)
+        chosen = windows(facts, Selection(tuple(gpus)))
+        width = address_width(facts)
     except (MissingFact, MmioRefused):
         return
     known = [bars_of(gpu) for gpu in gpus]

@@ -34,7 +34,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo termin
 
 CALL = f"gpu-03: get {len(WINDOWS)} resources: "
 NTLM_TOKEN = "TlRMTVNTUA"  # how the logon's messages begin, in base64
-LIBRARIES = ("pypsrp", "paramiko", "spnego", "requests", "urllib3", "psrpcore")
+LIBRARIES = ("pypsrp", "winrm", "paramiko", "spnego", "requests", "urllib3", "psrpcore")
 
 
 # ---- where it is asked for
@@ -308,7 +308,8 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
     for logger in loggers:
         logger.setLevel(logging.DEBUG)
         logger.addHandler(heard)
-    monkeypatch.setattr("winhost.connect.libraries.quieten", lambda: None)
+    for module in ("psrp", "winrs"):
+        monkeypatch.setattr(f"winhost.connect.{module}.quieten", lambda: None)
     yield heard
     for logger, level in zip(loggers, before, strict=True):
         logger.setLevel(level)

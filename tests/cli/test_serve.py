@@ -53,8 +53,9 @@ def test_explain_tells_reason_versions_arithmetic_and_evidence(line: Line) -> No
     said = served(line, "70b-awq-on-2x48gb", "--explain")
     assert "# " in said.out
     for words in (
-        "why: GPUs cannot copy to each other directly in WSL; NCCL need not try.",
-        "for: tensor >1; vllm >=0.29",
+        "NCCL_P2P_DISABLE=1: GPUs cannot copy to each other directly in WSL; NCCL need not try. "
+        "[profile.wsl2/NCCL_P2P_DISABLE]",
+        f"observed: tensor >1 (2); vllm >=0.29 ({seen_versions()[-1]})",
         "= 9.15 GiB; up to a multiple of 8.00 GiB: 16.00 GiB",
         "Evidence wsl-no-peers: microsoft/WSL #6587 (issue, confidence medium, seen ",
     ):
@@ -89,7 +90,11 @@ def test_the_document_has_everything_and_the_command(line: Line) -> None:
     assert said.result["vllm"] == str(seen_versions()[-1]), "as a plan takes it"
     assert f"vllm/vllm-openai:v{said.result['vllm']} " in chat["command"]
     assert chat["command"].startswith("docker run --detach --name=chat --network=none")
-    assert all(told["why"] and told["evidence"] and told["when"] for told in (*chat["lines"], *chat["left_out"]))
+    for told in (*chat["lines"], *chat["left_out"]):
+        reason = told["reason"]
+        assert reason["code"].startswith("profile."), told
+        assert all(reason[field] for field in ("sentence", "evidence", "observed")), told
+        assert (reason["subject"], reason["severity"], reason["lacks"]) == ("chat", "note", None), told
     assert chat["shared_memory"] == 16 << 30
 
 

@@ -198,7 +198,7 @@ def test_a_call_that_takes_too_long_times_out_here_and_goes_on_there(served: Ser
 
 WAITS = {
     WireKind.PSRP: "pypsrp.powershell.PowerShell.poll_invoke",
-    WireKind.WINRS: "pypsrp.shell.Process.poll_invoke",
+    WireKind.WINRS: "winrm.protocol.Protocol.get_command_output_raw",
 }
 
 

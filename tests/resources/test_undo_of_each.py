@@ -95,14 +95,20 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
     "a source of others": ("AptSource", {"uri": "a"}, {"uri": "b"}, {"present": True, "uri": "b"}, "back"),
     "a GPU on its way": (
         "AssignableDevice",
-        {"place": "host-enabled"},
-        {"place": VM},
-        {"place": "dismounted"},
+        {"assignment": "host-enabled"},
+        {"assignment": VM},
+        {"assignment": "dismounted"},
         "back",
     ),
-    "a GPU as it was found": ("AssignableDevice", {"place": VM}, {"place": "dismounted"}, {"place": VM}, {}),
+    "a GPU as it was found": (
+        "AssignableDevice",
+        {"assignment": VM},
+        {"assignment": "dismounted"},
+        {"assignment": VM},
+        {},
+    ),
     "a GPU of another VM": (
-        *("AssignableDevice", {"place": "host-enabled"}, {"place": VM}, {"place": OTHER_VM}),
+        *("AssignableDevice", {"assignment": "host-enabled"}, {"assignment": VM}, {"assignment": OTHER_VM}),
         Keep(f"VM {OTHER_VM.removeprefix('assigned:')} has it now"),
     ),
     "a spec that was made": (

@@ -224,7 +224,7 @@ def test_shm_shows_its_arithmetic() -> None:
     assert [
         part
         for part in ("0.65 GiB message queues", "0.50 GiB NCCL", "8.00 GiB margin", "= 9.15 GiB")
-        if part not in str(line.how)
+        if part not in line.reason.observed
     ] == []
 
 
@@ -242,7 +242,7 @@ def test_shares_of_a_gpu_leave_room_for_all_of_them(resident: list[int], asleep:
         served = serving(shipped(ONE_GPU), workload(*models)).models if models else ()
     if not served:
         return
-    if any(line.unverified for one in served for line in one.lines if line.name == "--gpu-memory-utilization"):
+    if any(line.reason.lacks for one in served for line in one.lines if line.name == "--gpu-memory-utilization"):
         return  # only the lower ends fit
     vram = 24564 * MiB
     stopped = {one.model for one in served if one.profile == NO_SLEEP}
@@ -311,7 +311,10 @@ def test_renaming_models_changes_nothing(names: list[str]) -> None:
         ]
         served = serving(shipped(TWO_GPUS), workload(*made)).models
         return [
-            (one.profile, one.gpus, one.because, one.lost, [(x.name, _plain(x, one), x.unverified) for x in one.lines])
+            (
+                *(one.profile, one.gpus, [cause.code for cause in one.because], one.lost),
+                *((line.name, _plain(line, one), line.reason.lacks) for line in one.lines),
+            )
             for one in served
         ]
 

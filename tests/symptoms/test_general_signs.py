@@ -165,7 +165,7 @@ def test_no_symptom_with_one_sure_cause_has_a_general_word_as_its_sign() -> None
         for symptom in symptoms().values()
         if sure_of_one_cause(symptom)
         for sign in symptom.signs
-        if sign.text.casefold().strip("(). ") in BARE and not sign.like and not sign.near
+        if sign.text.casefold().strip("(). ") in BARE and not sign.when
     }
     assert general == set()
 

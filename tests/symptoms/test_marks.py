@@ -17,8 +17,9 @@ def test_causes_name_marks_and_places_that_exist() -> None:
     causes = [cause for symptom in symptoms().values() for cause in symptom.causes]
     named = {name for cause in causes for name in (*cause.beside, *cause.shown_by, *cause.unless)}
     assert named <= marks().keys()
-    assert {place for cause in causes for place in cause.where} <= PLACES.keys()
-    assert {place for mark in marks().values() for place in mark.places} <= PLACES.keys()
+    known = {place for kind in PLACES.values() for place in kind}
+    assert {place for cause in causes for place in cause.where} <= known
+    assert {place for mark in marks().values() for place in mark.places} <= known
     assert {name for name, mark in marks().items() if not mark.places} <= named  # a mark that decides nothing
 
 
@@ -35,7 +36,9 @@ def quotes() -> Iterator[tuple[str, str]]:
 @each_row(("symptom", "quote"), quotes)
 def test_a_sentence_that_an_entry_quotes_is_one_of_its_signs(symptom: str, quote: str) -> None:
     """Beside the words that its signs want near, such as the name of the program."""
-    near = " ".join(word for sign in symptoms()[symptom].signs for word in sign.near)
+    near = " ".join(
+        word for sign in symptoms()[symptom].signs for word in sign.when.get("near", {}).get("contains", ())
+    )
     assert symptom in scan([f"{quote}\n{near}"]).hits
 
 
@@ -52,6 +55,19 @@ def test_what_the_text_contradicts_comes_last_with_the_reason() -> None:
     assert causes[0].standing == "possible"
     assert {cause.standing for cause in causes[1:]} == {"ruled-out"}
     assert {(cause.observed, cause.by) for cause in causes[1:]} == {("it is WSL", "text")}
+
+
+@each_row(
+    ("tried", "free", "room"),
+    [
+        ("44.00 MiB", "14.01 GiB", True),
+        ("44MiB", "14GiB", True),
+        ("2.0.0 GiB", "1.5 GiB", False),
+        (". B", "0 B", False),
+    ],
+)
+def test_two_sizes_of_one_line_are_compared_however_they_are_written(tried: str, free: str, room: bool) -> None:
+    assert ("room-left" in scan([f"{TRIED.format(f'{tried}.', free)}"]).marks) is room
 
 
 @each_row(("inside", "found"), [("535.309.01", True), ("610.40", False)])

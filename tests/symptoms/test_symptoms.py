@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from io import BytesIO
 from itertools import permutations
 
@@ -18,8 +19,8 @@ from winhost.model.masking import MASK, masked
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.symptoms.codes import alone, spellings
 from winhost.symptoms.diagnosis import Diagnosed, diagnosis, of_fault, of_symptom
-from winhost.symptoms.scan import Hit, _add, _expression, pieces
-from winhost.symptoms.table import Symptom, marks, symptoms
+from winhost.symptoms.scan import Hit, _add, pieces
+from winhost.symptoms.table import Mark, Sign, Symptom, marks, symptoms
 
 PASTES = pastes()
 SYMPTOMS = symptoms()
@@ -63,7 +64,7 @@ def test_a_symptom_is_whole(symptom: Symptom) -> None:
     assert symptom.says.endswith(".")
     for sign in symptom.signs:
         assert (sign.code is None) != (not sign.text)
-        assert not sign.like or _expression(sign.like)
+        assert fault_of(sign.when, asked_of_a_line(sign)) is None
     for cause in symptom.causes:
         assert cause.cause.endswith((".", ")"))
         assert cause.tell
@@ -72,6 +73,23 @@ def test_a_symptom_is_whole(symptom: Symptom) -> None:
         assert not cause.remedy or cause.remedy in catalogue.remedies()
         assert {*cause.evidence} <= catalogue.evidence().keys()
         assert fault_of(cause.when, is_fact) is None
+
+
+@each_row("mark", marks().values(), ids=lambda mark: mark.id)
+def test_the_signs_of_a_mark_are_whole(mark: Mark) -> None:
+    assert [fault_of(sign.when, asked_of_a_line(sign)) for sign in mark.signs] == [None] * len(mark.signs)
+
+
+def expression(sign: Sign) -> str:
+    """The expression that its line has to match; empty where there is none."""
+    found: str = sign.when.get("line", {}).get("like", "")
+    return found
+
+
+def asked_of_a_line(sign: Sign) -> Callable[[str], bool]:
+    groups = re.compile(expression(sign)).groupindex
+    compared = {f"{one}{how}{other}" for one, other in permutations(groups, 2) for how in "/-"}
+    return {"line", "near", *compared}.__contains__
 
 
 def is_fact(question: str) -> bool:
@@ -88,7 +106,7 @@ def test_no_sign_is_the_beginning_of_a_word() -> None:
     open_ended = [
         (name, sign.text)
         for name, sign in signs
-        if re.search(r"(?<!_)_$", sign.text) or re.search(re.escape(sign.text) + r"_?\\w[*+]", sign.like or "")
+        if re.search(r"(?<!_)_$", sign.text) or re.search(re.escape(sign.text) + r"_?\\w[*+]", expression(sign))
     ]
     assert open_ended == []
 
@@ -165,7 +183,7 @@ def test_a_symptom_is_explained_by_its_name(name: str) -> None:
 @each_row("symptom", SYMPTOMS.values(), ids=lambda symptom: symptom.id)
 def test_a_sign_that_asks_for_nothing_else_is_enough(symptom: Symptom) -> None:
     for sign in symptom.signs:
-        if not sign.like and not sign.near:
+        if not sign.when:
             text = sign.text or f"0x{sign.code:08X}"
             assert [found.code for found in of(f"2026-11-20 {text}: x".encode()).found] == [symptom.id]
 

@@ -14,7 +14,7 @@ from winhost import __version__
 from winhost.model.errors import visible
 
 _OURS = logging.getLogger("winhost")
-_LIBRARIES = ("pypsrp", "paramiko", "pyspnego", "requests", "urllib3", "cryptography")
+_LIBRARIES = ("pypsrp", "pywinrm", "paramiko", "pyspnego", "requests", "urllib3", "cryptography")
 
 
 class LogLines(logging.Handler):

@@ -12,6 +12,7 @@ import click
 
 from winhost.cli.commands.plan import DDA, PlanOptions
 from winhost.cli.errors import text_of, usage_errors
+from winhost.cli.options import flag_of
 from winhost.cli.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from winhost.images.guest_disk import Tell
 
 # What of a Request each option fills in.
-_OPTIONS = {each.name: each.metadata["name"] for each in fields(PlanOptions) if each.metadata["section"] == DDA}
+_OPTIONS = {each.name: flag_of(each) for each in fields(PlanOptions) if each.metadata.get("section") == DDA}
 
 # Each setting that is a public key, with the option that gives it.
 KEY_SETTINGS: Mapping[str, str] = {

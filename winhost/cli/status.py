@@ -190,7 +190,7 @@ class _Watch:
         since = now.since_verified
         if not (now.serves and since and since.changed) or self.done.get(now.host) == since:
             return
-        from winhost.cli.serve_test import test_again  # only where somebody wants it
+        from winhost.cli.serve_status import test_again  # only where somebody wants it
 
         self.done[now.host] = since
         try:

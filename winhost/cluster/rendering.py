@@ -160,7 +160,7 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
         yield (_RAY if request.by_ray else _OVER_NODES).format(model.name)
     for line in served.lines:
         if line.kind == "wslconfig":
-            yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.why}"
+            yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.reason.sentence}"
     yield from served.doubts
 
 

@@ -209,8 +209,8 @@ OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "serves": lambda facts, gpu: serves(gpu),
     "cuda": lambda facts, gpu: runs_cuda(gpu),
     "shows": lambda facts, gpu: shows(gpu),
-    "ladder": lambda facts, gpu: facts.place(gpu.pci),
-    "owner": lambda facts, gpu: owner(facts.place(gpu.pci)),
+    "ladder": lambda facts, gpu: facts.assignment(gpu.pci),
+    "owner": lambda facts, gpu: owner(facts.assignment(gpu.pci)),
     "parts": partitions,
     "paravirtual": paravirtual,
 }

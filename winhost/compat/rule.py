@@ -21,7 +21,7 @@ from winhost.compat.common import Asked, asked_gpus, instances, reading_asked_gp
 from winhost.compat.target import Target, Versions, named, reading_gpu, reading_target
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import Predicate, Reader, say
+from winhost.findings.condition import UNDECIDED, Predicate, Reader, say
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import OutOfReach, beyond
@@ -99,10 +99,6 @@ _JUDGES = {path: path for path in EVERY_PATH} | dict.fromkeys(CAPABILITIES, "cap
 _JUDGES |= {"gpu-p": "gpu_p", "wslc": "wsl2", "dual-boot": "ubuntu", "bare-metal": "ubuntu"}
 
 
-# What a missing fact causes: the path is unverified, there is a note, or nothing is said.
-_UNKNOWN = {"blocks": Severity.UNVERIFIED, "notes": Severity.NOTE, "nothing": None}
-
-
 @dataclass(frozen=True, eq=False)
 class Rule:
     """A row that can be judged. code: of the first finding, where it has several. The judge takes the facts, and the
@@ -145,7 +141,7 @@ class Rule:
             return finding(self.code, outcome)
         if not isinstance(outcome, MissingFact):
             return outcome
-        severity = _UNKNOWN[self.row.unknown]
+        severity = UNDECIDED[self.row.unknown]
         return gap(topic, severity, outcome) if severity else None
 
 

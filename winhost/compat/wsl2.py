@@ -97,7 +97,7 @@ def device_problem(facts: HostFacts) -> Finding | None:
 
 def dismounted(facts: HostFacts) -> Finding | None:
     """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
-    away = [gpu for gpu in gpus(facts) if facts.place(gpu.pci) == DISMOUNTED]
+    away = [gpu for gpu in gpus(facts) if facts.assignment(gpu.pci) == DISMOUNTED]
     if not away:
         return None
     severity = Severity.NOTE if driven(facts) else Severity.UNVERIFIED

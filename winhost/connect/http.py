@@ -1,4 +1,4 @@
-"""The HTTP of pypsrp: guarded, without redirects and proxies, and with the same trusted CAs."""
+"""The HTTP of both libraries for WSMan: guarded, without redirects and proxies, and with the same trusted CAs."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""WSMan by pypsrp, guarded, and its errors turned into ours: the same sentences for a runspace and a remote shell."""
+"""Turn the errors of the WSMan libraries into ours: the same sentences whichever of them carried the call."""
 
 import logging
 import socket
@@ -6,10 +6,10 @@ import ssl
 from collections.abc import Callable, Sequence
 from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisconnected
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
-from winhost.connect.guard import Guard, place
-from winhost.connect.http import guard_session, trusted
+from winhost.connect.guard import place
+from winhost.connect.http import trusted
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
     Distrust,
@@ -24,11 +24,8 @@ from winhost.connect.wire_errors import (
     one_line,
 )
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.fleet import Auth, Host
+from winhost.model.fleet import Host
 from winhost.model.wsman import kind_of
-
-if TYPE_CHECKING:
-    from pypsrp.wsman import WSMan
 
 T = TypeVar("T")
 Lost = type[Unreachable] | type[SessionDropped]
@@ -44,15 +41,32 @@ _DISTRUST = {
 }
 
 
-def translated(target: Host, lost: Lost, action: Callable[[], T]) -> T:
+class Library(Protocol):
+    """The errors of one library. They are imported with it, and only when it is used."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]: ...
+
+    def refuses_logon(self, error: Exception) -> bool: ...
+
+    def denies(self, error: Exception) -> bool:
+        """Tell whether the logon itself succeeded and the host then denied access."""
+
+    def failure(self, error: Exception) -> Failure: ...
+
+    def describe(self, error: Exception) -> str:
+        """The host's words where it had some, on one line."""
+
+
+def translated(library: Library, target: Host, lost: Lost, action: Callable[[], T]) -> T:
     """Run `action`, and raise our errors instead of the libraries'. A connection that fails is `lost`: before the first
     call unreachable, then dropped. Ours are raised when theirs are gone: those hold requests with their headers, and
     frames that hold the password.
     """
-    from pypsrp.exceptions import WinRMError
     from requests.exceptions import RequestException
     from spnego.exceptions import SpnegoError
 
+    known: tuple[type[Exception], ...] = (RequestException, SpnegoError, OSError, *library.errors)
     try:
         return action()
     except WinhostError as error:
@@ -62,42 +76,12 @@ def translated(target: Host, lost: Lost, action: Callable[[], T]) -> T:
         # Without what the libraries left on it, which may hold credentials.
         ours.__context__ = ours.__cause__ = None
         ours = ours.with_traceback(None)
-    except (RequestException, SpnegoError, OSError, WinRMError) as error:
-        ours = _ours(target, lost, error)
+    except known as error:
+        ours = _ours(library, target, lost, error)
     except Exception as error:  # noqa: BLE001 - what libraries stumble over when something else than WinRM answers
         reason = f"what came back is no remoting ({type(error).__name__})"
         ours = _session_lost(target, lost, reason, Failure.NOT_WSMAN)
     raise ours
-
-
-def wsman(target: Host, guard: Guard) -> "WSMan":
-    from pypsrp.wsman import WSMan
-
-    quieten()
-    transport = target.transport
-    _check_bundle(target)
-    password = transport.password.resolve().reveal() if transport.password else None
-    made = WSMan(
-        target.address,
-        port=transport.port,
-        username=transport.user,
-        password=password,
-        ssl=transport.tls,
-        auth="basic" if transport.auth is Auth.BASIC else transport.auth.value,
-        cert_validation=bool(transport.verify),
-        # Basic cannot encrypt by itself: the fleet file allows it without TLS on loopback only.
-        encryption="never" if transport.auth is Auth.BASIC and not transport.tls else "auto",
-        connection_timeout=int(transport.connect_timeout),
-        operation_timeout=int(transport.operation_timeout),
-        # The host holds a call open for one operation timeout; give its answer time to arrive.
-        read_timeout=int(transport.operation_timeout + max(10, transport.connect_timeout)),
-        # A silent host is asked five times more, with doubling pauses: long ones would outlive the call's deadline.
-        reconnection_backoff=0.25,
-    )
-    carrier = made.transport
-    carrier.session = carrier._build_session()
-    guard_session(carrier.session, target, guard)
-    return made
 
 
 def quieten() -> None:
@@ -113,7 +97,7 @@ def at(target: Host) -> str:
     return place(target.address, target.transport.port)
 
 
-def _check_bundle(target: Host) -> None:
+def check_bundle(target: Host) -> None:
     """Raises UsageError (BundleUnusable); a library would say the same as a fault of the host."""
     bundle = trusted(target)
     if isinstance(bundle, bool) or not target.transport.tls:
@@ -137,8 +121,7 @@ def _check_bundle(target: Host) -> None:
     )
 
 
-def _ours(target: Host, lost: Lost, error: Exception) -> WireError:
-    from pypsrp.exceptions import WinRMError
+def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
     from requests.exceptions import ConnectTimeout, Timeout
 
     cause = _innermost(error)
@@ -147,10 +130,10 @@ def _ours(target: Host, lost: Lost, error: Exception) -> WireError:
         return certificate_refused(target.name, one_line(cause), at=at(target), distrust=distrust)
     if isinstance(error, Timeout) and not isinstance(error, ConnectTimeout):
         return TimedOut(target.name, one_line(cause), at=at(target), opening=lost is Unreachable)
-    if _refuses_logon(error):
-        return _logon_refused(target, lost, error)
-    if isinstance(error, WinRMError):
-        return _session_lost(target, lost, _describe(error), _failure(error))
+    if library.refuses_logon(error):
+        return _logon_refused(library, target, lost, error)
+    if isinstance(error, library.errors):
+        return _session_lost(target, lost, library.describe(error), library.failure(error))
     return _cut(target, lost, cause)
 
 
@@ -186,43 +169,15 @@ def _speaks_tls(target: Host, cause: BaseException) -> bool:
         return False
 
 
-def _logon_refused(target: Host, lost: Lost, error: Exception) -> WireError:
+def _logon_refused(library: Library, target: Host, lost: Lost, error: Exception) -> WireError:
     if lost is SessionDropped:
         # The logon was good when the session began: a new session shall tell whether it still is.
-        return lost(target.name, _describe(error), at=at(target))
+        return lost(target.name, library.describe(error), at=at(target))
     transport = target.transport
     scheme = f"{'https' if transport.tls else 'http'}, port {transport.port}"
-    reason = f"{_describe(error)} ({scheme})"
-    # Then the logon itself succeeded, and the host denied access.
-    denied = kind_of(getattr(error, "code", None)) == "denied"
+    reason = f"{library.describe(error)} ({scheme})"
+    denied = library.denies(error)
     return AuthenticationFailed(target.name, reason, transport.password_at, at=at(target), denied=denied)
-
-
-def _refuses_logon(error: Exception) -> bool:
-    from pypsrp.exceptions import AuthenticationError, WSManFaultError
-    from spnego.exceptions import SpnegoError
-
-    denied = isinstance(error, WSManFaultError) and kind_of(error.code) == "denied"
-    return denied or isinstance(error, AuthenticationError | SpnegoError)
-
-
-def _failure(error: Exception) -> Failure:
-    from pypsrp.exceptions import WinRMTransportError, WSManFaultError
-
-    if isinstance(error, WSManFaultError):
-        return failure_of(None, error.code)
-    return failure_of(error.code if isinstance(error, WinRMTransportError) else None, None)
-
-
-def _describe(error: Exception) -> str:
-    """The host's words where it had some, on one line."""
-    from pypsrp.exceptions import WinRMTransportError, WSManFaultError
-
-    if isinstance(error, WinRMTransportError):
-        return f"HTTP {error.code}"
-    if isinstance(error, WSManFaultError) and isinstance(error.code, int):
-        return f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
-    return one_line(error)[:300]
 
 
 def _session_lost(target: Host, lost: Lost, reason: str, failure: Failure) -> WireError:

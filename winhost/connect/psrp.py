@@ -6,14 +6,17 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from winhost.connect.guard import MOST_AT_ONCE, Guard
-from winhost.connect.libraries import at, only_output, translated, wsman
+from winhost.connect.http import guard_session
+from winhost.connect.libraries import at, check_bundle, failure_of, only_output, quieten, translated
 from winhost.connect.sent_parts import Scripts, ask
-from winhost.connect.wire_errors import RemoteError, SessionDropped, Unreachable, one_line
+from winhost.connect.wire_errors import Failure, RemoteError, SessionDropped, Unreachable, one_line
 from winhost.core.answers import RemoteFault
-from winhost.model.fleet import Host
+from winhost.model.fleet import Auth, Host
+from winhost.model.wsman import kind_of
 
 if TYPE_CHECKING:
     from pypsrp.powershell import PowerShell
+    from pypsrp.wsman import WSMan
 
 
 class PsrpWire:
@@ -32,11 +35,11 @@ class PsrpWire:
         self._there: frozenset[str] = frozenset()  # the parts that the runspace has
         self._in_use = False
         self._guard = Guard(target.name, at(target), MOST_AT_ONCE)
-        self._wsman = wsman(target, self._guard)
+        self._wsman = _wsman(target, self._guard)
         self._pool: RunspacePool = RunspacePool(self._wsman)
         self._guard.begin(target.transport.call_timeout, opening=True)
         try:
-            translated(target, Unreachable, self._pool.open)
+            translated(Pypsrp(), target, Unreachable, self._pool.open)
         except BaseException:
             self.close()
             raise
@@ -44,7 +47,7 @@ class PsrpWire:
     def invoke(self, request: str, within: float) -> str:
         """One call of the agent. Raises SessionDropped, TimedOut, RemoteError."""
         self._guard.begin(within)
-        return translated(self._target, SessionDropped, lambda: ask(self._scripts, request, self._run))
+        return translated(Pypsrp(), self._target, SessionDropped, lambda: ask(self._scripts, request, self._run))
 
     def close(self) -> None:
         """Close the runspace; a host that is gone has closed it already.
@@ -102,6 +105,36 @@ def _serialized(scripts: str) -> Any:
     return element
 
 
+def _wsman(target: Host, guard: Guard) -> "WSMan":
+    from pypsrp.wsman import WSMan
+
+    quieten()
+    transport = target.transport
+    check_bundle(target)
+    password = transport.password.resolve().reveal() if transport.password else None
+    wsman = WSMan(
+        target.address,
+        port=transport.port,
+        username=transport.user,
+        password=password,
+        ssl=transport.tls,
+        auth="basic" if transport.auth is Auth.BASIC else transport.auth.value,
+        cert_validation=bool(transport.verify),
+        # Basic cannot encrypt by itself: the fleet file allows it without TLS on loopback only.
+        encryption="never" if transport.auth is Auth.BASIC and not transport.tls else "auto",
+        connection_timeout=int(transport.connect_timeout),
+        operation_timeout=int(transport.operation_timeout),
+        # The host holds a call open for one operation timeout; give its answer time to arrive.
+        read_timeout=int(transport.operation_timeout + max(10, transport.connect_timeout)),
+        # A silent host is asked five times more, with doubling pauses: long ones would outlive the call's deadline.
+        reconnection_backoff=0.25,
+    )
+    carrier = wsman.transport
+    carrier.session = carrier._build_session()
+    guard_session(carrier.session, target, guard)
+    return wsman
+
+
 def _first_error(errors: list[Any]) -> RemoteFault:
     """The error that ended the pipeline before the agent could answer."""
     from psrpcore.types import ErrorCategory
@@ -111,3 +144,38 @@ def _first_error(errors: list[Any]) -> RemoteFault:
     first = errors[0]
     category = next((known.name for known in ErrorCategory if known == first.category), "NotSpecified")
     return RemoteFault(category, code=str(first.fq_error or ""), message=one_line(first))
+
+
+class Pypsrp:
+    """The errors of pypsrp."""
+
+    def __init__(self) -> None:
+        from pypsrp.exceptions import WinRMError
+
+        self.errors = (WinRMError,)
+
+    def refuses_logon(self, error: Exception) -> bool:
+        from pypsrp.exceptions import AuthenticationError, WSManFaultError
+        from spnego.exceptions import SpnegoError
+
+        denied = isinstance(error, WSManFaultError) and kind_of(error.code) == "denied"
+        return denied or isinstance(error, AuthenticationError | SpnegoError)
+
+    def denies(self, error: Exception) -> bool:
+        return kind_of(getattr(error, "code", None)) == "denied"
+
+    def failure(self, error: Exception) -> Failure:
+        from pypsrp.exceptions import WinRMTransportError, WSManFaultError
+
+        if isinstance(error, WSManFaultError):
+            return failure_of(None, error.code)
+        return failure_of(error.code if isinstance(error, WinRMTransportError) else None, None)
+
+    def describe(self, error: Exception) -> str:
+        from pypsrp.exceptions import WinRMTransportError, WSManFaultError
+
+        if isinstance(error, WinRMTransportError):
+            return f"HTTP {error.code}"
+        if isinstance(error, WSManFaultError) and isinstance(error.code, int):
+            return f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
+        return one_line(error)[:300]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.catalogue import Catalogue, typed
-from winhost.findings.condition import Ask, Condition, When, evaluate, meets
+from winhost.findings.condition import Ask, Condition, When, holding, meets
 from winhost.model.errors import visible
 from winhost.model.masking import masked
 from winhost.model.reason import Finding, Severity
@@ -92,11 +92,14 @@ def run(rules: Iterable[Callable[[C], Iterable[Found]]], about: C) -> list[Found
 
 def at_keys(rows: Rows, ask: Ask) -> Iterator[tuple[Row, str]]:
     """Yield the rows about a key of a file (`find: {key: …}`) that hold there, with the key."""
-    for row in rows.values():
-        key = row.find.get("key")
-        wanted = "value" not in row.find or (key and any(meets(answer, row.find["value"]) for answer in ask(key)))
-        if key and wanted and evaluate(row.when, ask).holds:
-            yield row, key
+    about = (
+        row
+        for row in rows.values()
+        if (key := row.find.get("key"))
+        and ("value" not in row.find or any(meets(answer, row.find["value"]) for answer in ask(key)))
+    )
+    for row, _ in holding(about, ask, "nothing"):
+        yield row, row.find["key"]
 
 
 def tell(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.catalogue import CITED, Catalogue, proof, typed
-from winhost.findings.condition import Condition, Reader, say
+from winhost.findings.condition import Condition, Reader, Undecided, say
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
@@ -46,7 +46,7 @@ class CatalogueEntry:
     risks: tuple[str, ...] = ()
     severity: Severity | None = None
     some: Severity | None = None
-    unknown: Literal["blocks", "notes", "nothing"] = "blocks"
+    unknown: Undecided = "blocks"
     only: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     asks: str | None = None

@@ -121,7 +121,7 @@ def _of_gpu(view: MachinePicture, gpu: ShownGpu, largest: int) -> _Content:
     heading = f"{gpu.number} {gpu.name}"
     if not gpu.serves:
         return _Content("screen", heading, (gpu.root, "just a screen, no GPU"))
-    place = f"; → {_vm_name(view, gpu)}" if gpu.vm else f"; {gpu.place}" * (gpu.place != NOT_YET)
+    place = f"; → {_vm_name(view, gpu)}" if gpu.vm else f"; {gpu.assignment}" * (gpu.assignment != NOT_YET)
     displays = f"{gpu.displays} display{'' if gpu.displays == '1' else 's'}"
     lines = (
         f"{gpu.root}, {gpu.driver}",

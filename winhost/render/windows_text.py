@@ -46,7 +46,7 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
         format_fact(lambda: size(memory_of(gpu))),
         _driver(gpu),
         format_fact(lambda: state.driver_model or "none"),
-        format_fact(lambda: host.place(gpu.pci)),
+        format_fact(lambda: host.assignment(gpu.pci)),
         format_fact(lambda: state.displays),
         format_fact(lambda: " + ".join(size(each.length) for each in state.ranges) or "not readable now"),
         gpu.location,

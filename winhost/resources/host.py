@@ -92,6 +92,14 @@ class Gpu:
         return (self.pci, *self.companions)
 
 
+@dataclass(frozen=True)
+class Selection:
+    """The GPUs that go, and the VM that gets them; None where no VM was chosen."""
+
+    gpus: tuple[Gpu, ...]
+    vm: Instance[Vm] | None = None
+
+
 def of_other_system(facts: "HostFacts", what: str) -> UsageError:
     """Something that Windows hosts have was asked of a Linux, or the other way round."""
     here = visible(facts.host)
@@ -319,12 +327,12 @@ class HostFacts:
     def vms(self) -> tuple[Instance[Vm], ...]:
         return self.all(Vm)
 
-    def place(self, function: Instance[PciDevice]) -> str:
+    def assignment(self, function: Instance[PciDevice]) -> str:
         """The step of the ladder of assignment on which a function is."""
         found = self.of(AssignableDevice, function.key)
         if found is None:
             raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_THERE)
-        return found.place
+        return found.assignment
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

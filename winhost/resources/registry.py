@@ -132,6 +132,7 @@ def _rules(resource: ResourceType, order: int) -> ResourceRules:
         within=_within(resource),
         credential=resource.credential,
         known_as=resource.known_as,
+        irreversible=resource.irreversible,
         undo=resource.undo,
     )
 

@@ -27,7 +27,7 @@ from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.levels import Levels, Rest, fit_together, levels_of, rest_of, wait_of
 from winhost.serving.profile import base_of, no_sleep, profile
 from winhost.serving.profile_lines import ProfileLine, container_of, lines_of
-from winhost.serving.when import Because, Case, causes_of
+from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import Budget, budget, with_fitting_standbys
 from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.host_memory import as_planned
@@ -96,7 +96,7 @@ class Served:
     model: str
     id: str
     profile: str
-    because: tuple[Because, ...]
+    because: tuple[Finding, ...]
     socket: str
     gpus: tuple[int, ...]
     shared_memory: Bytes
@@ -117,8 +117,8 @@ class Served:
     @property
     def doubts(self) -> tuple[str, ...]:
         """A sentence for each line of which something is not known."""
-        lines = (line for line in (*self.lines, *self.left_out) if line.unverified)
-        return tuple(f"{self.model}: {line.text} is unverified: {line.unverified}" for line in lines)
+        lines = (line for line in (*self.lines, *self.left_out) if line.doubt)
+        return tuple(f"{self.model}: {line.text} is unverified: {line.doubt}" for line in lines)
 
     @property
     def spec(self) -> EngineSpec:
@@ -255,18 +255,18 @@ def _cases(target: Target, workload: Workload, granted: AvailableMemory, set_now
 
 # --- Choosing --------------------------------------------------------------------------------------------------------
 
-Choice: TypeAlias = tuple[str, tuple[Because, ...]]
+Choice: TypeAlias = tuple[str, tuple[Finding, ...]]
 
 
-def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Because, ...]]) -> Choice:
+def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Finding, ...]]) -> Choice:
     """stopped: models that are, and why. Raises RefusedError: UnsafeSleep."""
     causes = stopped.get(case.model.name) or tuple(causes_of(case, no_sleep(base)))
-    known = tuple(cause for cause in causes if cause.unverified is None)
+    known = tuple(cause for cause in causes if cause.lacks is None)
     if named == base and known:
         raise RefusedError(
             "UnsafeSleep",
             what=f"{visible(case.model.name)} cannot sleep safely, so the profile {base} is not for it",
-            meaning="\n".join(f"{cause.why} ({cause.when})" for cause in known),
+            meaning="\n".join(f"{cause.sentence} ({cause.observed})" for cause in known),
             hint=f"Use --profile {no_sleep(base)}, or leave --profile out.",
         )
     return named or (no_sleep(base) if causes else base), causes

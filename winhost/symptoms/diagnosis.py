@@ -1,12 +1,11 @@
 """Judge causes by the rest of the text and the facts of a host, which show a cause, contradict it, or say nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import starmap
 from typing import Any, Literal, TypeAlias
 
 from winhost.compat.assess import judge
-from winhost.core.answers import MissingFact, RemoteFault
+from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate
 from winhost.findings.finding import FileFinding
@@ -19,7 +18,7 @@ from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
 from winhost.symptoms.codes import Code, UnknownCode, spellings, told
 from winhost.symptoms.scan import Hit, ranked, scan
-from winhost.symptoms.table import LAYERS, MACHINES, PLACES, PROGRAMS, KnownCause, Symptom, marks, symptoms
+from winhost.symptoms.table import MACHINES, PLACES, KnownCause, Symptom, marks, symptoms
 
 Standing: TypeAlias = Literal["shown", "possible", "ruled-out"]
 STANDINGS: Mapping[Severity, Standing] = {
@@ -48,41 +47,82 @@ class Ruling:
 SHOWN, POSSIBLE, RULED_OUT = STANDINGS
 
 
-class TextRulings:
-    """Rulings by what else the same text shows, and by where it comes from.
+class Rulings:
+    """Judge causes by what else the text shows, by where it comes from, and by the facts of a host.
 
     seen: marks of the text, each with its line; None where there is no text. A host whose facts are known narrows the
     machines of a text that says nothing of them.
     """
 
-    def __init__(self, seen: Mapping[str, str] | None, facts: HostFacts | None = None) -> None:
-        self._read = seen is not None
-        self._seen = seen or {}
-        told = [set(marks()[name].places) for name in self._seen if marks()[name].places]
-        self._at: list[tuple[set[str], Mapping[str, str], By]] = [
-            ({*known}.intersection(*(each for each in told if not each.isdisjoint(known))), known, "text")
-            for known in (MACHINES, LAYERS, PROGRAMS)
-        ]
-        if len(self._at[0][0]) in (0, len(MACHINES)) and facts is not None:
-            self._at[0] = _places_of(facts), MACHINES, "facts"
+    def __init__(self, seen: Mapping[str, str] | None, facts: HostFacts | None) -> None:
+        self._shows, self._read, self._facts = tuple(seen or ()), seen is not None, facts
+        told = [set(marks()[name].places) for name in self._shows]
+        self._at = {
+            kind: {*known}.intersection(*(each for each in told if not each.isdisjoint(known)))
+            for kind, known in PLACES.items()
+        }
+        self._machine_by: By = "text"
+        if facts is not None and len(self._at["machine"]) in (0, len(MACHINES)):
+            self._at["machine"], self._machine_by = _places_of(facts), "facts"
+        self._reasons: dict[str, dict[str, str]] = {}
+
+    def _ask(self, question: str) -> tuple[Any, ...]:
+        """Answer about the text (what it shows, and where it may come from), or about the facts."""
+        if question == "shows":
+            return (self._shows,)
+        if question in PLACES and self._at[question]:
+            return tuple(self._at[question])
+        if question in PLACES or self._facts is None:
+            raise MissingFact(question, NOT_THERE)
+        return self._facts.ask(question)
+
+    def exclude(self, symptom: Symptom) -> bool:
+        """The text contradicts each cause: another engine has the same words, or it comes from another place."""
+        return all(evaluate(cause.allowed, self._ask).holds is False for cause in symptom.causes)
 
     def of(self, cause: KnownCause) -> Ruling:
-        """A line that contradicts a cause outweighs one that shows it."""
-        for name in cause.unless:
-            if name in self._seen:
-                return Ruling(RULED_OUT, marks()[name].shows, "text")
-        for at, known, by in self._at:
-            where = {place for place in cause.where if place in known}
-            if where and at and at.isdisjoint(where):
-                return Ruling(RULED_OUT, f"it is {_either(at)}", by)
-        here = any(at.intersection(cause.where) and len(at) < len(known) for at, known, _ in self._at)
-        for name in (*cause.beside, *cause.shown_by):
-            if name in self._seen:
-                return Ruling(SHOWN, marks()[name].shows, "text", here)
-        if not cause.beside or not self._read:
-            return Ruling(POSSIBLE, here=here, unseen=bool(cause.beside))
-        unseen = " or ".join(marks()[name].shows for name in cause.beside)
-        return Ruling(POSSIBLE, f"only if {unseen}, which it does not show", "text", here, unseen=True)
+        """What contradicts a cause outweighs what shows it, and the text outweighs the facts."""
+        allowed = evaluate(cause.allowed, self._ask)
+        if allowed.holds is False:
+            return self._contradicted(cause, *allowed.seen)
+        here = any(len(at) < len(PLACES[kind]) for kind, at in allowed.seen.items() if kind in PLACES)
+        needed = evaluate(cause.when, self._ask, whole=True)
+        because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
+        if needed.holds is False:
+            return Ruling(RULED_OUT, because, here=here)
+        if evaluate(cause.shown, self._ask).holds:
+            return Ruling(SHOWN, self._shown_first((*cause.beside, *cause.shown_by)), "text", here)
+        if cause.reason and (seen := self._found(cause.reason)) is not None:
+            return Ruling(SHOWN, seen, here=here)
+        unseen = bool(cause.beside)
+        if because and needed.holds:
+            return Ruling(POSSIBLE, because, here=here, unseen=unseen)
+        if not unseen or not self._read:
+            return Ruling(POSSIBLE, here=here, unseen=unseen)
+        companions = " or ".join(marks()[name].shows for name in cause.beside)
+        return Ruling(POSSIBLE, f"only if {companions}, which it does not show", "text", here, unseen)
+
+    def _contradicted(self, cause: KnownCause, question: str) -> Ruling:
+        if question == "shows":
+            return Ruling(RULED_OUT, self._shown_first(cause.unless), "text")
+        by = self._machine_by if question == "machine" else "text"
+        return Ruling(RULED_OUT, f"it is {_either(self._at[question])}", by)
+
+    def _shown_first(self, names: Iterable[str]) -> str:
+        return next(marks()[name].shows for name in names if name in self._shows)
+
+    def _found(self, code: str) -> str | None:
+        """A rule's observation on this host; None where it found nothing, or the reason is not one of a path."""
+        if self._facts is None:
+            return None
+        path = path_of(code.partition(".")[0])
+        if path not in self._reasons:
+            of_path = [variant for variant in (*ALL_VARIANTS, *PATHS_OF_LINUX) if path_of(variant) == path]
+            if self._facts.is_linux != (path in PATHS_OF_LINUX):
+                of_path = []
+            reasons = (reason for variant in of_path for reason in judge(self._facts, variant).every_reason)
+            self._reasons[path] = {reason.code: reason.observed for reason in reasons}
+        return self._reasons[path].get(code)
 
 
 def _places_of(facts: HostFacts) -> set[str]:
@@ -102,36 +142,7 @@ def _either(places: set[str]) -> str:
     named = places - {"docker-desktop"} if "wsl" in places else places  # which is WSL as well
     if "pytorch" in places or "llama.cpp" in places:  # others contain it
         named = places & {"pytorch", "llama.cpp"}
-    return " or ".join(words for place, words in PLACES.items() if place in named)
-
-
-class HostRulings:
-    """Rulings by the facts of one host."""
-
-    def __init__(self, facts: HostFacts) -> None:
-        self._facts = facts
-        self._reasons: dict[str, dict[str, str]] = {}
-
-    def of(self, cause: KnownCause) -> Ruling:
-        """A fact that the cause needs and the host contradicts outweighs everything else."""
-        needed = evaluate(cause.when, self._facts.ask, whole=True)
-        because = "; ".join(f"{fact} is {_listed(values)}" for fact, values in needed.seen.items())
-        if needed.holds is False:
-            return Ruling(RULED_OUT, because)
-        if cause.reason and (seen := self._seen(cause.reason)) is not None:
-            return Ruling(SHOWN, seen)
-        return Ruling(POSSIBLE, because) if cause.when and needed.holds else Ruling(POSSIBLE)
-
-    def _seen(self, code: str) -> str | None:
-        """A rule's observation on this host; None where it found nothing, or the reason is not one of a path."""
-        path = path_of(code.partition(".")[0])
-        if path not in self._reasons:
-            of_path = [variant for variant in (*ALL_VARIANTS, *PATHS_OF_LINUX) if path_of(variant) == path]
-            if self._facts.is_linux != (path in PATHS_OF_LINUX):
-                of_path = []
-            reasons = (reason for variant in of_path for reason in judge(self._facts, variant).every_reason)
-            self._reasons[path] = {reason.code: reason.observed for reason in reasons}
-        return self._reasons[path].get(code)
+    return " or ".join(words for known in PLACES.values() for place, words in known.items() if place in named)
 
 
 def _listed(values: tuple[Any, ...]) -> str:
@@ -195,7 +206,7 @@ def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None
     """Explain a text that comes in pieces. Errors of winhost come after the symptoms that they may quote."""
     lines = own.OwnLines()
     seen = scan(lines.pieces(pieces))
-    rulings = _Rulings(seen.marks, facts)
+    rulings = Rulings(seen.marks, facts)
     excluded = {name for name, hit in seen.hits.items() if rulings.exclude(hit.symptom)}
     hits = ranked(hit for name, hit in seen.hits.items() if name not in excluded)
     hits += ranked(hit for name, hit in seen.hits.items() if name in excluded and not hit.symptom.general)
@@ -225,7 +236,7 @@ def of_code(code: str) -> Diagnosed | None:
 def of_symptom(name: str, facts: HostFacts | None = None) -> Diagnosed:
     """Explain a symptom by its name. Raises KeyError for an unknown name."""
     hit = Hit(symptoms()[name], 0, "")
-    rulings = _Rulings(None, facts)
+    rulings = Rulings(None, facts)
     return Diagnosed(name, facts.host if facts else None, 0, (_found(hit, rulings),), ())
 
 
@@ -281,28 +292,7 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", ")", "…")) else f"{text}."
 
 
-class _Rulings:
-    """Judge causes by the text and the facts of a host. Either can rule one out; what the text shows comes first."""
-
-    def __init__(self, seen: Mapping[str, str] | None, facts: HostFacts | None) -> None:
-        self._text = TextRulings(seen, facts)
-        self._host = HostRulings(facts) if facts else None
-
-    def exclude(self, symptom: Symptom) -> bool:
-        """The text contradicts each cause: another engine has the same words, or it comes from another place."""
-        return all(self._text.of(cause).severity is RULED_OUT for cause in symptom.causes)
-
-    def of(self, cause: KnownCause) -> Ruling:
-        text = self._text.of(cause)
-        if text.severity is RULED_OUT or self._host is None:
-            return text
-        host = self._host.of(cause)
-        if host.severity is RULED_OUT or (text.severity is POSSIBLE and (host.because or not text.because)):
-            return replace(host, here=text.here, unseen=text.unseen and host.severity is POSSIBLE)
-        return text
-
-
-def _found(hit: Hit, rulings: _Rulings) -> SymptomFinding:
+def _found(hit: Hit, rulings: Rulings) -> SymptomFinding:
     symptom = hit.symptom
     ruled = [(number, cause, rulings.of(cause)) for number, cause in enumerate(symptom.causes, start=1)]
     ruled.sort(key=lambda each: (-each[2].severity.rank, each[2].unseen, each[2].by != "text", not each[2].here))

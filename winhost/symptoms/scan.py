@@ -5,10 +5,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
+from math import inf
 from typing import BinaryIO
 
 from winhost.core.dataclass import dataclass
+from winhost.findings.condition import Predicate, Reader
 from winhost.model.once import once
 from winhost.model.reason import Severity
 from winhost.symptoms.codes import WINDOWS, Code, is_place, spellings, spoken_in, written_in
@@ -134,18 +136,31 @@ class _Literal:
 
     text: str
     words: Set[str]
-    signs: Sequence[tuple[Symptom | Mark, Sign]]
+    signs: Sequence["_Wanted"]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A sign, of which a symptom or a mark is known."""
+
+    known: Symptom | Mark
+    sign: Sign
+
+    @cached_property
+    def holds(self) -> Predicate:
+        """What else has to hold, of a text and an offset in it."""
+        return self.sign.when.by(partial(_reading, self.sign))
 
 
 @once
 def _literals() -> Mapping[str, Sequence[_Literal]]:
     """The literals of all signs, by the longest word of each."""
-    signs: dict[str, list[tuple[Symptom | Mark, Sign]]] = {}
+    signs: dict[str, list[_Wanted]] = {}
     every: list[Symptom | Mark] = [*symptoms().values(), *marks().values()]
     for known in every:
         for sign in known.signs:
             for literal in spellings(sign.code) if sign.code is not None else (sign.text.lower(),):
-                signs.setdefault(literal, []).append((known, sign))
+                signs.setdefault(literal, []).append(_Wanted(known, sign))
     found: dict[str, list[_Literal]] = {}
     for text, of in signs.items():
         words = frozenset(_WORD.findall(text))
@@ -162,11 +177,6 @@ def _longest() -> int:
 def _by_code() -> Mapping[int, Symptom]:
     every = symptoms().values()
     return {sign.code: symptom for symptom in every for sign in symptom.signs if sign.code is not None}
-
-
-@once
-def _expression(like: str) -> re.Pattern[str]:
-    return re.compile(like, re.IGNORECASE)
 
 
 def scan(pieces: Iterable[str]) -> Scan:
@@ -192,11 +202,12 @@ def _search(found: Scan, text: str, start: int, end: int, ended: int) -> None:
     """Between two places of a text; what is around them is only looked at for what is `near`."""
     small, ends = _small(text), _LineEnds(text, ended)
     for at, literal, signs in _seen(small, start, end):
-        for known, sign in signs:
+        for wanted in signs:
+            known = wanted.known
             if isinstance(known, Mark):
-                if known.id not in found.marks and _fits(sign, small, at):
+                if known.id not in found.marks and _fits(wanted, small, at):
                     found.marks[known.id] = _line_around(text, at).strip()
-            elif _fits(sign, small, at):
+            elif _fits(wanted, small, at):
                 _add(found.hits, known, ends.line(at), _line_around(text, at).strip(), literal)
     _count(found.codes, (Code(WINDOWS, code) for code in written_in(small[start:end]) if code not in _by_code()))
     for code, name in spoken_in(text[start:end], small[start:end]):
@@ -213,7 +224,7 @@ def _count(counts: dict[Code, int], codes: Iterable[Code]) -> None:
             counts[code] = counts.get(code, 0) + 1
 
 
-def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[tuple[Symptom | Mark, Sign]]]]:
+def _seen(small: str, start: int, end: int) -> Iterator[tuple[int, str, Sequence[_Wanted]]]:
     """Find literals, each with its offset and signs.
 
     Logs repeat their words: each is looked at once, however often it stands there and however many literals there are.
@@ -256,37 +267,39 @@ def _joins(letter: str) -> bool:
     return letter.isascii() and (letter.isalnum() or letter == "_")
 
 
-def _fits(sign: Sign, small: str, at: int) -> bool:
-    if sign.code is not None and is_place(small, at):
+def _fits(wanted: _Wanted, small: str, at: int) -> bool:
+    if wanted.sign.code is not None and is_place(small, at):
         return False
-    if sign.like:
-        matched = _expression(sign.like).search(_line_around(small, at))
-        if matched is None or not _numbers_fit(sign, matched):
-            return False
-    around = small[max(0, at - NEAR) : at + NEAR]
-    return not sign.near or any(each.lower() in around for each in sign.near)
+    return not wanted.sign.when or wanted.holds(small, at)
 
 
-_UNITS: Mapping[str, int] = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+def _reading(sign: Sign, question: str) -> Reader:
+    """Read what a sign asks of a text: the line around an offset, what is `near`, or two numbers of that line."""
+    if question == "line":
+        return lambda small, at: (_line_around(small, at),)
+    if question == "near":
+        return lambda small, at: (small[max(0, at - NEAR) : at + NEAR],)
+    one, how, other = re.split("([-/])", question)
+    search = re.compile(sign.when["line"]["like"]).search
+
+    def compared(small: str, at: int) -> tuple[float, ...]:
+        found = search(_line_around(small, at))
+        if found is None:
+            return ()
+        first, second = _size(found[one]), _size(found[other])
+        return (abs(first - second) if how == "-" else first / second if second else inf,)
+
+    return compared
 
 
-def _numbers_fit(sign: Sign, matched: re.Match[str]) -> bool:
-    if sign.less:
-        smaller, larger = (_size(matched[name]) for name in sign.less)
-        return smaller < larger
-    if sign.apart:
-        one, other, least = sign.apart
-        return abs(int(matched[one]) - int(matched[other])) >= least
-    if sign.share:
-        part, whole, lowest, highest = sign.share
-        return lowest * _size(matched[whole]) <= _size(matched[part]) <= highest * _size(matched[whole])
-    return True
+_SIZE = re.compile(r"([0-9]*\.?[0-9]*)[0-9.]* ?([kmgt]?)")
+_UNITS: Mapping[str, int] = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def _size(written: str) -> float:
-    """`44.00 MiB`, `1.5 gb` or `600` in bytes."""
-    number, _, unit = written.strip().partition(" ")
-    return float(number) * _UNITS.get(unit[:1].lower(), 1)
+    """`44.00 mib`, `1.5gb` or `600` in bytes."""
+    number, unit = _SIZE.findall(written)[0]
+    return float(f"0{number}") * _UNITS[unit]
 
 
 def _line_around(text: str, at: int) -> str:

@@ -7,6 +7,7 @@ A symptom is found by codes and by identifiers. Words are matched only of progra
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -21,20 +22,13 @@ from winhost.model.wsman import codes_of
 
 @dataclass(frozen=True)
 class Sign:
-    """One way to know a symptom. text: a literal that the line contains, whatever its case, or a code.
-
-    like: an expression that the line also matches; near: literals, of which one stands within a few lines; less: two
-    groups of `like`, sizes of which the first is smaller; apart: two groups, whole numbers that are that far from each
-    other or farther; share: two groups, sizes of which the first is this share of the second, from and to.
+    """One way to know a symptom. text: a literal that the line contains, whatever its case, or a code; when: what also
+    has to hold there, as docs/conditions.md has it.
     """
 
     text: str = ""
     code: int | None = None
-    like: str | None = None
-    near: tuple[str, ...] = ()
-    less: tuple[str, str] | None = None
-    apart: tuple[str, str, int] | None = None
-    share: tuple[str, str, float, float] | None = None
+    when: Condition = field(default_factory=Condition, hash=False)
 
 
 @dataclass(frozen=True)
@@ -72,6 +66,18 @@ class KnownCause:
     beside: tuple[str, ...] = ()
     shown_by: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+
+    @cached_property
+    def allowed(self) -> Condition:
+        """Without this of the text it cannot be this."""
+        at = {kind: [place for place in self.where if place in known] for kind, known in PLACES.items()}
+        places = {kind: wanted for kind, wanted in at.items() if wanted}
+        return Condition({"shows": {"lacks": [*self.unless]}, **places})
+
+    @cached_property
+    def shown(self) -> Condition:
+        """This of the text shows that it is this."""
+        return Condition({"shows": {"has": [*self.beside, *self.shown_by]}})
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,7 @@ PROGRAMS: Mapping[str, str] = {
     "lm-studio": "LM Studio",
 }
 WITH_LLAMA_CPP = ("ollama", "lm-studio")
-PLACES: Mapping[str, str] = {**MACHINES, **LAYERS, **PROGRAMS}
+PLACES: Mapping[str, Mapping[str, str]] = {"machine": MACHINES, "layer": LAYERS, "program": PROGRAMS}
 _HERE = files(__package__)
 
 
@@ -227,7 +233,10 @@ def _sign(written: str | int | Mapping[str, Any]) -> Sign:
         return Sign(text=written)
     if isinstance(written, int):
         return Sign(code=written)
-    return Sign(**typed("", written, texts=("near",)))
+    row = typed("", written, texts=("near",))
+    line = {"line": {"like": f"(?i){row.pop('like')}"}} if "like" in row else {}
+    near = {"near": {"contains": [each.lower() for each in row.pop("near")]}} if "near" in row else {}
+    return Sign(**{**row, "when": Condition({**line, **near, **row.get("when", {})})})
 
 
 def _cause(owner: str, written: Mapping[str, Any]) -> KnownCause:

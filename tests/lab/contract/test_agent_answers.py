@@ -47,8 +47,8 @@ class Host:
     def set(self, resource: str, key: dict[str, str], desired: dict[str, Any], **rest: Any) -> dict[str, Any]:
         return self.batch({"resource": resource, "verb": "set", "key": key, "desired": desired, **rest})[0]
 
-    def place(self, key: dict[str, str], place: str, **rest: Any) -> dict[str, Any]:
-        return self.set("AssignableDevice", key, {"place": place}, **rest)
+    def assign(self, key: dict[str, str], assignment: str, **rest: Any) -> dict[str, Any]:
+        return self.set("AssignableDevice", key, {"assignment": assignment}, **rest)
 
 
 @pytest.fixture
@@ -170,11 +170,11 @@ def test_a_failed_set_tells_the_error_and_the_rest_of_the_batch_is_skipped(host:
         ),
         ({"resource": "Vm", "verb": "restart"}, "Winhost.BadRequest"),
         (
-            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"place": "moon"}},
+            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"assignment": "moon"}},
             "Winhost.BadRequest",
         ),
         (
-            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"place": "assigned:x"}},
+            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"assignment": "assigned:x"}},
             "Winhost.NotFound",
         ),
     ],
@@ -203,34 +203,34 @@ def test_every_resource_that_can_be_set_has_its_setter() -> None:
 
 def test_a_gpu_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:
     before = ready.machine.settled_state()
-    up = ready.place(L40S, f"assigned:{VM}")
-    assert (up["before"]["place"], up["after"]["place"]) == ("host-enabled", f"assigned:{VM}")
+    up = ready.assign(L40S, f"assigned:{VM}")
+    assert (up["before"]["assignment"], up["after"]["assignment"]) == ("host-enabled", f"assigned:{VM}")
     assert ready.get("Vm", {"vm": VM})["state"]["devices"] == [L40S["location"]]
-    down = ready.place(L40S, "host-enabled")
-    assert (down["before"]["place"], down["after"]["place"]) == (f"assigned:{VM}", "host-enabled")
+    down = ready.assign(L40S, "host-enabled")
+    assert (down["before"]["assignment"], down["after"]["assignment"]) == (f"assigned:{VM}", "host-enabled")
     assert ready.machine.settled_state() == before
 
 
 def test_force_takes_its_consent_and_what_was_done_before_the_refusal_is_told(ready: Host) -> None:
-    refused = ready.place(RTX_4090, f"assigned:{VM}")
+    refused = ready.assign(RTX_4090, f"assigned:{VM}")
     assert refused["error"]["cmdlet"] == "Dismount-VMHostAssignableDevice"
-    assert (refused["before"]["place"], refused["after"]["place"]) == ("host-enabled", "host-disabled")
-    assert ready.place(RTX_4090, f"assigned:{VM}", how={"accept": ["force-dismount"]})["ok"]
+    assert (refused["before"]["assignment"], refused["after"]["assignment"]) == ("host-enabled", "host-disabled")
+    assert ready.assign(RTX_4090, f"assigned:{VM}", how={"accept": ["force-dismount"]})["ok"]
 
 
 def test_a_gpu_goes_from_one_vm_to_another(ready: Host) -> None:
-    ready.place(L40S, f"assigned:{VM}")
+    ready.assign(L40S, f"assigned:{VM}")
     ready.set("VmPower", {"vm": FILES}, {"state": "off"})
-    answer = ready.place(L40S, f"assigned:{FILES}")
-    assert answer["after"]["place"] == f"assigned:{FILES}"
+    answer = ready.assign(L40S, f"assigned:{FILES}")
+    assert answer["after"]["assignment"] == f"assigned:{FILES}"
     assert ready.get("Vm", {"vm": VM})["state"]["devices"] == []
 
 
 def test_a_stale_assignment_can_be_taken_away() -> None:
     host = Host("assignment-stale")
     gone = {**L40S, "location": "PCIROOT(9E)#PCI(0100)#PCI(0000)"}
-    assert host.get("AssignableDevice", gone)["state"] == {"place": f"assigned:{VM}", "present": False}
-    host.place(gone, "dismounted")
+    assert host.get("AssignableDevice", gone)["state"] == {"assignment": f"assigned:{VM}", "present": False}
+    host.assign(gone, "dismounted")
     assert host.get("AssignableDevice", gone)["state"] is None
     assert host.set("VmPower", {"vm": VM}, {"state": "running"})["ok"]
 

@@ -78,8 +78,8 @@ MARKS = "RunMarks"
 _VERBS = ("get", "set", "send", "restart")
 _SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
-# Hyper-V refuses bad values of these, not the script.
-_WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
+# Hyper-V refuses bad values of this one, not the script.
+_WITH_OTHER_VALUES = "VmMmio"
 # Values that were there before and are restored, though no plan asks for them.
 BACK_TO: Mapping[str, tuple[Json, ...]] = {"Wsl": (None,), "GpuDriverModel": MODELS}
 MARKS_FILE = f"{FOLDER}\\marks.txt"
@@ -204,7 +204,7 @@ class AgentAnswers:
             restart = change()
             self.faults.meet(resource, "set", changed=True)
         except (CmdletError, LookupError, StopIteration) as error:
-            fault = error if isinstance(error, CmdletError) else _not_simulated(error)
+            fault = error if isinstance(error, CmdletError) else not_simulated(error)
             try:
                 after = self._state(resource, key)
             except (CmdletError, NotYet):
@@ -286,7 +286,7 @@ class AgentAnswers:
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
             raise not_administrator()
         desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
-        if resource not in _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
+        if resource != _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
             raise bad_request(wrong)
 
     def _send(self, call: Call, _: threading.Event) -> Answer:
@@ -316,8 +316,8 @@ def failure(error: CmdletError) -> Answer:
     return {"ok": False, "error": error.as_json(), "warnings": []}
 
 
-def _not_simulated(error: Exception) -> CmdletError:
-    """The simulator's own fault or limit, which must not read as an answer of Windows."""
+def not_simulated(error: Exception) -> CmdletError:
+    """The simulator's own fault or limit, which must not read as an answer of the machine."""
     log.debug("the simulated host has nothing that this is about", exc_info=error)
-    text = f"The simulator cannot do this ({error!r}). What Windows would do is unknown; please report it."
+    text = f"The simulator cannot do this ({error!r}). What a real machine would do is unknown; please report it."
     return CmdletError("", "NotImplemented", "Lab.NotStoodIn", (), text)

@@ -326,7 +326,7 @@ class RemoteShell(Shell):
             self._outbox(command_id)
             process = self._processes[command_id]
             process.input += request.data("rsp:Send/rsp:Stream")
-            if stream.get("End", "").lower() == "true" and not process.begun:
+            if stream.get("End") == "true" and not process.begun:
                 process.begun = True
                 threading.Thread(target=self._run, args=(process,), daemon=True).start()
 

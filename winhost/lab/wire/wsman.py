@@ -105,7 +105,7 @@ class Request:
 
 
 def read_request(data: bytes) -> Request:
-    """Raises an error of its libraries where this is no message of pypsrp, and ValueError for an action that
+    """Raises an error of its libraries where this is no message of pypsrp or pywinrm, and ValueError for an action that
     the endpoint does not know.
     """
     # The sender is logged on and on this machine, and expat bounds the expansion of entities since 2.4.1.

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from winhost.core.answers import Json
-from winhost.core.rules import NotRestored, UndoRule
-from winhost.core.steps import Change
+from winhost.core.rules import Condition, KeepIf, NotRestored, UndoRule
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.shared import CONFIG_OF, DISTROS_OF
 from winhost.resources.values import one_of, or_nothing, text
@@ -26,12 +25,6 @@ _MENDED = {
 _DISTRO = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "the name of a distro: letters, digits, dots and dashes")
 
 
-def mended_for_good(change: Change) -> str | None:
-    """Say why tasks that could not work are not put back into that state."""
-    why = [why for name, (broken, _, why) in _MENDED.items() if change.before.get(name) == broken]
-    return ", and ".join(why) or None
-
-
 @resource(
     ResourceType(
         "AccountTasks",
@@ -47,7 +40,9 @@ def mended_for_good(change: Change) -> str | None:
         after=("LocalAccount", "AccountRight", "Wsl"),
         absent=NO_TASKS,
         dependents=(DISTROS_OF, CONFIG_OF),
-        irreversible=mended_for_good,
+        irreversible=tuple(
+            KeepIf((Condition(name, of="before", one_of=(broken,)),), why) for name, (broken, _, why) in _MENDED.items()
+        ),
         # What bears our name and stands where only ours stand goes back, whatever it was changed to since. But nobody
         # can give an account a password back that nobody here knew, or a script that is not kept.
         undo=UndoRule(

@@ -16,9 +16,9 @@ def assigned(vm: str) -> str:
     return ASSIGNED + vm
 
 
-def owner(place: str) -> str | None:
+def owner(assignment: str) -> str | None:
     """The GUID of the VM that has it, if one does."""
-    return place.removeprefix(ASSIGNED) if place.startswith(ASSIGNED) else None
+    return assignment.removeprefix(ASSIGNED) if assignment.startswith(ASSIGNED) else None
 
 
 @resource(
@@ -28,7 +28,7 @@ def owner(place: str) -> str | None:
         order=170,
         key=("location", "device"),
         sets={
-            "place": text(
+            "assignment": text(
                 f"{ENABLED}|{DISABLED}|{DISMOUNTED}|{ASSIGNED}{GUID}",
                 f"{ENABLED}, {DISABLED}, {DISMOUNTED} or {ASSIGNED}GUID",
             )
@@ -36,13 +36,13 @@ def owner(place: str) -> str | None:
         after=("HyperVRole", "VmMmio", "VmActions", "VmCheckpoints", "VmMemory"),
         requires="HyperVRole",
         asks=("force-dismount",),
-        needs=(NeedRule("VmPower", "vm", {"state": OFF}, property="place", starts_with=ASSIGNED),),
+        needs=(NeedRule("VmPower", "vm", {"state": OFF}, property="assignment", starts_with=ASSIGNED),),
         may_need=(
             ConsentRule(
                 "force-dismount",
                 (
-                    Condition("place", of="before", one_of=(ENABLED, DISABLED)),
-                    Condition("place", of="desired", none_of=(ENABLED, DISABLED)),
+                    Condition("assignment", of="before", one_of=(ENABLED, DISABLED)),
+                    Condition("assignment", of="desired", none_of=(ENABLED, DISABLED)),
                 ),
             ),
         ),
@@ -50,8 +50,8 @@ def owner(place: str) -> str | None:
         undo=UndoRule(
             keep_if=(
                 KeepIf(
-                    (Condition("place", starts_with=ASSIGNED, differs_from=("before", "after")),),
-                    "VM {place} has it now",
+                    (Condition("assignment", starts_with=ASSIGNED, differs_from=("before", "after")),),
+                    "VM {assignment} has it now",
                 ),
             ),
             unconditional=True,
@@ -59,11 +59,11 @@ def owner(place: str) -> str | None:
     )
 )
 class AssignableDevice(State):
-    """place: host-enabled, host-disabled, dismounted or assigned:<VM GUID>. `set` walks the ladder both ways.
+    """assignment: host-enabled, host-disabled, dismounted or assigned:<VM GUID>. `set` walks the ladder both ways.
 
     Also whatever else a VM claims, which may be no GPU. present: Windows lists a device at this location; a
     VM that claims one where none is does not start.
     """
 
-    place: str
+    assignment: str
     present: bool = NOT_TOLD

@@ -25,7 +25,7 @@ UNINSTALLING = "uninstall-pending"
             ),
         ),
         dependents=(
-            DependentRule("AssignableDevice", unless=("place", (ENABLED, DISABLED))),
+            DependentRule("AssignableDevice", unless=("assignment", (ENABLED, DISABLED))),
             DependentRule("ExternalSwitch", unless=("adapter", (None,)), since=()),
             DependentRule("VmMmio", since=("low", "high", "cache")),
             DependentRule("VmActions", since=("stop", "start")),

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from winhost.core.rules import Condition, KeepIf, UndoRule
-from winhost.core.steps import Change
 from winhost.resources.base import (
     VERSION,
     ResourceType,
@@ -14,15 +13,8 @@ from winhost.resources.shared import DISTROS, RESTART
 from winhost.resources.values import text
 
 NO_DOWNGRADE = "winhost never downgrades WSL"
-
-
-def _irreversible(change: Change) -> str | None:
-    found = change.before.get("version")
-    if found is None:
-        return None
-    return (
-        f"{NO_DOWNGRADE}: {found} does not come back; whatever runs in a distro, of any account, ends with the upgrade"
-    )
+_WAS_THERE = Condition("version", of="before", none_of=(None,))
+_ENDS = "{version} does not come back; whatever runs in a distro, of any account, ends with the upgrade"
 
 
 @resource(
@@ -38,15 +30,12 @@ def _irreversible(change: Change) -> str | None:
         asks=("restart",),
         risks=RESTART,
         dependents=(DISTROS,),
-        irreversible=_irreversible,
+        irreversible=(KeepIf((_WAS_THERE,), f"{NO_DOWNGRADE}: {_ENDS}"),),
         # What was not there goes; a version that was there does not come back.
         undo=UndoRule(
             keep_if=(
                 KeepIf(
-                    (
-                        Condition("version", of="before", none_of=(None,)),
-                        Condition("version", differs_from=("before",)),
-                    ),
+                    (_WAS_THERE, Condition("version", differs_from=("before",))),
                     NO_DOWNGRADE,
                 ),
             )

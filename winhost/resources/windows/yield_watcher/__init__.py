@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from winhost.core.answers import Json
 from winhost.core.rules import Condition, KeepIf, NotRestored, UndoRule
-from winhost.core.steps import Change
 from winhost.resources.base import ResourceType, State, resource
 from winhost.resources.values import SHA256_OR_NOTHING, Value, one_of, or_nothing, secret_reference
 
@@ -31,11 +30,7 @@ def watcher_settings(
     return json.dumps({**said, "gpu_memory": gpu_memory})
 
 
-def changed_for_good(change: Change) -> str | None:
-    """Why a watcher that had another script or another key does not go back to that."""
-    if change.before.get("digest") is not None:
-        return _KEY_NOT_KEPT
-    return _NOT_KEPT if change.before.get("task") == STALE else None
+_KEPT = (KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_KEPT),)
 
 
 @resource(
@@ -52,10 +47,10 @@ def changed_for_good(change: Change) -> str | None:
         },
         absent=NO_WATCHER,
         credential="key",
-        irreversible=changed_for_good,
+        irreversible=(*_KEPT, KeepIf((Condition("task", of="before", one_of=(STALE,)),), _NOT_KEPT)),
         # It bears our name and stands where only ours stand: it goes back, whatever it was changed to since.
         undo=UndoRule(
-            keep_if=(KeepIf((Condition("digest", of="before", none_of=(None,)),), _KEY_NOT_KEPT),),
+            keep_if=_KEPT,
             unconditional=True,
             not_restored=(NotRestored("task", STALE, "it watches again"),),
         ),
