@@ -36,7 +36,7 @@ from winhost.model.facts import Facts
 from winhost.model.secrets import SecretRef
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.staged_file import received_at
+from winhost.resources.windows.disks import received_at
 
 log = logging.getLogger(__name__)
 

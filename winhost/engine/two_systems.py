@@ -29,7 +29,7 @@ from winhost.resources.factsfile import read_facts
 from winhost.resources.registry import LINUX, RULES, is_beside_windows
 from winhost.resources.registry import WINDOWS as OF_WINDOWS
 from winhost.resources.shared import RUNNING
-from winhost.resources.windows.firmware_boot import FirmwareBoot
+from winhost.resources.windows.boot_entries import FirmwareBoot
 
 log = logging.getLogger(__name__)
 
