@@ -55,7 +55,7 @@ class ProfileLine:
 
     @property
     def doubt(self) -> str | None:
-        """What is not known of it, or why it is left out; None where nothing is in doubt."""
+        """The reason to doubt it, or to leave it out; None where nothing is in doubt."""
         return self.reason.observed if self.reason.severity is Severity.UNSUPPORTED else self.reason.lacks
 
 

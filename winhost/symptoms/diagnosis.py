@@ -81,7 +81,7 @@ class Rulings:
         return all(evaluate(cause.allowed, self._ask).holds is False for cause in symptom.causes)
 
     def of(self, cause: KnownCause) -> Ruling:
-        """What contradicts a cause outweighs what shows it, and the text outweighs the facts."""
+        """A contradiction outweighs what shows a cause, and the text outweighs the facts."""
         allowed = evaluate(cause.allowed, self._ask)
         if allowed.holds is False:
             return self._contradicted(cause, *allowed.seen)

@@ -148,7 +148,7 @@ class _Wanted:
 
     @cached_property
     def holds(self) -> Predicate:
-        """What else has to hold, of a text and an offset in it."""
+        """The rest that has to hold, of a text and an offset in it."""
         return self.sign.when.by(partial(_reading, self.sign))
 
 
