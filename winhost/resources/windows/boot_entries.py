@@ -1,4 +1,4 @@
-"""What the firmware starts: Windows, or a Linux beside it."""
+"""Entries of the firmware that start Windows, or a Linux beside it."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
