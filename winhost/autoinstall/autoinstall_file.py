@@ -24,7 +24,7 @@ from winhost.model.units import Bytes
 from winhost.model.yamlfile import dotted, load_json
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.partition import Partition
+from winhost.resources.windows.disks import Partition
 
 Loc = tuple[str | int, ...]
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -27,7 +27,7 @@ from winhost.model.plan import Offline
 from winhost.model.workload import Deploy, Exposure, YieldTo
 from winhost.paths.playbook import PathRequest, Playbook, PlaybookResource
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.yield_watcher import watcher_settings
+from winhost.resources.windows.accounts import watcher_settings
 from winhost.serving.engine_names import slug
 from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 

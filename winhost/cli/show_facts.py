@@ -14,11 +14,9 @@ from winhost.render import linux_text, windows_text
 from winhost.render.fact_text import format_fact, format_gap
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS, titled
+from winhost.resources.windows.distros import WslAccess, WslDistro, WslVm
 from winhost.resources.windows.read_only import Vm
-from winhost.resources.windows.vm_settings import VmMmio
-from winhost.resources.windows.wsl_access import WslAccess
-from winhost.resources.windows.wsl_distro import WslDistro
-from winhost.resources.windows.wsl_vm import WslVm
+from winhost.resources.windows.vms import VmMmio
 
 _VM_WIDE = ("id", "version", "checkpoints", "assigned")
 NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out

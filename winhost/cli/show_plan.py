@@ -25,7 +25,7 @@ from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
 from winhost.model.reason import Verdict
 from winhost.paths.new_vm import Pinned
 from winhost.resources.registry import titled
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.vms import owner
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ from winhost.model.units import Bytes
 from winhost.model.workload import is_folder
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.partition import Partition
+from winhost.resources.windows.disks import Partition
 from winhost.resources.windows.read_only import ResizeLimit
 
 

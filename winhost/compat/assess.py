@@ -41,8 +41,8 @@ from winhost.paths.playbook import shipped_playbook, spelled_out
 from winhost.paths.vocabulary import VOCABULARIES
 from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.registry import WINDOWS
-from winhost.resources.windows.assignable_device import owner
 from winhost.resources.windows.read_only import Vm
+from winhost.resources.windows.vms import owner
 
 if TYPE_CHECKING:
     from winhost.paths.wsl2_settings import Wsl2Settings

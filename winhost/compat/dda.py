@@ -16,9 +16,9 @@ from winhost.model.reason import Finding, Severity
 from winhost.model.units import Bytes, GiB, about, size
 from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.linux.read_only import LinuxGpu
-from winhost.resources.windows.assignable_device import AssignableDevice, owner
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.read_only import Processor, Vm
+from winhost.resources.windows.vms import AssignableDevice, owner
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a GPU's BARs come to lie above
 

@@ -18,7 +18,7 @@ from winhost.resources.base import ResourceType
 from winhost.resources.host import HostFacts, WrongState, of_other_system, typed
 from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
 from winhost.resources.registry import WINDOWS, is_linux
-from winhost.resources.windows.wsl import Wsl
+from winhost.resources.windows.distros import Wsl
 
 _CLIENTS = {
     "home": ("Home", 101, "Core"),

@@ -19,7 +19,7 @@ from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.new_ubuntu import AUTO, UBUNTU, NewUbuntu, UbuntuDecisions
 from winhost.resources.host import HostFacts
 from winhost.resources.shared import BESIDE, RUNNING
-from winhost.resources.windows.running_system import LINUX_NEXT
+from winhost.resources.windows.boot_entries import LINUX_NEXT
 
 _NOT_SEALED = ("Winhost.NotAsStaged", "Winhost.StillWritable")
 LONGEST = 2 * 3600  # seconds that an installation may take

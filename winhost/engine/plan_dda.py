@@ -46,10 +46,9 @@ from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.linux.packages import AptPackages
 from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver
 from winhost.resources.linux.system import ShownGpus
-from winhost.resources.windows.assignable_device import DISMOUNTED, AssignableDevice, assigned
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.read_only import Vm
-from winhost.resources.windows.vm_settings import RUNNING, VmMmio, VmPower
+from winhost.resources.windows.vms import DISMOUNTED, RUNNING, AssignableDevice, VmMmio, VmPower, assigned
 
 _DOUBTFUL = Verdict.UNVERIFIED.rank
 

@@ -25,10 +25,9 @@ from winhost.paths.wsl2 import UNBRIDGED, Mode, WslMemory, adapter, allowed, mac
 from winhost.paths.wsl2_refusals import cautions, refusals
 from winhost.paths.wsl2_settings import File, Watcher, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.assignable_device import DISMOUNTED
-from winhost.resources.windows.hyperv_firewall import WSL
-from winhost.resources.windows.wsl import Wsl
-from winhost.resources.windows.wsl_config import WslConfig
+from winhost.resources.windows.distros import Wsl, WslConfig
+from winhost.resources.windows.network import WSL
+from winhost.resources.windows.vms import DISMOUNTED
 from winhost.wslconfig import WSLCONF, changed
 
 # ---- .wslconfig, and the files of the distro

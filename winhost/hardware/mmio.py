@@ -16,7 +16,7 @@ from winhost.hardware.bars import FOUR_GIB, GpuBars, MmioRefused, bars_of
 from winhost.hardware.processors import address_width
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
 from winhost.resources.host import HostFacts, Selection
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.vms import owner
 
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
 HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise

@@ -43,7 +43,7 @@ from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_placed,
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
-from winhost.resources.windows.assignable_device import DISABLED, ENABLED
+from winhost.resources.windows.vms import DISABLED, ENABLED
 
 SCHEMA = "winhost.host/2"
 READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed time keeps outputs comparable

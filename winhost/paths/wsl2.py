@@ -14,7 +14,7 @@ from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, MiB, about, size
 from winhost.paths.wsl2_settings import AUTO, Bridge, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.external_switch import ExternalSwitch
+from winhost.resources.windows.network import ExternalSwitch
 from winhost.resources.windows.read_only import ETHERNET, TEAM, VIRTUAL, WIFI, NetworkAdapter
 from winhost.sizing.host_memory import WINDOWS_USABLE, wsl_default_ram
 

@@ -16,9 +16,8 @@ from winhost.render import linux_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
-from winhost.resources.windows.assignable_device import ASSIGNED, owner
 from winhost.resources.windows.read_only import Processor, Vm
-from winhost.resources.windows.vm_settings import VmMemory, VmMmio
+from winhost.resources.windows.vms import ASSIGNED, VmMemory, VmMmio, owner
 
 T = TypeVar("T")
 

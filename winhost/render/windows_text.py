@@ -8,7 +8,7 @@ from winhost.model.units import about, size
 from winhost.paths.disks import on_disk
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.partition import (
+from winhost.resources.windows.disks import (
     BASIC_DATA,
     DYNAMIC,
     EFI,

@@ -19,8 +19,6 @@ from winhost.resources.base import State
 from winhost.resources.registry import RESOURCE_TYPES, host_answers, is_linux
 from winhost.resources.shape import faults, validator
 from winhost.resources.shared import BESIDE, SEED
-from winhost.resources.windows.assignable_device import AssignableDevice
-from winhost.resources.windows.hyperv_role import HyperVRole
 from winhost.resources.windows.pci_device import PciDevice, gpu_location
 from winhost.resources.windows.read_only import (
     DeviceAssignmentPolicy,
@@ -31,6 +29,7 @@ from winhost.resources.windows.read_only import (
     Session,
     Vm,
 )
+from winhost.resources.windows.vms import AssignableDevice, HyperVRole
 
 S = TypeVar("S", bound=State)
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from winhost.resources.shared import ACCESS, BESIDE, RUNNING, SEED, WITHIN_PARTI
 _SCRIPTS = {"windows": "script.ps1", "linux": "script.py"}  # in the folder of each resource
 # Modules that declare several small resources; any other one is declared in its folder.
 _TABLES = {
-    "windows": ("read_only", "vm_settings"),
+    "windows": ("read_only", "vms", "network", "accounts", "distros", "disks", "boot_entries"),
     "linux": ("read_only", "system", "files", "packages", "accounts", "containers", "models", "cluster"),
 }
 

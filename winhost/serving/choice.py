@@ -19,8 +19,7 @@ from winhost.model.units import Bytes
 from winhost.model.workload import Model, Needs, Workload
 from winhost.paths.wsl2 import UNBRIDGED
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.wsl_config import WslConfig
-from winhost.resources.windows.wsl_vm import WslVm
+from winhost.resources.windows.distros import WslConfig, WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
 from winhost.serving.engine_spec import EngineSpec

@@ -18,10 +18,7 @@ from winhost.lab.physics.windows_errors import CmdletError
 from winhost.resources.base import ResourceType
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.values import FLAG
-from winhost.resources.windows.wsl_access import WslAccess
-from winhost.resources.windows.wsl_conf import WslConf
-from winhost.resources.windows.wsl_distro import WslDistro
-from winhost.resources.windows.wsl_vm import WslVm
+from winhost.resources.windows.distros import WslAccess, WslConf, WslDistro, WslVm
 
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
 FILES = "c47a9e18-52d3-4f60-8a7b-1d93e6c0b5f4"

@@ -31,8 +31,7 @@ from winhost.lab.physics.windows_errors import (
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
 from winhost.model.written import Closed
-from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI
-from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
+from winhost.resources.windows.disks import BASIC_DATA, EFI, LINUX, LINUX_PARTITION, OWN_EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
 _LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")

@@ -26,8 +26,8 @@ from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error, not_ad
 from winhost.model.facts import Answer, Facts
 from winhost.resources.host import typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
-from winhost.resources.windows.assignable_device import assigned
 from winhost.resources.windows.read_only import DMA_PROTECTION, OperatingSystem
+from winhost.resources.windows.vms import assigned
 
 _OF_HYPER_V = {name for name, resource in WINDOWS.items() if resource.requires == "HyperVRole"}
 # The cmdlet that refuses whoever is no administrator, by resource; of HyperVHost it refuses two properties only.

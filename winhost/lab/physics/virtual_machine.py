@@ -9,7 +9,7 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.physics.lab_section import DevicePhysics
 from winhost.lab.physics.windows_errors import own_error
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
+from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
 
 _PAGE = 0x1000
 _HIGH_BASE = 0xF_E000_0000  # 64 GiB - 512 MiB, where Hyper-V puts the high window

@@ -15,8 +15,8 @@ from winhost.lab.physics.parts import SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Device, VirtualMachine, window_end
 from winhost.lab.physics.windows_errors import CmdletError, not_found, refuse
 from winhost.lab.physics.windows_software import PENDING, Software
-from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 from winhost.resources.windows.read_only import OsFamily
+from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
 CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
