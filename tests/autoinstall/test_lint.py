@@ -69,7 +69,7 @@ def test_the_file_is_read_as_the_installer_reads_it(name: str) -> None:
     disks = [of_manifest(MANIFEST)] if case.facts else []
     found = lint_autoinstall(case.file(kind).encode(), installer=installer, disks=disks)
     assert sorted(f"{it.line} {it.code.removeprefix('autoinstall.')}" for it in found) == sorted(case.says)
-    told = "\n".join(f"{it.sentence} {it.remedy}" for it in found)
+    told = "\n".join(f"{it.sentence} {it.remedy.do if it.remedy else ''}" for it in found)
     assert [word for word in case.words if word not in told] == []
     assert "canary" not in told
     assert all(it.evidence and it.remedy for it in found)

@@ -28,7 +28,6 @@ from winhost.compat.assess import judge
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
-from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import RefusedError, UsageError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import TooLarge, read_within, write_whole
@@ -112,7 +111,7 @@ def _judged(facts: HostFacts, path: str, allow_unverified: bool) -> tuple[str, .
     grave = [each for each in found.every_reason if each.severity.rank >= Severity.UNVERIFIED.rank]
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if found.verdict in bad:
-        helps = dict.fromkeys(remedies()[each.remedy].do for each in grave if each.remedy)
+        helps = dict.fromkeys(each.remedy.do for each in grave if each.remedy)
         accept = [] if found.verdict is Verdict.UNSUPPORTED else ["Or go on all the same: --allow-unverified"]
         raise RefusedError(
             "NotForThisHost",
