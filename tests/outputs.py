@@ -28,6 +28,7 @@ from tests.output_commands import Command, asked
 from winhost.cli import run, watch
 
 _ANSWERED = (0, 1, 3)  # 3: no path works, which is an answer; all else is an error
+_MADE_AT = re.compile(r'("made_at": ")[^"]+')  # of a plan, the only time in an answer
 _POSITION = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _HERE = {"WINHOST_STATE": "state", "WINHOST_DATA": "data", "WINHOST_FLEET": "", "COLUMNS": "120", "NO_COLOR": "1"}
 
@@ -64,7 +65,7 @@ def answered(command: Command) -> dict[str, Any]:
         code = run(list(command))
     for stream in streams:
         stream.seek(0)
-    said, told, _ = (stream.read() for stream in streams)
+    said, told, _ = (_MADE_AT.sub(r"\1", stream.read()) for stream in streams)
     return {"code": code, "err": told, "out": json.loads(said) if "--json" in command and said else said}
 
 
