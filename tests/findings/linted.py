@@ -1,6 +1,6 @@
 """A case of a linter: the file as it stands in it, linted on the machine that it names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,10 @@ from winhost.wslconfig.rules import HostLimits
 
 Case = Mapping[str, Any]
 DIALECTS = {dialect.name: dialect for dialect in (WSLCONFIG, WSLCONF)}
-LINT_RECIPES = {
-    "serve": lambda data, target: lint_recipe(data, target, mend=True),
-    "docker-daemon": lambda data, target: lint_docker_daemon(data, target, mend=True),
-    "cdi": lint_cdi,
+LINT_RECIPES: Mapping[str, Callable[..., LintedRecipe]] = {
+    "serve": lint_recipe,
+    "docker-daemon": lint_docker_daemon,
+    "cdi": lambda data, target, mend: lint_cdi(data, target),
 }
 # Around `section`: all that a file needs beside storage. Around `entries`, which are those of `storage.config`: the
 # rest of that section, too.
@@ -104,8 +104,8 @@ def in_recipe(case: Case, linter: str = "serve") -> Linted:
     return Linted(found.findings, mended=found.mended)
 
 
-def linted_recipe(case: Case, linter: str = "serve") -> LintedRecipe:
-    found: LintedRecipe = LINT_RECIPES[linter](data_of(case), target_of(case))
+def linted_recipe(case: Case, linter: str = "serve", *, mend: bool = True) -> LintedRecipe:
+    found: LintedRecipe = LINT_RECIPES[linter](data_of(case), target_of(case), mend=mend)
     return found
 
 
