@@ -9,13 +9,13 @@ from bench.measure import Case
 from winhost.compat.assess import assess
 from winhost.core.answers import MissingFact
 from winhost.engine.planning import make_plan
+from winhost.hardware import mmio
 from winhost.lab.hostfile import expand_all
 from winhost.model.documents import read_document, write_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
-from winhost.paths import dda_windows
 from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS_STATES
@@ -33,7 +33,7 @@ def judging(folder: Path) -> Iterator[Case]:
 
     def work() -> float:
         _, hosts = parse()
-        dda_windows.forget()
+        mmio.forget()
         began = process_time()
         for host in hosts:
             assess(host)
@@ -88,7 +88,7 @@ def _held_against_reading(
     def work() -> None:
         for facts in read:
             # A command judges once: layouts that an earlier turn remembered would flatter us.
-            dda_windows.forget()
+            mmio.forget()
             host = HostFacts(facts)
             judged(host)
             with suppress(WinhostError):  # refused, as most clients are

@@ -52,7 +52,8 @@ def attacked(name: str, port: int, authority: Path) -> Iterator[None]:
         yield
     finally:
         attacker.kill()
-        attacker.stdout.close()
+        if attacker.stdout:
+            attacker.stdout.close()
         attacker.wait(300)
         time.sleep(0.5)  # what it left to do
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 from bench.measure import Case
 from tests.gateway.protocol_server import AWAKE_MIB, TOTAL_MIB, served
@@ -12,6 +13,7 @@ from tests.gateway.vllm_protocol import Gpu, ProtocolEngine, Times
 from winhost.gateway.engine_control import EngineControl
 from winhost.gateway.engine_side import Engines
 from winhost.gateway.gateway_settings import PublishedModel
+from winhost.gateway.keeper_client import KeeperClient
 from winhost.gateway.settings_values import SocketOrPort
 from winhost.gateway.turns import Turns
 
@@ -42,7 +44,7 @@ class _Swapping:
             await self._ends.enter_async_context(served(engine, self._folder / f"{engine.name}.sock"))
         self._controls = [self._control(engine.name) for engine in self._moved]
         await self._controls[0].wake(1, 60)
-        self._turns = Turns(settings, lambda model: self._control(model.name), Units(self._taking))
+        self._turns = Turns(settings, lambda model: self._control(model.name), cast(KeeperClient, Units(self._taking)))
         self._turns.start()
         for name in "aba":
             await self._use(name)
@@ -52,8 +54,9 @@ class _Swapping:
         return self._engines.control(PublishedModel(name, place, name, "completion"))
 
     async def _use(self, name: str) -> None:
-        async with self._turns.seat("bench") as seat, self._turns.turn(seat, name, self._turns.until()):
-            pass
+        with self._turns.seat("bench") as seat:
+            async with self._turns.turn(seat, name, self._turns.until()):
+                pass
 
     def behind_the_gateway(self) -> None:
         awake = next(engine for engine in self._taking if not engine.level)

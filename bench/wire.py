@@ -19,6 +19,7 @@ from winhost.lab.hostfile import find
 from winhost.lab.running_lab import Lab
 from winhost.lab.wire.served_host import RemoteCommand
 from winhost.lab.wire.wsman_endpoint import Endpoint
+from winhost.model.fleet import Host
 from winhost.model.fleetfile import load_fleet
 from winhost.resources.windows.parts import WindowsScripts
 
@@ -48,6 +49,7 @@ class AnsweringHost:
     answers: AgentAnswers
     request: str
     boot: int = 1
+    wire: int | None = 1
 
     def accepting(self) -> bool:
         return True
@@ -58,12 +60,16 @@ class AnsweringHost:
     def invoke(self, commands: Sequence[RemoteCommand], stop: threading.Event) -> Iterable[object]:
         return [self.answers.invoke(self.request, stop)]
 
+    def close(self) -> None:
+        """Nothing is kept from pipeline to pipeline."""
+
 
 @contextmanager
 def detect(folder: Path) -> Iterator[Case]:
     """Both sides have the simulated host find the answer anew, so that the difference is the way to it."""
     with Lab([find(NAME)], folder) as lab:
         (host,) = load_fleet(lab.fleet_file).select(["*"])
+        assert isinstance(host, Host)
         way = WindowsConnector(host, WindowsScripts())
         reduced = AnsweringHost(lab.hosts[host.name].answers, _request(way))
         script = WindowsScripts().text(WindowsScripts().needed(reduced.request))

@@ -17,7 +17,7 @@ from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.running_lab import Lab
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.firmware_boot import BootEntry
+from winhost.resources.windows.boot_entries import BootEntry
 
 CONSENT = ("--accept", "restart", "--console")
 

@@ -31,6 +31,13 @@ def known(gpus: Any) -> Any:
     ]
 
 
+def test_each_line_of_what_nothing_is_known_of_says_of_what(line: Line) -> None:
+    said = line("facts", "import", SMI, "--host", "desk")
+    assert [each.strip() for each in said.out.split("\n")[1:4]] == [
+        *("Windows: unknown", "Machine: unknown", "Version: unknown")
+    ]
+
+
 def test_what_newer_files_do_not_tell_stays_and_is_named(line: Line) -> None:
     assert line("facts", "import", INFO, "-o", "desk.json").code == 0
     said = line("facts", "import", SMI, "-o", "desk.json")

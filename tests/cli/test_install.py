@@ -18,7 +18,7 @@ from tests.schemas import faults
 from winhost.autoinstall.install_plan import read_install_plan
 from winhost.autoinstall.lint import lint_autoinstall
 from winhost.autoinstall.medium_files import read_from_image
-from winhost.cli import media_install
+from winhost.cli import install
 from winhost.cli.formats import schema_of
 from winhost.connect.own_key import public_line
 from winhost.images import signed_sums
@@ -375,9 +375,9 @@ def test_settings_stay_here_and_the_system_is_known_by_its_key(
         said = line.capture.readouterr().err
         return str(said[said.index("ssh-ed25519") :].splitlines()[0])
 
-    monkeypatch.setattr(media_install, "shown_host_key", show)
-    monkeypatch.setattr(media_install, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(media_install.Waiting.until_it_shows, "__defaults__", (22, 0.01))
+    monkeypatch.setattr(install, "shown_host_key", show)
+    monkeypatch.setattr(install, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(install.Waiting.until_it_shows, "__defaults__", (22, 0.01))
     assert line("install", "plan", f"{HOST}.json", *MACHINE, "-o", "install.json").code == 0
     words = ("--serve", "127.0.0.1", "--report", "127.0.0.1", "--reach", "192.0.2.7")
     made = line("install", "media", "install.json", "--mirror", mirror, "-o", "ubuntu.iso", *words, "--json")

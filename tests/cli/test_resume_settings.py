@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.rows import each_row
-from winhost.cli import new_vm_image, resume
+from winhost.cli import new_vm_image
+from winhost.cli.apply import requested
 from winhost.cli.plan_options import AskedPlan, default_request, read_settings
 from winhost.engine import disk_images
 
@@ -31,14 +32,14 @@ def test_resume_takes_the_settings_that_plan_takes(
     Path("noble.vhdx").write_bytes(b"a disk")
     asked = AskedPlan(path, settings=read_settings(settings)).request(path)
     monkeypatch.setattr(new_vm_image, "with_image", lambda request, tell: request)
-    assert resume.requested(default_request(path), None, (), settings) == asked
+    assert requested(default_request(path), None, (), settings) == asked
 
 
 def test_another_image_is_not_taken_for_the_one_that_was_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_vm_image, "with_image", lambda request, tell: request)
     pin = {"place": "https://x", "sha256": "ab" * 32, "bytes": 1, "disk_sha256": "cd" * 32, "disk_bytes": 2}
     settings = (*NEW_VM, "new_vm.image.name=ubuntu-24.04@20260814", f"new_vm.image.pinned={json.dumps(pin)}")
-    found = resume.requested(default_request("dda"), None, (), settings)
+    found = requested(default_request("dda"), None, (), settings)
     assert disk_images.pinned_image(found) is not None
-    other = resume.requested(found, None, (), ("new_vm.image.name=ubuntu-26.04",))
+    other = requested(found, None, (), ("new_vm.image.name=ubuntu-26.04",))
     assert disk_images.pinned_image(other) is None

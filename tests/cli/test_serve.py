@@ -53,12 +53,14 @@ def test_explain_tells_reason_versions_arithmetic_and_evidence(line: Line) -> No
     said = served(line, "70b-awq-on-2x48gb", "--explain")
     assert "# " in said.out
     for words in (
-        "why: GPUs cannot copy to each other directly in WSL; NCCL need not try.",
-        "for: tensor >1; vllm >=0.29",
+        "NCCL_P2P_DISABLE=1: GPUs cannot copy to each other directly in WSL; NCCL need not try. "
+        "[profile.wsl2.NCCL_P2P_DISABLE]",
+        f"observed: tensor >1 (2); vllm >=0.29 ({seen_versions()[-1]})",
         "= 9.15 GiB; up to a multiple of 8.00 GiB: 16.00 GiB",
         "Evidence wsl-no-peers: microsoft/WSL #6587 (issue, confidence medium, seen ",
     ):
         assert words in said.out
+    assert "sets NCCL_P2P_DISABLE, for: model_gpus >1." in line("explain", "profile.wsl2.NCCL_P2P_DISABLE").out
 
 
 def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
@@ -70,6 +72,10 @@ def test_what_sleep_is_left_for_and_what_is_lost_is_told(line: Line) -> None:
     assert "Reading 5.75 GiB of weights takes 6.2 s at 1000 MB/s" in said.out
     assert "swap_within: 20 s cannot be met: a start takes at least 29 s" in said.out
     assert "--enable-sleep-mode" not in said.out
+    said = line("serve", "profile", "--facts", line.facts(TWO_GPUS), "--workload", old, "--explain")
+    assert (
+        "kills it. [profile.no-sleep.request-while-asleep]\n#       observed: sleeps; vllm <0.17 (0.16.0)" in said.out
+    )
 
 
 def test_a_stated_level_that_a_profile_does_not_keep_is_named(line: Line) -> None:
@@ -89,7 +95,11 @@ def test_the_document_has_everything_and_the_command(line: Line) -> None:
     assert said.result["vllm"] == str(seen_versions()[-1]), "as a plan takes it"
     assert f"vllm/vllm-openai:v{said.result['vllm']} " in chat["command"]
     assert chat["command"].startswith("docker run --detach --name=chat --network=none")
-    assert all(told["why"] and told["evidence"] and told["when"] for told in (*chat["lines"], *chat["left_out"]))
+    for told in (*chat["lines"], *chat["left_out"]):
+        reason = told["reason"]
+        assert reason["code"].startswith("profile."), told
+        assert all((reason["sentence"], reason["evidence"])), told
+        assert (reason["subject"], reason["severity"], reason["lacks"]) == ("chat", "note", None), told
     assert chat["shared_memory"] == 16 << 30
 
 

@@ -12,10 +12,10 @@ import yaml
 from tests.cases import FASTEST
 from tests.cli.conftest import Line
 from tests.rows import each_row
+from winhost.engine.plan_dda import DdaDecisions
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.running_lab import Lab
 from winhost.model.shipped import shipped
-from winhost.paths.dda import DdaDecisions
 from winhost.paths.vocabulary import VOCABULARIES
 
 HOST = "server2025-role-installed"

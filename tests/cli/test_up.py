@@ -409,16 +409,23 @@ def test_without_internet_one_message_lists_all_that_has_to_be_named(line: Line,
         there = ("--on", name, "--fleet", without_keys(lab))
         away = ("--hub", f"http://{nowhere}", "--engine-image", f"{nowhere}/vllm:v0.33.0")
         mirror = ("--set", f"new_vm.image.mirror=http://{nowhere}")
-        said = line("up", *there, *away, *mirror)
+        answered = ("--yes", "--accept", "restart")
+        said = line("up", *there, *away, *mirror, *answered)
         text = " ".join(said.err.split())
         assert (said.code, "does not reach 3 servers" in text, standing(line)) == (1, True, []), said.err
         command = command_in(text, "All of it: ")
         assert command.count("--hub") == command.count("--engine-image") == 1, text
-        for words in ("--hub URL", "--digest sha256:DIGEST", "--set new_vm.vhdx.source=./FILE.vhdx"):
+        for words in (
+            "--hub URL",
+            "--digest sha256:DIGEST",
+            "--set new_vm.vhdx.source=./FILE.vhdx",
+            "--yes --accept restart",
+        ):
             assert words in " ".join(command), text
         (tmp_path / "FILE.vhdx").write_bytes(b"as good as a VHDX to a simulated host")
         with hub_of_all() as hub:
-            filled = [{"URL": hub.url, "sha256:DIGEST": f"sha256:{'a' * 64}"}.get(word, word) for word in command]
+            values = {"URL": hub.url, "sha256:DIGEST": f"sha256:{'a' * 64}"}
+            filled = [values.get(word, word) for word in command if word not in answered]
             assert "without questions: winhost up" in " ".join(line(*filled).err.split())
 
 

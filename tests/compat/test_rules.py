@@ -25,8 +25,7 @@ from winhost.model.measured import Measurement
 from winhost.model.path import PATHS
 from winhost.model.reason import PLAN, Assessment, Finding, Severity, Verdict
 from winhost.model.yamlfile import adapter
-from winhost.paths.dda_windows import Selection
-from winhost.resources.host import HostFacts
+from winhost.resources.host import HostFacts, Selection
 from winhost.resources.registry import RESOURCE_TYPES
 
 FILES = {path.stem: path for path in (Path(__file__).parents[1] / "data" / "rules").glob("*.yaml")}

@@ -47,12 +47,13 @@ def test_an_import_is_told_at_most_three_commands_and_the_first_settles_most() -
 
 
 def test_what_a_command_wrote_is_added_to_the_facts_that_are_there() -> None:
-    """An import adds to its file, and some files name no machine."""
-    assert all(
-        f"facts import {each.run.split()[-1]} --host HOST -o facts.json" in each.then
-        for each in commands()
-        if "facts import" in each.then
-    )
+    """An import adds to the file of an import alone, and some files name no machine."""
+    brought = imported([H200])
+    for facts, file in ((brought, "my/h200.json"), (without_windows(HOSTS["win11-pro-1gpu"]), "facts.json")):
+        told = [each for each in evaluate(facts, Requirements(), "my/h200.json").settle if "import" in each.then]
+        assert told
+        for each in told:
+            assert each.then == f"Then: winhost facts import {each.run.split()[-1]} --host {facts.host} -o {file}"
 
 
 def test_what_a_command_told_is_not_asked_for_again() -> None:

@@ -17,12 +17,12 @@ from packaging.version import Version
 from tests.cases import read_cases
 from tests.rows import each_row
 from winhost.compat.assess import assess
+from winhost.engine.plan_dda import choose_gpus, choose_vm
 from winhost.hardware.host_gpus import serves
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.path import ALL_VARIANTS, PATHS
 from winhost.model.reason import Assessment, PathVerdict, SubjectVerdict
-from winhost.paths.dda_windows import Selection, choose_gpus, choose_vm
-from winhost.resources.host import HostFacts
+from winhost.resources.host import HostFacts, Selection
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "verdicts").glob("*.yaml"))
 CASES: dict[str, Any] = {path.stem: read_cases(path) for path in FILES}

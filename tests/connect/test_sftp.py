@@ -21,7 +21,7 @@ from winhost.engine.uploads import Share, Sources, beside
 from winhost.model.errors import WinhostError
 from winhost.model.fleet import Host, Transport
 from winhost.model.secrets import SecretRef
-from winhost.resources.windows.staged_file import received_at
+from winhost.resources.windows.disks import received_at
 
 CONTENT = os.urandom(3 << 20) + b"its end"
 KEY = {"sha256": sha256(CONTENT).hexdigest(), "name": "disk.vhdx", "source": "./disk.vhdx"}

@@ -10,9 +10,8 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.engine.wsl2_world import Wsl2World, wsl2_world
 from tests.errors import raises
 from winhost.engine.amending import Amendment
-from winhost.engine.failures import ConsentNeeded, EndOfRun
+from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
 from winhost.engine.journal import read_journal
-from winhost.engine.planning import PlanRefused
 from winhost.engine.run import preview_amended, resume
 from winhost.engine.run_state import RunState, replay
 from winhost.lab.contract.agent_answers import InjectedFault

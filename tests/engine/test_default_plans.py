@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
+from tests.errors import raises
 from tests.rows import each_row
 from winhost.compat.assess import assess
 from winhost.engine.choosing import recommended
-from winhost.engine.planning import PLANNERS, PlanRefused, make_plan
+from winhost.engine.failures import PlanRefused
+from winhost.engine.plan_dda import VmNotNamed
+from winhost.engine.planning import PLANNERS, make_plan
 from winhost.lab.hostfile import expand, find, host_files
 from winhost.model.errors import NotOnHost, RefusedError
 from winhost.model.path import path_of
 from winhost.model.plan import Plan, PlanRequest
 from winhost.model.reason import PathVerdict, SubjectVerdict, Verdict
 from winhost.model.shipped import shipped
-from winhost.paths.dda_windows import VmNotNamed
 from winhost.paths.playbook import parse_request, read_playbook
 from winhost.resources.host import HostFacts
 
@@ -129,7 +131,7 @@ def test_a_gpu_of_another_vm_that_stays_keeps_its_own_reason() -> None:
     facts, _ = expand(find("server2025-8gpu"))
     location = HostFacts(facts).gpus[-1].location
     record = next(each for each in facts.resources["AssignableDevice"] if each.key["location"] == location)
-    record.state["place"] = f"assigned:{facts.resources['Vm'][1].key['vm']}"  # type: ignore[index]
+    record.state["assignment"] = f"assigned:{facts.resources['Vm'][1].key['vm']}"  # type: ignore[index]
     told = [note for note in plan(HostFacts(facts), "dda", "infer-01").notes if "stays where it is" in note]
     assert told
     assert any("[dda.assigned-already]" in note or "[dda.assigned-elsewhere]" in note for note in told), told
@@ -174,3 +176,17 @@ def test_a_vm_whose_name_a_shell_would_split_is_named_by_its_id() -> None:
     for name, named in (("llm-01", "llm-01"), ("Zebra 1", "guid-1"), ("it's", "guid-1"), ("-x", "guid-1")):
         vms = (SubjectVerdict("vm", "guid-1", name, verdict, ()), SubjectVerdict("vm", "guid-2", "other", verdict, ()))
         assert PathVerdict("dda", verdict, (), (), (), vms).path_and_options == ("dda", "--vm", named)
+
+
+def test_what_is_gone_is_read_again_from_the_file_that_the_facts_are_of() -> None:
+    """No fleet file may know that host."""
+    key = {"vm": "00000000-0000-0000-0000-000000000000"}
+    wanted = {"resource": "VmMmio", "key": key, "desired": {"low": 1 << 30}, "title": "Windows of it", "why": "So."}
+    book = playbook("dda")
+    request = parse_request(PlanRequest("dda", {**book, "resources": [*book["resources"], wanted]}, "llm-01"))
+    facts = host("server2025-role-installed")
+    for named in ("facts/a.json", None):
+        with raises("Gone") as gone:
+            make_plan(HostFacts(facts.document, named=named), request)
+        assert gone.value.what.endswith(f"has no VmMmio with vm {key['vm']} any more (Windows of it)")
+        assert gone.value.hint == f"Read it again: winhost plan {named or facts.host}"

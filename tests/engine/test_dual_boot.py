@@ -11,8 +11,8 @@ from tests.engine.world import World, world
 from tests.errors import raises
 from winhost.autoinstall.facts_manifest import manifest_of_facts, windows_esp_of
 from winhost.autoinstall.manifest import DiskManifest, PartitionRole
-from winhost.engine.failures import ConsentNeeded, EndOfRun
-from winhost.engine.planning import PlanRefused, make_plan
+from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
+from winhost.engine.planning import make_plan
 from winhost.lab.physics.disks import Disks
 from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.lab_section import LabSection

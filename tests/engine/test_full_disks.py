@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.engine.linux_world import LinuxWorld, linux_world
-from winhost.engine.planning import PlanRefused
+from winhost.engine.failures import PlanRefused
 
 EMPTY, SYSTEM = "nvme1n1", "nvme0n1"
 UUID = "5f0e2d7a-9d1c-4b8e-8f3a-1c2d3e4f5a6b"

@@ -18,8 +18,8 @@ from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.ssh import SshTarget
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.ways_in import GuestSilent
-from winhost.engine.failures import EndOfRun
-from winhost.engine.planning import PlanRefused, check_plan
+from winhost.engine.failures import EndOfRun, PlanRefused
+from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.vm_making import read_disc
@@ -298,7 +298,7 @@ def test_a_guest_whose_kernel_takes_no_devices_gets_none(tmp_path: Path) -> None
     found = here.state()
     with pytest.raises(EndOfRun, match="no driver for assigned devices"):
         here.apply(here.plan())
-    assert {record.state["place"] for record in here.machine.instances("AssignableDevice")} == {"host-enabled"}
+    assert {record.state["assignment"] for record in here.machine.instances("AssignableDevice")} == {"host-enabled"}
     gives_back(here, found)
 
 

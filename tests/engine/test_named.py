@@ -10,12 +10,9 @@ from tests.engine.linux_world import LinuxWorld, linux_world
 from tests.engine.world import DirectWire
 from tests.errors import raises
 from winhost.core.answers import Unavailable, identity
-from winhost.core.steps import DesiredResource
 from winhost.engine.detect import read_facts
-from winhost.engine.host_steps import steps_on
 from winhost.engine.planning import check_plan
 from winhost.engine.verify import verify_plan
-from winhost.model.errors import WinhostError
 from winhost.paths.playbook import Playbook
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import host_answers
@@ -116,12 +113,3 @@ def asked_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(DirectWire, "invoke", noted)
     return asked
-
-
-def test_what_is_gone_is_read_again_from_the_file_that_the_facts_are_of(here: LinuxWorld) -> None:
-    """No fleet file may know that host."""
-    wanted = DesiredResource("DebianPackage", {"package": "nope"}, {}, "Nothing", "For the test.")
-    for named, command in (("facts/a.json", "winhost plan facts/a.json"), (None, f"winhost plan {here.host}")):
-        with pytest.raises(WinhostError) as gone:
-            steps_on(here.facts(), [wanted], named=named)
-        assert gone.value.hint == f"Read it again: {command}"

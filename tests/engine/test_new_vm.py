@@ -11,8 +11,8 @@ from tests.engine.new_vm_world import CONSENTS, NAME, NewVmWorld, new_vm_world
 from tests.errors import raises
 from winhost.connect.wire_errors import RemoteError
 from winhost.core.answers import Record
-from winhost.engine.failures import ConsentNeeded, EndOfRun
-from winhost.engine.planning import PlanRefused, check_plan
+from winhost.engine.failures import ConsentNeeded, EndOfRun, PlanRefused
+from winhost.engine.planning import check_plan
 from winhost.engine.run import apply
 from winhost.engine.verify import verify_plan
 from winhost.knowledge import catalogue

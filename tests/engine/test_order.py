@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.world import world
+from winhost.core.order import steps_for
 from winhost.core.requirements import needs_of
 from winhost.core.steps import Change, DesiredResource, Step
-from winhost.engine.host_steps import steps_on
 from winhost.model.facts import Facts
-from winhost.resources.registry import WINDOWS
+from winhost.resources.registry import WINDOWS, host_answers
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +39,21 @@ def test_order_does_not_depend_on_the_playbook(
     some = [goal for number, goal in enumerate(all_of_them) if keep >> number & 1]
     shuffled = list(some)
     random.Random(seed).shuffle(shuffled)
-    steps = steps_on(facts, some)
-    assert steps_on(facts, shuffled) == steps
+    steps = steps_for(some, host_answers(facts))
+    assert steps_for(shuffled, host_answers(facts)) == steps
     play(steps)
-    play(steps_on(facts, some, backwards=True))
+    play(steps_for(some, host_answers(facts), backwards=True))
 
 
 def test_devices_come_after_the_settings_that_they_need(desired: tuple[tuple[DesiredResource, ...], Facts]) -> None:
-    resources = [step.resource for step in steps_on(desired[1], desired[0])]
+    resources = [step.resource for step in steps_for(desired[0], host_answers(desired[1]))]
     assert resources.index("AssignableDevice") > max(
         resources.index("VmMmio"), resources.index("VmActions"), resources.index("VmMemory")
     )
 
 
 def test_going_back_takes_devices_first(desired: tuple[tuple[DesiredResource, ...], Facts]) -> None:
-    resources = [step.resource for step in steps_on(desired[1], desired[0], backwards=True)]
+    resources = [step.resource for step in steps_for(desired[0], host_answers(desired[1]), backwards=True)]
     assert resources.index("AssignableDevice") < resources.index("VmMmio")
 
 

@@ -94,7 +94,7 @@ def pairs(draw: st.DrawFn) -> Pair:
 
 def assert_role_stays_for_gpus(here: World) -> None:
     """Without it nobody could give them back."""
-    away = [r.key for r in here.machine.instances("AssignableDevice") if r.state["place"] not in AT_HOME]
+    away = [r.key for r in here.machine.instances("AssignableDevice") if r.state["assignment"] not in AT_HOME]
     assert here.machine.role == "installed" or not away
 
 

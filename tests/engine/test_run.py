@@ -12,9 +12,8 @@ from tests.errors import raises
 from tests.processes import PATIENCE_S
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, Unreachable
-from winhost.engine.failures import ConsentNeeded
+from winhost.engine.failures import ConsentNeeded, PlanRefused
 from winhost.engine.journal import read_journal
-from winhost.engine.planning import PlanRefused
 from winhost.engine.run_state import replay
 from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.virtual_machine import VirtualMachine
@@ -247,7 +246,7 @@ def test_rollback_keeps_what_another_vm_uses_now(installed: World) -> None:
     machine.set_vm(other, stop_action="turn-off")
     machine.add_vm_assignable_device(other, GPU_24GB)
     outcome = installed.rollback()
-    assert machine.place(GPU_24GB) == f"assigned:{other}"
+    assert machine.assignment(GPU_24GB) == f"assigned:{other}"
     assert [sentence for sentence in outcome.kept if "VM files-01 has it now" in sentence]
 
 

@@ -20,7 +20,7 @@ from winhost.model.facts import Answer, Facts
 from winhost.model.fleet import Host, Ssh, Transport
 from winhost.model.secrets import SecretRef
 from winhost.resources.registry import host_answers
-from winhost.resources.windows.firmware_boot import BootEntry
+from winhost.resources.windows.boot_entries import BootEntry
 
 KEY = "ssh-ed25519 " + "A" * 68
 HOST = Host("desk-01", "192.0.2.7", Transport(5986), ssh=Ssh(SecretRef.parse("file:/nowhere")))

@@ -114,11 +114,13 @@ def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(installed: World) ->
     installed.apply(installed.plan(gpus=(GPU_24GB,)))
     made = machine.vms[vm].high
     machine.stop_vm(vm, within=300)
-    installed.open().set("AssignableDevice", GPU_16GB, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
+    installed.open().set(
+        "AssignableDevice", GPU_16GB, {"assignment": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]}
+    )
     machine.start_vm(vm)
     outcome = installed.rollback()
-    assert machine.place(GPU_24GB) == "host-enabled"
-    assert machine.place(GPU_16GB["location"]) == f"assigned:{vm}"
+    assert machine.assignment(GPU_24GB) == "host-enabled"
+    assert machine.assignment(GPU_16GB["location"]) == f"assigned:{vm}"
     assert (machine.vms[vm].high, machine.vms[vm].power) == (made, "running")
     assert [sentence for sentence in outcome.kept if GPU_16GB["location"] in sentence]
 

@@ -12,9 +12,8 @@ from tests.engine.world import EVERY_CONSENT, World, world
 from tests.errors import raises
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Unreachable
-from winhost.engine.failures import ConsentNeeded
+from winhost.engine.failures import ConsentNeeded, PlanRefused
 from winhost.engine.journal import SCHEMA, Journal, read_journal
-from winhost.engine.planning import PlanRefused
 from winhost.engine.store import Store
 from winhost.lab.contract.agent_answers import InjectedFault
 from winhost.lab.physics.windows_errors import CmdletError

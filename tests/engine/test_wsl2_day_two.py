@@ -10,8 +10,8 @@ import pytest
 from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import ACCOUNT, DISTRO, Wsl2World, playbook, wsl2_world
 from tests.errors import raises
+from winhost.engine.failures import PlanRefused
 from winhost.engine.journal import read_journal
-from winhost.engine.planning import PlanRefused
 from winhost.lab.physics.lab_section import AccountPhysics
 from winhost.lab.physics.local_accounts import BATCH, DENY_BATCH, Account, script_path
 from winhost.lab.physics.windows_accounts import config_path

@@ -14,7 +14,7 @@ from tests.engine.two_machines import OURS
 from tests.engine.wsl2_world import BOOK, Wsl2World, wsl2_world
 from tests.rows import each_row
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine.planning import PlanRefused
+from winhost.engine.failures import PlanRefused
 from winhost.knowledge import catalogue
 from winhost.lab.linux.software import LabPackage
 from winhost.lab.physics.local_accounts import Account

@@ -18,7 +18,8 @@ from tests.hostile.hosts import (
     with_taken,
 )
 from winhost.core.answers import Unknown
-from winhost.engine.planning import PlanRefused, check_plan
+from winhost.engine.failures import PlanRefused
+from winhost.engine.planning import check_plan
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.model.documents import read_document, write_document

@@ -90,6 +90,16 @@ def data() -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in found)
 
 
+@cache
+def own_text(state: type[State]) -> str:
+    """A state, and the values and functions beside it that it names."""
+    own = getsource(state)
+    beside = re.finditer(
+        r"^(?:def )?(\w+)(?:\(|:| =|,)(?:.|\n(?!\S))*", Path(getfile(state)).read_text("utf-8"), re.MULTILINE
+    )
+    return "\n".join((own, *(found[0] for found in beside if re.search(rf"\b{found[1]}\b", own))))
+
+
 def uses(state: type[State], name: str) -> bool:
     resource = state.resource_type.name
     asked = AS_ROWS_ASK.get(resource, resource)
@@ -98,9 +108,7 @@ def uses(state: type[State], name: str) -> bool:
     if re.search(rf"among: {resource}\n(?:  (?:which|none|named): .*\n)*  (?:which|none|named): .*\b{name}\b", data()):
         return True
     # Undo rules, conditions, what a playbook wants, and properties made of others.
-    file = Path(getfile(state))
-    own = file.read_text(encoding="utf-8") if file.name == "__init__.py" else getsource(state)
-    if re.search(rf"""["']{name}["']|self\.{name}\b""", own):
+    if re.search(rf"""["']{name}["']|self\.{name}\b""", own_text(state)):
         return True
     return any(
         re.search(rf"^\s+(?:desired|key): .*\b{name}\b", block, re.MULTILINE)

@@ -8,9 +8,9 @@ import pytest
 
 from tests.errors import raises
 from tests.images.mirror import Mirror, served
-from winhost.images import download as downloads
 from winhost.images.download import RemoteImage, check_file, download, fetch_text
 from winhost.model.errors import Exit
+from winhost.web import large_files
 
 IMAGE = bytes(range(256)) * 20_000
 SUM = hashlib.sha256(IMAGE).hexdigest()
@@ -18,7 +18,7 @@ SUM = hashlib.sha256(IMAGE).hexdigest()
 
 @pytest.fixture
 def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    monkeypatch.setattr(downloads.time, "sleep", lambda _: None)
+    monkeypatch.setattr(large_files.time, "sleep", lambda _: None)
     with served(Mirror({"/a.img": IMAGE})) as serving:
         yield serving
 
@@ -55,7 +55,7 @@ def test_it_goes_on_where_it_was_cut(mirror: Mirror, tmp_path: Path) -> None:
 
 
 def test_the_next_run_goes_on_too(mirror: Mirror, tmp_path: Path) -> None:
-    mirror.cut = [2_000_000] + [0] * 4
+    mirror.cut = [2_000_000] + [0] * 5
     with raises("DownloadFailed") as failed:
         download(image(mirror), tmp_path)
     assert failed.value.exit_code is Exit.FAILURE
@@ -114,14 +114,14 @@ def test_what_is_gone_is_gone_at_once(mirror: Mirror, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/a.img", "/a.img", "http://127.0.0.1:1/a"])
 def test_other_places_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads.time, "sleep", lambda _: None)
+    monkeypatch.setattr(large_files.time, "sleep", lambda _: None)
     with raises("DownloadFailed"):
         download(RemoteImage(url, SUM), tmp_path)
 
 
 def test_a_text_without_end_is_refused(mirror: Mirror) -> None:
     mirror.files["/SHA256SUMS"] = bytes(2 << 20)
-    with raises("DownloadFailed", match="is larger than"):
+    with raises("DownloadFailed", match="sends more than 1 MiB"):
         fetch_text(f"{mirror.url}/SHA256SUMS")
 
 

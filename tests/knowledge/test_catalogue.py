@@ -44,7 +44,7 @@ from winhost.resources.base import State
 from winhost.resources.registry import RESOURCE_TYPES
 from winhost.resources.windows.pci_device import PciDevice
 from winhost.resources.windows.read_only import CLIENT_BUILDS, PartitionableGpu, Vm
-from winhost.resources.windows.vm_settings import VmMemory, VmMmio
+from winhost.resources.windows.vms import VmMemory, VmMmio
 from winhost.serving import choice
 from winhost.serving.profile import NAMES, profile
 from winhost.symptoms.table import symptoms

@@ -15,11 +15,12 @@ from tests.serving.stacks import request
 from winhost.bundle.linux_run import FILES, HOST_KEY
 from winhost.connect.agent import Agent
 from winhost.core.answers import Record
+from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource
-from winhost.engine.host_steps import steps_on
 from winhost.model.documents import write_document
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
+from winhost.resources.registry import host_answers
 from winhost.serving.stack import stack
 
 pytestmark = pytest.mark.real
@@ -50,7 +51,7 @@ def plan_for(agent: Agent, desired: tuple[DesiredResource, ...], key: str = KEY)
     """As planning does, of what is wanted."""
     resources = agent.read(tuple({each.resource for each in desired}))
     facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", resources)
-    stage = Stage(1, desired, steps_on(facts, desired, prefix="1."))
+    stage = Stage(1, desired, steps_for(desired, host_answers(facts), prefix="1."))
     return Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
 
 
@@ -116,7 +117,10 @@ def test_the_files_of_what_serves_are_told_put_there_and_taken_back(here: Sandbo
     assert code == 0
     assert {listed[each.key["path"]] for each in desired} == {None}
     known = TypeAdapter(Facts).validate_python(facts)
-    unpack_linux(replace(plan, stages=(Stage(1, desired, steps_on(known, desired, prefix="1.")),)), here.path(PLACE))
+    unpack_linux(
+        replace(plan, stages=(Stage(1, desired, steps_for(desired, host_answers(known), prefix="1.")),)),
+        here.path(PLACE),
+    )
     code, said = run(here, "apply")
     assert (code, said["outcome"], said["changed"]) == (0, "applied", len(desired))
     assert run(here, "verify")[0] == 0

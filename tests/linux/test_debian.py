@@ -13,13 +13,13 @@ from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.answers import Unavailable
+from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource
 from winhost.core.undo import Keep, find_undo
-from winhost.engine.host_steps import steps_on
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.paths import distro_containers
-from winhost.resources.registry import LINUX_STATES, RULES
+from winhost.resources.registry import LINUX_STATES, RULES, host_answers
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -420,7 +420,7 @@ def states(agent: Agent) -> Any:
 
 def plan_of(agent: Agent, debian: Debian, goals: tuple[DesiredResource, ...]) -> Plan:
     facts = Facts("here", "recorded", "2026-11-21T00:00:00+00:00", "0", states(agent))
-    stage = Stage(1, goals, steps_on(facts, goals, prefix="1."))
+    stage = Stage(1, goals, steps_for(goals, host_answers(facts), prefix="1."))
     key = (debian.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
     return Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
 

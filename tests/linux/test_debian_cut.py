@@ -14,12 +14,13 @@ from tests.processes import PATIENCE_S, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.reboot import Patience
 from winhost.connect.wire_errors import AuthenticationFailed, RemoteError, SessionDropped, Unreachable, WireError
+from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.host_session import HostSession
-from winhost.engine.host_steps import steps_on
 from winhost.lab.linux.linux_machine import SSHD_FILE
 from winhost.model.facts import Facts
 from winhost.model.plan import Plan, PlanRequest, Stage
+from winhost.resources.registry import host_answers
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -279,7 +280,7 @@ def test_by_hand_at_the_machine_somebody_has_to_say_that_ssh_works(agent: Agent,
     facts = Facts("here", "recorded", "2026-11-23T00:00:00+00:00", "0", agent.read(["WslAccess", "LinuxFile"]))
     found = (agent.get("LinuxFile", {"path": SSHD_FILE}) or {})["text"]
     goal = DesiredResource("LinuxFile", {"path": SSHD_FILE}, {"text": HARMLESS + found}, "sshd", "For the test.")
-    stage = Stage(1, (goal,), steps_on(facts, (goal,), prefix="1."))
+    stage = Stage(1, (goal,), steps_for((goal,), host_answers(facts), prefix="1."))
     key = (debian.root / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
     plan = Plan("here", "none", "recorded", facts.read_at, "0", PlanRequest("wsl2", {}), (stage,), (), key)
     unpack_linux(plan, debian.root / "root/by-hand")

@@ -11,12 +11,12 @@ import pytest
 from tests.linux.debian import Debian, Keyring, make_repository
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import Drifted, RemoteError
+from winhost.core.order import steps_for
 from winhost.core.requirements import consents_of
 from winhost.core.steps import Change, DesiredResource
 from winhost.core.undo import find_undo
-from winhost.engine.host_steps import steps_on
 from winhost.model.facts import Facts
-from winhost.resources.registry import RULES
+from winhost.resources.registry import RULES, host_answers
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]  # they take turns, and one is fetched
 
@@ -112,7 +112,7 @@ def refused(agent: Agent, key: dict[str, str], desired: dict[str, Any]) -> str:
 def test_a_plan_shows_all_that_apt_would_do(agent: Agent) -> None:
     facts = Facts("here", "recorded", "2026-11-23T00:00:00+00:00", "0", agent.read(["WslAccess", "AptPackages"]))
     goal = DesiredResource("AptPackages", DOCKER, {**DONE, "held": True}, "Docker", "For the test.")
-    (step,) = steps_on(facts, (goal,))
+    (step,) = steps_for((goal,), host_answers(facts))
     runc, containerd = "runc 1.3.3-0ubuntu1~24.04.2", "containerd 1.7.28-0ubuntu1~24.04.1"
     assert step.before["to_add"] == [containerd, "docker.io 28.2.2-0ubuntu1~24.04.1", runc]
     assert step.risks == ()

@@ -26,6 +26,7 @@ from winhost.lab.linux.inner_python import InnerLinux, interpreter
 from winhost.lab.linux.linux_machine import SSH_UNIT, SSH_UNIT_FILE, SSHD_FILE, sshd_file
 from winhost.lab.linux.linuxes import OwnLinux
 from winhost.lab.linux.programs import PROGRAMS
+from winhost.lab.linux.serving import SimulatedServing
 from winhost.lab.linux.software import CDI, LabPackage, Unit
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock
@@ -169,6 +170,15 @@ def test_a_fault_of_a_simulated_program_is_told_as_the_simulators(here: TwoMachi
     failing = {"lsblk": (None, lambda linux, words: {}["nothing"])}
     ended = InnerLinux(here.inside.linux, 1, failing).run_program("lsblk", (), None)
     assert (ended.code, "The simulator cannot do this (lsblk: KeyError('nothing'))" in ended.errors) == (70, True)
+
+
+def test_a_fault_of_a_stand_in_is_told_as_the_simulators(here: TwoMachines, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.distro.systemd = True
+    monkeypatch.setattr(SimulatedServing, "table", lambda _: {"versions": lambda: {}["nothing"]})
+    (answer,) = json.loads(
+        here.inside.told("serving", json.dumps({"do": "state", "units": [], "sockets": [], "gpus": True}), 0)
+    )["answers"]
+    assert answer["error"]["code"] == "Lab.NotStoodIn"
 
 
 def test_every_resource_that_can_be_set_has_its_cases() -> None:

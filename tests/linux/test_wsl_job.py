@@ -23,15 +23,15 @@ from tests.powershell.twins import Scripts, contract, hosts, machine, scripts
 from tests.processes import started, wait_for
 from winhost.connect.ssh import SshConnector, SshTarget
 from winhost.core.undo import Keep, find_undo
+from winhost.engine.plan_wsl2 import Wsl2Decisions
+from winhost.engine.planning import expand
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_distros import Distros
 from winhost.model.errors import UsageError
 from winhost.model.secrets import SecretRef
 from winhost.model.shipped import shipped
-from winhost.paths.expansion import expand
 from winhost.paths.playbook import read_playbook
-from winhost.paths.wsl2 import Wsl2Decisions
 from winhost.paths.wsl2_settings import Wsl2Settings
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.linux_scripts import session_text

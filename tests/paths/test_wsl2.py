@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from tests.rows import each_row
 from winhost.core.answers import Record
+from winhost.engine.plan_wsl2 import Wsl2Decisions
 from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.reason import Refusal
 from winhost.model.units import GiB, MiB
-from winhost.paths.wsl2 import Mode, Wsl2Decisions, WslMemory, adapter, mac_address, memory
+from winhost.paths.wsl2 import Mode, WslMemory, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import NetworkAdapter

@@ -128,7 +128,9 @@ def test_a_vm_that_has_a_gpu_now_is_called_by_its_name(case: Callable[..., Case]
     for each in machine.vms:
         machine.stop_vm(each, within=300)
     gpu = {"location": GPU_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
-    it.other.open().set("AssignableDevice", gpu, {"place": f"assigned:{vm.guid}"}, {}, {"accept": ["force-dismount"]})
+    it.other.open().set(
+        "AssignableDevice", gpu, {"assignment": f"assigned:{vm.guid}"}, {}, {"accept": ["force-dismount"]}
+    )
     it.here.machine = twin(machine)
     done, outcome = it.here.rollback(it.made), it.other.rollback()
     assert done.said["kept"] == list(outcome.kept)
@@ -208,7 +210,7 @@ def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(case: Callable[..., 
     vm = it.other.vm()
     gpu = {"location": GPU_16GB, "device": "VEN_10DE&DEV_2D04&SUBSYS_53521462"}
     it.other.machine.stop_vm(vm, within=300)
-    it.other.open().set("AssignableDevice", gpu, {"place": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
+    it.other.open().set("AssignableDevice", gpu, {"assignment": f"assigned:{vm}"}, {}, {"accept": ["force-dismount"]})
     it.other.machine.start_vm(vm)
     it.here.machine = twin(it.other.machine)
     done, outcome = it.here.rollback(made), it.other.rollback()

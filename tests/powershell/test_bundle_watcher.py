@@ -12,8 +12,8 @@ from tests.powershell.bundles import Person, WatchedCmdlets, a_person, filmed, u
 from tests.powershell.test_bundle_wsl2 import HOST, Wsl2ByHand, but
 from tests.powershell.twins import machine
 from winhost.lab.powershell import powershell_engine
+from winhost.resources.windows.accounts import watcher_settings
 from winhost.resources.windows.windows_scripts import watcher_script
-from winhost.resources.windows.yield_watcher import watcher_settings
 
 SECRET = "key-of-the-desk-that-nobody-guesses"
 VARIABLE = "DESK_KEY"

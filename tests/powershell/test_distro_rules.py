@@ -12,8 +12,7 @@ from winhost.core.requirements import consents_of
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RULES, WINDOWS
-from winhost.resources.windows.wsl_conf import NO_CONF
-from winhost.resources.windows.wsl_distro import NO_DISTRO
+from winhost.resources.windows.distros import NO_CONF, NO_DISTRO
 
 IMAGE = "9b2f7730dc68227dd04a9f3e5eab86ad85caf556b8606ad94f1f29ff5c4fd3f5"
 MADE = {"installed": True, "running": True, "image": IMAGE, "folder": "C:\\x", "others": 0}

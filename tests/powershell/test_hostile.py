@@ -87,7 +87,7 @@ def test_a_value_is_read_as_data_and_refused_by_name(engine: Scripts, value: str
             "resource": "AssignableDevice",
             "verb": "set",
             "key": {"location": value, "device": value},
-            "desired": {"place": value},
+            "desired": {"assignment": value},
         },
     ]
     if value in DATES:

@@ -12,7 +12,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.recipes.test_recipes import CASES, linted, target_of
+from tests.findings.linted import linted_recipe, target_of
+from tests.recipes.test_recipes import EVERY
 from tests.rows import each_row
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.lint_recipe import lint_cdi, lint_docker_daemon, lint_recipe, read_recipe
@@ -172,13 +173,13 @@ def grown(line: str, other: str) -> bool:
 
 
 @pytest.mark.costly
-@each_row("name", CASES)
+@each_row("name", EVERY)
 def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
     """A line that no finding with a mend names, nor one beside it, is as it was, if nothing was put into it."""
-    case = CASES[name]
+    linter, case = EVERY[name]
     for newline in ("\n", "\r\n"):
-        data = case["text"].replace("\r\n", "\n").replace("\n", newline).encode()
-        found = linted(name, data, target_of(case))
+        text = case["text"].replace("\r\n", "\n").replace("\n", newline)
+        data, found = text.encode(), linted_recipe({**case, "text": text, "encoding": "utf-8"}, linter)
         before, after = data.decode().splitlines(keepends=True), found.mended.decode().splitlines(keepends=True)
         named = {each.line for each in found.findings if each.fixed}
         lines = [line.rstrip("\r\n") for line in before]
@@ -188,11 +189,13 @@ def test_a_mend_changes_only_the_lines_concerned(name: str) -> None:
         assert all(line.endswith(newline) for line in after[:-1])
 
 
-@each_row("name", [name for name in CASES if name.startswith(("compose:", "kubernetes:", "daemon:"))])
+@each_row("name", EVERY)
 def test_what_is_mended_can_still_be_read(name: str) -> None:
-    case = CASES[name]
-    found = linted(name, case["text"].encode(), target_of(case))
-    read: Any = json.loads if name.startswith("daemon:") else lambda text: list(yaml.safe_load_all(text))
+    linter, case = EVERY[name]
+    found = linted_recipe({**case, "encoding": "utf-8"}, linter)
+    if found.form not in ("compose", "kubernetes", "daemon.json"):
+        return
+    read: Any = json.loads if linter == "docker-daemon" else lambda text: list(yaml.safe_load_all(text))
     try:
         read(case["text"])
     except (ValueError, yaml.YAMLError):
@@ -201,10 +204,10 @@ def test_what_is_mended_can_still_be_read(name: str) -> None:
 
 
 @pytest.mark.costly
-@each_row("name", [name for name in CASES if not name.startswith(("daemon:", "cdi:"))])
+@each_row("name", [name for name, (linter, _) in EVERY.items() if linter == "serve"])
 def test_both_ends_of_a_line_and_marks_mean_the_same(name: str) -> None:
     """UTF-16 of PowerShell, byte order marks and CRLF change no finding."""
-    case = CASES[name]
+    _, case = EVERY[name]
     plain = case["text"].replace("\r\n", "\n")
     wanted = [(each.code, each.line) for each in lint_recipe(plain.encode(), target_of(case)).findings]
     for data in (plain.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + plain.encode(), plain.encode("utf-16")):

@@ -18,6 +18,7 @@ from tests.processes import PATIENCE_S
 from tests.render.pages import WORKLOADS, Element, page_of, parsed, read, request
 from winhost.compat.evaluation import evaluate
 from winhost.findings.show import standing
+from winhost.hardware.processors import with_width
 from winhost.knowledge import catalogue
 from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import visible
@@ -26,7 +27,6 @@ from winhost.model.reason import Severity, Verdict
 from winhost.model.shipped import example_hosts
 from winhost.model.units import GiB
 from winhost.model.workloadfile import load_workload
-from winhost.paths.dda_windows import with_width
 from winhost.render.fact_text import columns, fitted
 from winhost.render.machine_view import machine
 from winhost.render.memory_bars import memory

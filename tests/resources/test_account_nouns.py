@@ -9,6 +9,7 @@ import pytest
 from tests.rows import each_row
 from winhost.core.answers import Json, Key, MissingFact, Record, RemoteFault, Unavailable, Unknown
 from winhost.core.dependents import dependents_by
+from winhost.core.requirements import lasting
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, Undo, find_undo
 from winhost.model.facts import Answer, Facts
@@ -49,9 +50,9 @@ def test_nobody_gives_an_account_the_password_back_that_somebody_gave_it() -> No
     after: Mapping[str, Json] = {"keep_alive": "ready", "logon": "password"}
     assert find_undo(TASKS, before, after, after) == Keep("they log on again", {"keep_alive": "disabled"})
     assert find_undo(TASKS, before, after, before) == {}
-    irreversible = WINDOWS["AccountTasks"].irreversible
-    assert irreversible(Change({}, before, after)) == "nobody knows the password that the account had"
-    assert irreversible(Change({}, {"logon": None}, {"logon": "password"})) is None
+    rules = WINDOWS["AccountTasks"].irreversible
+    assert lasting(rules, Change({}, before, after)) == "nobody knows the password that the account had"
+    assert lasting(rules, Change({}, {"logon": None}, {"logon": "password"})) is None
 
 
 def test_nobody_gives_tasks_back_what_kept_them_from_working() -> None:
@@ -61,8 +62,8 @@ def test_nobody_gives_tasks_back_what_kept_them_from_working() -> None:
     assert find_undo(
         RULES["AccountTasks"], {"jobs": "stale", "distro": None}, after, {"jobs": "ready", "distro": "x"}
     ) == Keep("they run jobs again", {"distro": None})
-    irreversible = WINDOWS["AccountTasks"].irreversible
-    assert irreversible(Change({}, {"jobs": "stale"}, after)) == "the script that was there is not kept"
+    rules = WINDOWS["AccountTasks"].irreversible
+    assert lasting(rules, Change({}, {"jobs": "stale"}, after)) == "the script that was there is not kept"
 
 
 @pytest.mark.parametrize(

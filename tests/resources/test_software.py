@@ -5,7 +5,7 @@ import pytest
 from winhost.core.answers import Json, Key, MissingFact, Record, Unavailable, Unknown
 from winhost.core.answers import RemoteFault as Fault
 from winhost.core.dependents import dependents_of
-from winhost.core.requirements import consents_of
+from winhost.core.requirements import consents_of, lasting
 from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.model.facts import Answer, Facts
@@ -108,7 +108,7 @@ def test_wsl_that_updated_itself_since_is_kept() -> None:
 
 def test_an_upgrade_does_not_come_back_and_says_so_before() -> None:
     found, ours = wsl("2.6.1.0", None), wsl("2.7.14.0", MSI)
-    said = WSL.irreversible(Change({}, found, ours))
+    said = lasting(WSL.irreversible, Change({}, found, ours))
     assert said is not None
     assert "2.6.1.0" in said
     assert find_undo(RULES[WSL.name], found, ours, ours) == Keep("winhost never downgrades WSL")
@@ -120,7 +120,7 @@ def test_an_upgrade_that_failed_has_nothing_to_keep() -> None:
 
 
 def test_the_first_wsl_can_be_taken_back() -> None:
-    assert WSL.irreversible(Change({}, wsl(None, None), wsl("2.7.14.0", MSI))) is None
+    assert lasting(WSL.irreversible, Change({}, wsl(None, None), wsl("2.7.14.0", MSI))) is None
 
 
 @pytest.mark.parametrize("version", ["latest", "2.7", "2.7.14.0 ", "2.7.14.0.1", "2.7.14.0\n", "-2.7.1", 2.7, None])

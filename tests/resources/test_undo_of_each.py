@@ -11,11 +11,10 @@ from winhost.core.answers import Json, MissingFact
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES
 from winhost.resources.shared import NO_PROFILE
-from winhost.resources.windows.nat_switch import NO_NAT
-from winhost.resources.windows.own_partition import NO_PARTITION
-from winhost.resources.windows.own_vm import NO_VM
-from winhost.resources.windows.ubuntu_installer import NO_INSTALLER
-from winhost.resources.windows.vm_seed import NO_SEED
+from winhost.resources.windows.boot_entries import NO_INSTALLER
+from winhost.resources.windows.disks import NO_PARTITION
+from winhost.resources.windows.network import NO_NAT
+from winhost.resources.windows.vms import NO_SEED, NO_VM
 
 VM, OTHER_VM = (f"assigned:{digit * 8}-{digit * 4}-{digit * 4}-{digit * 4}-{digit * 12}" for digit in "12")
 MOUNTED = {"uuid": "a", "filesystem": "ext4", "options": None, "mounted": True}
@@ -95,14 +94,20 @@ DECISIONS: dict[str, tuple[str, State, State, State, Any]] = {
     "a source of others": ("AptSource", {"uri": "a"}, {"uri": "b"}, {"present": True, "uri": "b"}, "back"),
     "a GPU on its way": (
         "AssignableDevice",
-        {"place": "host-enabled"},
-        {"place": VM},
-        {"place": "dismounted"},
+        {"assignment": "host-enabled"},
+        {"assignment": VM},
+        {"assignment": "dismounted"},
         "back",
     ),
-    "a GPU as it was found": ("AssignableDevice", {"place": VM}, {"place": "dismounted"}, {"place": VM}, {}),
+    "a GPU as it was found": (
+        "AssignableDevice",
+        {"assignment": VM},
+        {"assignment": "dismounted"},
+        {"assignment": VM},
+        {},
+    ),
     "a GPU of another VM": (
-        *("AssignableDevice", {"place": "host-enabled"}, {"place": VM}, {"place": OTHER_VM}),
+        *("AssignableDevice", {"assignment": "host-enabled"}, {"assignment": VM}, {"assignment": OTHER_VM}),
         Keep(f"VM {OTHER_VM.removeprefix('assigned:')} has it now"),
     ),
     "a spec that was made": (

@@ -20,6 +20,7 @@ from winhost.findings.condition import fault_of, meets
 from winhost.knowledge import catalogue
 from winhost.model.path import AvailableMemory
 from winhost.model.plan import PlanRequest
+from winhost.model.reason import Severity
 from winhost.model.shipped import shipped as folder
 from winhost.model.units import GiB, MiB
 from winhost.model.workload import (
@@ -36,6 +37,7 @@ from winhost.model.workload import (
     Workload,
 )
 from winhost.paths.playbook import parse_request, read_playbook
+from winhost.serving import profile_lines
 from winhost.serving.choice import Served, serving
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import slug
@@ -144,6 +146,20 @@ def test_nothing_is_passed_that_a_version_does_not_know(host: str, state: ModelS
     assert [line.name for line in own if not knows(line.kind, line.name, Version(version))] == []  # type: ignore[arg-type]
 
 
+def test_the_severity_of_a_line_says_whether_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = workload(model(parallel=Parallel(2)), vllm=None)
+    untold, told = _first(wanted), _first(workload(model(parallel=Parallel(2))))
+    of = {line.name: (line.reason.severity, line.left_out) for line in (*untold.lines, *untold.left_out)}
+    assert of["NCCL_P2P_DISABLE"] == (Severity.NOTE, False)
+    assert of["VLLM_ALLREDUCE_USE_FLASHINFER"] == (Severity.UNVERIFIED, False)
+    assert of["--shutdown-timeout"] == (Severity.DEGRADED, True)
+    assert {line.reason.severity for line in told.lines} == {Severity.NOTE}
+    monkeypatch.setattr(profile_lines, "knows", lambda kind, name, _: name != "--uds")
+    (line,) = _first(workload(model())).left_out
+    assert (line.name, line.reason.severity) == ("--uds", Severity.UNSUPPORTED)
+    assert line.doubt == "this version of vLLM does not know it"
+
+
 # --- Versions --------------------------------------------------------------------------------------------------------
 
 VERSIONS = (*(f"0.{minor}.0" for minor in range(10, 40)), "0.30.0rc1")
@@ -242,7 +258,7 @@ def test_shares_of_a_gpu_leave_room_for_all_of_them(resident: list[int], asleep:
         served = serving(shipped(ONE_GPU), workload(*models)).models if models else ()
     if not served:
         return
-    if any(line.unverified for one in served for line in one.lines if line.name == "--gpu-memory-utilization"):
+    if any(line.reason.lacks for one in served for line in one.lines if line.name == "--gpu-memory-utilization"):
         return  # only the lower ends fit
     vram = 24564 * MiB
     stopped = {one.model for one in served if one.profile == NO_SLEEP}
@@ -311,7 +327,10 @@ def test_renaming_models_changes_nothing(names: list[str]) -> None:
         ]
         served = serving(shipped(TWO_GPUS), workload(*made)).models
         return [
-            (one.profile, one.gpus, one.because, one.lost, [(x.name, _plain(x, one), x.unverified) for x in one.lines])
+            (
+                *(one.profile, one.gpus, [cause.code for cause in one.because], one.lost),
+                *((line.name, _plain(line, one), line.reason.lacks) for line in one.lines),
+            )
             for one in served
         ]
 

@@ -10,6 +10,7 @@ from tests.engine.world import PLAYBOOK, World
 from tests.vm.qemu_vm import GATEWAY, GUEST, RESOLVER, QemuVm, Shape
 from winhost.connect.agent import Agent
 from winhost.connect.patience import Patience
+from winhost.connect.ssh import SshConnector
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.engine.run import RunContext
 from winhost.engine.store import Store
@@ -74,7 +75,9 @@ class QemuWorld(NewVmWorld):
     def connector(self) -> WindowsWithLinux:
         ssh = Ssh(SecretRef("file", str(self.key)), address="127.0.0.1", port=self.qemu.port)
         target = Host(self.host, WINDOWS, Transport(5986, **SLOW), ssh=ssh)
-        return WindowsWithLinux(_Windows(self), target, tuple(LINUX), session_text())
+        return WindowsWithLinux(
+            _Windows(self), target, tuple(LINUX), session_text(), lambda *to: SshConnector(*to).open()
+        )
 
     def open(self) -> Agent:
         return self.connector.open()

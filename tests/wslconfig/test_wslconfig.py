@@ -1,9 +1,7 @@
 """The files that WSL reads: cases are data; reading loses nothing, and a change is a change of that key alone."""
 
-from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -12,11 +10,10 @@ from packaging.version import Version
 
 from tests.cases import read_cases
 from tests.errors import raises
+from tests.findings.linted import DIALECTS, in_wsl_file
 from tests.rows import each_row
-from tests.serving.situations import shipped
 from winhost.findings.condition import fault_of
 from winhost.model.errors import UsageError
-from winhost.recipes.wslconfig_limits import wslconfig_limits
 from winhost.wslconfig import WSLCONF, WSLCONFIG, Dialect, changed, effective, lint, parse
 from winhost.wslconfig.format import HARMLESS
 from winhost.wslconfig.keys import key_of, keys_of
@@ -24,47 +21,22 @@ from winhost.wslconfig.rules import ROWS, HostLimits
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = read_cases(ROOT / "tests" / "data" / "wslconfig" / "lint.yaml")
-CASES |= {f"row: {row.code}": row.case for row in ROWS.values() if row.case}
 TABLE = read_cases(files("winhost.wslconfig").joinpath("known_keys.yaml"))["wslconfig"]
-DIALECTS = {dialect.name: dialect for dialect in (WSLCONFIG, WSLCONF)}
 
 # --- Cases -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Case:
-    """A file, who reads it, and what must come of it; None is not looked at."""
-
-    text: str
-    says: list[str]
-    words: list[str] = field(default_factory=list)
-    sets: dict[str, Any] | None = None
-    file: str = "wslconfig"
-    encoding: str = "utf-8"
-    wsl: str | None = None
-    forbidden: list[str] = field(default_factory=list)
-    host: str | None = None
-
-
 @each_row("name", CASES)
 def test_the_file_is_judged_as_wsl_would_read_it(name: str) -> None:
-    case = Case(**CASES[name])
-    dialect = DIALECTS[case.file]
-    version = Version(case.wsl) if case.wsl else None
-    host = HostLimits(forbidden=frozenset(case.forbidden))
-    if case.host:
-        host = replace(wslconfig_limits(shipped(case.host)), version=None)
-    found = lint(case.text.encode(case.encoding), dialect, version=version, host=host)
-    assert [f"{it.line} {it.code}" for it in found] == [said.replace(" ", f" {case.file}.") for said in case.says]
-    told = "\n".join(it.sentence for it in found)
-    assert [word for word in case.words if word not in told] == []
-    if case.sets is not None:
-        read_out = {f"{section}.{key}": value for (section, key), value in effective(case.text, dialect).items()}
-        assert read_out == {key: tuple(it) if isinstance(it, list) else it for key, it in case.sets.items()}
-
-
-def test_every_code_has_its_case() -> None:
-    assert {said.split(" ")[1] for case in CASES.values() for said in case["says"]} == ROWS.keys()
+    case = CASES[name]
+    found = in_wsl_file(case)
+    assert found.said == case["says"]
+    assert {each.code.partition(".")[0] for each in found.findings} <= {case.get("file", "wslconfig")}
+    assert [words for words in case.get("words", ()) if words not in found.told] == []
+    if "sets" in case:
+        dialect = DIALECTS[case.get("file", "wslconfig")]
+        read_out = {f"{section}.{key}": value for (section, key), value in effective(case["text"], dialect).items()}
+        assert read_out == {key: tuple(it) if isinstance(it, list) else it for key, it in case["sets"].items()}
 
 
 def test_a_row_asks_for_keys_that_wsl_has() -> None:

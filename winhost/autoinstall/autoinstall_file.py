@@ -24,7 +24,7 @@ from winhost.model.units import Bytes
 from winhost.model.yamlfile import dotted, load_json
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.partition import Partition
+from winhost.resources.windows.disks import Partition
 
 Loc = tuple[str | int, ...]
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -268,13 +268,14 @@ class AutoinstallContext:
                 yield (*loc, str(key)), str(key), near_or_end(str(key), known)
 
 
-def read_known_disks(path: Path) -> Sequence[KnownDisk]:
-    """Read a disk manifest or a facts file. Raises UsageError."""
+def read_known_disks(path: Path) -> tuple[str | None, Sequence[KnownDisk]]:
+    """Read a disk manifest, which names no host, or a facts file: the host and its disks. Raises UsageError."""
     schema = str(load_json(path, dict[str, Any]).get("schema"))
     if schema.rpartition("/")[0] == SCHEMA.rpartition("/")[0]:
-        return (of_manifest(read_manifest(path)),)
+        return None, (of_manifest(read_manifest(path)),)
     try:
-        return of_facts(HostFacts(read_facts(path)))
+        facts = HostFacts(read_facts(path))
+        return facts.host, of_facts(facts)
     except MissingFact as missing:
         what = f"{visible(str(path))} does not say which partitions there are: {missing}"
         hint = "Read the host again: winhost detect HOST -o facts"

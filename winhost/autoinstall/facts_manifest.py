@@ -23,9 +23,7 @@ from winhost.core.answers import MissingFact
 from winhost.model.errors import RefusedError, visible
 from winhost.model.facts import Instance
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.bit_locker import BitLocker
-from winhost.resources.windows.own_partition import LINUX_PARTITION, STAGING, OwnPartition
-from winhost.resources.windows.partition import Partition, starts_windows
+from winhost.resources.windows.disks import LINUX_PARTITION, STAGING, BitLocker, OwnPartition, Partition, starts_windows
 from winhost.resources.windows.read_only import Disk, HardwareClock, SecureBoot
 
 _BY_TYPE = {ESP_TYPE: PartitionRole.ESP, MSR_TYPE: PartitionRole.MSR, RECOVERY_TYPE: PartitionRole.RECOVERY}

@@ -16,7 +16,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
-from winhost.resources.windows.partition import (
+from winhost.resources.windows.disks import (
     BASIC_DATA,
     DYNAMIC,
     EFI,

@@ -79,7 +79,7 @@ def settle(run: Run) -> None:
     """The restart that the last call of this run asked for."""
     if not run.check:
         run.finish_restart()
-    elif run.owes_restart() and run.record.restarting_from in (None, run.boot_id()):
+    elif run.owes_restart() and run.record.restarting_from in (None, run.session.boot_id()):
         raise RestartNeeded
 
 

@@ -120,6 +120,44 @@ class Waits(list[str]):
             self._say(f"  {text}")
 
 
+class ThisLinux:
+    """The machine that this runs on, as a session of core's loop."""
+
+    def __init__(self, bundle: Bundle, given: argparse.Namespace) -> None:
+        self.bundle = bundle
+        self.within: int = given.within
+        self.keeps: bool = given.keep
+
+    def set(self, step: Step, accepted: frozenset[str], mark: str | None) -> SetAnswer | NotSet:
+        how: State = {"accept": sorted(accepted & {*step.risks, *step.may_need}), "within": self.within}
+        if mark is not None:
+            how["mark"] = mark
+        if self.keeps:
+            how["keep"] = True
+        if reference := step.desired.get(self.bundle.credential_of(step.resource)):
+            how["secret"] = secret(reference)
+        call = {"verb": "set", "resource": step.resource, "key": step.key}
+        answer = ask(self.bundle, [{**call, "desired": step.desired, "expect": step.before, "how": how}])[0]
+        if answer["ok"]:
+            warnings = tuple(answer.get("warnings", ()))
+            return SetAnswer(answer["before"], answer["after"] or {}, bool(answer.get("restart")), warnings)
+        after = answer.get("after")  # after an error the agent has read again
+        read_again = isinstance(after, dict) and set(after) not in ({"unknown"}, {"unavailable"})
+        error = failed(self.bundle, step, answer)
+        return NotSet(error, {"answer": answer}, "drift" in answer, after if read_again else None)
+
+    def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+        answer = ask(self.bundle, [{"resource": resource, "verb": "get", "key": key}], settled)[0]
+        if answer["ok"]:
+            return answer["state"]  # type: ignore[no-any-return]
+        missing = answer_of(answer)
+        assert not isinstance(missing, tuple)
+        raise MissingFact(resource, missing)
+
+    def boot_id(self) -> str:
+        return str((self.state(self.bundle.agent.BOOT, {}) or {})["boot_id"])
+
+
 class RestartNeeded(Exception):
     """Nothing goes on before somebody has restarted this machine."""
 
@@ -131,9 +169,8 @@ class Run(Loop):
 
     def __init__(self, bundle: Bundle, given: argparse.Namespace, journal: Journal) -> None:
         self.bundle, self.journal = bundle, journal
+        self.session = ThisLinux(bundle, given)
         self.folder: str = given.journals
-        self.within: int = given.within
-        self.keeps: bool = given.keep
         self.accepted = tuple(filter(None, given.accept.split(",")))
         self.check: bool = given.check
         self.quiet: bool = given.json
@@ -162,38 +199,8 @@ class Run(Loop):
     def look(self) -> None:
         self.host = host_of(self.bundle)
 
-    def set(self, step: Step, mark: str | None) -> SetAnswer | NotSet:
-        asked = {*step.risks, *step.may_need}
-        how: State = {"accept": [each for each in self.accepted if each in asked], "within": self.within}
-        if mark is not None:
-            how["mark"] = mark
-        if self.keeps:
-            how["keep"] = True
-        if reference := step.desired.get(self.bundle.credential_of(step.resource)):
-            how["secret"] = secret(reference)
-        call = {"verb": "set", "resource": step.resource, "key": step.key}
-        answer = ask(self.bundle, [{**call, "desired": step.desired, "expect": step.before, "how": how}])[0]
-        if answer["ok"]:
-            warnings = tuple(answer.get("warnings", ()))
-            return SetAnswer(answer["before"], answer["after"] or {}, bool(answer.get("restart")), warnings)
-        after = answer.get("after")  # after an error the agent has read again
-        read_again = isinstance(after, dict) and set(after) not in ({"unknown"}, {"unavailable"})
-        error = failed(self.bundle, step, answer)
-        return NotSet(error, {"answer": answer}, "drift" in answer, after if read_again else None)
-
-    def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        answer = ask(self.bundle, [{"resource": resource, "verb": "get", "key": key}], settled)[0]
-        if answer["ok"]:
-            return answer["state"]  # type: ignore[no-any-return]
-        missing = answer_of(answer)
-        assert not isinstance(missing, tuple)
-        raise MissingFact(resource, missing)
-
-    def boot_id(self) -> str:
-        return str((self.state(self.bundle.agent.BOOT, {}) or {})["boot_id"])
-
     def restart_host(self, boot: str) -> str:
-        here = self.boot_id()
+        here = self.session.boot_id()
         if here == boot:
             raise RestartNeeded
         return here
@@ -230,6 +237,10 @@ class Run(Loop):
             self.say(f"  {text}")
 
     # ---- what ends it before its end
+
+    @property
+    def consents(self) -> frozenset[str]:
+        return frozenset(self.accepted)
 
     def refuse_without_consent(self, steps: Sequence[Step]) -> None:
         lacking = sorted({risk for step in steps for risk in step.risks} - {*self.accepted})

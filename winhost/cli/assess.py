@@ -7,9 +7,11 @@ from pathlib import Path
 from winhost.cli.commands.look import Wanted
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, usage_errors
+from winhost.cli.named_files import STDIN
 from winhost.cli.options import HostsAndFacts
 from winhost.cli.output import show_next
 from winhost.cli.outputs import Output
+from winhost.cli.shells import command_line
 from winhost.cli.show_verdicts import possible, show_assessment, show_rows
 from winhost.cli.snapshots import Snapshot, read_each, several, watched
 from winhost.cli.watch import Watch
@@ -34,7 +36,8 @@ def evaluate_each(
             continue
         try:
             with watch.at(read.host, "evaluating"):
-                evaluation = evaluate(read.facts, request)
+                file = command_line((str(read.file),)) if read.file and str(read.file) != STDIN else None
+                evaluation = evaluate(read.facts, request, file)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this host's
             yield Snapshot(read.host, error=as_winhost_error(error)), None
         else:

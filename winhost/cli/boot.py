@@ -2,10 +2,10 @@
 
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
+from winhost.cli.commands.change import BootOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.live_hosts import connector_for, linux_beside, read_live
 from winhost.cli.named_hosts import hosts_named
@@ -24,32 +24,23 @@ from winhost.resources.linux import linux_scripts
 RESTART = "restart"
 
 
-def boot(
-    host: str,
-    system: str,
-    other: str | None,
-    console: bool | None,
-    return_after: int | None,
-    restart_deadline: float,
-    accepted: tuple[str, ...],
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
-    here, *others = hosts_named((host, other) if other else (host,), fleet_file)
+def boot(asked: BootOptions, output: Output) -> int:
+    system = asked.system
+    here, *others = hosts_named((asked.host, asked.other) if asked.other else (asked.host,), asked.fleet_file)
     beside = target_of(here) if isinstance(here, LinuxHost) else linux_beside(here)
     linux = beside if isinstance(here, LinuxHost) or (beside and switching.runs(connector_for(here), LINUX)) else None
     if linux and system == LINUX:
-        return _stay(here.name, linux, return_after, output)
-    if return_after is not None:
+        return _stay(here.name, linux, asked.return_after, output)
+    if asked.return_after is not None:
         raise click.UsageError(
             "--return-after is for the Linux that runs: winhost boot LINUX-HOST linux --return-after 30"
         )
-    _check_consent(here.name, console, accepted)
+    _check_consent(here.name, asked.console, asked.accepted)
     with watching() as watch:
         done = _switch(here, linux, system, watch)
         # The two systems of one machine may stand in the fleet under one name, or under two.
         there = others[0] if others else here if beside and isinstance(here, Host) else None
-        switched = _seen(done, here, there, restart_deadline, watch) if there else done[0]
+        switched = _seen(done, here, there, asked.restart_deadline, watch) if there else done[0]
     show_results("boot", output.shape, [(here.name, switched)], _show)
     return 0 if switched.came_up in (None, system) else 1
 
@@ -98,9 +89,7 @@ def _seen(done: tuple[Switched, str], here: AnyHost, other: AnyHost, deadline: f
 
 
 def _order_after(there: AnyHost, switched: Switched) -> bool:
-    """Read again whether Windows is first, because some firmware changes the order by itself. On Linux, this also
-    answers its timer.
-    """
+    """Read the boot order again, which some firmware changes. On Linux, this also answers its timer."""
     try:
         linux = target_of(there) if isinstance(there, LinuxHost) else linux_beside(there)
         if linux is not None and switched.to == LINUX:
@@ -114,14 +103,11 @@ def _order_after(there: AnyHost, switched: Switched) -> bool:
 
 
 def _stay(name: str, here: SshTarget, return_after: int | None, output: Output) -> int:
-    """Answer for a host that runs this Linux already. Its timer does nothing until the next start, because winhost
-    came.
-    """
+    """Answer for a host that runs this Linux already, whose timer does nothing before the next start."""
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(here)) as wire:
         found = switching.on_linux(wire, heartbeat=True, **request)
-    show_results("boot-linux", output.shape, [(name, found)], lambda told: say(_of_timer(name, told.timer)))
-    return 0
+    return show_results("boot-linux", output.shape, [(name, found)], lambda told: say(_of_timer(name, told.timer)))
 
 
 def _of_timer(host: str, minutes: int | None) -> str:

@@ -16,10 +16,11 @@ from typing import Any
 import click
 
 from winhost.cli.commands.endpoint import ChatOptions
-from winhost.cli.endpoint import Endpoint, Targets, endpoint_of
+from winhost.cli.endpoint import Endpoint, endpoint_of
 from winhost.cli.envelope import show_results
 from winhost.cli.output import say, show_error_text
 from winhost.cli.outputs import Output
+from winhost.cli.served_hosts import Targets
 from winhost.cli.serving_target import no_such_model, secret_key
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
@@ -199,12 +200,7 @@ class Chatted:
     seconds: float
 
 
-def chat(
-    words: tuple[str, ...],
-    asked: ChatOptions,
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
+def chat(words: tuple[str, ...], asked: ChatOptions, fleet_file: Path | None, output: Output) -> int:
     targets = Targets.read(fleet_file)
     host, prompt = _meant(words, targets)
     if prompt is None and output.form:

@@ -64,9 +64,7 @@ def _check_path(path: Path | None, hosts: tuple[str, ...], fleet_file: Path | No
 
 
 def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
-    """Write a host's facts into a folder, or over a facts file. Returns the error if that fails, so that those of other
-    hosts are still written.
-    """
+    """Write a host's facts into a folder, or over a facts file. Returns an error instead of raising it."""
     if folder is None:
         return None
     try:

@@ -28,8 +28,8 @@ from winhost.model.fleet import AnyHost
 from winhost.model.plan import in_order
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.vm_disk import VmDisk
-from winhost.resources.windows.wsl_distro import WslDistro
+from winhost.resources.windows.distros import WslDistro
+from winhost.resources.windows.vms import VmDisk
 
 EXPORTS = "%ProgramData%\\winhost\\exports"
 _ROLE = "HyperVRole"

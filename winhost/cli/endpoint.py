@@ -8,7 +8,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,85 +24,19 @@ from winhost.cli.first_completion import (
     socket_through_ssh,
 )
 from winhost.cli.live_hosts import serving_wire
-from winhost.cli.named_hosts import LOCALHOST, is_local, own_name
 from winhost.cli.output import say
-from winhost.cli.served_hosts import Journals, ServingRun, is_this_linux, known_fleet, paste_lines, read_journals
+from winhost.cli.served_hosts import ServingRun, Targets, is_this_linux, paste_lines
 from winhost.cli.serving_target import no_linux, parse_deployed
 from winhost.cli.watch import watching
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import AuthenticationFailed, NotAvailable, SessionDropped, Unreachable, WireError
 from winhost.core.dataclass import dataclass
 from winhost.engine.serving_session import ServingSession
-from winhost.engine.store import Store
-from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
-from winhost.model.fleet import AnyHost, Fleet
+from winhost.model.errors import UsageError, WinhostError
+from winhost.model.fleet import AnyHost
 from winhost.serving.deployed import Deployed, DeployedGateway
 
 _TRIES, _PAUSE_S = 3, 2
-
-
-@dataclass(frozen=True)
-class Targets:
-    """The hosts that words on the command line may name: those that serve by the journals, and those of the fleet."""
-
-    fleet: Fleet | None
-    journals: Journals
-
-    @classmethod
-    def read(cls, fleet_file: Path | None) -> "Targets":
-        fleet = known_fleet(fleet_file)
-        return cls(fleet, read_journals(Store(), fleet))
-
-    @classmethod
-    def without_fleet(cls) -> "Targets":
-        return cls(None, read_journals(Store(), None))
-
-    @property
-    def _hosts(self) -> Mapping[str, AnyHost]:
-        return {each.name: each for each in self.fleet.hosts} if self.fleet else {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        unfinished = (each.host for each in self.journals.unfinished)
-        return tuple(dict.fromkeys((*self.journals.serving, *unfinished, *self._hosts)))
-
-    def named(self, word: str) -> str:
-        """The host that a word means. Raises UsageError."""
-        if found := self.meant(word):
-            return found
-        raise UsageError(
-            "NoSuchHost",
-            what=f"no host '{visible(word)}' serves here, and fleet.yaml has none{did_you_mean(word, self.names)}",
-            hint=f"There are: {', '.join(self.names)}" if self.names else "Add it: winhost host add USER@ADDRESS",
-        )
-
-    def meant(self, word: str) -> str | None:
-        if word.lower() == LOCALHOST:
-            word = next((name for name, host in self._hosts.items() if is_local(host)), own_name())
-        return next((each for each in self.names if each.lower() == word.lower()), None)
-
-    @property
-    def only(self) -> str:
-        """The one host that serves. Raises UsageError, WinhostError."""
-        serving = sorted(self.journals.serving)
-        if not serving:
-            named = next(iter(self._hosts), None)
-            raise WinhostError(
-                "NothingHere",
-                what="nothing is served, by the journals of this computer",
-                meaning="Another computer may have set up an endpoint: then name its host, and --api-key.",
-                hint=f"Serve a model on it: winhost up --on {named}"
-                if named
-                else "Serve a model on this machine: winhost up",
-            )
-        if len(serving) > 1:
-            what = f"{len(serving)} hosts serve: {', '.join(serving)}"
-            raise UsageError("WhichHost", what=what, hint="Name one of them.")
-        return serving[0]
-
-    def host(self, name: str) -> AnyHost | None:
-        run = self.journals.serving.get(name)
-        return run.host if run else self._hosts.get(name)
 
 
 class SshTunnel:
@@ -176,7 +110,7 @@ class Endpoint:
 @contextmanager
 def endpoint_of(name: str, targets: Targets) -> Iterator[Endpoint]:
     """Connect as far as it takes to say where the endpoint is. Raises WinhostError."""
-    run, host = targets.journals.serving.get(name), targets.host(name)
+    run, host = targets.serving.get(name), targets.host(name)
     direct = _direct(run) if run else None
     why = direct.not_from_here if direct and not is_this_linux(host) else None
     if run and direct and why is None:

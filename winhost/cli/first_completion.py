@@ -270,9 +270,7 @@ _SERVING_FILE = ("LinuxFile", {"path": PATH})
 
 
 def _asked(deployed: Deployed, session: HostSession, model: str, key: str) -> ModelAnswer:
-    """Ask through the SSH of the Linux that serves, so that nobody in between reads the key, wherever the endpoint
-    listens.
-    """
+    """Ask through the SSH of the Linux that serves, so that nobody in between reads the key."""
     return _completion(lambda: connection_through_ssh(session.tunnel, deployed.gateway, _WITHIN), model, key)
 
 

@@ -155,9 +155,7 @@ def does(module: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
 
 
 class WinhostCommand(click.Command):
-    """A command whose help tells which options may be repeated, gives options that go together a heading of their own,
-    and ends with its exit codes.
-    """
+    """A command whose help groups options, says which may be repeated, and ends with its exit codes."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)

@@ -1,5 +1,5 @@
-"""winhost models: the models of the catalogue that fit a host, best first, or the catalogue itself; and how to renew it
-from the hub.
+"""winhost models and workload: the models that fit a host or that winhost knows, renewed from the hub, and a workload
+drafted from the files of one.
 """
 
 from collections.abc import Sequence
@@ -7,13 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
 import yaml
 
-from winhost.cli.commands.models import ModelOptions
+from winhost.cli.commands.models import DraftOptions, ModelOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, os_errors, secret_reference
 from winhost.cli.options import HostsAndFacts
-from winhost.cli.output import say, show_next
+from winhost.cli.output import say, show_next, write_file
 from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
@@ -22,13 +23,17 @@ from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
+from winhost.hub.draft import SEQUENCES, Draft, Planned, draft
+from winhost.hub.hub_repository import HubRepository, NotListed
+from winhost.hub.model_folder import ModelFolder
 from winhost.hub.refreshed import Refreshed, refreshed
 from winhost.model.catalogue_file import load_catalogue
-from winhost.model.errors import WinhostError
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import write_whole
 from winhost.model.path import check_path
 from winhost.model.secrets import SecretRef
 from winhost.model.units import Bytes, GiB
+from winhost.model.workload import is_folder
 from winhost.serving.fitting import Candidate, fitting, weight_bytes
 
 SHOWN = 12
@@ -113,7 +118,6 @@ def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> t
     """Find the entries of the catalogue, else make one from the hub or a folder. Raises WinhostError (NotListed)."""
     if found := named(model, known.entries):
         return found
-    from winhost.cli.workload import named_repository  # most models are of the catalogue
     from winhost.hub.model_entry import entry_of  # likewise
 
     return (entry_of(named_repository(model, hub, token)),)
@@ -247,3 +251,70 @@ def _show_refreshed(outcomes: Sequence[Refreshed], file: Path) -> None:
     for each in kept:
         say(f"Kept as it was: {each.kept}", hang=2)
     say(f"{len(outcomes) - len(kept)} of {len(outcomes)} repositories asked; the catalogue is now {file}")
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A drafted workload file. name: the name that the model is served under; revision: empty for a folder; file: the
+    written file, if any; text: its content; look: what somebody has to decide or do.
+    """
+
+    name: str
+    model: str
+    revision: str
+    assumed: tuple[str, ...]
+    look: tuple[str, ...]
+    file: str | None
+    text: str
+
+
+def init(asked: DraftOptions, force: bool, output: Output) -> int:
+    model = asked.model
+    if asked.context is None and (asked.sequences or asked.gpus):
+        raise click.UsageError("--sequences and --gpus go with --context: winhost models show HOST names all three")
+    reference = secret_reference(asked.token, "'--token'")
+    if output.path and output.path.exists() and not force:
+        what = f"{visible(str(output.path))} is there already"
+        raise UsageError("KeptAsItIs", what=what, hint="Name another file with -o, or write over it with --force")
+    repository = named_repository(model, asked.hub, reference, asked.revision)
+    planned = Planned(asked.context, asked.sequences or SEQUENCES, asked.gpus or 1) if asked.context else None
+    with watching() as watch, watch.at(model, "reading the folder" if is_folder(model) else "asking the hub"):
+        made = draft(
+            repository,
+            reference,
+            lambda done, of: watch(
+                ProgressEvent(model, "preparing", f"headers of its weights: {done} of {of}", percent=100 * done // of)
+            ),
+            planned,
+        )
+    if output.path:
+        with os_errors():
+            write_file(output.path, made.text, "workload", force)
+    file = str(output.path) if output.path else None
+    drafted = Drafted(made.name, made.model, made.revision, made.assumed, made.look, file, made.text)
+    return show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show_draft(made, shown.file))
+
+
+def named_repository(
+    model: str, hub: str, token: SecretRef | None, revision: str = "main"
+) -> HubRepository | ModelFolder:
+    """The model that a user named, before any request. Raises UsageError (NotListed, and as `at_path` does)."""
+    if is_folder(model):
+        return ModelFolder.at_path(model)
+    try:
+        return HubRepository(model, revision, hub.rstrip("/"), token.resolve() if token else None)
+    except NotListed as wrong:
+        raise UsageError(wrong.code, wrong.what, wrong.meaning, wrong.hint) from None
+
+
+def _show_draft(made: Draft, file: str | None) -> None:
+    if file is None:
+        click.echo(made.text, nl=False)
+        return
+    where = f" at {made.revision[:12]}" if made.revision else ""
+    say(f"Written to {file}: {made.model}{where}, served as {made.name}")
+    for each in made.assumed:
+        say(f"Assumed: {each}", hang=2)
+    for each in made.look:
+        say(f"Look: {each}", hang=2)
+    show_next(("assess", "HOST", "--workload", file))

@@ -48,9 +48,7 @@ def this_machine() -> AnyHost:
 
 
 def local_host(fleet_file: Path | None) -> AnyHost:
-    """Return the host of fleet.yaml that is this machine, else this machine by its own name. Raises UsageError:
-    FileFaults.
-    """
+    """Return the host of fleet.yaml that is this machine, else this machine. Raises UsageError: FileFaults."""
     try:
         fleet = load_fleet(find_fleet(fleet_file))
     except UsageError as error:
@@ -66,14 +64,13 @@ def is_local(host: AnyHost) -> bool:
 
 
 def check_rights(host: AnyHost) -> None:
-    """Check the rights of winhost on this machine, as far as this process can tell. Raises UsageError:
-    NotAdministrator.
-    """
+    """Check the rights on this machine, as far as this process can tell. Raises UsageError: NotAdministrator."""
     if not is_local(host):
         return
     if isinstance(host, LinuxHost):
         if host.sudo is not None and host.sudo.password is None and not _becomes_root():
-            raise _not_root(host.name)
+            hint = 'Type it as root: sudo "$(command -v winhost)" up'
+            raise _lacking(host.name, f"{getuser()} is not root here, and sudo asks for a password", hint)
     elif os.name == "nt" and not _is_elevated():
         raise not_administrator(host.name)
 
@@ -89,11 +86,6 @@ def not_administrator(host: str) -> UsageError:
     """Make the error for a terminal without the rights that every change of Windows needs."""
     hint = "Open a terminal with 'Run as administrator' and type it there again: winhost up"
     return _lacking(host, "this terminal has no administrator rights", hint)
-
-
-def _not_root(host: str) -> UsageError:
-    hint = 'Type it as root: sudo "$(command -v winhost)" up'
-    return _lacking(host, f"{getuser()} is not root here, and sudo asks for a password", hint)
 
 
 def _lacking(host: str, what: str, hint: str) -> UsageError:

@@ -32,11 +32,7 @@ def with_image(request: PathRequest, tell: Tell) -> PathRequest:
     name, source = _found(asked)
     made = guest_disk(source, tell)
     pinned = Pinned(
-        place=source.place,
-        sha256=source.sha256,
-        bytes=made.image_bytes,
-        disk_sha256=made.sha256,
-        disk_bytes=made.bytes,
+        place=source.place, sha256=source.sha256, bytes=made.image_bytes, disk_sha256=made.sha256, disk_bytes=made.bytes
     )
     image = asked.model_copy(update={"name": name, "pinned": pinned})
     return _with_part(request, "new_vm", "image", image.model_dump(mode="json", exclude_none=True))

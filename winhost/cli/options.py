@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import field, fields
+from dataclasses import Field, field, fields
 from functools import wraps
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import click
 
@@ -23,7 +23,7 @@ PATH = click.Path(path_type=Path, readable=False)
 """A file or folder that is read later: then an error says how one is made, which click cannot."""
 
 
-def fleet_option(command: F) -> F:
+def fleet(command: F) -> F:
     """Add `--fleet`, `-v` and `--debug`, which every command that reaches hosts has."""
     return click.option(
         "--fleet",
@@ -114,7 +114,7 @@ SIZE, ADDRESS_PORT = Parsed("size", _size), Parsed("ADDRESS:PORT", _address_port
 KEY_LIMIT = Parsed("number|none|default", _key_limit)
 
 
-at_once_option = click.option(
+at_once = click.option(
     "--at-once",
     metavar="N",
     type=WholeNumber(1, 256),
@@ -122,7 +122,7 @@ at_once_option = click.option(
     show_default=True,
     help="How many hosts to work on at the same time.",
 )
-facts_option = click.option(
+facts_files = click.option(
     "--facts",
     "facts_files",
     metavar="FACTS",
@@ -130,75 +130,70 @@ facts_option = click.option(
     multiple=True,
     help="Use this facts file, or those in this folder, instead of reading a host.",
 )
-one_facts_option = click.option(
+facts_file = click.option(
     "--facts",
     "facts_file",
     metavar="FACTS",
     type=PATH,
     help="The facts file of the host, or a folder with only that file.",
 )
-path_option = click.option(
+path = click.option(
     "--path",
     "variant",
     metavar="PATH",
     help="The option, as assess names it. Default: the recommended one.",
     **completion.PATHS,
 )
-only_path_option = click.option("--path", metavar="PATH", help="Judge this path only.", **completion.PATHS)
-linux_path_option = click.option(
+only_path = click.option("--path", metavar="PATH", help="Judge this path only.", **completion.PATHS)
+linux_path = click.option(
     "--path",
     type=click.Choice(("wsl2", "dda", "dual-boot", "bare-metal")),
     help="How a Windows host gets its Linux. Default: wsl2, or dda where only that carries the workload.",
 )
-settings_option = click.option(
+settings = click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
     help="A setting of the path, for example network=nat of wsl2.",
 )
-allow_unverified_option = click.option(
+allow_unverified = click.option(
     "--allow-unverified",
     is_flag=True,
     help="Go on even if a required fact could not be read or the option is unproven.",
 )
-restart_deadline_option = click.option(
+restart_deadline = click.option(
     "--restart-deadline",
     type=DURATION,
     default="30m",
     show_default=True,
     help="How long to wait for a machine that restarts.",
 )
-models_option = click.option(
+only_models = click.option(
     "--model", "models", metavar="MODEL", multiple=True, help="Only this model, by the name that clients use."
 )
-client_key_option = click.option(
+client_key = click.option(
     "--api-key",
     metavar="REF",
     help="A secret reference to an API key of the gateway, for example env:API_KEY. Default: the one that winhost "
     "knows, if it knows one.",
 )
-token_option = click.option(
+token = click.option(
     "--token",
     metavar="REF",
     help="A secret reference to a token of the hub, which gated models need, for example env:HF_TOKEN.",
 )
 
 
-def workload_option(*, required: bool = False) -> Callable[[F], F]:
+def workload(*, required: bool = False) -> Callable[[F], F]:
     """Make the option for the workload that hosts are judged by."""
     return click.option(
-        "--workload",
-        "workload_file",
-        metavar="FILE",
-        type=PATH,
-        required=required,
-        help="The workload to be served.",
+        "--workload", "workload_file", metavar="FILE", type=PATH, required=required, help="The workload to be served."
     )
 
 
 # Its default is named here as well as in winhost.hub, so that --help need not load that.
-hub_option = click.option(
+hub = click.option(
     "--hub",
     metavar="URL",
     envvar="WINHOST_HUB",
@@ -207,7 +202,7 @@ hub_option = click.option(
 )
 
 
-assume_option = click.option(
+assume = click.option(
     "--assume",
     "assumed",
     multiple=True,
@@ -215,19 +210,19 @@ assume_option = click.option(
     help="State facts that could not be read: os=win11-pro,ram=128GiB. What depends on them is marked as stated.",
 )
 # Said twice, here and in winhost.lab.lab, so that --help need not load the lab.
-engine_option = click.option(
+engine = click.option(
     "--engine",
     type=click.Choice(("contract", "pwsh")),
     default="contract",
     show_default=True,
     help="contract runs no PowerShell; pwsh runs the real scripts in the one on PATH or in WINHOST_PWSH.",
 )
-yes_option = click.option("--yes", is_flag=True, help="Do not ask whether to begin. Approvals are still asked for.")
-force_option = click.option(
+yes = click.option("--yes", is_flag=True, help="Do not ask whether to begin. Approvals are still asked for.")
+force = click.option(
     "--force", is_flag=True, help="Overwrite an existing file that winhost refuses to replace otherwise."
 )
-hosts_argument = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
-words_argument = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
+hosts = click.argument("hosts", nargs=-1, metavar="HOST...", **completion.HOSTS)
+hosts_or_facts = click.argument("words", nargs=-1, metavar="HOST|FACTS...", **completion.HOSTS_AND_FILES)
 
 
 def split_words(context: click.Context, option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
@@ -248,7 +243,7 @@ def one_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, tu
     return split
 
 
-accept_option = click.option(
+accept = click.option(
     "--accept",
     "accepted",
     multiple=True,
@@ -263,16 +258,43 @@ accept_option = click.option(
 # ---- options that go together, as one object
 
 
-def declared(option: Callable[..., Any], default: Any = None, section: str | None = None) -> Any:
-    """Make a field of an options object, with the option that fills it. section: the heading of its help."""
-    return field(default=default, metadata={"option": option, "section": section})
+def declared(option: Callable[..., Any], default: Any = None) -> Any:
+    """Make a field of an options object with an option that other commands have, too."""
+    return field(default=default, metadata={"option": option})
 
 
-def option(*names: str, section: str | None = None, **more: Any) -> Any:
-    """Make such a field with an option that only this object has. Takes what `click.option` takes."""
-    usual = () if more.get("multiple") else False if more.get("is_flag") else more.get("default")
-    made = click.option(*names, **more)
-    return field(default=usual, metadata={"option": made, "section": section, "name": names[0]})
+def option(metavar: str | None, text: str, default: Any = None, **more: Any) -> Any:
+    """Make a field with an option of its own, which has the name of the field and, for a path, its type.
+
+    text: its help, which shows the default, if there is one. more: name, if it is another one; section: the heading in
+    the help; setting: the setting of a path that it gives; and what `click.option` takes.
+    """
+    about: dict[str, Any] = {key: more.pop(key) for key in ("name", "section", "setting") if key in more}
+    usual: dict[str, Any] = {"default": default, "show_default": True} if default else {}
+    about["made_of"] = {"metavar": metavar, "help": text, **usual, **more}
+    return field(default=default, metadata=about)
+
+
+def flag(text: str, **more: Any) -> Any:
+    """Make such a field, which is false without its option."""
+    return option(None, text, False, is_flag=True, **more)
+
+
+def repeated(metavar: str | None, text: str, default: tuple[Any, ...] = (), **more: Any) -> Any:
+    """Make such a field, which is a tuple."""
+    return option(metavar, text, default, multiple=True, **more)
+
+
+def flag_of(each: "Field[Any]") -> str:
+    """Return the option of a field as it is typed."""
+    return str(each.metadata.get("name") or f"--{each.name.replace('_', '-')}")
+
+
+def _option_of(each: "Field[Any]") -> Callable[..., Any] | None:
+    if (made_of := each.metadata.get("made_of")) is None:
+        return cast("Callable[..., Any] | None", each.metadata.get("option"))
+    kind: dict[str, Any] = {"type": PATH} if Path in get_args(each.type) else {}
+    return click.option(flag_of(each), each.name, **{**kind, **made_of})
 
 
 def options_object(
@@ -292,8 +314,8 @@ def options_object(
 
         wrapped: Any = with_object
         for each in reversed(known):
-            if "option" in each.metadata and each.name not in leave_out:
-                wrapped = other.get(each.name, each.metadata["option"])(wrapped)
+            if each.name not in leave_out and (add := other.get(each.name) or _option_of(each)):
+                wrapped = add(wrapped)
                 if heading := each.metadata.get("section") or section:
                     vars(wrapped.__click_params__[-1]).setdefault("section", heading)
         return cast(F, wrapped)
@@ -326,21 +348,12 @@ class KeyRules:
     models: tuple[str, ...] = ()
     all_models: bool = False
     expires: str | None = option(
-        "--expires",
-        metavar="WHEN",
-        help="When the key stops counting: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never.",
+        "WHEN", "When the key stops counting: 30d, 12h, 2027-01-31, 2027-01-31T12:00Z (UTC) or never."
     )
-    concurrent: int | str | None = option(
-        "--concurrent", metavar="N|none|default", type=KEY_LIMIT, help="How many requests at a time."
-    )
-    requests_per_minute: int | str | None = option(
-        "--requests-per-minute", metavar="N|none|default", type=KEY_LIMIT, help="How many requests per minute."
-    )
+    concurrent: int | str | None = option("N|none|default", "How many requests at a time.", type=KEY_LIMIT)
+    requests_per_minute: int | str | None = option("N|none|default", "How many requests per minute.", type=KEY_LIMIT)
     tokens_per_minute: int | str | None = option(
-        "--tokens-per-minute",
-        metavar="N|none|default",
-        type=KEY_LIMIT,
-        help="How many tokens of prompts and answers per minute.",
+        "N|none|default", "How many tokens of prompts and answers per minute.", type=KEY_LIMIT
     )
 
 
@@ -352,32 +365,24 @@ class TargetOptions:
     """The options of every command that looks after what a host serves. target: the word that names the host."""
 
     target: str
-    fleet_file: Path | None = declared(fleet_option)
+    fleet_file: Path | None = declared(fleet)
     output: Output = declared(answers(), Output())
 
 
-target_options = options_object(TargetOptions, "at")
+target = options_object(TargetOptions, "at")
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The options of every command that changes hosts. guest_deadline, restart_deadline: in seconds."""
 
-    fleet_file: Path | None = declared(fleet_option)
+    fleet_file: Path | None = declared(fleet)
     output: Output = declared(answers(), Output())
-    accepted: tuple[str, ...] = declared(accept_option, ())
-    yes: bool = declared(yes_option, False)
-    restart_deadline: float = declared(restart_deadline_option)
-    guest_deadline: float = option(
-        "--guest-deadline",
-        type=DURATION,
-        default="5m",
-        show_default=True,
-        help="How long a guest may take to shut down.",
-    )
-    as_jsonl: bool = option(
-        "--jsonl", "as_jsonl", is_flag=True, help="Print one JSON line per event, the outcome last."
-    )
+    accepted: tuple[str, ...] = declared(accept, ())
+    yes: bool = declared(yes, False)
+    restart_deadline: float = declared(restart_deadline)
+    guest_deadline: float = option("DURATION", "How long a guest may take to shut down.", default="5m", type=DURATION)
+    as_jsonl: bool = flag("Print one JSON line per event, the outcome last.", name="--jsonl")
 
     @property
     def document(self) -> bool:
@@ -385,4 +390,4 @@ class RunOptions:
         return self.output.shape != "table" or self.as_jsonl
 
 
-run_options = options_object(RunOptions, "options")
+of_run = options_object(RunOptions, "options")

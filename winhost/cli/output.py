@@ -73,9 +73,7 @@ def show_next(words: Iterable[str], fleet_file: Path | None = None) -> None:
 
 
 def show_error_text(error: WinhostError, host: str = "", fleet: str | None = None) -> None:
-    """Print an error on stderr, in the width of its terminal. host: its host, if there are several; fleet: see
-    `with_fleet`.
-    """
+    """Print an error on stderr. host: its host, if there are several; fleet: see `with_fleet`."""
     for line in with_fleet(error_text(error, host), fleet).split("\n"):
         say(line, hang=2 if line.startswith("  ") else 0, err=True)
 
@@ -118,10 +116,7 @@ def failed(error: WinhostError, host: str | None = None) -> ErrorResult:
 
 
 def write_file(path: Path, text: str | Iterable[str], kind: Kind, force: bool) -> None:
-    """Write a file that the user named, whole or in pieces.
-
-    Raises UsageError (OtherKind), and OSError as `write_whole` does.
-    """
+    """Write a file that the user named. Raises UsageError (OtherKind), and OSError as `write_whole` does."""
     refuse_other_kind(path, kind, force)
     write_whole(path, [text] if isinstance(text, str) else text)
 

@@ -26,9 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Output:
-    """The form of a command's answer, and the path that it writes to. folder: a `/` at the end says that the path is
-    one.
-    """
+    """The form of a command's answer, and the path it writes to. folder: a `/` at its end says that it is one."""
 
     shape: Shape = "table"
     path: Path | None = None

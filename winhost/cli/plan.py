@@ -55,8 +55,11 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     many = several(hosts)
     if many:
         refuse_for_several(asked.of_one_host(joining.words.listen if joining else None))
-    into = _into(output.path, many, force)
-    if into and into.many:
+    path = output.path
+    if path and many and not path.is_dir() and (path.suffix or path.exists()):
+        raise one_file(path)
+    into = Into(path, many, force) if path else None
+    if into and many:
         check_each_once(hosts)
 
     def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
@@ -214,9 +217,7 @@ class Into:
         return file
 
     def _file_of(self, host: str) -> Path:
-        """The file of a host in the folder. Facts may have any host name, even `../../x`, so only a name that
-        fleet.yaml accepts becomes a file name.
-        """
+        """The file of a host in the folder. Facts may have any host name, even `../../x`."""
 
         from winhost.model.fleetfile import host_name  # with the models of that file
 
@@ -229,10 +230,3 @@ class Into:
                 hint="Plan it alone and name the file: winhost plan FACTS -o plan.json",
                 host=host,
             ) from None
-
-
-def _into(path: Path | None, many: bool, force: bool) -> Into | None:
-    """Raises UsageError (OneFile) for several plans and what is, or looks like, one file."""
-    if path and many and not path.is_dir() and (path.suffix or path.exists()):
-        raise one_file(path)
-    return Into(path, many, force) if path else None

@@ -1,7 +1,7 @@
 """Turn the options of `winhost plan` into a request: the path, its playbook and its settings."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from functools import cached_property
 from hashlib import file_digest
@@ -12,6 +12,7 @@ import click
 
 from winhost.cli.commands.plan import DDA, PlanOptions
 from winhost.cli.errors import text_of, usage_errors
+from winhost.cli.options import flag_of
 from winhost.cli.stack_options import NEW_VM_OPTIONS, NewVmOptions
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from winhost.images.guest_disk import Tell
 
 # What of a Request each option fills in.
-_OPTIONS = {each.name: each.metadata["name"] for each in fields(PlanOptions) if each.metadata["section"] == DDA}
+_OPTIONS = {each.name: flag_of(each) for each in fields(PlanOptions) if each.metadata.get("section") == DDA}
 
 # Each setting that is a public key, with the option that gives it.
 KEY_SETTINGS: Mapping[str, str] = {
@@ -63,7 +64,12 @@ class AskedPlan(PlanOptions):
         possible: frozenset[str] | None = None
         for option, paths in named.items():
             if possible is not None and not possible & paths:
-                raise _not_of_path(option, sorted(paths), sorted(possible))
+                belongs, others = sorted(paths), " or ".join(sorted(possible))
+                raise UsageError(
+                    "NotOfPath",
+                    what=f"{visible(option)} belongs to {' or '.join(belongs)}, and not to {others}",
+                    hint=f"Leave it out, or plan that path: --path {belongs[0]}",
+                )
             possible = paths if possible is None else possible & paths
         return next(iter(possible)) if possible and len(possible) == 1 else None
 
@@ -161,14 +167,6 @@ def default_request(path: str, host: str = "HOST") -> PathRequest:
     return AskedPlan(path, host=host).request(path)
 
 
-def _not_of_path(option: str, belongs: Sequence[str], path: Sequence[str]) -> UsageError:
-    return UsageError(
-        "NotOfPath",
-        what=f"{visible(option)} belongs to {' or '.join(belongs)}, and not to {' or '.join(path)}",
-        hint=f"Leave it out, or plan that path: --path {belongs[0]}",
-    )
-
-
 def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
     """Read the settings of `--set`, with the contents of the files that they name. Raises BadParameter."""
     return _pinned(tuple(map(_with_key, settings)))
@@ -178,15 +176,12 @@ def _with_key(setting: str) -> str:
     """Replace the file of a public key by the key itself. Raises BadParameter, which shows nothing of the file."""
     name, _, value = setting.partition("=")
     if name in KEY_SETTINGS and value.startswith("@"):
-        return f"{name}={_public_key(value[1:], KEY_SETTINGS[name])}"
+        option = KEY_SETTINGS[name]
+        with usage_errors(option):
+            text = text_of(Path(value[1:]).expanduser(), option)
+            refuse_private(text)
+        return f"{name}={text}"
     return setting
-
-
-def _public_key(file: str, option: str) -> str:
-    with usage_errors(option):
-        text = text_of(Path(file).expanduser(), option)
-        refuse_private(text)
-    return text
 
 
 def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:

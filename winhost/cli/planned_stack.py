@@ -27,7 +27,7 @@ from winhost.model.plan import Offline
 from winhost.model.workload import Deploy, Exposure, YieldTo
 from winhost.paths.playbook import PathRequest, Playbook, PlaybookResource
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.yield_watcher import watcher_settings
+from winhost.resources.windows.accounts import watcher_settings
 from winhost.serving.engine_names import slug
 from winhost.serving.stack import LOOPBACK, Stack, StackRequest, stack
 
@@ -295,8 +295,7 @@ def node_request(parts: StackParts, facts: HostFacts, path: str, wsl: str | None
     """
     words = parts.cluster
     assets = parts.once(
-        "k3s",
-        lambda: k3s_release.k3s_release(words.k3s_version, images=words.k3s_images, mirror=words.k3s_mirror),
+        "k3s", lambda: k3s_release.k3s_release(words.k3s_version, images=words.k3s_images, mirror=words.k3s_mirror)
     )
     paths = {k3s_release.PROGRAM: PROGRAM, k3s_release.IMAGES: f"{_IMAGES}/{k3s_release.IMAGES}"}
     return NodeRequest(

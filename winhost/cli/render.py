@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from winhost import __version__
-from winhost.cli.commands.render import MachineOptions
+from winhost.cli.commands.render import MachineOptions, MonitoringOptions, ProxyOptions
 from winhost.cli.envelope import answer, show_results
 from winhost.cli.errors import Faults, os_errors, usage_errors
 from winhost.cli.named_files import facts_named
@@ -99,8 +99,8 @@ def _write_folder(folder: Path, files: dict[str, str], force: bool) -> None:
             write_file(folder / name, text, "rendered", force)
 
 
-def _show_rendered(rendered: Rendered, output: Output) -> None:
-    show_results("rendered", output.shape, [(rendered.host, rendered)], _show)
+def _show_rendered(rendered: Rendered, output: Output) -> int:
+    return show_results("rendered", output.shape, [(rendered.host, rendered)], _show)
 
 
 def _show(rendered: Rendered) -> None:
@@ -147,55 +147,31 @@ _NOTES = (
 )
 
 
-def monitoring(
-    gateways: tuple[tuple[str, int], ...],
-    tls: bool,
-    gateway_ca: str | None,
-    gateway_name: str | None,
-    plain_http: bool,
-    key_file: str,
-    force: bool,
-    output: Output,
-) -> int:
-    tls = tls or bool(gateway_ca or gateway_name)
-    elsewhere = [address for address, _ in gateways if not ip_address(address).is_loopback]
-    if elsewhere and not (tls or plain_http):
+def monitoring(asked: MonitoringOptions, force: bool, output: Output) -> int:
+    tls = asked.tls or bool(asked.gateway_ca or asked.gateway_name)
+    elsewhere = [address for address, _ in asked.gateways if not ip_address(address).is_loopback]
+    if elsewhere and not (tls or asked.plain_http):
         raise click.UsageError(
             f"{elsewhere[0]} is another machine, and without TLS others can read the key for metrics on its way: "
             "give --tls, or agree with --plain-http"
         )
-    endpoints = tuple(endpoint(*gateway) for gateway in gateways)
-    files = monitoring_files(MonitoringRequest(endpoints, key_file, tls, gateway_ca, gateway_name))
-    assert output.path
-    _write_folder(output.path, files, force)
-    check = command_line(("promtool", "check", "config", str(output.path / "prometheus.yml")))
+    endpoints, folder = tuple(endpoint(*gateway) for gateway in asked.gateways), output.required_path
+    files = monitoring_files(MonitoringRequest(endpoints, asked.key_file, tls, asked.gateway_ca, asked.gateway_name))
+    _write_folder(folder, files, force)
+    check = command_line(("promtool", "check", "config", str(folder / "prometheus.yml")))
     notes = tuple(note.replace("CHECK", check) for note in _NOTES)
-    _show_rendered(Rendered(endpoints[0], str(output.path), notes, files["prometheus.yml"]), output)
-    return 0
+    return _show_rendered(Rendered(endpoints[0], str(folder), notes, files["prometheus.yml"]), output)
 
 
-def proxy(
-    program: str,
-    workload: Path,
-    gateway: tuple[str, int],
-    gateway_ca: str | None,
-    gateway_name: str | None,
-    plain_http: bool,
-    listen: tuple[str, int],
-    certificate: str,
-    key: str | None,
-    allow: tuple[str, ...],
-    force: bool,
-    output: Output,
-) -> int:
-    served = load_workload(workload)
+def proxy(asked: ProxyOptions, force: bool, output: Output) -> int:
+    served = load_workload(asked.workload)
     with usage_errors():
-        allowed = tuple(str(ip_network(each)) for each in allow)
-        to_gateway = (gateway_ca, gateway_name, plain_http, allowed)
-        text = proxy_config(program, ProxyRequest(served, gateway, listen, certificate, key, *to_gateway))
-    notes = () if output.path is None else (PLACES[program],)
-    _show_rendered(Rendered(program, _written(output.path, text, force), notes, text), output)
-    return 0
+        allowed = tuple(str(ip_network(each)) for each in asked.allow)
+        to_gateway = (asked.gateway_ca, asked.gateway_name, asked.plain_http, allowed)
+        request = ProxyRequest(served, asked.gateway, asked.listen, asked.certificate, asked.key, *to_gateway)
+        text = proxy_config(asked.program, request)
+    notes = () if output.path is None else (PLACES[asked.program],)
+    return _show_rendered(Rendered(asked.program, _written(output.path, text, force), notes, text), output)
 
 
 _NOTE = "Its key and its task: docs/wsl2.md has the commands. A plan of path wsl2 installs it for yield_to.accounts."

@@ -61,11 +61,7 @@ def begin(question: str, yes: bool) -> None:
 def not_asked(hint: str, what: str = "whether to begin", host: str | None = None) -> UsageError:
     """Make the error for a question without a terminal. hint: the command that asks nothing."""
     return UsageError(
-        "NotAsked",
-        what=f"there is no terminal to ask {what}",
-        meaning="Nothing was changed.",
-        hint=hint,
-        host=host,
+        "NotAsked", what=f"there is no terminal to ask {what}", meaning="Nothing was changed.", hint=hint, host=host
     )
 
 
@@ -173,9 +169,7 @@ class Stop:
 
     @contextmanager
     def cuttable(self) -> Iterator[None]:
-        """Let `now` interrupt what is inside, which waits for the host. Raises KeyboardInterrupt, also if `now` came
-        before.
-        """
+        """Let `now` interrupt the block, which waits for the host. Raises KeyboardInterrupt, also if it came before."""
         if self._cuttable:
             yield
             return
@@ -262,11 +256,7 @@ def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[Non
 
 
 def run_context(
-    host: AnyHost,
-    options: RunOptions,
-    stop: Stop,
-    watch: Callable[[Any], None],
-    plan_file: Path | None = None,
+    host: AnyHost, options: RunOptions, stop: Stop, watch: Callable[[Any], None], plan_file: Path | None = None
 ) -> RunContext:
     """Make the context of a run. plan_file: the plan that files may lie beside; a run that has begun knows its own."""
     return RunContext(
@@ -313,9 +303,7 @@ def show_outcome(outcome: Outcome, *, brief: bool = False) -> None:
 
 
 def show_served(run: str, host: AnyHost | None, checks: Iterable[Check] = ()) -> None:
-    """Show how to use what a run serves, if it serves anything: sentences in the width of the terminal, and lines to
-    copy. checks: those at the end of the run.
-    """
+    """Show how to use what a run serves, if anything, with lines to copy. checks: those at its end."""
     served = served_by(replay(run, read_journal(Store().existing(run))), host, checks)
     for text in map(with_fleet, lines_of_served(served) if served else ()):
         if text.startswith(("  ", "API key:", "Base URL:")):

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -28,7 +29,7 @@ from winhost.hub.hub_repository import model_files
 from winhost.knowledge import catalogue
 from winhost.model.errors import visible
 from winhost.model.path import path_of, variant_name
-from winhost.model.reason import Verdict
+from winhost.model.reason import Finding, Severity, Verdict
 from winhost.model.units import gib
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
@@ -36,7 +37,7 @@ from winhost.serving.choice import Lost, Served, Serving, serving
 from winhost.serving.command import DEV_MODE, command, program_command
 from winhost.serving.containers import readable_yaml
 from winhost.serving.entries import entry
-from winhost.serving.gateway_entries import gateway_entries, key_line, metrics_key_line, yield_key_line, yields
+from winhost.serving.gateway_entries import gateway_entries, key_line, yields
 from winhost.serving.levels import (
     LADDER,
     MEASURED,
@@ -50,7 +51,6 @@ from winhost.serving.levels import (
     preferred,
 )
 from winhost.serving.profile import base_of
-from winhost.serving.profile_lines import UNKNOWN_WORD, ProfileLine
 from winhost.serving.sharing import SharingModel, turn_settings
 from winhost.serving.vllm_options import seen_versions
 
@@ -169,7 +169,7 @@ def _check_gateway(asked: HandMadeGateway) -> None:
     faults = Faults()
     if not asked.api_key:
         faults.add("no API key is named: --api-key alice=env:ALICE_KEY")
-    for each in (*asked.api_key, *asked.metrics_key, *asked.yield_key):
+    for each in chain(*asked.keys.values()):
         faults.of(partial(key_pair, each))
     if asked.proxy_protocol and not asked.trusted_proxies:
         faults.add("--proxy-protocol is for proxies: name them with --trusted-proxy 10.20.0.5/32")
@@ -188,14 +188,11 @@ def _check_gateway(asked: HandMadeGateway) -> None:
 def _key_lines(asked: HandMadeGateway) -> Iterator[str]:
     """Yield the lines of all keys. Raises click's UsageError for a name that is invalid or used twice."""
     names: set[str] = set()
-    for option, line, given in (
-        ("--api-key", key_line, asked.api_key),
-        ("--metrics-key", metrics_key_line, asked.metrics_key),
-        ("--yield-key", yield_key_line, asked.yield_key),
-    ):
+    for kind, given in asked.keys.items():
+        option = f"--{kind}-key"
         for name, reference in map(key_pair, given):
             try:
-                found = line(name, reference)
+                found = key_line(kind, name, reference)
             except ValueError as wrong:  # which repeats nothing of what may be the key itself
                 raise click.UsageError(f"{option}: {wrong}") from None
             try:
@@ -331,8 +328,13 @@ def show_serving(
             _comment(f"  {sentence}")
         # Not wrapped: a terminal breaks a line where it likes, and the shell still takes it for one.
         click.echo(" \\\n  ".join(_command(served, found.vllm, suspended)))
-        for line in (*served.lines, *served.left_out) if everything else ():
-            _explain(line, left_out=line in served.left_out)
+        if everything:
+            for cause in served.because:
+                _explain(cause, f"profile {served.profile}")
+            for line in (*served.lines, *served.left_out):
+                computed = {"computed": line.how, "default": line.default}
+                details = [f"{what}: {told}" for what, told in computed.items() if told]
+                _explain(line.reason, f"left out: {line.text}" if line.left_out else line.text, *details)
     if not everything:
         click.echo()
         _comment("The reason, versions and evidence of each line: --explain")
@@ -360,22 +362,22 @@ def _files_of(served: Served) -> str:
 
 def _notes(served: Served) -> Iterator[str]:
     for cause in served.because:
-        if cause.unverified:
-            yield f"Sleep mode may be unsafe: {cause.why} Unverified: {cause.unverified}."
+        if cause.lacks:
+            yield f"Sleep mode may be unsafe: {cause.sentence} Unverified: {cause.lacks}."
         else:
-            yield f"Sleep mode is unsafe: {cause.why}"
+            yield f"Sleep mode is unsafe: {cause.sentence}"
     yield from _between_turns(served)
     for line in served.lines:
         if line.kind == "note":
-            yield f"{line.name}. {line.why}"
+            yield f"{line.name}. {line.reason.sentence}"
         elif line.kind == "wslconfig":
-            yield f".wslconfig, [wsl2]: {line.name}={line.value}. {line.why}"
+            yield f".wslconfig, [wsl2]: {line.name}={line.value}. {line.reason.sentence}"
             yield f"  {line.how}"
-        elif line.unverified:
-            yield f"{line.text} is unverified: {line.unverified}"
+        elif line.doubt:
+            yield f"{line.text} is unverified: {line.doubt}"
     for line in served.left_out:
-        undecided = "" if line.unverified == UNKNOWN_WORD else "undecided: "
-        yield f"{line.text} is left out, {undecided}{line.unverified}. {line.why}"
+        undecided = "undecided: " if line.reason.lacks else ""
+        yield f"{line.text} is left out, {undecided}{line.doubt}. {line.reason.sentence}"
 
 
 def _between_turns(served: Served) -> Iterator[str]:
@@ -403,17 +405,16 @@ def _lost(lost: Lost) -> Iterator[str]:
         yield f"  swap_within: {lost.within} s cannot be met: a start takes at least {lost.least:.0f} s"
 
 
-def _explain(line: ProfileLine, *, left_out: bool) -> None:
+def _explain(reason: Finding, place: str, *details: str) -> None:
     shown = Shown(
-        f"{'left out: ' if left_out else ''}{line.text}",
-        details=(
-            f"why: {line.why}",
-            f"for: {line.when}",
-            *([f"computed: {line.how}"] if line.how else []),
-            *([f"default: {line.default}"] if line.default else []),
-        ),
-        unverified=line.unverified or "",
-        evidence=catalogue.evidence_of(line.evidence),
+        reason.sentence,
+        code=reason.code,
+        severity="" if reason.severity is Severity.NOTE else reason.severity,
+        place=place,
+        observed=reason.observed,
+        details=details,
+        unverified=reason.lacks or "",
+        evidence=catalogue.evidence_of(reason.evidence),
     )
     _comment(f"  {shown.head}")
     for each in shown.body:

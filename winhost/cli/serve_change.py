@@ -241,9 +241,7 @@ def down(at: TargetOptions, models: tuple[str, ...], yes: bool, within: float) -
 
 
 def _stop_question(found: ServingStatus, chosen: Sequence[DeployedEngine], *, named: bool) -> str:
-    """Write the question, with the number of open requests. named: the gateway keeps running, and starts models
-    again.
-    """
+    """Write the question, with open requests. named: the gateway keeps running, and starts models again."""
     models = [each.model for each in chosen]
     restarted = ", ".join(each.model for each in chosen if named and each.turns)
     running = sum(each.running or 0 for each in found.models if each.model in models)
@@ -337,8 +335,7 @@ def yields(at: TargetOptions, mode: str | None, within: float) -> int:
     state = found.code if found.code in _STATES else "not-ready"
     now = Yielding(host, found.mode, state if found.code else "serving")
     said = f"{host}: yield is {_MODES[now.mode]}: {_STATES[now.state]}"
-    show_results("yield", at.output.shape, [(host, now)], lambda _: say(said, hang=2))
-    return 0
+    return show_results("yield", at.output.shape, [(host, now)], lambda _: say(said, hang=2))
 
 
 def _left(served: WatchedTarget, within: float) -> YieldState:

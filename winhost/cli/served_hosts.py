@@ -1,4 +1,4 @@
-"""The endpoints that the journals of this computer know, and lines to paste that ask them."""
+"""The hosts that serve by the journals of this computer, their endpoints, and lines to paste that ask them."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.journal import read_journal
 from winhost.engine.run_state import RunNeverBegan, RunState, has_ended, replay
 from winhost.engine.store import Store
-from winhost.model.errors import UsageError, WinhostError
+from winhost.model.errors import UsageError, WinhostError, did_you_mean, visible
 from winhost.model.fleet import AnyHost, Fleet, LinuxHost, find_fleet
 from winhost.model.fleetfile import load_fleet
 from winhost.model.path import path_of
@@ -120,18 +120,6 @@ def known_fleet(fleet_file: Path | None) -> Fleet | None:
         raise
 
 
-@dataclass(frozen=True)
-class Journals:
-    """The state by the journals of this computer. serving: by host, the newest run that left an endpoint and was not
-    rolled back, the latest first; unfinished: runs that neither ended nor were rolled back; unreadable: why a journal
-    cannot be read, though the changes of its run may stand.
-    """
-
-    serving: Mapping[str, ServingRun]
-    unfinished: tuple[RunState, ...]
-    unreadable: tuple[WinhostError, ...] = ()
-
-
 def served_by(record: RunState, host: AnyHost | None, checks: Iterable[Check] = ()) -> ServingRun | None:
     """Return the endpoint that a run made on its host; None if it made none. checks: those at its end."""
     deployed = deployed_by(record)
@@ -147,28 +135,97 @@ def hosts_by_name(fleet: Fleet | None) -> dict[str, AnyHost]:
     return hosts
 
 
-def read_journals(store: Store, fleet: Fleet | None) -> Journals:
-    hosts = hosts_by_name(fleet)
-    serving: dict[str, ServingRun] = {}
-    unfinished: list[RunState] = []
-    unreadable: list[WinhostError] = []
-    for name in reversed(store.runs()):
-        try:
-            lines = read_journal(store.existing(name))
-            if has_ended(lines) and name.rpartition(".")[0] in {store.file_name(each) for each in serving}:
-                continue  # an older one of a host whose state is known
-            record = replay(name, lines)
-        except RunNeverBegan:
-            continue
-        except WinhostError as error:
-            unreadable.append(error)
-            continue
-        if record.outcome is None and not record.unchanged:
-            unfinished.append(record)
-        served = served_by(record, hosts.get(record.host)) if _left(record) else None
-        if served and record.host not in serving:
-            serving[record.host] = served
-    return Journals(serving, tuple(unfinished), tuple(unreadable))
+@dataclass(frozen=True)
+class Targets:
+    """The hosts that words on the command line may name: those of the fleet, and those of this computer's journals.
+
+    serving: by host, the newest run that left an endpoint and was not rolled back, the latest first; unfinished: runs
+    that neither ended nor were rolled back; unreadable: why a journal cannot be read, though the changes of its run may
+    stand.
+    """
+
+    fleet: Fleet | None
+    serving: Mapping[str, ServingRun]
+    unfinished: tuple[RunState, ...]
+    unreadable: tuple[WinhostError, ...] = ()
+
+    @classmethod
+    def read(cls, fleet_file: Path | None) -> "Targets":
+        return cls.read_with(known_fleet(fleet_file))
+
+    @classmethod
+    def read_with(cls, fleet: Fleet | None) -> "Targets":
+        """Read the journals of this computer."""
+        store, hosts = Store(), hosts_by_name(fleet)
+        serving: dict[str, ServingRun] = {}
+        unfinished: list[RunState] = []
+        unreadable: list[WinhostError] = []
+        for name in reversed(store.runs()):
+            try:
+                lines = read_journal(store.existing(name))
+                if has_ended(lines) and name.rpartition(".")[0] in {store.file_name(each) for each in serving}:
+                    continue  # an older one of a host whose state is known
+                record = replay(name, lines)
+            except RunNeverBegan:
+                continue
+            except WinhostError as error:
+                unreadable.append(error)
+                continue
+            if record.outcome is None and not record.unchanged:
+                unfinished.append(record)
+            served = served_by(record, hosts.get(record.host)) if _left(record) else None
+            if served and record.host not in serving:
+                serving[record.host] = served
+        return cls(fleet, serving, tuple(unfinished), tuple(unreadable))
+
+    @property
+    def _hosts(self) -> Mapping[str, AnyHost]:
+        return {each.name: each for each in self.fleet.hosts} if self.fleet else {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        unfinished = (each.host for each in self.unfinished)
+        return tuple(dict.fromkeys((*self.serving, *unfinished, *self._hosts)))
+
+    def named(self, word: str) -> str:
+        """The host that a word means. Raises UsageError."""
+        if found := self.meant(word):
+            return found
+        raise UsageError(
+            "NoSuchHost",
+            what=f"no host '{visible(word)}' serves here, and fleet.yaml has none{did_you_mean(word, self.names)}",
+            hint=f"There are: {', '.join(self.names)}" if self.names else "Add it: winhost host add USER@ADDRESS",
+        )
+
+    def meant(self, word: str) -> str | None:
+        if word.lower() == named_hosts.LOCALHOST:
+            word = next(
+                (name for name, host in self._hosts.items() if named_hosts.is_local(host)), named_hosts.own_name()
+            )
+        return next((each for each in self.names if each.lower() == word.lower()), None)
+
+    @property
+    def only(self) -> str:
+        """The one host that serves. Raises UsageError, WinhostError."""
+        serving = sorted(self.serving)
+        if not serving:
+            named = next(iter(self._hosts), None)
+            raise WinhostError(
+                "NothingHere",
+                what="nothing is served, by the journals of this computer",
+                meaning="Another computer may have set up an endpoint: then name its host, and --api-key.",
+                hint=f"Serve a model on it: winhost up --on {named}"
+                if named
+                else "Serve a model on this machine: winhost up",
+            )
+        if len(serving) > 1:
+            what = f"{len(serving)} hosts serve: {', '.join(serving)}"
+            raise UsageError("WhichHost", what=what, hint="Name one of them.")
+        return serving[0]
+
+    def host(self, name: str) -> AnyHost | None:
+        run = self.serving.get(name)
+        return run.host if run else self._hosts.get(name)
 
 
 def _left(record: RunState) -> bool:

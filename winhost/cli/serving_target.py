@@ -121,10 +121,7 @@ def remember_versions(host: AnyHost) -> None:
 def nothing_served(host: str, why: str) -> WinhostError:
     """The error for a reachable host on which nothing is served."""
     return WinhostError(
-        "NothingServed",
-        what=f"{host}: {why}",
-        hint=f"Serve a model on it: winhost up --on {host}",
-        host=host,
+        "NothingServed", what=f"{host}: {why}", hint=f"Serve a model on it: winhost up --on {host}", host=host
     )
 
 

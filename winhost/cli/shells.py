@@ -70,9 +70,7 @@ def post_with_key(url: str, body: str, shell: Shell, key: SecretRef | None = Non
 
 
 def _read_in(shell: Shell, key: SecretRef) -> str:
-    """The expression that reads a secret within double quotes, so that no line has its value. cmd.exe reads only its
-    environment.
-    """
+    """The expression within double quotes that reads a secret. cmd.exe reads only its environment."""
     if shell is Shell.CMD:
         return f"%{key.target if key.scheme == 'env' else 'API_KEY'}%"
     powershell = shell is Shell.POWERSHELL

@@ -1,7 +1,6 @@
 """Show facts of a host: the system, its GPUs, its VMs, and what could not be read."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -12,14 +11,12 @@ from winhost.engine.detect import missing, not_yet
 from winhost.model.facts import Facts, Instance
 from winhost.model.units import about, mib
 from winhost.render import linux_text, windows_text
-from winhost.render.fact_text import format_fact
+from winhost.render.fact_text import format_fact, format_gap
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import WINDOWS, titled
+from winhost.resources.windows.distros import WslAccess, WslDistro, WslVm
 from winhost.resources.windows.read_only import Vm
-from winhost.resources.windows.vm_settings import VmMmio
-from winhost.resources.windows.wsl_access import WslAccess
-from winhost.resources.windows.wsl_distro import WslDistro
-from winhost.resources.windows.wsl_vm import WslVm
+from winhost.resources.windows.vms import VmMmio
 
 _VM_WIDE = ("id", "version", "checkpoints", "assigned")
 NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
@@ -46,16 +43,20 @@ def facts_path(path: Path, host: str) -> Path:
 
 
 def _show_linux(host: HostFacts, wide: bool) -> None:
-    for line in (linux_text.system_line, linux_text.machine_line, linux_text.driver_line, linux_text.engines_line):
-        say(f"  {format_fact(partial(line, host))}")
+    _show_lines(
+        host,
+        System=linux_text.system_line,
+        Machine=linux_text.machine_line,
+        Driver=linux_text.driver_line,
+        Containers=linux_text.engines_line,
+    )
     _show_gpus(linux_text, host, wide)
     _show_listed("Disks", linux_text.DISK_COLUMNS, lambda: linux_text.disk_rows(host))
     _show_listed("Listening", linux_text.PORT_COLUMNS, lambda: linux_text.port_rows(host))
 
 
 def _show_windows(host: HostFacts, wide: bool) -> None:
-    for line in (_system, _virtualization, _details):
-        say(f"  {format_fact(partial(line, host))}")
+    _show_lines(host, Windows=_system, Machine=_virtualization, Version=_details)
     _show_gpus(windows_text, host, wide)
     vms = ("VM", "state", "generation", "MMIO low / high", *(_VM_WIDE if wide else ()))
     _show_listed("VMs", vms, lambda: _vms(host, wide))
@@ -66,6 +67,15 @@ def _show_windows(host: HostFacts, wide: bool) -> None:
     )
     if wide:
         _show_listed("Disks", windows_text.DISK_COLUMNS, lambda: windows_text.disk_rows(host))
+
+
+def _show_lines(host: HostFacts, **lines: Callable[[HostFacts], str]) -> None:
+    """Show each line, and name one that is not known: `unknown` alone would not tell which."""
+    for name, line in lines.items():
+        try:
+            say(f"  {line(host)}")
+        except MissingFact as gap:
+            say(f"  {name}: {format_gap(gap)}")
 
 
 def _show_gpus(text: ModuleType, host: HostFacts, wide: bool) -> None:

@@ -25,7 +25,7 @@ from winhost.model.plan import RISKS, Deferred, Plan, Stage, in_order
 from winhost.model.reason import Verdict
 from winhost.paths.new_vm import Pinned
 from winhost.resources.registry import titled
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.vms import owner
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,7 @@ def show_stage(stage: Stage, wide: bool = False) -> None:
 
 
 def _show_deferred(deferred: Sequence[Deferred]) -> None:
-    """Show deferred steps by what they wait for, in the order of the playbook. Many with the same reason share
-    a line.
-    """
+    """Show deferred steps by what they wait for. Many with the same reason share a line."""
     by_until = {each.until: [other for other in deferred if other.until == each.until] for each in deferred}
     for until, waiting in by_until.items():
         if len(by_until) > 1:
@@ -246,10 +244,7 @@ def _how_sent(plan: Plan, pinned: Pinned) -> str:
 
 def show_consents(needed: Iterable[str], maybe: Iterable[str]) -> None:
     """Show the approvals that are needed, and those that may be needed later, as the questions word them."""
-    for title, risks in (
-        ("Approvals needed:", tuple(needed)),
-        ("Approvals that may be needed later:", tuple(maybe)),
-    ):
+    for title, risks in (("Approvals needed:", tuple(needed)), ("Approvals that may be needed later:", tuple(maybe))):
         if risks:
             say(title)
         for risk in risks:

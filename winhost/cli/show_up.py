@@ -176,9 +176,7 @@ def resources_of(plan: Plan) -> set[str]:
 
 
 def likely_risks(plan: Plan) -> tuple[str, ...]:
-    """Return the risks that a plan is certain to ask for, and vm-stop for a VM of its own, which nobody else
-    uses yet.
-    """
+    """Return the risks that a plan will ask for, and vm-stop for a new VM, which nobody else uses yet."""
     makes_vm = "OwnVm" in resources_of(plan)
     own = ("vm-stop",) if makes_vm and "vm-stop" in plan.possible_risks else ()
     return in_order((*plan.risks, *own))

@@ -60,22 +60,18 @@ def ask_hosts(
     words: Sequence[str], fleet_file: Path | None, at_once: int, watch: Watch, ask: "Callable[[AnyHost], Facts]"
 ) -> Iterator[Snapshot]:
     """Ask hosts for facts, several at a time, in the order of the words. Raises what `hosts_named` does."""
+    from winhost.engine.many import stream  # which facts files do without
+
     hosts = _named(words, fleet_file)
     watch.hosts += len(hosts)
-    return _each_host(hosts, at_once, ask)
+    results = stream(hosts, ask, at_once=at_once, leave=True, ours=as_winhost_error)
+    return (Snapshot(result.item.name, result.value, result.error) for result in results)
 
 
 def _named(words: Sequence[str], fleet_file: Path | None) -> "list[AnyHost]":
     from winhost.cli.named_hosts import hosts_named  # with the fleet file, which facts files do without
 
     return hosts_named(words, fleet_file)
-
-
-def _each_host(hosts: "Sequence[AnyHost]", at_once: int, ask: "Callable[[AnyHost], Facts]") -> Iterator[Snapshot]:
-    from winhost.engine.many import stream  # as above
-
-    for result in stream(hosts, ask, at_once=at_once, leave=True, ours=as_winhost_error):
-        yield Snapshot(result.item.name, result.value, result.error)
 
 
 def watched(results: Callable[[Watch], Iterable[T]]) -> Iterator[T]:
@@ -120,9 +116,7 @@ def _or_no_facts(words: Sequence[str]) -> Iterator[None]:
 
 
 def check_each_once(asked: HostsAndFacts) -> None:
-    """Check that no host is named twice, because each gets a file of its name. Raises UsageError: SameHost, else as
-    `read_each`.
-    """
+    """Check that no host is named twice. Raises UsageError: SameHost, else as `read_each`."""
     hosts, files = _sorted(asked)
     check_hosts(files, (host.name for host in _named(hosts, asked.fleet_file)) if hosts else ())
 

@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import field, fields
+from dataclasses import fields
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from winhost.cli.options import ADDRESS_PORT, PATH, declared, hub_option, option
+from winhost.cli import options
+from winhost.cli.options import declared, flag, flag_of, option, repeated
 from winhost.core.dataclass import dataclass
 from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 
@@ -19,43 +19,34 @@ from winhost.model.cluster_defaults import K3S, KEYS, NAMESPACE
 class GatewayOptions:
     """The options for the keys and TLS of a gateway, planned with a workload or set up by hand."""
 
-    api_key: tuple[str, ...] = option(
-        "--api-key",
-        metavar="NAME=REF",
-        multiple=True,
-        help="An API key of the gateway: whose it is, and a secret reference to it, for example alice=env:ALICE_KEY.",
+    api_key: tuple[str, ...] = repeated(
+        "NAME=REF",
+        "An API key of the gateway: whose it is, and a secret reference to it, for example alice=env:ALICE_KEY.",
     )
-    metrics_key: tuple[str, ...] = option(
-        "--metrics-key",
-        metavar="NAME=REF",
-        multiple=True,
-        help="A key for the gateway's /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone.",
+    metrics_key: tuple[str, ...] = repeated(
+        "NAME=REF",
+        "A key for the gateway's /metrics, which no other key reads. NAME:MODEL,…=REF: of these models alone.",
     )
-    yield_key: tuple[str, ...] = option(
-        "--yield-key",
-        metavar="NAME=REF",
-        multiple=True,
-        help="A key that may ask all models to leave their GPUs for a while, and nothing else.",
+    yield_key: tuple[str, ...] = repeated(
+        "NAME=REF", "A key that may ask all models to leave their GPUs for a while, and nothing else."
     )
     certificate: str | None = option(
-        "--certificate",
-        metavar="PATH",
-        help="The gateway's certificate, in PEM on the Linux that serves, for TLS; it needs --certificate-key.",
+        "PATH", "The gateway's certificate, in PEM on the Linux that serves, for TLS; it needs --certificate-key."
     )
-    certificate_key: str | None = option(
-        "--certificate-key", metavar="PATH", help="The key of that certificate, also on the Linux that serves."
-    )
+    certificate_key: str | None = option("PATH", "The key of that certificate, also on the Linux that serves.")
     listen: str | None = option(
-        "--listen",
-        metavar="ADDRESS:PORT",
-        help="Where the gateway listens. Default: 127.0.0.1:8443, or 0.0.0.0:8443 for a workload with exposure: lan.",
+        "ADDRESS:PORT",
+        "Where the gateway listens. Default: 127.0.0.1:8443, or 0.0.0.0:8443 for a workload with exposure: lan.",
     )
-    plain_http: bool = option(
-        "--plain-http",
-        is_flag=True,
-        help="Let the gateway listen beyond its machine without TLS: others on the network can read keys, prompts and "
-        "answers. A plan asks for the approval `network`.",
+    plain_http: bool = flag(
+        "Let the gateway listen beyond its machine without TLS: others on the network can read keys, prompts and "
+        "answers. A plan asks for the approval `network`."
     )
+
+    @property
+    def keys(self) -> Mapping[str, tuple[str, ...]]:
+        """The keys as NAME=REF, by the kind in the option."""
+        return {"api": self.api_key, "metrics": self.metrics_key, "yield": self.yield_key}
 
     @property
     def tls(self) -> tuple[str, str] | None:
@@ -74,7 +65,7 @@ class GatewayOptions:
         and for an address beyond its machine without TLS or --plain-http.
         """
         try:
-            address, port = ADDRESS_PORT.convert(self.listen or usual, None, None)
+            address, port = options.ADDRESS_PORT.convert(self.listen or usual, None, None)
         except click.BadParameter as wrong:
             wrong.param_hint = "'--listen'"
             raise
@@ -100,65 +91,46 @@ class StackOptions(GatewayOptions):
     """The options about what serves a workload."""
 
     workload: Path | None = option(
-        "--workload",
-        metavar="FILE",
+        "FILE",
+        "Serve this workload as well: engines, models, the gateway, and as the last step a completion of each model.",
         section="Options",
-        type=PATH,
-        help="Serve this workload as well: engines, models, the gateway, and as the last step a completion of "
-        "each model.",
     )
     engine_image: str | None = option(
-        "--engine-image",
-        metavar="IMAGE",
-        envvar="WINHOST_ENGINE_IMAGE",
-        help="The image of vLLM. Default: $WINHOST_ENGINE_IMAGE, "
+        "IMAGE",
+        "The image of vLLM. Default: $WINHOST_ENGINE_IMAGE, "
         "or docker.io/vllm/vllm-openai, of the version that the workload "
         "states, else the newest that winhost knows. The registry is asked for the digest of its tag.",
+        envvar="WINHOST_ENGINE_IMAGE",
     )
     digest: str | None = option(
-        "--digest",
-        metavar="SHA256",
-        help="The digest of that image for this platform, sha256:…, instead of asking the registry.",
+        "SHA256", "The digest of that image for this platform, sha256:…, instead of asking the registry."
     )
     engine_archive: Path | None = option(
-        "--engine-archive",
-        metavar="FILE",
-        type=PATH,
-        help="A file with that image, made by docker save or winhost fetch, instead of a registry. Before "
+        "FILE",
+        "A file with that image, made by docker save or winhost fetch, instead of a registry. Before "
         "the plan is applied, put it into /srv/winhost-offline/containers on the Linux that serves.",
     )
     engine_program: str | None = option(
-        "--engine-program",
-        metavar="PATH",
-        help="No containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm.",
+        "PATH", "No containers: this program on the Linux that serves, such as /opt/vllm/bin/vllm."
     )
     engine_version: str | None = option(
-        "--engine-version",
-        metavar="VERSION",
-        help="The version of vLLM in that image or program, where neither the workload nor the image's tag says it.",
+        "VERSION",
+        "The version of vLLM in that image or program, where neither the workload nor the image's tag says it.",
     )
     engine_lock: Path | None = option(
-        "--engine-lock",
-        metavar="FILE",
-        type=PATH,
-        help="No containers: vLLM in a Python environment of its own, from the wheels in this file: a requirements "
+        "FILE",
+        "No containers: vLLM in a Python environment of its own, from the wheels in this file: a requirements "
         "file with hashes, as uv pip compile --generate-hashes writes it.",
     )
     python: str | None = option(
-        "--python",
-        metavar="VERSION",
-        help="The version of Python on the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
+        "VERSION",
+        "The version of Python on the Linux that serves, such as 3.12, where its facts do not say. For wheels.",
     )
-    index: str | None = option(
-        "--index", metavar="URL", help="Another index of Python packages than https://pypi.org/simple."
+    index: str | None = option("URL", "Another index of Python packages than https://pypi.org/simple.")
+    allow: tuple[str, ...] = repeated(
+        "NETWORK", "A network that may reach an endpoint beyond the machine itself, for example 10.20.0.0/16."
     )
-    allow: tuple[str, ...] = option(
-        "--allow",
-        metavar="NETWORK",
-        multiple=True,
-        help="A network that may reach an endpoint beyond the machine itself, for example 10.20.0.0/16.",
-    )
-    hub: str | None = declared(hub_option)
+    hub: str | None = declared(options.hub)
 
     def meant(self) -> "StackOptions | None":
         """Return None if no workload is to be served. Raises UsageError for options that need one."""
@@ -203,80 +175,42 @@ def _name(context: click.Context, option: click.Parameter, value: str | None) ->
 class ClusterOptions:
     """The options of a workload in a cluster, and of a Linux that becomes a node of it."""
 
-    join: str | None = option(
-        "--join",
-        metavar="URL",
-        help="Join this k3s cluster, https://…:6443, instead of starting one.",
-    )
+    join: str | None = option("URL", "Join this k3s cluster, https://…:6443, instead of starting one.")
     join_token: str | None = option(
-        "--join-token",
-        metavar="REF",
-        help="A secret reference to the token of that cluster, for example env:K3S_TOKEN.",
+        "REF", "A secret reference to the token of that cluster, for example env:K3S_TOKEN."
     )
     k3s_version: str = option(
-        "--k3s-version",
-        metavar="VERSION",
-        default=K3S,
-        show_default=True,
-        help="The release of k3s. winhost asks for its hashes, and the plan contains them.",
+        "VERSION", "The release of k3s. winhost asks for its hashes, and the plan contains them.", default=K3S
     )
-    k3s_mirror: str | None = option(
-        "--k3s-mirror",
-        metavar="URL",
-        help="Where releases of k3s are, instead of GitHub: a folder for each version.",
-    )
-    k3s_images: bool = option(
-        "--k3s-images",
-        is_flag=True,
-        help="Bring the images of k3s itself, for a Linux that reaches no registry.",
-    )
-    namespace: str = option(
-        "--namespace",
-        metavar="NAME",
-        default=NAMESPACE,
-        show_default=True,
-        help="The namespace of everything.",
-        callback=_name,
-    )
+    k3s_mirror: str | None = option("URL", "Where releases of k3s are, instead of GitHub: a folder for each version.")
+    k3s_images: bool = flag("Bring the images of k3s itself, for a Linux that reaches no registry.")
+    namespace: str = option("NAME", "The namespace of everything.", default=NAMESPACE, callback=_name)
     keys_secret: str | None = option(
-        "--keys-secret",
-        metavar="NAME",
-        help="A Secret in that namespace that already has the gateway's keys, instead of --api-key: lines of hashes "
+        "NAME",
+        "A Secret in that namespace that already has the gateway's keys, instead of --api-key: lines of hashes "
         f"under the name keys. Default: {KEYS}, made from --api-key.",
         callback=_name,
     )
     tls_secret: str | None = option(
-        "--tls-secret",
-        metavar="NAME",
-        help="A Secret of type kubernetes.io/tls, for TLS of the gateway.",
-        callback=_name,
+        "NAME", "A Secret of type kubernetes.io/tls, for TLS of the gateway.", callback=_name
     )
     storage_class: str | None = option(
-        "--storage-class",
-        metavar="NAME",
-        help="The storage class of the volumes for models. Default: that of the cluster.",
-        callback=_name,
+        "NAME", "The storage class of the volumes for models. Default: that of the cluster.", callback=_name
     )
     device_plugin: str = option(
-        "--device-plugin",
-        metavar="IMAGE",
-        default=PLUGIN,
-        help="The image of NVIDIA's device plugin, with its digest, or with a tag whose digest winhost asks for. "
+        "IMAGE",
+        "The image of NVIDIA's device plugin, with its digest, or with a tag whose digest winhost asks for. "
         f"Default: version {PLUGIN.rpartition(':v')[2]}, from NVIDIA's registry.",
+        default=PLUGIN,
+        show_default=False,
     )
-    no_device_plugin: bool = option(
-        "--no-device-plugin", is_flag=True, help="The cluster already has one, such as that of NVIDIA's operator."
-    )
-    ray: bool = option(
-        "--ray",
-        is_flag=True,
-        help="For a model on several nodes: connect them by Ray, which the image must contain. Default: by vLLM "
-        "itself, from 0.19 on.",
+    no_device_plugin: bool = flag("The cluster already has one, such as that of NVIDIA's operator.")
+    ray: bool = flag(
+        "For a model on several nodes: connect them by Ray, which the image must contain. Default: by vLLM "
+        "itself, from 0.19 on."
     )
     ffmpeg_image: str | None = option(
-        "--ffmpeg-image",
-        metavar="IMAGE",
-        help="An image with FFmpeg and NVENC, with its digest or a tag. Needed for a workload with video.",
+        "IMAGE", "An image with FFmpeg and NVENC, with its digest or a tag. Needed for a workload with video."
     )
 
     @property
@@ -289,68 +223,56 @@ class ClusterOptions:
 OF_NODES = ("join", "join_token", "k3s_version", "k3s_mirror", "k3s_images")
 
 
-def _setting(setting: str, name: str, metavar: str, text: str) -> Any:
-    """Declare an option for a setting within `new_vm`."""
-    made = click.option(name, metavar=metavar, help=text)
-    return field(default=None, metadata={"option": made, "setting": setting, "name": name})
-
-
 @dataclass(frozen=True)
 class NewVmOptions:
     """A VM of winhost's own for the GPUs: each option is a setting of path dda."""
 
-    new_vm: str | None = _setting(
-        "name", "--new-vm", "NAME", "Make a VM of this name for the GPUs, instead of one that exists."
+    new_vm: str | None = option(
+        "NAME", "Make a VM of this name for the GPUs, instead of one that exists.", setting="name"
     )
-    cpus: str | None = _setting("cpus", "--cpus", "NUMBER", "The number of its virtual processors.")
-    memory: str | None = _setting("memory", "--memory", "SIZE", "Its memory, for example 64GiB.")
-    disk: str | None = _setting("disk", "--disk", "SIZE", "Its disk as the guest sees it, for example 200GiB.")
-    image: str | None = _setting(
-        "image.name",
-        "--image",
+    cpus: str | None = option("NUMBER", "The number of its virtual processors.", setting="cpus")
+    memory: str | None = option("SIZE", "Its memory, for example 64GiB.", setting="memory")
+    disk: str | None = option("SIZE", "Its disk as the guest sees it, for example 200GiB.", setting="disk")
+    image: str | None = option(
         "IMAGE",
         "The image of its disk: ubuntu-24.04 (default) or ubuntu-26.04, or that of a day, as ubuntu-24.04@20260814; or "
         "a qcow2 or raw image, as ./FILE or https://….",
+        setting="image.name",
     )
-    image_sha256: str | None = _setting(
-        "image.sha256", "--image-sha256", "SHA256", "The SHA-256 of the image. Default: as Canonical signed it."
+    image_sha256: str | None = option(
+        "SHA256", "The SHA-256 of the image. Default: as Canonical signed it.", setting="image.sha256"
     )
-    image_mirror: str | None = _setting(
-        "image.mirror", "--image-mirror", "URL|FOLDER", "A mirror of Ubuntu's releases, or a folder with a copy."
+    image_mirror: str | None = option(
+        "URL|FOLDER", "A mirror of Ubuntu's releases, or a folder with a copy.", setting="image.mirror"
     )
-    vhdx: str | None = _setting(
-        "vhdx.source", "--vhdx", "SOURCE", "A prepared VHDX instead: a path on the host, https://…, or ./FILE."
+    vhdx: str | None = option(
+        "SOURCE", "A prepared VHDX instead: a path on the host, https://…, or ./FILE.", setting="vhdx.source"
     )
-    vhdx_sha256: str | None = _setting(
-        "vhdx.sha256", "--vhdx-sha256", "SHA256", "The SHA-256 of that file. Default for ./FILE: as it is now."
+    vhdx_sha256: str | None = option(
+        "SHA256", "The SHA-256 of that file. Default for ./FILE: as it is now.", setting="vhdx.sha256"
     )
-    upload: str | None = _setting(
-        "upload",
-        "--upload",
+    upload: str | None = option(
         "HOW",
         "How its disk gets to the host: wire (default), http (the host fetches it), sftp or smb.",
+        setting="upload",
     )
-    switch: str | None = _setting(
-        "switch",
-        "--switch",
-        "NAME",
-        "Its virtual switch. Default: the only external one, else a network with NAT.",
+    switch: str | None = option(
+        "NAME", "Its virtual switch. Default: the only external one, else a network with NAT.", setting="switch"
     )
-    ssh_key: str | None = _setting(
-        "guest.key", "--ssh-key", "FILE.pub", "Set up its Linux, with cloud-init, for this public key."
+    ssh_key: str | None = option(
+        "FILE.pub", "Set up its Linux, with cloud-init, for this public key.", setting="guest.key"
     )
-    user: str | None = _setting(
-        "guest.user", "--user", "NAME", "The user that logs on to its Linux with that key. Default: winhost."
+    user: str | None = option(
+        "NAME", "The user that logs on to its Linux with that key. Default: winhost.", setting="guest.user"
     )
-    vlan: str | None = _setting("vlan", "--vlan", "NUMBER", "Its VLAN on that switch.")
-    address: str | None = _setting(
-        "address",
-        "--address",
+    vlan: str | None = option("NUMBER", "Its VLAN on that switch.", setting="vlan")
+    address: str | None = option(
         "ADDRESS",
         "Its address, as 192.0.2.10/24. Default: dhcp; behind NAT one that winhost chooses.",
+        setting="address",
     )
-    gateway: str | None = _setting("gateway", "--gateway", "ADDRESS", "The gateway of its network.")
-    dns: str | None = _setting("dns", "--dns", "ADDRESSES", "Its name servers, with commas between them.")
+    gateway: str | None = option("ADDRESS", "The gateway of its network.", setting="gateway")
+    dns: str | None = option("ADDRESSES", "Its name servers, with commas between them.", setting="dns")
 
     @property
     def given(self) -> dict[str, str]:
@@ -365,5 +287,5 @@ class NewVmOptions:
         return tuple(f"new_vm.{setting}={value}" for setting, value in self.given.items())
 
 
-NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["setting"]: each.metadata["name"] for each in fields(NewVmOptions)}
+NEW_VM_OPTIONS: Mapping[str, str] = {each.metadata["setting"]: flag_of(each) for each in fields(NewVmOptions)}
 """The option of each place within `new_vm`."""

@@ -31,7 +31,7 @@ from winhost.paths.linux import python_of
 from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
 from winhost.serving.entries import PythonWheels
-from winhost.serving.gateway_entries import key_line, metrics_key_line, yield_key_line
+from winhost.serving.gateway_entries import key_line
 from winhost.serving.packed_weights import NVCOMP, NVCOMP_LOCK
 from winhost.serving.stack import EngineImage, revision_of
 from winhost.serving.vllm_options import seen_versions
@@ -44,7 +44,6 @@ BY_DIGEST = "Here: --digest sha256:… names it, of linux/amd64"
 IMAGE = "docker.io/vllm/vllm-openai"
 _CONTAINERS = "/srv/winhost-offline/containers"
 _VERSION = r"\d+\.\d+\.\d+[a-z0-9.]*"
-_KEY_LINES = {"api": key_line, "metrics": metrics_key_line, "yield": yield_key_line}
 
 
 @dataclass
@@ -274,13 +273,13 @@ class StackParts:
 
     def key_lines(self, host: str) -> tuple[str, ...]:
         """The lines of the gateway's file. Raises as `api_keys` does, UsageError (SecretUnreadable), click's."""
-        named = {"api": self.api_keys(host), "metrics": self.words.metrics_key, "yield": self.words.yield_key}
+        named = {**self.words.keys, "api": self.api_keys(host)}
         return tuple(self.key_line(kind, each) for kind, texts in named.items() for each in texts)
 
     def key_line(self, kind: str, text: str) -> str:
         """The line of the gateway's file for a key that --KIND-key names. Raises as `key_lines` does."""
         with usage_errors(f"'--{kind}-key'"):
-            found: str = self.once(f"{kind} key {text}", lambda: _KEY_LINES[kind](*key_pair(text)))
+            found: str = self.once(f"{kind} key {text}", lambda: key_line(kind, *key_pair(text)))
         return found
 
     # ---- checks
@@ -293,8 +292,7 @@ class StackParts:
                 faults.of(partial(revision_of, model))
         if not faults.of(lambda: self.own_program) or self.words.engine_archive:
             faults.of(self.check_image)
-        words = self.words
-        for kind, named in ("api", words.api_key), ("metrics", words.metrics_key), ("yield", words.yield_key):
+        for kind, named in self.words.keys.items():
             for each in named:
                 faults.of(partial(self.key_line, kind, each))
         faults.of(self._check_networks)
@@ -362,9 +360,7 @@ def pinned_image(name: ImageName) -> EngineImage:
 
 
 def yield_key_of(account: str, keys: Sequence[str]) -> tuple[str, str]:
-    """Choose the yield key for an account's watcher: the one with its name, or the only one. Raises click's
-    UsageError.
-    """
+    """Choose the yield key with the account's name, or the only one. Raises click's UsageError."""
     pairs = dict(map(key_pair, keys))
     own = next((name for name in pairs if name.casefold() == account.casefold()), None)
     if own is None and len(pairs) == 1:

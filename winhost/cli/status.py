@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
 import click
 
-from winhost.cli.endpoint import Targets
+from winhost.cli.commands.endpoint import StatusOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.named_hosts import is_local, is_own_name
 from winhost.cli.output import say, show_error_text, what_happened, with_fleet
 from winhost.cli.outputs import Output
 from winhost.cli.runs import Held, state_of
-from winhost.cli.serve_status import boot_test_text, since_text
+from winhost.cli.serve_status import boot_test_text, since_text, test_again
+from winhost.cli.served_hosts import Targets
 from winhost.cli.serving_target import nothing_served, served_by
 from winhost.cli.shells import command_line
 from winhost.cli.tables import moment
@@ -92,40 +92,26 @@ class HostNow:
     next: str
 
 
-def status(
-    hosts: tuple[str, ...],
-    watch: bool,
-    every: int | None,
-    test: bool,
-    api_key: str | None,
-    at_once: int,
-    fleet_file: Path | None,
-    output: Output,
-) -> int:
+def status(asked: StatusOptions, output: Output) -> int:
     forget_killed(Store())
-    if every is not None and not watch:
+    if asked.every is not None and not asked.watch:
         raise click.UsageError("--every is for --watch: add that, or leave --every out")
-    if watch and output.shape != "table":
+    if asked.watch and output.shape != "table":
         raise click.UsageError("--watch is for people: leave -o and --json out, or ask again and again yourself")
-    if watch:
-        return _Watch(hosts, every or EVERY, at_once, fleet_file, test, api_key).run()
-    return _look(hosts, test or bool(api_key), at_once, fleet_file, output)
-
-
-def _look(hosts: tuple[str, ...], tests: bool, at_once: int, fleet_file: Path | None, output: Output) -> int:
-    """Ask all hosts once."""
-    if tests:
+    if asked.watch:
+        return _Watch(asked, asked.every or EVERY).run()
+    if asked.test or asked.api_key:
         raise click.UsageError("--test and --api-key are for --watch; winhost serve test HOST tests it now")
-    targets = Targets.read(fleet_file)
-    held, names = _busy(targets), _names(targets, hosts)
+    targets = Targets.read(asked.fleet_file)
+    held, names = _busy(targets), _names(targets, asked.hosts)
     _show_unreadable(targets)
-    unreadable = int(Exit.FAILURE if targets.journals.unreadable else 0)
+    unreadable = int(Exit.FAILURE if targets.unreadable else 0)
     if not names and output.form is None and output.shape != "name":
         if not unreadable:
             _show_beginning()
         return unreadable
-    asked = asked_each(names, partial(_asked, targets=targets), str, at_once)
-    looked = ((name, (_now(name, targets, held, *_given(answer)), _code(*_given(answer)))) for name, answer in asked)
+    found = asked_each(names, partial(_asked, targets=targets), str, asked.at_once)
+    looked = ((name, (_now(name, targets, held, *_given(answer)), _code(*_given(answer)))) for name, answer in found)
     ended = show_results(
         "status",
         output.shape,
@@ -143,14 +129,10 @@ def _given(answer: "Asked | WinhostError") -> "Asked":
 
 @dataclass
 class _Watch:
-    """Asks again and again. test: also tests what serves, once after each change; said: the result of that, by host."""
+    """Asks again and again. every: seconds; said: by host, the result of the test after a change."""
 
-    hosts: tuple[str, ...]
+    asked: StatusOptions
     every: int
-    at_once: int
-    fleet_file: Path | None
-    test: bool
-    key: str | None
     shown: dict[str, str] = field(default_factory=dict)
     done: dict[str, SinceVerified] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
@@ -160,15 +142,15 @@ class _Watch:
         redraws = sys.stdout.isatty() and not is_dumb()
         say("Asking …", err=True)
         while True:
-            targets = Targets.read(self.fleet_file)
-            held, names = _busy(targets), _names(targets, self.hosts)
-            results = stream(names, partial(_asked, targets=targets), at_once=self.at_once, leave=True)
+            targets = Targets.read(self.asked.fleet_file)
+            held, names = _busy(targets), _names(targets, self.asked.hosts)
+            results = stream(names, partial(_asked, targets=targets), at_once=self.asked.at_once, leave=True)
             found = [_now(each.item, targets, held, *_given(each.error or each.given)) for each in results]
             (self._draw if redraws else self._tell)(found)
             _show_unreadable(targets)
             if not names:
                 _show_beginning()
-            for now in found if self.test else ():
+            for now in found if self.asked.test else ():
                 self._test(now)
             time.sleep(self.every)
 
@@ -190,11 +172,9 @@ class _Watch:
         since = now.since_verified
         if not (now.serves and since and since.changed) or self.done.get(now.host) == since:
             return
-        from winhost.cli.serve_test import test_again  # only where somebody wants it
-
         self.done[now.host] = since
         try:
-            said = test_again(now.host, self.key, self.fleet_file)
+            said = test_again(now.host, self.asked.api_key, self.asked.fleet_file)
         except WinhostError as error:
             said = f"could not be tested again: {what_happened(error)}"
         except click.UsageError as error:
@@ -212,21 +192,18 @@ def _line(now: HostNow) -> str:
     does = {True: "serves", False: "does not serve", None: "not reached" if now.reached is False else "serves nothing"}
     parts = [does[now.serves], *(f"{each.model}={each.state or 'unknown'}" for each in now.models)]
     parts += [f"{run.run} {run.state}" for run in now.unfinished]
-    more = [
-        now.trouble or "",
-        since_text(now.since_verified),
-    ]
+    more = [now.trouble or "", since_text(now.since_verified)]
     return visible("; ".join(filter(None, (f"{now.host}: {' '.join(parts)}", *more))))
 
 
 def _names(targets: Targets, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    known = (*targets.journals.serving, *(each.host for each in targets.journals.unfinished))
+    known = (*targets.serving, *(each.host for each in targets.unfinished))
     return tuple(dict.fromkeys(map(targets.named, hosts) if hosts else known))
 
 
 def _show_unreadable(targets: Targets) -> None:
     """Show runs that cannot be read, because their changes may stand."""
-    for error in targets.journals.unreadable:
+    for error in targets.unreadable:
         show_error_text(error)
 
 
@@ -237,10 +214,10 @@ def overview() -> int:
         targets = Targets.read(None)
     except UsageError as error:  # of a fleet.yaml with faults
         say(f"{error.what}. {error.hint or ''}".rstrip(), err=True)
-        targets = Targets.without_fleet()
+        targets = Targets.read_with(None)
     held, names = _busy(targets), _names(targets, ())
     _show_unreadable(targets)
-    if not names and not targets.journals.unreadable:
+    if not names and not targets.unreadable:
         _show_beginning()
     for name in names:
         _show(_now(name, targets, held, None, None))
@@ -259,7 +236,7 @@ def _show_beginning() -> None:
 
 def _asked(name: str, targets: Targets) -> Asked:
     """Ask a host. One that cannot be asked is shown with the reason."""
-    host, run = targets.host(name), targets.journals.serving.get(name)
+    host, run = targets.host(name), targets.serving.get(name)
     if host is None:
         return None, UsageError("NotInFleet", what=f"{name} is not in fleet.yaml, so it cannot be asked", host=name)
     try:
@@ -280,12 +257,12 @@ def _code(found: ServingStatus | None, error: WinhostError | None) -> int:
 def _busy(targets: Targets) -> Held:
     """Find the hosts that a run works on, together with the journals: a run may end while its host is asked."""
     store = Store()
-    return {each.host for each in targets.journals.unfinished if store.held(each.host)}.__contains__
+    return {each.host for each in targets.unfinished if store.held(each.host)}.__contains__
 
 
 def _now(name: str, targets: Targets, held: Held, found: ServingStatus | None, error: WinhostError | None) -> HostNow:
-    told = targets.journals.serving.get(name)
-    records = [each for each in targets.journals.unfinished if each.host == name]
+    told = targets.serving.get(name)
+    records = [each for each in targets.unfinished if each.host == name]
     unfinished = tuple(_unfinished(held, each) for each in records)
     models = (
         tuple(map(_model, found.models))

@@ -18,7 +18,7 @@ from winhost.core.answers import Json
 from winhost.model.errors import visible, visible_json
 from winhost.model.packed import packed_in_words
 from winhost.model.units import MiB, size
-from winhost.resources.windows.assignable_device import owner
+from winhost.resources.windows.vms import owner
 
 _KEY = re.compile(r"(?<!\S)([A-Za-z0-9+/]{8})[A-Za-z0-9+/]{48,}([A-Za-z0-9+/]{4}=*)(?!\S)")
 _HASH = re.compile(r"(?<![0-9A-Za-z])([0-9a-f]{8})[0-9a-f]{28,}([0-9a-f]{4})(?![0-9A-Za-z])")

@@ -45,10 +45,7 @@ def columns(stream: TextIO) -> int | None:
 
 
 def glued(text: str, longest: int = sys.maxsize) -> str:
-    """Replace blanks within commands, options with values, and times, so that no line breaks there.
-
-    longest: columns beyond which a piece is left as it is.
-    """
+    """Keep commands, options with values, and times in one line. longest: columns beyond which a piece may break."""
     return _WHOLE.sub(lambda found: found[0].replace(" ", _GLUE) if len(found[0]) <= longest else found[0], text)
 
 
@@ -167,9 +164,7 @@ def _let_go(stream: TextIO) -> None:
 
 
 class _Lasting(io.BufferedIOBase):
-    """A stream that never fails: once it accepts nothing any more, it discards its output, and `gone` is called with
-    the reason.
-    """
+    """A stream that never fails: it discards what nobody reads any more, and calls `gone` with the reason."""
 
     def __init__(self, stream: TextIO, gone: Callable[[str], None]) -> None:
         self._stream = stream
@@ -198,9 +193,7 @@ class _Lasting(io.BufferedIOBase):
 
 @contextmanager
 def lasting_streams(gone: Callable[[str], None]) -> Iterator[None]:
-    """Let no print fail inside the block, because a run must not end when nobody reads its output. `gone` is called
-    with the reason.
-    """
+    """Let no print in the block fail, because a run goes on without readers. `gone` is called with the reason."""
     before = sys.stdout, sys.stderr
     for stream in before:
         stream.flush()

@@ -81,7 +81,7 @@ from winhost.model.units import Bytes
 from winhost.model.workload import is_folder
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.partition import Partition
+from winhost.resources.windows.disks import Partition
 from winhost.resources.windows.read_only import ResizeLimit
 
 
@@ -146,7 +146,7 @@ def _go_on(host: AnyHost, unfinished: UpRun, asked: UpOptions) -> int:
         say(f"{here}: {name} began at {moment(state.began)} and has not ended; it made {done} changes so far.")
     if not asked.options.yes:
         if not asked.asks:
-            hint = f"Go on: {asked.command('--yes')}\nOr go back: {_undo_command(unfinished)} --yes"
+            hint = f"Go on: {asked.command('--yes', *asked.answered)}\nOr go back: {_undo_command(unfinished)} --yes"
             raise not_asked(hint, f"whether to go on with {name}", host.name)
         if not click.confirm("Go on with it?", default=True, err=True):
             say(f"Nothing was changed. To undo it: {_undo_command(unfinished)}", err=True)
@@ -187,7 +187,7 @@ def _refuse_other_model(host: AnyHost, earlier: UpRun, asked: UpOptions) -> None
         "OtherModel",
         what=f"{here} serves {visible(', '.join(ids))}, or is about to, and not {visible(asked.model)}",
         meaning="Nothing was changed.",
-        hint=f"Undo that first: winhost down {here}\nThen: {asked.command()}",
+        hint=f"Undo that first: winhost down {here}\nThen: {asked.command(*asked.answered)}",
         host=host.name,
     )
 

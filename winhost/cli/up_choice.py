@@ -10,12 +10,12 @@ from pathlib import Path
 import click
 
 from winhost.cli.commands.plan import UpOptions
+from winhost.cli.models import named_repository
 from winhost.cli.output import say
 from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.stack_parts import IMAGE, pinned_image
 from winhost.cli.terminal import columns
 from winhost.cli.watch import watching
-from winhost.cli.workload import named_repository
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
@@ -208,7 +208,7 @@ def without_internet(error: WinhostError, host: str, path: str, asked: UpOptions
         "NoInternet",
         what=f"this computer does not reach {servers} that winhost up needs",
         meaning="\n".join((proxy, *listed)),
-        hint=f"All of it: {asked.command(*(word for *_, words in lacking for word in words))}",
+        hint=f"All of it: {asked.command(*(word for *_, words in lacking for word in words), *asked.answered)}",
         host=host,
     )
 
@@ -284,9 +284,7 @@ def _cpus(facts: HostFacts) -> int:
 
 
 def _memory(facts: HostFacts) -> int:
-    """Give the VM at most half of what is free: VMs that start by themselves need memory, too. Weights are loaded file
-    by file.
-    """
+    """At most half of what is free: VMs that start by themselves need memory, too. Weights load file by file."""
     return max(_LEAST_MEMORY, min(_ENOUGH_MEMORY, facts.memory.free // 2 // GiB * GiB))
 
 

@@ -117,9 +117,7 @@ def is_ours(state: RunState, store: Store) -> bool:
 
 @contextmanager
 def typed_again(host: AnyHost) -> Iterator[None]:
-    """Name `winhost up` and `winhost down` as the next commands in the errors of a run of `up`, instead of the commands
-    of the run itself.
-    """
+    """Name `winhost up` and `winhost down` as the next commands in errors of a run of `up`."""
     try:
         yield
     except EndOfRun as error:

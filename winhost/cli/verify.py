@@ -126,15 +126,7 @@ def _verified(file: Path, checked: CheckedPlan, read: Snapshot) -> Verified | Wi
 def _show(found: Verified, details: bool, wide: bool) -> None:
     """Show what differs; with details or wide, everything that was compared."""
     shown = [check for check in found.checks if details or wide or not check.holds]
-    rows = (
-        (
-            "✓" if c.holds else "✗",
-            c.title,
-            c.property,
-            *_compared(c, wide),
-        )
-        for c in shown
-    )
+    rows = (("✓" if c.holds else "✗", c.title, c.property, *_compared(c, wide)) for c in shown)
     if shown:
         table(("", "what", "property", "planned", "found"), rows)
     compared = f"{len(found.checks)} {'property' if len(found.checks) == 1 else 'properties'}"

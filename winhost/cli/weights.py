@@ -12,14 +12,7 @@ from winhost.cli.shells import command_line
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import near_name
 from winhost.model.units import about
-from winhost.serving.packed_weights import (
-    NVCOMP,
-    WHEEL,
-    WeightsFile,
-    packed_files,
-    run_in_engine,
-    write_wheel,
-)
+from winhost.serving.packed_weights import NVCOMP, WHEEL, WeightsFile, packed_files, run_in_engine, write_wheel
 from winhost_weights.container import BadContainer, weights
 
 

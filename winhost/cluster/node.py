@@ -125,7 +125,13 @@ def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
     wsl = f"wsl2/{request.wsl}" if request.wsl else None
     found = rendered(facts, replace(request.cluster, runtime_class=False, variant=wsl))
     if request.join is not None and request.wsl == "nat":
-        raise _behind_nat(facts.host)
+        raise RefusedError(
+            "JoinsBehindNat",
+            what=f"the distro of {visible(facts.host)} is behind NAT, so it can join no cluster",
+            meaning="Its pod network uses UDP, which Windows does not forward. [kubernetes-per-gpu.behind-nat]",
+            hint="Give it an address of its own: --set network=bridged --set bridge.switch=NAME",
+            host=facts.host,
+        )
     _refuse_another(facts)
     wide = [model.name for model in request.cluster.workload.models if model.parallel.nodes > 1]
     if wide and request.join is None:
@@ -197,15 +203,5 @@ def _spans(host: str, wide: list[str]) -> RefusedError:
         what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {visible(host)} has one",
         meaning="It also needs LeaderWorkerSet, which winhost does not install.",
         hint="Join a cluster that has both (--join), then: winhost render kubernetes WORKLOAD",
-        host=host,
-    )
-
-
-def _behind_nat(host: str) -> RefusedError:
-    return RefusedError(
-        "JoinsBehindNat",
-        what=f"the distro of {visible(host)} is behind NAT, so it can join no cluster",
-        meaning="Its pod network uses UDP, which Windows does not forward. [kubernetes-per-gpu.behind-nat]",
-        hint="Give it an address of its own: --set network=bridged --set bridge.switch=NAME",
         host=host,
     )

@@ -75,7 +75,10 @@ def rendered(facts: HostFacts, request: ClusterRequest) -> ManifestSet:
         EnginePod(request, model, each.models[0], shared)
         for model, each in zip(request.workload.models, found, strict=True)
     ]
-    files: dict[str, tuple[Mapping[str, Json], ...]] = {"namespace.yaml": (_namespace(request), _closed(request))}
+    # Closed in both directions, but for what another policy allows.
+    files: dict[str, tuple[Mapping[str, Json], ...]] = {
+        "namespace.yaml": (_namespace(request), policy("closed", request.namespace, {}, [], [], "winhost"))
+    }
     if request.device_plugin is not None:
         classes = (runtime_class(),) if request.runtime_class else ()
         files["device-plugin.yaml"] = (*classes, device_plugin(request.device_plugin))
@@ -157,15 +160,10 @@ def _of_engine(request: ClusterRequest, model: Model, found: Serving) -> Iterato
         yield (_RAY if request.by_ray else _OVER_NODES).format(model.name)
     for line in served.lines:
         if line.kind == "wslconfig":
-            yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.why}"
+            yield f"{model.name}: .wslconfig needs {line.name}={line.value}: {line.reason.sentence}"
     yield from served.doubts
 
 
 def _namespace(request: ClusterRequest) -> Mapping[str, Json]:
     marked: dict[str, Json] = {"pod-security.kubernetes.io/enforce": "restricted"}
     return manifest("Namespace", "v1", request.namespace, None, {}, "winhost", marked)
-
-
-def _closed(request: ClusterRequest) -> Mapping[str, Json]:
-    """The policy that closes the namespace, in both directions, but for what another policy allows."""
-    return policy("closed", request.namespace, {}, [], [], "winhost")

@@ -37,13 +37,12 @@ from winhost.model.reason import (
     SubjectVerdict,
     Verdict,
 )
-from winhost.paths.dda_windows import Selection
 from winhost.paths.playbook import shipped_playbook, spelled_out
 from winhost.paths.vocabulary import VOCABULARIES
-from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.registry import WINDOWS
-from winhost.resources.windows.assignable_device import owner
 from winhost.resources.windows.read_only import Vm
+from winhost.resources.windows.vms import owner
 
 if TYPE_CHECKING:
     from winhost.paths.wsl2_settings import Wsl2Settings
@@ -236,7 +235,7 @@ def _blinds(gpu: SubjectVerdict) -> bool:
 
 def _owner(facts: HostFacts, gpu: Gpu) -> str | None:
     try:
-        return owner(facts.place(gpu.pci))
+        return owner(facts.assignment(gpu.pci))
     except MissingFact:
         return None
 

@@ -17,9 +17,7 @@ from winhost.paths.disks import NOT_PLAIN, PLAIN_BUSES
 from winhost.resources.base import State
 from winhost.resources.host import Gpu, HostFacts, asking
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.assignable_device import owner
-from winhost.resources.windows.bit_locker import BitLocker
-from winhost.resources.windows.key_escrow import NONE, KeyEscrow
+from winhost.resources.windows.disks import NONE, BitLocker, KeyEscrow
 from winhost.resources.windows.pci_device import pci_id
 from winhost.resources.windows.power_plan import PowerPlan
 from winhost.resources.windows.read_only import (
@@ -28,7 +26,7 @@ from winhost.resources.windows.read_only import (
     Vm,
     WslPolicy,
 )
-from winhost.resources.windows.vm_settings import VmMemory, VmMmio
+from winhost.resources.windows.vms import VmMemory, VmMmio, owner
 
 # Windows build numbers in which something begins. A build dates a Windows; only its edition says which kind it is.
 SERVER_2016 = 14393
@@ -209,8 +207,8 @@ OF_GPU: Mapping[str, Callable[[HostFacts, Gpu], Any]] = {
     "serves": lambda facts, gpu: serves(gpu),
     "cuda": lambda facts, gpu: runs_cuda(gpu),
     "shows": lambda facts, gpu: shows(gpu),
-    "ladder": lambda facts, gpu: facts.place(gpu.pci),
-    "owner": lambda facts, gpu: owner(facts.place(gpu.pci)),
+    "ladder": lambda facts, gpu: facts.assignment(gpu.pci),
+    "owner": lambda facts, gpu: owner(facts.assignment(gpu.pci)),
     "parts": partitions,
     "paravirtual": paravirtual,
 }

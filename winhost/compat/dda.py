@@ -8,17 +8,17 @@ from winhost.compat.rule import ASSIGNMENT, GIVEN, finding, key_of
 from winhost.core.answers import MissingFact, if_known
 from winhost.hardware.bars import BarSource, MmioRefused, bars_of
 from winhost.hardware.host_gpus import paravirtual, partitions, shows
-from winhost.hardware.processors import known_processor
+from winhost.hardware.mmio import MmioWindows, windows
+from winhost.hardware.processors import address_width, known_processor, width_by_model
 from winhost.knowledge.versions import windows_build
 from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import Bytes, GiB, about, size
-from winhost.paths.dda_windows import MmioWindows, Selection, address_width, width_by_model, windows
-from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.host import Gpu, HostFacts, Selection
 from winhost.resources.linux.read_only import LinuxGpu
-from winhost.resources.windows.assignable_device import AssignableDevice, owner
 from winhost.resources.windows.pci_device import PciDevice, pci_id
 from winhost.resources.windows.read_only import Processor, Vm
+from winhost.resources.windows.vms import AssignableDevice, owner
 
 FIRST_HIGH_ADDRESS = 64 * GiB  # the high window begins just below it, so a GPU's BARs come to lie above
 
@@ -104,7 +104,7 @@ def partitions_in_use(facts: HostFacts, gpu: Gpu) -> str | None:
 
 def guest_sees_other_bars(facts: HostFacts, gpu: Gpu) -> str | None:
     """The guest that has the GPU sees another BAR1 than the host knows of it."""
-    if owner(facts.place(gpu.pci)) is None:
+    if owner(facts.assignment(gpu.pci)) is None:
         return None
     try:
         listed = bars_of(gpu)
@@ -129,7 +129,7 @@ def assigned_elsewhere(facts: HostFacts, selection: Selection) -> str | None:
     """A selected GPU belongs to another VM than the selected one."""
     if selection.vm is None:
         return None
-    owners = [(gpu.location, owner(facts.place(gpu.pci))) for gpu in selection.gpus]
+    owners = [(gpu.location, owner(facts.assignment(gpu.pci))) for gpu in selection.gpus]
     theirs = [f"{location}: VM {vm}" for location, vm in owners if vm not in (None, selection.vm.key["vm"])]
     if theirs:
         return "; ".join(theirs)

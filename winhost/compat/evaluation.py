@@ -1,5 +1,6 @@
 """The evaluation of a host against what is asked of it, marked where it depends on what a user stated."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
@@ -14,11 +15,20 @@ from winhost.compat.remedy import Mended, assess_as_if, cheapest
 from winhost.compat.stated import Statement, stated
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
+from winhost.model.errors import visible
 from winhost.model.facts import Facts
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
 from winhost.model.path import PATHS_OF_LINUX, is_meant
-from winhost.model.reason import Assessment, CapabilityVerdict, Finding, PathVerdict, Remedy, Severity, SubjectVerdict
+from winhost.model.reason import (
+    Assessment,
+    CapabilityVerdict,
+    Finding,
+    KnownRemedy,
+    PathVerdict,
+    Severity,
+    SubjectVerdict,
+)
 from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import is_linux
@@ -103,7 +113,9 @@ GAP = ".unknown"
 
 @dataclass(frozen=True)
 class SettlingCommand:
-    """run: what to type on the host; then: what to do with its output; provides: facts, `*` for all of a resource."""
+    """run: what to type on the host; then: what to do with its output, with {host} and {file}; provides: facts, `*` for
+    all of a resource.
+    """
 
     run: str
     then: str
@@ -127,10 +139,16 @@ def commands() -> tuple[SettlingCommand, ...]:
     return tuple(SettlingCommand(row["run"], row["then"], tuple(row["provides"])) for row in read)
 
 
-def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
+def shopping_list(assessment: Assessment, file: str | None = None) -> tuple[Settling, ...]:
     """Choose at most three commands: each time the one for which most reasons wait; if the third would leave facts
     missing, take the command that provides everything instead. All of them are commands of Windows: none for a Linux.
+    file: of these facts, as a command names it.
     """
+    # An import adds to imported facts, and never to what the host itself answered.
+    names = {
+        "host": visible(shlex.quote(assessment.host)),
+        "file": file if file and assessment.origin == "imported" else "facts.json",
+    }
     open_ = Counter(_awaited(variant for variant in assessment.every_variant if variant.path not in PATHS_OF_LINUX))
     *single, everything = commands()
     found: list[Settling] = []
@@ -140,7 +158,7 @@ def shopping_list(assessment: Assessment) -> tuple[Settling, ...]:
         if not _waiting(best, open_) or (len(found) == MOST - 1 and left):
             best, left = everything, set()
         settled = tuple(sorted(open_.keys() - left))
-        found.append(Settling(best.run, best.then, settled, sum(open_[fact] for fact in settled)))
+        found.append(Settling(best.run, best.then.format_map(names), settled, sum(open_[fact] for fact in settled)))
         open_ = Counter({fact: open_[fact] for fact in left})
     return tuple(found)
 
@@ -184,7 +202,7 @@ class Requirements:
     needs: Needs = field(default_factory=Needs)
     path: str | None = None
     workload: Workload | None = None
-    remedies: Sequence[Remedy] = ()
+    remedies: Sequence[KnownRemedy] = ()
     assumed: Sequence[Statement] = ()
     asked: tuple[str, ...] = ()
 
@@ -216,8 +234,11 @@ class Evaluation:
     settle: tuple[Settling, ...] = ()
 
 
-def evaluate(facts: Facts, asked: Requirements) -> Evaluation:
-    """Evaluate a host. Pure. Raises UsageError: Contradicted, NobodyThere, OtherSystem."""
+def evaluate(facts: Facts, asked: Requirements, file: str | None = None) -> Evaluation:
+    """Evaluate a host. Pure. file: of its facts, as a command names it.
+
+    Raises UsageError: Contradicted, NobodyThere, OtherSystem.
+    """
     if is_linux(facts) != (asked.path in PATHS_OF_LINUX) and asked.path:
         raise of_other_system(HostFacts(facts), f"the path {asked.path}")
     known = HostFacts(stated(facts, asked.assumed))
@@ -227,7 +248,7 @@ def evaluate(facts: Facts, asked: Requirements) -> Evaluation:
     changes = cheapest(known, asked.needs, asked.path, asked.workload)
     found = fits(assessment, asked.needs, asked.workload, asked.path)
     return Evaluation(
-        facts.host, assessment, found, changes, _nearest(assessment, found, asked), shopping_list(assessment)
+        facts.host, assessment, found, changes, _nearest(assessment, found, asked), shopping_list(assessment, file)
     )
 
 

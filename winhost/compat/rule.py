@@ -21,7 +21,7 @@ from winhost.compat.common import Asked, asked_gpus, instances, reading_asked_gp
 from winhost.compat.target import Target, Versions, named, reading_gpu, reading_target
 from winhost.core.answers import MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import Predicate, Reader, say
+from winhost.findings.condition import UNDECIDED, Predicate, Reader, say
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import CatalogueEntry
 from winhost.knowledge.versions import OutOfReach, beyond
@@ -80,11 +80,11 @@ def finding(
     return Finding(
         code=code,
         severity=weight,
-        observed=observed,
         subject=subject,
-        remedy=remedy or entry.remedy,
-        evidence=entry.evidence,
+        observed=observed,
         sentence=entry.sentence,
+        remedy=catalogue.remedy(remedy or entry.remedy),
+        evidence=entry.evidence,
         risks=entry.risks,
         lacks=lacks,
     )
@@ -97,10 +97,6 @@ Outcome: TypeAlias = str | Finding | MissingFact | None
 # Where the judges of a topic are that no other shares. Imported when the first of them is asked.
 _JUDGES = {path: path for path in EVERY_PATH} | dict.fromkeys(CAPABILITIES, "capabilities.rules")
 _JUDGES |= {"gpu-p": "gpu_p", "wslc": "wsl2", "dual-boot": "ubuntu", "bare-metal": "ubuntu"}
-
-
-# What a missing fact causes: the path is unverified, there is a note, or nothing is said.
-_UNKNOWN = {"blocks": Severity.UNVERIFIED, "notes": Severity.NOTE, "nothing": None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +141,7 @@ class Rule:
             return finding(self.code, outcome)
         if not isinstance(outcome, MissingFact):
             return outcome
-        severity = _UNKNOWN[self.row.unknown]
+        severity = UNDECIDED[self.row.unknown]
         return gap(topic, severity, outcome) if severity else None
 
 
@@ -340,7 +336,7 @@ def within_reach(found: Finding, host: Versions) -> Finding:
     short = _out_of_reach(found.code, host)
     if short is None or (short.unread and found.severity is Severity.UNSUPPORTED):
         return found
-    remedy = NEWER.get(short.subject) if short.older else None
+    remedy = catalogue.remedy(NEWER.get(short.subject)) if short.older else None
     observed = f"{found.observed}; {short}"
     return replace(found, severity=Severity.UNVERIFIED, observed=observed, remedy=remedy or found.remedy)
 

@@ -21,9 +21,9 @@ from winhost.model.units import Bytes
 from winhost.resources.host import Gpu, HostFacts, asking
 from winhost.resources.linux.read_only import LinuxGpu, LinuxGpuDriver, LinuxSystem
 from winhost.resources.registry import RESOURCE_TYPES
+from winhost.resources.windows.distros import Wsl
 from winhost.resources.windows.pci_device import DISPLAY, PciDevice
 from winhost.resources.windows.read_only import OsFamily
-from winhost.resources.windows.wsl import Wsl
 from winhost.sizing.host_memory import WINDOWS, wsl_default_ram
 
 # The kernel in each release of the WSL package, the newest first. Source: microsoft/WSL, packages.config of its tags.

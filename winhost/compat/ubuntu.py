@@ -24,10 +24,8 @@ from winhost.paths.disks import (
     windows_partition,
 )
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.efi_backup import EfiBackup
-from winhost.resources.windows.fast_startup import FastStartup
-from winhost.resources.windows.own_partition import LINUX_PARTITION
-from winhost.resources.windows.partition import RECOVERY
+from winhost.resources.windows.boot_entries import EfiBackup, FastStartup
+from winhost.resources.windows.disks import LINUX_PARTITION, RECOVERY
 from winhost.resources.windows.read_only import Disk, ResizeLimit, StorageController
 
 OF_FIRMWARE = ("iastor", "iavroc", "rcraid", "rcbottom")

@@ -22,15 +22,12 @@ from winhost.model.facts import Instance
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.account_right import AccountRight
-from winhost.resources.windows.assignable_device import DISMOUNTED
-from winhost.resources.windows.external_switch import ExternalSwitch
+from winhost.resources.windows.accounts import AccountRight
+from winhost.resources.windows.distros import Wsl, WslConfig, WslVm
 from winhost.resources.windows.gpu_driver_model import GpuDriverModel
-from winhost.resources.windows.hyperv_role import INSTALLED
+from winhost.resources.windows.network import ExternalSwitch
 from winhost.resources.windows.read_only import ETHERNET, TEAM, WIFI, NetworkAdapter, VmSwitch, WslPolicy
-from winhost.resources.windows.wsl import Wsl
-from winhost.resources.windows.wsl_config import WslConfig
-from winhost.resources.windows.wsl_vm import WslVm
+from winhost.resources.windows.vms import DISMOUNTED, INSTALLED
 
 VIRTUAL_MACHINES = "S-1-5-83-0"  # NT VIRTUAL MACHINE\\Virtual Machines, in every language
 NEWEST_KNOWN = known_range("WSL")[1]
@@ -97,7 +94,7 @@ def device_problem(facts: HostFacts) -> Finding | None:
 
 def dismounted(facts: HostFacts) -> Finding | None:
     """A GPU was dismounted for a VM and belongs to none: Windows, and so WSL, cannot use it until it is back."""
-    away = [gpu for gpu in gpus(facts) if facts.place(gpu.pci) == DISMOUNTED]
+    away = [gpu for gpu in gpus(facts) if facts.assignment(gpu.pci) == DISMOUNTED]
     if not away:
         return None
     severity = Severity.NOTE if driven(facts) else Severity.UNVERIFIED

@@ -4,13 +4,12 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
 from typing import TypeVar
 
 from winhost.connect.agent import Agent, Connector, Received, State
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.logged import failure
-from winhost.connect.ssh import SshConnector, SshTarget
+from winhost.connect.ssh import SshTarget
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.tunnel import SshWay
 from winhost.connect.ways_in import TELLING, Answers, GuestSilent, has_way_in, linux_targets, running_guests
@@ -34,10 +33,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def _open(target: SshTarget, program: str) -> Agent:
-    return SshConnector(target, program).open()
-
-
 @dataclass(frozen=True)
 class WindowsWithLinux:
     """The way to a host and to its Linux. resources: those of Linux; program: the agent's text that goes there."""
@@ -46,7 +41,7 @@ class WindowsWithLinux:
     target: Host
     resources: tuple[str, ...]
     program: str
-    open_linux: Callable[[SshTarget, str], Agent] = field(default=_open)
+    open_linux: Callable[[SshTarget, str], Agent]
 
     @property
     def host(self) -> str:
@@ -158,25 +153,15 @@ class WindowsWithLinuxAgent(Agent):
         """Open the Linux. A guest that runs may be starting: it is waited for as long as `patience` allows."""
         if self.patience is None or not running_guests(answers):
             return self._open_linux(answers, doing)
-        from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
-
-        patience = self.patience
-        retrying = Retrying(
-            retry=retry_if_exception_type((Unreachable, SessionDropped, TimedOut)),
-            wait=wait_exponential_jitter(multiplier=patience.first, max=patience.longest, jitter=patience.first),
-            stop=stop_after_delay(patience.deadline),
-            before_sleep=lambda attempt: self._tell_of_guest(answers),
-            reraise=True,
-        )
+        names = ", ".join(one_line(guest.key["name"]) for guest in running_guests(answers))
         try:
-            return retrying(lambda: self._open_linux(self._windows.read(TELLING), doing))
+            return self.patience.ask(
+                lambda: self._open_linux(self._windows.read(TELLING), doing),
+                lambda _: self.hear(f"waiting for {names} to answer over SSH"),
+            )
         except Unreachable as silent:
             (guest,) = running_guests(answers)
             raise GuestSilent(self._connector.host, guest, silent) from silent
-
-    def _tell_of_guest(self, answers: Answers) -> None:
-        names = ", ".join(one_line(guest.key["name"]) for guest in running_guests(answers))
-        self.hear(f"waiting for {names} to answer over SSH")
 
     def _open_linux(self, answers: Answers, doing: str) -> Agent:
         """Connect to the Linux at the first address that shows its key. Another machine may have a former address by

@@ -6,7 +6,7 @@ The engine does this over a connection, and run.py of an offline package in the 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 
 from .answers import Id, Json, Key, MissingFact, identity
 from .changes import Changes, Dependent
@@ -30,15 +30,34 @@ class NotSet:
     after: Mapping[str, Json] | None = None
 
 
+class Session(Protocol):
+    """The machine that a run changes: over a connection, or the one that this runs on."""
+
+    def set(self, step: Step, accepted: frozenset[str], mark: str | None) -> SetAnswer | NotSet:
+        """Do a step. mark: kept on the host from before the change. Raises NOT_DONE."""
+        ...
+
+    def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
+        """One state as it is now, or None where there is no such instance. Raises UNAVAILABLE."""
+        ...
+
+    def boot_id(self) -> str:
+        """The id of the present boot."""
+        ...
+
+
 class Loop:
     """record: what the journal adds up to; host: what the host answered last; changed: steps done by this process.
 
-    Whoever inherits says how the host is asked, where the journal lies, and how a run ends before its end.
+    Whoever inherits says where the journal lies, and how a run ends before its end.
     """
 
     UNAVAILABLE: type[Exception] = MissingFact
-    """What `state` raises of something that cannot be there yet, or any more."""
+    """What a session's `state` raises of something that cannot be there yet, or any more."""
+    NOT_DONE: tuple[type[Exception], ...] = ()
+    """What a session's `set` raises of a step that the host did not do, for `not_set`."""
 
+    session: Session
     record: Changes
     host: HostAnswers
     changed: int
@@ -47,18 +66,6 @@ class Loop:
 
     def look(self) -> None:
         """Read all of the host into `host`."""
-        raise NotImplementedError
-
-    def set(self, step: Step, mark: str | None) -> SetAnswer | NotSet:
-        """Do a step. mark: kept on the host from before the change."""
-        raise NotImplementedError
-
-    def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        """One state as it is now, or None where there is no such instance. Raises UNAVAILABLE."""
-        raise NotImplementedError
-
-    def boot_id(self) -> str:
-        """The id of the present boot."""
         raise NotImplementedError
 
     def restart_host(self, boot: str) -> str:
@@ -88,6 +95,15 @@ class Loop:
 
     # ---- what ends it before its end
 
+    @property
+    def consents(self) -> frozenset[str]:
+        """The consents for the direction in which it goes."""
+        raise NotImplementedError
+
+    def not_set(self, step: Step, error: Exception) -> NotSet:
+        """Say of an error of NOT_DONE what it means for the run."""
+        raise NotImplementedError
+
     def refuse_without_consent(self, steps: Sequence[Step]) -> None:
         """Raises where a step needs a consent that was not given."""
         raise NotImplementedError
@@ -116,7 +132,11 @@ class Loop:
         self.write("begin", step=_as_entry(step), found=found, users=self._users(step))
         self.tell("step", step.title, step, number, total)
         # A step back writes no mark: the run's own marks stay until all of it is undone.
-        answer = self.set(step, None if self.record.going_back else mark_of(self.marked, step))
+        mark = None if self.record.going_back else mark_of(self.marked, step)
+        try:
+            answer = self.session.set(step, self.consents, mark)
+        except self.NOT_DONE as error:
+            answer = self.not_set(step, error)
         if isinstance(answer, NotSet) and answer.drifted:
             answer = self._brought_along(step) or answer
         about = {"resource": step.resource, "key": dict(step.key)}
@@ -147,7 +167,7 @@ class Loop:
         """The answer for a step whose goal an earlier step has met: a distro that starts opens its way in again."""
         if len(self.record.touched) == 1 or step.role == "need":
             return None
-        now = self.state(step.resource, step.key) or {}
+        now = self.session.state(step.resource, step.key) or {}
         so = all(now.get(name) == value for name, value in step.desired.items())
         return SetAnswer({**now, **step.before}, now) if so else None
 
@@ -184,14 +204,14 @@ class Loop:
             return self.record.restart_due
         if not step.restarts or not self.record.going_back:
             return False
-        now = self.state(step.resource, step.key, settled=True) or {}
+        now = self.session.state(step.resource, step.key, settled=True) or {}
         return now.get("restart_due") is True and all(now.get(name) == value for name, value in step.desired.items())
 
     def _restart(self) -> None:
         """Restart the host and read what took effect with it."""
         boot = self.record.restarting_from
         if boot is None:
-            boot = self.boot_id()
+            boot = self.session.boot_id()
             self.write("restarting", boot_id=boot)
         new = self.restart_host(boot)
         self.write("restarted", boot_id=new, left=self._left_by_restart())
@@ -204,7 +224,7 @@ class Loop:
         for touched in self.record.touched.values():
             if self.restarts(touched.resource):
                 with suppress(self.UNAVAILABLE):
-                    after = self.state(touched.resource, touched.key)
+                    after = self.session.state(touched.resource, touched.key)
                     left.append(
                         {"resource": touched.resource, "key": dict(touched.key), "after": after and dict(after)}
                     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from .answers import Id, Key, identity, refuse_missing
 from .host_answers import HostAnswers
-from .requirements import consents_of, needs_of
+from .requirements import consents_of, lasting, needs_of
 from .rules import RESTART, ResourceRules
 from .steps import Change, DesiredResource, Need, Role, Step
 
@@ -14,8 +14,8 @@ class NoInstance(Exception):
     """The host does not have what something is wanted of."""
 
     def __init__(self, desired: DesiredResource) -> None:
-        super().__init__(desired.title)
-        self.desired = desired
+        which = ", ".join(f"{name} {value}" for name, value in desired.key.items()) or "that name"
+        super().__init__(f"has no {desired.resource} with {which} any more ({desired.title})")
 
 
 def differences(desired: DesiredResource, host: HostAnswers) -> Change | None:
@@ -49,7 +49,7 @@ def steps_for(
     """Ordered steps from the facts to what is wanted, with the needs of all of them met once and put back.
 
     `backwards` reverses the order of resources, for rollback. `extra_risks`: consents that the verdict asks for;
-    `titles`: of resources that are needed without being wanted.
+    `titles`: of resources that are needed without being wanted. Raises as `differences` does.
     """
     found = {identity(w.resource, w.key): (w, differences(w, host)) for w in desired}
     needs = _needs((host.rules[w.resource], change) for w, change in found.values() if change)
@@ -130,6 +130,7 @@ def _step(
         risks=risks,
         may_need=tuple(risk for risk in consents_of(resource.may_need, change) if risk not in risks),
         restarts=resource.restarts and RESTART in risks,
+        irreversible=lasting(resource.irreversible, change),
     )
 
 

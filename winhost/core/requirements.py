@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from .conditions import hold
-from .rules import ConsentRule, NeedRule
+from .conditions import States, hold, worded
+from .rules import ConsentRule, KeepIf, NeedRule
 from .steps import Change, Need
 
 
@@ -18,9 +18,19 @@ def needs_of(rules: Iterable[NeedRule], change: Change) -> tuple[Need, ...]:
 
 def consents_of(rules: Iterable[ConsentRule], change: Change) -> tuple[str, ...]:
     """Each once, in the order of the rules."""
-    states = {"before": change.before, "desired": change.desired, "key": change.key}
+    states = _states(change)
     asked = (rule for rule in rules if hold(rule.when, states) and not (rule.unless and hold(rule.unless, states)))
     return tuple(dict.fromkeys(rule.consent for rule in asked))
+
+
+def lasting(rules: Iterable[KeepIf], change: Change) -> str | None:
+    """Say why the change cannot be taken back, or None."""
+    states = _states(change)
+    return ", and ".join(worded(each.reason, each.when, states) for each in rules if hold(each.when, states)) or None
+
+
+def _states(change: Change) -> States:
+    return {"before": change.before, "desired": change.desired, "key": change.key}
 
 
 def _needed(rule: NeedRule, change: Change) -> Iterator[str]:

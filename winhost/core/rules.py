@@ -145,7 +145,8 @@ class ResourceRules:
     can be changed; requires: without what it cannot be read; restarts: a change that asks for the consent
     `restart` takes effect with one; absent: the state of what the host does not list, where it can be made; within:
     what it lies in, one of these, and goes with; credential: the property that holds a secret reference; known_as: the
-    part of others' keys that names it, and its property with that name, where others are parts of it.
+    part of others' keys that names it, and its property with that name, where others are parts of it; irreversible: why
+    a change cannot be taken back.
     """
 
     name: str
@@ -163,6 +164,7 @@ class ResourceRules:
     within: tuple[DependentRule, ...] = ()
     credential: str = ""
     known_as: tuple[str, str] | None = None
+    irreversible: tuple[KeepIf, ...] = ()
     undo: UndoRule = BY_PROPERTY
 
     @property

@@ -17,7 +17,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.resources.host import HostFacts, typed
-from winhost.resources.windows.firmware_boot import BootEntry, FirmwareBoot
+from winhost.resources.windows.boot_entries import BootEntry, FirmwareBoot
 
 WINDOWS, LINUX, INSTALLER = "windows", "linux", "installer"
 _WITHIN = 60.0

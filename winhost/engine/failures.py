@@ -1,10 +1,14 @@
 """Describe a run that stopped before its end: its present state, how to resume it, and how to roll it back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from winhost.connect.wire_errors import NotAvailable, RemoteError
-from winhost.model.errors import Exit, UsageError, WinhostError
+from winhost.core.dataclass import dataclass
+from winhost.core.order import NoInstance
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
+from winhost.model.path import path_of
 from winhost.model.plan import RISKS
+from winhost.model.reason import Verdict
 from winhost.resources.registry import titled
 
 NextStep = tuple[str, str]  # what it is, and its command
@@ -88,6 +92,76 @@ class ConsentNeeded(EndOfRun):
         self.risks, self.changed, self.retry_options = risks, changed, retry_options
 
 
+NOT_PLANNABLE = "not plannable"
+
+
+@dataclass(frozen=True)
+class RefusalGrounds:
+    """The grounds on which a path is refused.
+
+    named: how a command names the host; because: sentences; codes: of the reasons; helps: what would change it;
+    choices: options of `winhost plan` with which it would work; instead: another option for this host; still: what
+    refuses the plan with --allow-unverified.
+    """
+
+    path: str
+    named: str
+    verdict: str
+    because: tuple[str, ...]
+    codes: tuple[str, ...] = ()
+    helps: tuple[str, ...] = ()
+    choices: str | None = None
+    instead: str | None = None
+    still: str | None = None
+
+
+class PlanRefused(EndOfRun):
+    """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
+
+    retry_options: the options of `resume` that choose another value.
+    """
+
+    def __init__(
+        self, host: str, grounds: RefusalGrounds, run: str | None = None, retry_options: str | None = None
+    ) -> None:
+        super().__init__(
+            "Refused",
+            what=f"{grounds.path} is {grounds.verdict} on {host}",
+            meaning="\n".join(grounds.because),
+            host=host,
+            run=run,
+            next_steps=next_steps_of(run, retry_options=retry_options) if run else (),
+            exit_code=Exit.REFUSED,
+        )
+        commands = (f"{label}: {command}" for label, command in self.next_steps)
+        self.hint = "\n".join((*_advice(host, grounds, fresh=not run), *commands))
+        self.grounds = grounds
+
+    def in_run(self, run: str, retry_options: str) -> "PlanRefused":
+        """The same of a later stage of a run."""
+        return PlanRefused(self.host, self.grounds, run, retry_options)
+
+
+def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]:
+    """fresh: no run has begun; later, it is too late to plan otherwise."""
+    if grounds.helps:
+        yield f"What would help: {' '.join(grounds.helps)}"
+    if grounds.choices and fresh:
+        path = path_of(grounds.path)
+        yield visible(f"It would work with: winhost plan {grounds.named} --path {path} {grounds.choices}")
+    if grounds.codes:
+        yield f"Details: winhost explain {grounds.codes[0]}"
+    if grounds.verdict == NOT_PLANNABLE:
+        yield f"Read it from the host, as an administrator: winhost detect {visible(host)} -o facts"
+    if grounds.verdict == Verdict.UNVERIFIED and fresh:
+        if grounds.still:
+            yield f"With --allow-unverified it is still refused: {grounds.still}"
+        else:
+            yield "Plan it all the same: --allow-unverified"
+    if grounds.instead and fresh:
+        yield f"This host can do: {grounds.instead}"
+
+
 def wrong_host(host: str, planned: str, found: str) -> UsageError:
     """A plan is for one machine, whatever it is called today. planned, found: machine ids."""
     return UsageError(
@@ -109,6 +183,11 @@ def unfinished(host: str, run: str, going_back: bool) -> EndOfRun:
         run=run,
         going_back=going_back,
     )
+
+
+def gone(host: str, missing: NoInstance, named: str) -> WinhostError:
+    """named: as a command names the host."""
+    return WinhostError("Gone", what=f"{host} {missing}", hint=f"Read it again: winhost plan {named}", host=host)
 
 
 def in_words(error: WinhostError) -> str:

@@ -36,7 +36,7 @@ from winhost.model.facts import Facts
 from winhost.model.secrets import SecretRef
 from winhost.resources.base import Attachment
 from winhost.resources.registry import RESOURCE_TYPES
-from winhost.resources.windows.staged_file import received_at
+from winhost.resources.windows.disks import received_at
 
 log = logging.getLogger(__name__)
 
@@ -294,23 +294,14 @@ class HostSession:
 
         Raises UploadInterrupted, the last WireError.
         """
-        from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
-
-        waiting = self._patience
         tell = self._telling_once()
-        retrying = Retrying(
-            retry=retry_if_exception_type((Unreachable, SessionDropped, TimedOut)),
-            wait=wait_exponential_jitter(multiplier=waiting.first, max=waiting.longest, jitter=waiting.first),
-            stop=stop_after_delay(waiting.deadline),
-            before_sleep=lambda attempt: self._tell_lost(attempt, tell),
-            reraise=True,
-        )
-        with self._cuttable():
-            return retrying(ask)
 
-    def _tell_lost(self, attempt: Any, tell: Callable[[str], None]) -> None:
-        log_retry(log, self.host, "not reached", attempt)
-        tell(f"{attempt.outcome.exception()}; trying again")
+        def told(attempt: Any) -> None:
+            log_retry(log, self.host, "not reached", attempt)
+            tell(f"{attempt.outcome.exception()}; trying again")
+
+        with self._cuttable():
+            return self._patience.ask(ask, told)
 
     def _put_off_if_asked(self) -> None:
         if self._stop():

@@ -15,12 +15,11 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.boot import LINUX, WINDOWS
 from winhost.engine.failures import EndOfRun
 from winhost.engine.open_run import OpenRun
-from winhost.model.errors import WinhostError
 from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.new_ubuntu import AUTO, UBUNTU, NewUbuntu, UbuntuDecisions
 from winhost.resources.host import HostFacts
 from winhost.resources.shared import BESIDE, RUNNING
-from winhost.resources.windows.running_system import LINUX_NEXT
+from winhost.resources.windows.boot_entries import LINUX_NEXT
 
 _NOT_SEALED = ("Winhost.NotAsStaged", "Winhost.StillWritable")
 LONGEST = 2 * 3600  # seconds that an installation may take
@@ -45,7 +44,11 @@ def installing(run: OpenRun) -> Iterator[Installation]:
         try:
             now = _offered(run, asked, stack)
         except OSError as error:
-            raise _cannot_offer(run, error) from error
+            raise run.end_of_run(
+                "NotOffered",
+                f"the installer's settings cannot be handed out from this computer: {error.strerror}",
+                "The machine was not restarted. The address is the one that leads to the host, or --set system.serve.",
+            ) from error
         yield now
 
 
@@ -108,14 +111,6 @@ def _hear(run: OpenRun, progress: InstallProgress, event: InstallEvent) -> None:
     """Show an event from the installer. Anybody on its network may have sent it, so it decides nothing."""
     if progress.hear(event):
         run.tell("waiting", f"installer: {progress.failure or progress.phase}")
-
-
-def _cannot_offer(run: OpenRun, error: OSError) -> WinhostError:
-    return run.end_of_run(
-        "NotOffered",
-        f"the installer's settings cannot be handed out from this computer: {error.strerror}",
-        "The machine was not restarted. The address is the one that leads to the host, or --set system.serve.",
-    )
 
 
 def _not_sealed(run: OpenRun, error: RemoteError) -> EndOfRun:

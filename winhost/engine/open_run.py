@@ -13,9 +13,10 @@ from winhost.connect.ways_in import GuestSilent
 from winhost.connect.wire_errors import WireError, error_of
 from winhost.core.answers import Id, MissingFact, identity
 from winhost.core.marks import MarkedRun, without
+from winhost.core.order import NoInstance
 from winhost.core.steps import Step
 from winhost.engine import disk_images, uploads
-from winhost.engine.failures import EndOfRun, halted, wrong_host
+from winhost.engine.failures import EndOfRun, gone, halted, wrong_host
 from winhost.engine.host_session import HostSession
 from winhost.engine.journal import SCHEMA, Journal
 from winhost.engine.planning import CheckedPlan, request_of
@@ -257,7 +258,7 @@ class OpenRun:
         """
         try:
             yield
-        except (WinhostError, MissingFact, KeyboardInterrupt, uploads.UploadInterrupted) as error:
+        except (WinhostError, MissingFact, NoInstance, KeyboardInterrupt, uploads.UploadInterrupted) as error:
             ending = self._ending(error)
             if not looking:
                 self._write_stopped(ending)
@@ -268,10 +269,12 @@ class OpenRun:
             self.session.close()
 
     def _ending(
-        self, error: WinhostError | MissingFact | KeyboardInterrupt | uploads.UploadInterrupted
+        self, error: WinhostError | MissingFact | NoInstance | KeyboardInterrupt | uploads.UploadInterrupted
     ) -> WinhostError | KeyboardInterrupt:
         """The error with the ways on and back, where there are any."""
         host, back = self.record.host, self.record.going_back
+        if isinstance(error, NoInstance):
+            error = gone(host, error, visible(host))
         if isinstance(error, MissingFact):
             error = error_of(error, host) or error
         if isinstance(error, uploads.UploadInterrupted):

@@ -9,7 +9,7 @@ from winhost.model.plan import Deferred, Unchecked
 from winhost.paths.dual_boot import DualBootDecisions, DualBootSettings
 from winhost.paths.linux import LinuxDecisions, LinuxSettings
 from winhost.resources.shared import RUNNING
-from winhost.resources.windows.running_system import RunningSystem
+from winhost.resources.windows.boot_entries import RunningSystem
 
 
 class LinuxPlanner(PathPlanner[LinuxSettings]):

@@ -1,5 +1,6 @@
 """Make a plan from facts and a request. Pure: no host, no clock, no network."""
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -11,22 +12,19 @@ from winhost.connect.wire_errors import error_of
 from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
 from winhost.core.host_answers import HostAnswers
-from winhost.core.order import NoInstance, differences
+from winhost.core.order import NoInstance, differences, steps_for
 from winhost.core.rules import RESTART, Condition
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine.failures import EndOfRun, next_steps_of
-from winhost.engine.host_steps import steps_on
+from winhost.engine.failures import NOT_PLANNABLE, PlanRefused, RefusalGrounds, gone
 from winhost.engine.offline_copies import from_copies
 from winhost.engine.path_planner import PathPlanner
-from winhost.knowledge.catalogue import remedies
-from winhost.model.errors import Exit, UsageError, WinhostError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_meant, path_of, variant_name
 from winhost.model.plan import Deferred, Plan, Stage
 from winhost.model.reason import PLAN, Caution, Finding, PathVerdict, Refusal, Severity, Verdict
 from winhost.paths.disks import refuse_full
-from winhost.paths.expansion import expand
-from winhost.paths.playbook import PathRequest, WrongPlaybook, parse_request
+from winhost.paths.playbook import REFERENCE, PathRequest, Playbook, PlaybookResource, WrongPlaybook, parse_request
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import LINUX, RESOURCE_TYPES, answer, host_answers, misfit_of, unread
 from winhost.resources.shared import ACCESS, READING, RUNNING, SEED
@@ -68,76 +66,6 @@ PLANNERS: Mapping[str, Callable[[], type[PathPlanner[Any]]]] = {
 
 def _planner(facts: HostFacts, request: PathRequest) -> PathPlanner[Any]:
     return PLANNERS[request.path]()(facts, request)
-
-
-NOT_PLANNABLE = "not plannable"
-
-
-@dataclass(frozen=True)
-class RefusalGrounds:
-    """The grounds on which a path is refused.
-
-    named: how a command names the host; because: sentences; codes: of the reasons; helps: what would change it;
-    choices: options of `winhost plan` with which it would work; instead: another option for this host; still: what
-    refuses the plan with --allow-unverified.
-    """
-
-    path: str
-    named: str
-    verdict: str
-    because: tuple[str, ...]
-    codes: tuple[str, ...] = ()
-    helps: tuple[str, ...] = ()
-    choices: str | None = None
-    instead: str | None = None
-    still: str | None = None
-
-
-class PlanRefused(EndOfRun):
-    """A plan that is known to fail, or that nobody has verified, is refused before its first step, or a later stage is.
-
-    retry_options: the options of `resume` that choose another value.
-    """
-
-    def __init__(
-        self, host: str, grounds: RefusalGrounds, run: str | None = None, retry_options: str | None = None
-    ) -> None:
-        super().__init__(
-            "Refused",
-            what=f"{grounds.path} is {grounds.verdict} on {host}",
-            meaning="\n".join(grounds.because),
-            host=host,
-            run=run,
-            next_steps=next_steps_of(run, retry_options=retry_options) if run else (),
-            exit_code=Exit.REFUSED,
-        )
-        commands = (f"{label}: {command}" for label, command in self.next_steps)
-        self.hint = "\n".join((*_advice(host, grounds, fresh=not run), *commands))
-        self.grounds = grounds
-
-    def in_run(self, run: str, retry_options: str) -> "PlanRefused":
-        """The same of a later stage of a run."""
-        return PlanRefused(self.host, self.grounds, run, retry_options)
-
-
-def _advice(host: str, grounds: RefusalGrounds, *, fresh: bool) -> Iterator[str]:
-    """fresh: no run has begun; later, it is too late to plan otherwise."""
-    if grounds.helps:
-        yield f"What would help: {' '.join(grounds.helps)}"
-    if grounds.choices and fresh:
-        path = path_of(grounds.path)
-        yield visible(f"It would work with: winhost plan {grounds.named} --path {path} {grounds.choices}")
-    if grounds.codes:
-        yield f"Details: winhost explain {grounds.codes[0]}"
-    if grounds.verdict == NOT_PLANNABLE:
-        yield f"Read it from the host, as an administrator: winhost detect {visible(host)} -o facts"
-    if grounds.verdict == Verdict.UNVERIFIED and fresh:
-        if grounds.still:
-            yield f"With --allow-unverified it is still refused: {grounds.still}"
-        else:
-            yield "Plan it all the same: --allow-unverified"
-    if grounds.instead and fresh:
-        yield f"This host can do: {grounds.instead}"
 
 
 def _not_a_plan(host: str, why: str, named: str | None = None) -> UsageError:
@@ -239,6 +167,8 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
         return _make_plan(facts, request)
     except Refusal as refusal:
         raise undecided(facts, request, refusal) from refusal
+    except NoInstance as missing:
+        raise gone(facts.host, missing, facts.named) from missing
     except MissingFact as missing:
         if silent := error_of(missing, facts.host):
             raise silent from missing
@@ -317,7 +247,7 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any], nu
     if not facts.is_linux:
         deferred = tuple(map(_without_restart, deferred))
     check_stage(facts, request, desired)
-    steps = steps_on(facts.document, desired, prefix=f"{number}.", extra_risks=planned.risks(), named=facts.named)
+    steps = steps_for(desired, host_answers(facts.document), prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, desired, steps, deferred)
 
 
@@ -425,7 +355,7 @@ def _refused(
         verdict.verdict,
         because=tuple(dict.fromkeys(map(format_reason, decisive))),
         codes=tuple(dict.fromkeys(reason.code for reason in decisive)),
-        helps=tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
+        helps=tuple(dict.fromkeys(reason.remedy.do for reason in heaviest if reason.remedy)),
         choices=choices,
         instead=_instead(facts, verdict),
         still=still,
@@ -460,3 +390,94 @@ def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
 def asked_risks(facts: HostFacts, request: PathRequest) -> Mapping[Id, tuple[str, ...]]:
     """Consents that the verdict asks for, by the resources whose steps they are asked for."""
     return _planner(facts, request).risks()
+
+
+# ---- a playbook, filled in with the decisions of its path
+
+
+def expand(playbook: Playbook, decisions: object) -> tuple[tuple[DesiredResource, ...], tuple[Deferred, ...]]:
+    """The desired resources, and those deferred because they refer to something that does not exist yet.
+
+    `decisions` is the path's; an attribute that raises MissingFact for an unavailable resource defers the entry.
+    """
+    desired: list[DesiredResource] = []
+    deferred: list[Deferred] = []
+    for entry in playbook.resources:
+        try:
+            desired += _each(entry, decisions)
+        except MissingFact as missing:
+            if not isinstance(missing.missing, Unavailable):
+                raise
+            title, why = (_as_far_as_known(text, decisions) for text in (entry.title, entry.why))
+            deferred.append(
+                Deferred(entry.resource, title, missing.missing.unavailable, why, RESOURCE_TYPES[entry.resource].asks)
+            )
+    return tuple(desired), tuple(deferred)
+
+
+class _Scope:
+    """The names that a reference may use: the path's decisions, and `each`."""
+
+    def __init__(self, decisions: object, each: object = None) -> None:
+        self.decisions = decisions
+        self.each = each
+
+
+def _each(entry: PlaybookResource, decisions: object) -> list[DesiredResource]:
+    return [
+        DesiredResource(
+            resource=entry.resource,
+            key={name: str(_filled(value, scope)) for name, value in entry.key.items()},
+            desired={name: _filled(value, scope) for name, value in entry.desired.items()},
+            title=str(_filled(entry.title, scope)),
+            why=str(_filled(entry.why, scope)),
+        )
+        for scope in _scopes(entry, decisions)
+    ]
+
+
+def _scopes(entry: PlaybookResource, decisions: object) -> Iterator[_Scope]:
+    if entry.for_each is None:
+        yield _Scope(decisions)
+        return
+    items: Iterable[Any] = _look_up(entry.for_each, _Scope(decisions))
+    for item in items:
+        yield _Scope(decisions, item)
+
+
+def _filled(value: Json, scope: _Scope) -> Json:
+    """A lone reference gives its value with its type; inside text it is written out."""
+    if not isinstance(value, str):
+        return value
+    alone = REFERENCE.fullmatch(value)
+    if alone:
+        found = _look_up(alone[1], scope)
+        return list(found) if isinstance(found, tuple) else found  # what a host answers is JSON
+    return REFERENCE.sub(lambda match: str(_look_up(match[1], scope)), value)
+
+
+def _as_far_as_known(text: str, decisions: object) -> str:
+    """The text with an ellipsis for each reference that cannot be decided yet."""
+
+    def known(match: re.Match[str]) -> str:
+        try:
+            return "…" if match[1].strip().startswith("each.") else str(_look_up(match[1], _Scope(decisions)))
+        except MissingFact:
+            return "…"
+
+    return REFERENCE.sub(known, text)
+
+
+def _look_up(reference: str, scope: _Scope) -> Any:
+    """Names joined by dots, nothing else: a playbook is data, not a program."""
+    first, *rest = reference.strip().split(".")
+    found: Any = scope.each if first == "each" else getattr(scope.decisions, _public(first, reference))
+    for name in rest:
+        found = found[name] if isinstance(found, Mapping) else getattr(found, _public(name, reference))
+    return found
+
+
+def _public(name: str, reference: str) -> str:
+    if name.startswith("_"):
+        raise AttributeError(f"${{{reference}}}: no such decision")
+    return name

@@ -8,11 +8,11 @@ from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.checks import check
 from winhost.core.dataclass import dataclass
 from winhost.core.marks import Mark, MarkedRun, read_marks
+from winhost.core.order import steps_for
 from winhost.core.rollback import LaterRuns, Turn, in_turns, outlook, turn_of
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine.events import Waiting
 from winhost.engine.failures import ConsentNeeded
-from winhost.engine.host_steps import steps_on
 from winhost.engine.journal import read_journal
 from winhost.engine.run_context import NotJudged, Outcome, RunContext
 from winhost.engine.run_state import RunState, id_of, replay
@@ -247,4 +247,4 @@ def _turn(goal: DesiredResource) -> Turn:
 
 def _steps(desired: Sequence[DesiredResource], facts: Facts, record: RunState) -> tuple[Step, ...]:
     titles: Mapping[Id, str] = {id_: touched.title for id_, touched in record.touched.items()}
-    return steps_on(facts, desired, prefix="u", role="undo", backwards=True, titles=titles)
+    return steps_for(desired, host_answers(facts), prefix="u", role="undo", backwards=True, titles=titles)

@@ -6,15 +6,14 @@ from dataclasses import replace
 from winhost.connect.wire_errors import Drifted
 from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.checks import drifted
+from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource, Step
 from winhost.engine import amending
 from winhost.engine.amending import Amendment
-from winhost.engine.failures import ConsentNeeded, halted, unfinished
-from winhost.engine.host_steps import steps_on
+from winhost.engine.failures import ConsentNeeded, PlanRefused, halted, unfinished
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import (
     CheckedPlan,
-    PlanRefused,
     asked_risks,
     check_stage,
     make_plan,
@@ -143,7 +142,9 @@ class Runner(WorkingRun):
         except WinhostError as error:
             raise self._to_choose(error) from error
         amending.refuse_used(self.record, request, stage)
-        steps = steps_on(facts, stage.desired, prefix=f"{number}.", extra_risks=asked_risks(found, request))
+        steps = steps_for(
+            stage.desired, host_answers(facts), prefix=f"{number}.", extra_risks=asked_risks(found, request)
+        )
         return replace(stage, steps=steps)
 
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
@@ -232,7 +233,8 @@ class Runner(WorkingRun):
         # From the verdict of now, not from the plan's file: who edits a risk out of it is asked all the same.
         risks = asked_risks(HostFacts(facts), self.request)
         pending = self._pending_restore()
-        steps = steps_on(facts, (*stage.desired, *pending.values()), prefix=f"{stage.number}.", extra_risks=risks)
+        goals = (*stage.desired, *pending.values())
+        steps = steps_for(goals, host_answers(facts), prefix=f"{stage.number}.", extra_risks=risks)
         self.files.check(steps)
         return tuple(_as_restore(step, pending) for step in steps)
 
@@ -253,7 +255,7 @@ class Runner(WorkingRun):
         """
         stages = self.record.stages
         waited = [each for stage in stages for each in stage.desired if RULES[each.resource].only_waited_for]
-        steps = steps_on(facts, waited, prefix=f"{stages[-1].number}.again.")
+        steps = steps_for(waited, host_answers(facts), prefix=f"{stages[-1].number}.again.")
         if not steps:
             return facts
         self.do(steps)

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
-from winhost.core.answers import Id, Json, Key
+from winhost.core.answers import Id, Json
 from winhost.core.host_answers import HostAnswers
 from winhost.core.loop import Loop, NotSet
-from winhost.core.steps import SetAnswer, Step
+from winhost.core.steps import Step
 from winhost.engine import amending
 from winhost.engine.failures import ConsentNeeded, EndOfRun, NextStep, in_words, next_steps_of
+from winhost.engine.host_session import HostSession
 from winhost.engine.installing import Installation, check_switched, installing, starts_other
 from winhost.engine.open_run import OpenRun
 from winhost.engine.run_state import RunState
@@ -22,6 +23,8 @@ class WorkingRun(OpenRun, Loop):
     """facts: the host as it was read last."""
 
     UNAVAILABLE = NotAvailable
+    NOT_DONE = (Drifted, RemoteError, NotAvailable)
+    session: HostSession
     record: RunState
     facts: Facts
     host: HostAnswers
@@ -47,17 +50,18 @@ class WorkingRun(OpenRun, Loop):
     def look(self) -> None:
         self.read()
 
-    def set(self, step: Step, mark: str | None) -> SetAnswer | NotSet:
-        try:
-            return self.session.set(step, self.record.accepted, mark)
-        except Drifted as error:
+    @property
+    def consents(self) -> frozenset[str]:
+        return self.record.accepted
+
+    def not_set(self, step: Step, error: Exception) -> NotSet:
+        if not isinstance(error, RemoteError | NotAvailable):
             return NotSet(error, {"error": str(error)}, drifted=True)
-        except (RemoteError, NotAvailable) as error:
-            # What it rests on was lost meanwhile: how far it came nobody can tell then.
-            after = error.after if isinstance(error, RemoteError) else None
-            failed = self._failed(step, error)
-            failed.__cause__ = error
-            return NotSet(failed, {"error": str(error)}, after=after)
+        # What it rests on was lost meanwhile: how far it came nobody can tell then.
+        after = error.after if isinstance(error, RemoteError) else None
+        failed = self._failed(step, error)
+        failed.__cause__ = error
+        return NotSet(failed, {"error": str(error)}, after=after)
 
     def _failed(self, step: Step, error: RemoteError | NotAvailable) -> EndOfRun:
         """The host refused a step, or what the step needs is gone."""
@@ -78,12 +82,6 @@ class WorkingRun(OpenRun, Loop):
             going_back=back,
             next_steps=(*steps, *_with_the_width(record.host, error)),
         )
-
-    def state(self, resource: str, key: Key, *, settled: bool = False) -> Mapping[str, Json] | None:
-        return self.session.state(resource, key, settled=settled)
-
-    def boot_id(self) -> str:
-        return self.session.boot_id()
 
     def restart_host(self, boot: str) -> str:
         with installing(self) as self._installation:
@@ -143,6 +141,6 @@ def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str
 
     known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
     cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
-    if known and cause:
+    if known and cause and cause.remedy:
         yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"
-        yield f"Remedy: {cause.remedy} Other causes and sources: winhost explain {known.code}"
+        yield f"Remedy: {cause.remedy.do} Other causes and sources: winhost explain {known.code}"

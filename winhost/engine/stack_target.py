@@ -11,7 +11,7 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.facts import with_state
 from winhost.model.shipped import shipped
 from winhost.model.units import Bytes, parse_size
-from winhost.paths.dda import DdaSettings
+from winhost.paths.dda_settings import DdaSettings
 from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.linux import DOCKER, NO_TOOLKIT, NONE, ChosenEngine, LinuxSettings
 from winhost.paths.new_vm import NewVm

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from winhost.connect.agent import Agent, Connector, Received, State
 from winhost.connect.logged import failure
-from winhost.connect.ssh import SshConnector, SshTarget, SshWire
+from winhost.connect.ssh import SshTarget, SshWire
 from winhost.connect.ways_in import target_beside
 from winhost.connect.wire_errors import Drifted, NotAvailable, Unreachable, WireError
 from winhost.core.answers import Id, Json, Key, Record, RemoteFault, Unavailable, Unknown
@@ -29,7 +29,7 @@ from winhost.resources.factsfile import read_facts
 from winhost.resources.registry import LINUX, RULES, is_beside_windows
 from winhost.resources.registry import WINDOWS as OF_WINDOWS
 from winhost.resources.shared import RUNNING
-from winhost.resources.windows.firmware_boot import FirmwareBoot
+from winhost.resources.windows.boot_entries import FirmwareBoot
 
 log = logging.getLogger(__name__)
 
@@ -72,10 +72,6 @@ class RememberedWindows:
         write_whole(self._path, [write_document(replace(facts, resources=resources))], mode=0o600)
 
 
-def _open(target: SshTarget, program: str) -> Agent:
-    return SshConnector(target, program).open()
-
-
 def _told(target: SshTarget, program: str, **request: Json) -> LinuxFirmware:
     with closing(SshWire(target, program)) as wire:
         return on_linux(wire, **request)
@@ -90,7 +86,7 @@ class TwoSystems:
     memory: RememberedWindows
     program: str
     boot: str
-    open_linux: Callable[[SshTarget, str], Agent] = field(default=_open)
+    open_linux: Callable[[SshTarget, str], Agent]
     tell: Callable[..., LinuxFirmware] = field(default=_told)
 
     @property

@@ -2,7 +2,8 @@
 
 from winhost.core.answers import NOT_THERE
 from winhost.core.checks import Check, check
-from winhost.engine.planning import CheckedPlan, PlanRefused, make_plan
+from winhost.engine.failures import PlanRefused
+from winhost.engine.planning import CheckedPlan, make_plan
 from winhost.model.facts import Facts
 from winhost.model.plan import Stage
 from winhost.resources.host import HostFacts

@@ -2,14 +2,15 @@
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import repeat
 from string import Formatter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
+from winhost.model.reason import Severity
 from winhost.model.units import about, size
 
 if TYPE_CHECKING:
@@ -92,6 +93,52 @@ class ConditionResult:
     @property
     def doubt(self) -> str | None:
         return "; ".join(map(str, self.unknown.values())) if self.holds is None else None
+
+
+Undecided: TypeAlias = Literal["blocks", "notes", "nothing"]
+UNDECIDED: Mapping[Undecided, Severity | None] = {
+    "blocks": Severity.UNVERIFIED,
+    "notes": Severity.NOTE,
+    "nothing": None,
+}
+"""The severity of a row of which unknown values decide; None: nothing is said. Profiles block, linters say nothing, a
+rule says it in its row (`unknown`).
+"""
+
+
+class _Conditional(Protocol):
+    @property
+    def when(self) -> When: ...
+
+
+R = TypeVar("R", bound=_Conditional)
+
+
+def holding(rows: Iterable[R], ask: Ask, undecided: Undecided) -> Iterator[tuple[R, ConditionResult]]:
+    """Yield the rows that hold, and those that may hold unless `undecided` is `nothing`. Each row is evaluated once,
+    and each question is asked once for all of them.
+
+    Two catalogues call `evaluate` or `Condition.by` themselves. Rules of paths (compat/rule.py) are compiled, and facts
+    keep the answer of each for all variants and commands; a cause of an error (symptoms/diagnosis.py) that the facts
+    contradict is an answer, too, with everything that contradicts it.
+    """
+    answered: dict[str, tuple[Any, ...] | MissingFact] = {}
+
+    def once(question: str) -> tuple[Any, ...]:
+        if question not in answered:
+            try:
+                answered[question] = ask(question)
+            except MissingFact as missing:
+                answered[question] = missing
+        answer = answered[question]
+        if isinstance(answer, MissingFact):
+            raise answer
+        return answer
+
+    for row in rows:
+        found = evaluate(row.when, once)
+        if found.holds or (found.holds is None and UNDECIDED[undecided]):
+            yield row, found
 
 
 def evaluate(when: When, ask: Ask, *, whole: bool = False) -> ConditionResult:
@@ -258,13 +305,17 @@ class _Sentences(Formatter):
 _SENTENCES = _Sentences()
 
 
-def format_when(when: When) -> str:
-    """Format a condition for people: `vllm >=0.24, <0.30; gpus >1; not lmcache`."""
-    words = (
-        "not " * (not wanted) + asked if isinstance(wanted, bool) else f"{asked} {_format(wanted)}"
-        for asked, wanted in when.items()
-    )
-    return "; ".join(words) or "always"
+def format_when(when: When, found: ConditionResult | None = None) -> str:
+    """Format a condition for people: `vllm >=0.24, <0.30; gpus >1; not lmcache`. found: of one that holds, or may hold,
+    adds the answers: `vllm >=0.24, <0.30 (0.28.0)`.
+    """
+    words = []
+    for asked, wanted in when.items():
+        plain = isinstance(wanted, bool)
+        words.append("not " * (plain and not wanted) + (asked if plain else f"{asked} {_format(wanted)}"))
+        if found and (asked in found.unknown or not plain):
+            words[-1] += f" ({'unknown' if asked in found.unknown else ', '.join(map(str, found.seen[asked]))})"
+    return "; ".join(words)
 
 
 def _format(wanted: Any) -> str:

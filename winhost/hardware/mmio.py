@@ -2,16 +2,21 @@
 
 Per device, hv_pci adds up all 64-bit BARs and asks for one piece of the high window, aligned to the largest power of
 two that is not above the sum, first fit; likewise all 32-bit BARs in the low window (linux pci-hyperv.c, vmbus_drv.c).
-In which order it meets the devices is not established, so the order that needs most counts. Pure: BARs in, layout out.
+In which order it meets the devices is not established, so the order that needs most counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from winhost.core.dataclass import dataclass
+from winhost.hardware import allocation
 from winhost.hardware.allocation import Claim, Extremes, WindowPiece, align, claim, count_orders, extremes, layout
-from winhost.hardware.bars import FOUR_GIB, GpuBars, MmioRefused
+from winhost.hardware.bars import FOUR_GIB, GpuBars, MmioRefused, bars_of
+from winhost.hardware.processors import address_width
 from winhost.model.units import Bytes, GiB, KiB, MiB, mib, size
+from winhost.resources.host import HostFacts, Selection
+from winhost.resources.windows.vms import owner
 
 STEP = 2 * MiB  # Set-VM takes windows in steps of this size
 HIGH_BASE = 64 * GiB - 512 * MiB  # where Hyper-V puts the high window unless HighMmioGapBase says otherwise
@@ -331,3 +336,58 @@ def _why_low(gpus: Sequence[GpuBars], floor: Bytes, chosen: Bytes) -> str:
         f"{mib(FOUR_GIB - LOW_USABLE_END)} are reserved, and the GPUs' 32-bit BARs ({mib(bars)}) must fit between, "
         f"each on its own boundary.\nThat takes {mib(floor)} at least. Set is {size(chosen)}: {because}."
     )
+
+
+# --- Both, for the GPUs of a VM --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MmioWindows:
+    """The MMIO windows that a selection needs."""
+
+    high: HighWindow
+    low: LowWindow
+
+
+@dataclass(frozen=True)
+class AskedInVain:
+    """The MMIO space of each window that a guest asked for a GPU, as its kernel logs it; 0 where it logs nothing."""
+
+    high: Bytes
+    low: Bytes
+
+
+def windows(facts: HostFacts, selection: Selection, lacking: Mapping[str, AskedInVain] | None = None) -> MmioWindows:
+    """The windows for the GPUs of a selection and those that its VM has already. lacking: by location, where that is
+    more than is known of the GPU. Raises MmioRefused, MissingFact.
+    """
+    gpus = {gpu.location: gpu for gpu in selection.gpus}
+    if selection.vm is not None:
+        vm = selection.vm.key["vm"]
+        gpus |= {gpu.location: gpu for gpu in facts.gpus if owner(facts.assignment(gpu.pci)) == vm}
+    seen = (_at_least(bars_of(gpus[each]), (lacking or {}).get(each)) for each in sorted(gpus))
+    return _windows(tuple(seen), address_width(facts))
+
+
+def _at_least(gpu: GpuBars, asked: AskedInVain | None) -> GpuBars:
+    if asked and asked.high > sum(gpu.bars64):
+        gpu = replace(gpu, bars64=(asked.high,), doubts=(*gpu.doubts, _said(asked.high, "high", gpu)))
+    if asked and asked.low > sum(gpu.bars32):
+        gpu = replace(gpu, bars32=(asked.low,), doubts=(*gpu.doubts, _said(asked.low, "low", gpu)))
+    return gpu
+
+
+def _said(need: Bytes, window: str, gpu: GpuBars) -> str:
+    return f"The guest asked for {mib(need)} of the {window} window for {gpu.name}, more than the host shows."
+
+
+@lru_cache(maxsize=64)
+def _windows(seen: tuple[GpuBars, ...], width: int | None) -> MmioWindows:
+    """Cached: two rules and the plan ask for the same windows."""
+    return MmioWindows(high_window(seen, address_width=width), low_window(seen))
+
+
+def forget() -> None:
+    """Empty the caches, so that a benchmark measures a first computation."""
+    _windows.cache_clear()
+    allocation.forget()

@@ -2,14 +2,19 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.model.catalogue_file import load_catalogue
+from winhost.model.facts import with_state
 from winhost.model.once import once
 from winhost.model.reason import Kind
+from winhost.resources.host import HostFacts
+from winhost.resources.windows.read_only import Processor
 
 SERVER, WORKSTATION, DESKTOP, MOBILE = "server", "workstation", "desktop", "mobile"
 _MARKS = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
@@ -40,6 +45,30 @@ def narrowest(names: Iterable[str]) -> int | None:
     widths = [found.width if (found := known_processor(name)) else None for name in names]
     known = [width for width in widths if width is not None]
     return min(known) if known and len(known) == len(widths) else None
+
+
+def address_width(facts: HostFacts) -> int | None:
+    """Physical address bits: as the host or somebody says, else by the model of its processors; None where neither is
+    known, which a rule points out.
+    """
+    try:
+        return facts.firmware.address_width
+    except MissingFact:
+        return width_by_model(facts)
+
+
+def width_by_model(facts: HostFacts) -> int | None:
+    """The address width that all of the host's processors have by the catalogue."""
+    with suppress(MissingFact):
+        return narrowest(processor.state.name for processor in facts.all(Processor))
+    return None
+
+
+def with_width(facts: HostFacts, bits: int | None) -> HostFacts:
+    """The host with the physical address bits that somebody was told, by Start-VM for one."""
+    if bits is None:
+        return facts
+    return HostFacts(facts.document.edited("Firmware", lambda each: with_state(each, {"address_width": bits})))
 
 
 def generations() -> Sequence[ProcessorGeneration]:

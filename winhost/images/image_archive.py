@@ -106,7 +106,7 @@ def _layer(
         return
     have = 0 if have == blob.bytes else have  # whole, and not what it should be
     try:
-        bring(file, entry.at, have, blob.bytes, lambda at: registry.blob(blob.digest, at), lambda n: tell(base + n))
+        bring(file, entry.at, have, blob.bytes, lambda at: registry.blob(blob.digest, at), lambda n, _: tell(base + n))
     except NotAnswered as error:
         why = f"{registry.name.registry} {error}, for the layer {blob.digest[:19]}"
         raise not_resolved(resolved.name, why, "Run the command again: it goes on where this ended") from None

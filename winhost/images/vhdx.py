@@ -52,7 +52,7 @@ def write_vhdx(image: DiskImage, path: Path, progress: Progress = lambda done, t
 def _fill(file: IO[bytes], image: DiskImage, progress: Progress) -> None:
     virtual = image.size
     blocks = -(-virtual // BLOCK)
-    bat_length = _rounded(8 * (blocks + (blocks - 1) // _CHUNK))
+    bat_length = -(-(8 * (blocks + (blocks - 1) // _CHUNK)) // MiB) * MiB
     data_at = _BAT_AT + bat_length
     content = sha256(struct.pack("<Q", virtual))
     written = array("Q")
@@ -184,7 +184,3 @@ def _crc_table() -> tuple[int, ...]:
         return value
 
     return tuple(map(row, range(256)))
-
-
-def _rounded(length: Bytes) -> Bytes:
-    return -(-length // MiB) * MiB

@@ -43,7 +43,7 @@ from winhost.model.yamlfile import Loaded, Loc, Mistake, load_json, load_placed,
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import WrongState, typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
-from winhost.resources.windows.assignable_device import DISABLED, ENABLED
+from winhost.resources.windows.vms import DISABLED, ENABLED
 
 SCHEMA = "winhost.host/2"
 READ_AT = "2026-01-01T00:00:00Z"  # synthetic hosts were never read; a fixed time keeps outputs comparable
@@ -303,13 +303,13 @@ def _complete(file: HostFile) -> ResourceStates:
     for resource in (name for name, type_ in WINDOWS.items() if type_.key and type_.absent is None):
         if resource not in _DERIVED | _USUAL:
             resources.setdefault(resource, [])  # of what nobody wrote there is nothing
-    resources.setdefault("AssignableDevice", [_place(each) for each in resources.get("PciDevice", ())])
+    resources.setdefault("AssignableDevice", [_assigned(each) for each in resources.get("PciDevice", ())])
     return resources
 
 
-def _place(instance: Mapping[str, Any]) -> dict[str, Any]:
-    place = DISABLED if instance["state"].get("problem") == 22 else ENABLED
-    return {"key": instance["key"], "state": {"place": place, "present": True}}
+def _assigned(instance: Mapping[str, Any]) -> dict[str, Any]:
+    assignment = DISABLED if instance["state"].get("problem") == 22 else ENABLED
+    return {"key": instance["key"], "state": {"assignment": assignment, "present": True}}
 
 
 def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterator[Mistake]:
@@ -318,7 +318,7 @@ def _edit(resources: ResourceStates, resource: str, edits: list[Edit]) -> Iterat
         if edit.add is not None:
             instances.append({"key": edit.add.key, "state": _in_bytes(edit.add.state)})
             if resource == "PciDevice":
-                resources["AssignableDevice"].append(_place(instances[-1]))
+                resources["AssignableDevice"].append(_assigned(instances[-1]))
             continue
         found = [each for each in instances if _matches(edit.match or {}, each)]
         if not found:

@@ -14,7 +14,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.files import heed_writers
 from winhost.model.fleet import AnyHost, Auth, Fleet, Host, LinuxHost, Login, Ssh, Sudo, Transport, WireKind
 from winhost.model.secrets import SecretRef
-from winhost.model.written import Duration, Omittable, Text, Written, text_schema
+from winhost.model.written import Duration, Matching, Omittable, Text, Written
 from winhost.model.yamlfile import Loaded, Loc, Mistake, load_placed
 
 Part = Literal["transport", "ssh"]
@@ -53,25 +53,22 @@ _CHECKED: list[dict[str, Any]] = [{"const": True}, {"type": "string", "minLength
 
 # Names become file names and words of a command line. A group is in lower case, because `DDA` beside `dda` would
 # quietly be a second group without its options.
-_HOST_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_-])?"
-_GROUP_NAME = r"[a-z0-9_](?:[a-z0-9._-]{0,61}[a-z0-9_-])?"
+_HOST_NAME = Matching(
+    r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9_-])?",
+    "a host name: letters, digits, '.', '_' and '-', starting with a letter or digit",
+)
+_GROUP_NAME = Matching(
+    r"[a-z0-9_](?:[a-z0-9._-]{0,61}[a-z0-9_-])?", "a group name: lower case letters, digits, '.', '_' and '-'"
+)
 
 
 def host_name(text: str) -> str:
     """Check the name of a host. Raises ValueError."""
-    if re.fullmatch(_HOST_NAME, text):
-        return text
-    raise ValueError("is not a host name: letters, digits, '.', '_' and '-', starting with a letter or digit")
+    return _HOST_NAME.check(text)
 
 
-def _group_name(text: str) -> str:
-    if re.fullmatch(_GROUP_NAME, text):
-        return text
-    raise ValueError("is not a group name: lower case letters, digits, '.', '_' and '-'")
-
-
-_HostName = Annotated[str, AfterValidator(host_name), WithJsonSchema(text_schema(_HOST_NAME))]
-_GroupName = Annotated[str, AfterValidator(_group_name), WithJsonSchema(text_schema(_GROUP_NAME))]
+_HostName = Annotated[str, _HOST_NAME]
+_GroupName = Annotated[str, _GROUP_NAME]
 _Address = Annotated[str, AfterValidator(_address)]
 _Port = Annotated[int, Field(ge=1, le=65535)]
 _Verify = Annotated[bool | Path, PlainValidator(_verify), WithJsonSchema({"anyOf": _CHECKED})]

@@ -4,7 +4,7 @@ Its classes are those of `workload.yaml`: what is read of the file is what winho
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -19,7 +19,7 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import did_you_mean, visible
 from winhost.model.secrets import SecretRef
 from winhost.model.units import SIZE_PATTERN, Bytes, GiB, parse_size
-from winhost.model.written import NOT_WRITTEN, Duration, Omittable, Text, Written, WrittenAs, text_schema
+from winhost.model.written import NOT_WRITTEN, Duration, Matching, Omittable, Text, Written, WrittenAs, text_schema
 
 SCHEMA = "winhost.workload/1"
 BODY_BOUNDS = (
@@ -112,16 +112,9 @@ class Mirror(StrEnum):
 
 _PARAMETERS = r"([0-9]{1,6}(?:\.[0-9]{1,9})?) ?([MBT])"
 _THOUSANDS = {"M": 10**6, "B": 10**9, "T": 10**12}
-_KEY_NAME = r"[A-Za-z0-9._-]{1,64}"
-# As Windows has them, without what Task Scheduler takes for a variable.
-_PERSON = r"""[^\s."/\\\[\]:;|=,+*?<>@%$]([^\x00-\x1f"/\\\[\]:;|=,+*?<>@%$]{0,18}[^\s."/\\\[\]:;|=,+*?<>@%$])?"""
-_URL = r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|http://127\.0\.0\.1:[0-9]{1,5}"
-_PROGRAM = r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}\.exe"
-_FIELD = r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}"
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 # The last label of a name begins with a letter, and no address does.
 _HOST = rf"(?:{_LABEL}\.)+[a-z](?:[a-z0-9-]{{0,61}}[a-z0-9])?(?::[0-9]{{1,5}})?"
-_COMMIT = r"[0-9a-f]{40}"
 _MODEL_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 
@@ -142,15 +135,6 @@ def _capability(text: str) -> str:
 
 def is_model_name(text: str) -> bool:
     return re.fullmatch(_MODEL_NAME, text) is not None
-
-
-def _matching(pattern: str, what: str) -> Callable[[str], str]:
-    def check(text: str) -> str:
-        if re.fullmatch(pattern, text):
-            return text
-        raise ValueError(f"is not {what}")
-
-    return check
 
 
 def _bound(text: str) -> str:
@@ -198,46 +182,27 @@ _Capability = Annotated[
     str, AfterValidator(_capability), WithJsonSchema({"type": "string", "enum": list(CAPABILITIES)})
 ]
 _ModelName = Annotated[
-    str,
-    AfterValidator(
-        _matching(_MODEL_NAME, "a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
-    ),
-    WithJsonSchema(text_schema(_MODEL_NAME)),
+    str, Matching(_MODEL_NAME, "a model name: letters, digits, '.', '_' and '-'; the model's repository goes to id")
 ]
 _Version = Annotated[Version, PlainValidator(_version), WithJsonSchema({"type": "string"})]
 _Commit = Annotated[
-    str,
-    AfterValidator(_matching(_COMMIT, "a commit: 40 hexadecimal digits; a branch may lead elsewhere tomorrow")),
-    WithJsonSchema(text_schema(_COMMIT)),
+    str, Matching(r"[0-9a-f]{40}", "a commit: 40 hexadecimal digits; a branch may lead elsewhere tomorrow")
 ]
 _Kernel = Annotated[_Version, BeforeValidator(_kernel), WithJsonSchema({"type": "string"})]
 _Network = Annotated[str, AfterValidator(_network)]
 _Count = Annotated[int, Field(ge=1, le=65_536)]
 _Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
 _KeyName = Annotated[
-    str,
-    AfterValidator(_matching(_KEY_NAME, "the name of an API key: up to 64 letters, digits, '.', '_' and '-'")),
-    WithJsonSchema(text_schema(_KEY_NAME)),
+    str, Matching(r"[A-Za-z0-9._-]{1,64}", "the name of an API key: up to 64 letters, digits, '.', '_' and '-'")
 ]
-_Field = Annotated[str, AfterValidator(_matching(_FIELD, "the name of a field")), WithJsonSchema(text_schema(_FIELD))]
-_Host = Annotated[
-    str,
-    AfterValidator(_matching(_HOST, "a host's name in small letters, without a URL")),
-    WithJsonSchema(text_schema(_HOST)),
-]
-_Program = Annotated[
-    str, AfterValidator(_matching(_PROGRAM, "the name of a program's file")), WithJsonSchema(text_schema(_PROGRAM))
-]
-_Person = Annotated[
-    str,
-    AfterValidator(_matching(_PERSON, "the name of a local account of Windows")),
-    WithJsonSchema(text_schema(_PERSON)),
-]
-_Url = Annotated[
-    str,
-    AfterValidator(_matching(_URL, "https://, a host's name and perhaps a port, or http://127.0.0.1:PORT")),
-    WithJsonSchema(text_schema(_URL)),
-]
+_Field = Annotated[str, Matching(r"(?:chat_template_kwargs\.)?[A-Za-z_][A-Za-z0-9_]{0,63}", "the name of a field")]
+_Host = Annotated[str, Matching(_HOST, "a host's name in small letters, without a URL")]
+_Program = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99}\.exe", "the name of a program's file")]
+# As Windows has them, without what Task Scheduler takes for a variable.
+_PERSON = r"""[^\s."/\\\[\]:;|=,+*?<>@%$]([^\x00-\x1f"/\\\[\]:;|=,+*?<>@%$]{0,18}[^\s."/\\\[\]:;|=,+*?<>@%$])?"""
+_Person = Annotated[str, Matching(_PERSON, "the name of a local account of Windows")]
+_URL = r"https://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?|http://127\.0\.0\.1:[0-9]{1,5}"
+_Url = Annotated[str, Matching(_URL, "https://, a host's name and perhaps a port, or http://127.0.0.1:PORT")]
 _Bound = Annotated[str, AfterValidator(_bound), WithJsonSchema({"type": "string", "enum": list(BODY_BOUNDS)})]
 
 

@@ -5,6 +5,7 @@ null: omit a key to leave it unset.
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass as eager
 from inspect import cleandoc, getsource
@@ -115,6 +116,26 @@ def _clean(text: str) -> str:
 def text_schema(pattern: str) -> dict[str, Any]:
     """The JSON Schema of text that matches as a whole."""
     return {"type": "string", "pattern": f"^{pattern}$"}
+
+
+@eager(frozen=True)
+class Matching:
+    """Text that matches a pattern as a whole. what: what it then is, in words."""
+
+    pattern: str
+    what: str
+
+    def check(self, text: str) -> str:
+        """Raises ValueError."""
+        if re.fullmatch(self.pattern, text):
+            return text
+        raise ValueError(f"is not {self.what}")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> Any:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: "GetJsonSchemaHandler") -> dict[str, Any]:
+        return text_schema(self.pattern)
 
 
 Text = Annotated[str, StringConstraints(min_length=1), AfterValidator(_clean)]

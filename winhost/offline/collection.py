@@ -180,7 +180,7 @@ class Collection:
                     have,
                     file.bytes,
                     lambda at: from_byte(file.path, at),
-                    lambda at: self._tell(name, done + at, whole),
+                    lambda at, _: self._tell(name, done + at, whole),
                 )
             except NotAnswered as error:
                 why = f"{visible(name)}: {visible(file.path)}: the hub {error}"

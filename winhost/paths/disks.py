@@ -12,8 +12,16 @@ from winhost.model.reason import Refusal
 from winhost.model.units import Bytes, GiB, MiB, about
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.files import DataDisk
-from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, OwnPartition
-from winhost.resources.windows.partition import DYNAMIC, EFI, RESERVED, STORAGE_SPACES, Partition
+from winhost.resources.windows.disks import (
+    DYNAMIC,
+    EFI,
+    LINUX_PARTITION,
+    OWN_EFI,
+    RESERVED,
+    STORAGE_SPACES,
+    OwnPartition,
+    Partition,
+)
 from winhost.resources.windows.read_only import Disk, EfiVolume, ResizeLimit
 
 LEAST_FOR_LINUX: Bytes = 64 * GiB  # Ubuntu with driver, container engine, one image of vLLM and one small model

@@ -30,9 +30,16 @@ from winhost.paths.linux import ContainersInside, LinuxDecisions, LinuxSettings,
 from winhost.paths.new_ubuntu import NewUbuntu, UbuntuDecisions
 from winhost.paths.setting_values import OfOneHost, matching
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.bit_locker import BitLocker
-from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI, STAGING, OwnPartition
-from winhost.resources.windows.partition import EFI, Partition, starts_windows
+from winhost.resources.windows.disks import (
+    EFI,
+    LINUX_PARTITION,
+    OWN_EFI,
+    STAGING,
+    BitLocker,
+    OwnPartition,
+    Partition,
+    starts_windows,
+)
 from winhost.resources.windows.read_only import Disk
 
 # ---- settings

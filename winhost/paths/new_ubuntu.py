@@ -31,10 +31,9 @@ from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver, LinuxSystem
 from winhost.resources.linux.system import ShownGpus
 from winhost.resources.shared import RUNNING
+from winhost.resources.windows.boot_entries import RunningSystem, UbuntuInstaller
+from winhost.resources.windows.disks import StagedFile
 from winhost.resources.windows.read_only import NetworkAdapter
-from winhost.resources.windows.running_system import RunningSystem
-from winhost.resources.windows.staged_file import StagedFile
-from winhost.resources.windows.ubuntu_installer import UbuntuInstaller
 
 UBUNTU = "ubuntu"  # the name of its installer among the resources
 AUTO = "auto"

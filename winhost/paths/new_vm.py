@@ -21,10 +21,9 @@ from winhost.paths.vm_guest import Guest, GuestDecisions
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
 from winhost.paths.wsl2_settings import File
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.own_vm import NAME, OwnVm
+from winhost.resources.windows.disks import StagedFile
 from winhost.resources.windows.read_only import Processor, Vm
-from winhost.resources.windows.staged_file import StagedFile
-from winhost.resources.windows.vm_disk import VmDisk
+from winhost.resources.windows.vms import NAME, OwnVm, VmDisk
 
 if TYPE_CHECKING:
     from winhost.images.guest_disk import SourceImage

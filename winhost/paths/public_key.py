@@ -4,7 +4,7 @@ import re
 from binascii import Error, a2b_base64
 from collections.abc import Iterator
 
-from winhost.resources.windows.wsl_access import PUBLIC_KEY
+from winhost.resources.windows.distros import PUBLIC_KEY
 
 NEXT = "A new pair: ssh-keygen -t ed25519; the .pub file is the one to give"
 _PRIVATE = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File")

@@ -21,7 +21,7 @@ from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.accounts import SshHostKey
 from winhost.resources.linux.read_only import LinuxSystem
-from winhost.resources.windows.vm_seed import ATTACHED, RETIRED, USER, VmSeed
+from winhost.resources.windows.vms import ATTACHED, RETIRED, USER, VmSeed
 
 Item = Mapping[str, Json]
 

@@ -15,7 +15,7 @@ from winhost.paths.own_address import DHCP, OwnAddress
 from winhost.paths.setting_values import PublishedEndpoint
 from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.nat_switch import NatSwitch
+from winhost.resources.windows.network import NatSwitch
 from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
 
 NAT = "winhost-nat"

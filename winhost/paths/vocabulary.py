@@ -63,7 +63,7 @@ _CONTAINERS = {
 
 
 def _dda_settings() -> type[BaseModel]:
-    from winhost.paths.dda import DdaSettings
+    from winhost.paths.dda_settings import DdaSettings
 
     return DdaSettings
 
@@ -110,7 +110,16 @@ def _of_watchers(settings: BaseModel) -> Mapping[str, tuple[str, ...]]:
 
 VOCABULARIES = {
     "dda": Vocabulary(
-        ("vm.id", "vm.name", "mmio.low", "mmio.high", "mmio.why", "place.assigned", "place.dismounted", "power"),
+        (
+            "vm.id",
+            "vm.name",
+            "mmio.low",
+            "mmio.high",
+            "mmio.why",
+            "assignment.assigned",
+            "assignment.dismounted",
+            "power",
+        ),
         {
             "gpus": _FUNCTION,
             "companions": _FUNCTION,

@@ -17,11 +17,9 @@ from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver
-from winhost.resources.windows.account_right import AccountRight
-from winhost.resources.windows.account_tasks import AccountTasks
-from winhost.resources.windows.local_account import LocalAccount
+from winhost.resources.windows.accounts import AccountRight, AccountTasks, LocalAccount
+from winhost.resources.windows.distros import WslDistro
 from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
-from winhost.resources.windows.wsl_distro import WslDistro
 from winhost.sizing.host_memory import WINDOWS_USABLE
 
 # ---- refusals

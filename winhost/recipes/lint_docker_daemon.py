@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from winhost.findings.condition import evaluate, meets
+from winhost.findings.condition import holding, meets
 from winhost.findings.finding import Found, Row, TextEdit, at_keys, run
 from winhost.model.catalogue_file import load_beside
 from winhost.model.errors import near_or_end
@@ -87,10 +87,9 @@ def by_rows(document: YamlNode, target: RecipeTarget) -> Iterator[Found]:
         *around, _ = key.split(".")
         node = document.get(*key.split("."))
         yield _found(row, node if node.node else document, document.get(*around))
-    for row in ROWS.values():
-        if "each" in row.find and evaluate(row.when, ask).holds:
-            listed = document.get(row.find["each"])
-            yield from (_found(row, each, listed) for each in listed.items() if meets(each.value, row.find["value"]))
+    for row, _ in holding((row for row in ROWS.values() if "each" in row.find), ask, "nothing"):
+        listed = document.get(row.find["each"])
+        yield from (_found(row, each, listed) for each in listed.items() if meets(each.value, row.find["value"]))
 
 
 def _answer(node: YamlNode) -> Any:

@@ -305,6 +305,8 @@ def _holds(item: YamlNode, text: PlacedText) -> bool:
 
 def added_option(command: YamlNode, engine: RecipeEngine, words: str) -> Sequence[TextEdit]:
     """A new option at the end of a command."""
+    if any(slip.code == "words-in-one-item" for slip in engine.slips):
+        return ()  # its last word may be a part of an item; once that is mended, the next round adds the option
     own = [text for setting in engine.options for text in setting.texts if text.at]
     own += [engine.model] if engine.model and engine.model.at else []
     last = max(own, key=lambda text: text.end, default=None)

@@ -5,10 +5,11 @@ finding is unverified.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from winhost.core.answers import NOT_THERE, MissingFact
-from winhost.findings.condition import evaluate, meets
+from winhost.findings.condition import holding, meets
 from winhost.findings.finding import Found, Row, TextEdit, rows_of
 from winhost.recipes.command_editor import replaced
 from winhost.recipes.recipe_case import RecipeCase
@@ -25,14 +26,13 @@ MENDS = ("set", "swap", "remove", "rename", "option", "env")
 
 def by_rows(case: RecipeCase) -> Iterator[Found]:
     """Yield the findings of all rows for an engine."""
-    for row in ROWS.values():
-        if (
-            row.find
-            and not FILE_KEYS & row.find.keys()
-            and (case.other is None or _is_common(row))
-            and evaluate(row.when, lambda question: _ask(case, question)).holds
-        ):
-            yield from _by_row(row, case)
+    about = (
+        row
+        for row in ROWS.values()
+        if row.find and not FILE_KEYS & row.find.keys() and (case.other is None or _is_common(row))
+    )
+    for row, _ in holding(about, partial(_ask, case), "nothing"):
+        yield from _by_row(row, case)
 
 
 def _is_common(row: Row) -> bool:

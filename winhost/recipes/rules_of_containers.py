@@ -336,8 +336,9 @@ def ending(case: RecipeCase) -> Iterator[Found]:
     if drains is None and engine.known and (case.version is None or case.version >= FIRST_DRAINING):
         more = grace <= DRAINING and not short
         edits = engine.editor.add_option(f"--shutdown-timeout={DRAINING}")
-        if edits and more:
-            edits = (*edits, *_longer(found, 60, case))
+        if edits and more:  # with one of the two alone, the engine is killed while it waits
+            longer = _longer(found, 60, case)
+            edits = (*edits, *longer) if longer else ()
         doubt = case.elsewhere("--shutdown-timeout") if case.version else UNKNOWN_VERSION
         allow = f", and allow 60 s: {words['better']}" if more else ""
         yield Found("drops-requests", engine.at.start, {"seconds": DRAINING, "allow": allow}, edits, doubt)

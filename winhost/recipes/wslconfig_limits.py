@@ -11,10 +11,10 @@ from winhost.hardware.host_gpus import runs_cuda
 from winhost.model.reason import Severity
 from winhost.model.units import Bytes
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.hyperv_role import INSTALLED
-from winhost.resources.windows.partition import DYNAMIC, STORAGE_SPACES, Partition
+from winhost.resources.windows.disks import DYNAMIC, STORAGE_SPACES, Partition
+from winhost.resources.windows.distros import Wsl
 from winhost.resources.windows.read_only import Disk, Processor, VmSwitch, WslPolicy
-from winhost.resources.windows.wsl import Wsl
+from winhost.resources.windows.vms import INSTALLED
 from winhost.wslconfig.rules import HostLimits
 
 T = TypeVar("T")

@@ -20,7 +20,11 @@ def format_fact(read: Callable[[], object]) -> str:
     try:
         return str(read())
     except MissingFact as gap:
-        return NOT_YET if isinstance(gap.missing, Unavailable) else "unknown"
+        return format_gap(gap)
+
+
+def format_gap(gap: MissingFact) -> str:
+    return NOT_YET if isinstance(gap.missing, Unavailable) else "unknown"
 
 
 def percent(part: int, whole: int) -> float:

@@ -16,9 +16,8 @@ from winhost.render import linux_text
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.linux.read_only import LinuxGpu, LinuxSystem
-from winhost.resources.windows.assignable_device import ASSIGNED, owner
 from winhost.resources.windows.read_only import Processor, Vm
-from winhost.resources.windows.vm_settings import VmMemory, VmMmio
+from winhost.resources.windows.vms import ASSIGNED, VmMemory, VmMmio, owner
 
 T = TypeVar("T")
 
@@ -37,7 +36,7 @@ class ShownGpu:
     bars: str
     driver: str
     displays: str
-    place: str
+    assignment: str
     vm: str | None
     serves: bool
     cuda: bool
@@ -116,7 +115,7 @@ def _socket(socket: Instance[Processor]) -> str:
 
 def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
     state = gpu.pci.state
-    place = format_fact(lambda: facts.place(gpu.pci))
+    assignment = format_fact(lambda: facts.assignment(gpu.pci))
     root = _ROOT.search(gpu.location)
     return ShownGpu(
         number=number,
@@ -127,8 +126,8 @@ def _gpu(facts: HostFacts, gpu: Gpu, number: int) -> ShownGpu:
         bars=format_fact(lambda: " + ".join(size(found.length) for found in state.ranges) or "not readable now"),
         driver=format_fact(lambda: state.driver_model or "no GPU driver"),
         displays=format_fact(lambda: state.displays),
-        place="assigned" if place.startswith(ASSIGNED) else place,
-        vm=owner(place),
+        assignment="assigned" if assignment.startswith(ASSIGNED) else assignment,
+        vm=owner(assignment),
         serves=serves(gpu),
         cuda=serves(gpu) and runs_cuda(gpu),
     )
@@ -211,7 +210,7 @@ def _linux_gpu(gpu: Instance[LinuxGpu], number: int) -> ShownGpu:
         bars=format_fact(lambda: " + ".join(size(bar.size) for bar in state.bars) or "none"),
         driver=format_fact(lambda: state.driver or "no driver"),
         displays="",
-        place="",
+        assignment="",
         vm=None,
         serves=True,
         cuda=True,

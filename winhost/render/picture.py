@@ -80,7 +80,7 @@ def picture(view: MachinePicture, *, width: int, columns: int) -> Picture:
     gpus: list[list[Box]] = []
     below = head[-1].y + GAP
     for contents in (_own(view), _gpus(view), _vms(view)):
-        for row in _rows(contents, columns):
+        for row in (contents[first : first + columns] for first in range(0, len(contents), columns)):
             made = _row(row, below, width, columns)
             boxes += made
             below = made[0].y + made[0].height + GAP
@@ -121,7 +121,7 @@ def _of_gpu(view: MachinePicture, gpu: ShownGpu, largest: int) -> _Content:
     heading = f"{gpu.number} {gpu.name}"
     if not gpu.serves:
         return _Content("screen", heading, (gpu.root, "just a screen, no GPU"))
-    place = f"; → {_vm_name(view, gpu)}" if gpu.vm else f"; {gpu.place}" * (gpu.place != NOT_YET)
+    place = f"; → {_vm_name(view, gpu)}" if gpu.vm else f"; {gpu.assignment}" * (gpu.assignment != NOT_YET)
     displays = f"{gpu.displays} display{'' if gpu.displays == '1' else 's'}"
     lines = (
         f"{gpu.root}, {gpu.driver}",
@@ -153,10 +153,6 @@ def _head(view: MachinePicture, width: int) -> list[Text]:
     host = Text(MARGIN, MARGIN + 10, fitted(view.host, int(available / HEADING)), "heading")
     system = fitted(f"{view.system}, {view.model}", int(available / LETTER))
     return [host, Text(MARGIN, MARGIN + 10 + LINE, system, "line")]
-
-
-def _rows(contents: Sequence[_Content], columns: int) -> Iterable[Sequence[_Content]]:
-    return (contents[first : first + columns] for first in range(0, len(contents), columns))
 
 
 def _row(row: Sequence[_Content], y: int, width: int, columns: int) -> list[Box]:

@@ -7,11 +7,11 @@ from winhost.core.dataclass import dataclass
 from winhost.hardware import mmio
 from winhost.hardware.bars import FOUR_GIB, MmioRefused
 from winhost.hardware.host_gpus import serves
+from winhost.hardware.mmio import MmioWindows, windows
 from winhost.model.reason import PathVerdict, Verdict
 from winhost.model.units import Bytes, mib, size
-from winhost.paths.dda_windows import MmioWindows, Selection, windows
 from winhost.render.fact_text import percent
-from winhost.resources.host import Gpu, HostFacts
+from winhost.resources.host import Gpu, HostFacts, Selection
 
 _WIDE_ENOUGH = 4.0  # percent of a strip that a number needs
 

@@ -8,7 +8,7 @@ from winhost.model.units import about, size
 from winhost.paths.disks import on_disk
 from winhost.render.fact_text import format_fact
 from winhost.resources.host import Gpu, HostFacts
-from winhost.resources.windows.partition import (
+from winhost.resources.windows.disks import (
     BASIC_DATA,
     DYNAMIC,
     EFI,
@@ -46,7 +46,7 @@ def _gpu_row(host: HostFacts, gpu: Gpu) -> tuple[str, ...]:
         format_fact(lambda: size(memory_of(gpu))),
         _driver(gpu),
         format_fact(lambda: state.driver_model or "none"),
-        format_fact(lambda: host.place(gpu.pci)),
+        format_fact(lambda: host.assignment(gpu.pci)),
         format_fact(lambda: state.displays),
         format_fact(lambda: " + ".join(size(each.length) for each in state.ranges) or "not readable now"),
         gpu.location,

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from winhost.core.answers import NOT_THERE, Json, Key, MissingFact, Unavailable, Unknown
 from winhost.core.dataclass import dataclass
-from winhost.core.rules import BY_PROPERTY, ConsentRule, DependentRule, NeedRule, UndoRule
+from winhost.core.rules import BY_PROPERTY, ConsentRule, DependentRule, KeepIf, NeedRule, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.values import Value
 
@@ -71,7 +71,7 @@ class ResourceType:
     sent to the host before it, or nothing; download: the address from which the host fetches what a change takes;
     credential: the property that holds a secret reference, whose value goes to the host with a change and nowhere else;
     lasts: seconds that a change may take, where that is more than others get;
-    irreversible: why a change cannot be taken back, or nothing; undo: how rollback takes it back.
+    irreversible: why a change cannot be taken back; undo: how rollback takes it back.
     """
 
     name: str
@@ -94,7 +94,7 @@ class ResourceType:
     download: Callable[[Change], str | None] = lambda change: None
     credential: str = ""
     lasts: Callable[[Change], float] = lambda change: 0
-    irreversible: Callable[[Change], str | None] = lambda change: None
+    irreversible: tuple[KeepIf, ...] = ()
     undo: UndoRule = BY_PROPERTY
     state: type[State] = field(default=State)
 

@@ -19,8 +19,6 @@ from winhost.resources.base import State
 from winhost.resources.registry import RESOURCE_TYPES, host_answers, is_linux
 from winhost.resources.shape import faults, validator
 from winhost.resources.shared import BESIDE, SEED
-from winhost.resources.windows.assignable_device import AssignableDevice
-from winhost.resources.windows.hyperv_role import HyperVRole
 from winhost.resources.windows.pci_device import PciDevice, gpu_location
 from winhost.resources.windows.read_only import (
     DeviceAssignmentPolicy,
@@ -31,6 +29,7 @@ from winhost.resources.windows.read_only import (
     Session,
     Vm,
 )
+from winhost.resources.windows.vms import AssignableDevice, HyperVRole
 
 S = TypeVar("S", bound=State)
 T = TypeVar("T")
@@ -90,6 +89,14 @@ class Gpu:
     @property
     def functions(self) -> tuple[Instance[PciDevice], ...]:
         return (self.pci, *self.companions)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The GPUs that go, and the VM that gets them; None where no VM was chosen."""
+
+    gpus: tuple[Gpu, ...]
+    vm: Instance[Vm] | None = None
 
 
 def of_other_system(facts: "HostFacts", what: str) -> UsageError:
@@ -319,12 +326,12 @@ class HostFacts:
     def vms(self) -> tuple[Instance[Vm], ...]:
         return self.all(Vm)
 
-    def place(self, function: Instance[PciDevice]) -> str:
+    def assignment(self, function: Instance[PciDevice]) -> str:
         """The step of the ladder of assignment on which a function is."""
         found = self.of(AssignableDevice, function.key)
         if found is None:
             raise MissingFact(f"AssignableDevice at {function.key['location']}", NOT_THERE)
-        return found.place
+        return found.assignment
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

@@ -19,7 +19,7 @@ from winhost.resources.shared import ACCESS, BESIDE, RUNNING, SEED, WITHIN_PARTI
 _SCRIPTS = {"windows": "script.ps1", "linux": "script.py"}  # in the folder of each resource
 # Modules that declare several small resources; any other one is declared in its folder.
 _TABLES = {
-    "windows": ("read_only", "vm_settings"),
+    "windows": ("read_only", "vms", "network", "accounts", "distros", "disks", "boot_entries"),
     "linux": ("read_only", "system", "files", "packages", "accounts", "containers", "models", "cluster"),
 }
 
@@ -132,6 +132,7 @@ def _rules(resource: ResourceType, order: int) -> ResourceRules:
         within=_within(resource),
         credential=resource.credential,
         known_as=resource.known_as,
+        irreversible=resource.irreversible,
         undo=resource.undo,
     )
 

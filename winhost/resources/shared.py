@@ -17,7 +17,7 @@ NO_PROFILE: Mapping[str, Json] = {"unavailable": "AccountTasks"}
 # ---- what depends on an instance
 
 # What the VM has now: its windows, its memory and its automatic actions are as they are for them.
-DEVICES = (DependentRule("AssignableDevice", at=("place", "assigned:{vm}"), lent=True),)
+DEVICES = (DependentRule("AssignableDevice", at=("assignment", "assigned:{vm}"), lent=True),)
 # Without the feature no VM of theirs starts, and without WSL nobody can take them back.
 DISTROS = DependentRule("WslDistro", disks=True)
 # Without the account, its right, its tasks or its configuration they could not run as they do.

@@ -11,7 +11,6 @@ from winhost.compat.swap import STARTS, slowest
 from winhost.compat.target import Target, available_memory, in_a_guest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
 from winhost.model.path import PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of, variant_name
 from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Verdict
@@ -19,15 +18,14 @@ from winhost.model.units import Bytes
 from winhost.model.workload import Model, Needs, Workload
 from winhost.paths.wsl2 import UNBRIDGED
 from winhost.resources.host import HostFacts
-from winhost.resources.windows.wsl_config import WslConfig
-from winhost.resources.windows.wsl_vm import WslVm
+from winhost.resources.windows.distros import WslConfig, WslVm
 from winhost.serving.computed import COMPUTED, shared_memory
 from winhost.serving.engine_names import socket
 from winhost.serving.engine_spec import EngineSpec
 from winhost.serving.levels import Levels, Rest, fit_together, levels_of, rest_of, wait_of
 from winhost.serving.profile import base_of, no_sleep, profile
 from winhost.serving.profile_lines import ProfileLine, container_of, lines_of
-from winhost.serving.when import Because, Case, causes_of
+from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import Budget, budget, with_fitting_standbys
 from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.host_memory import as_planned
@@ -96,7 +94,7 @@ class Served:
     model: str
     id: str
     profile: str
-    because: tuple[Because, ...]
+    because: tuple[Finding, ...]
     socket: str
     gpus: tuple[int, ...]
     shared_memory: Bytes
@@ -117,8 +115,8 @@ class Served:
     @property
     def doubts(self) -> tuple[str, ...]:
         """A sentence for each line of which something is not known."""
-        lines = (line for line in (*self.lines, *self.left_out) if line.unverified)
-        return tuple(f"{self.model}: {line.text} is unverified: {line.unverified}" for line in lines)
+        lines = (line for line in (*self.lines, *self.left_out) if line.doubt)
+        return tuple(f"{self.model}: {line.text} is unverified: {line.doubt}" for line in lines)
 
     @property
     def spec(self) -> EngineSpec:
@@ -184,7 +182,13 @@ def _serving(
     target = Target(facts, f"{path}/{VARIANTS[path][0]}" if path in VARIANTS else path, workload.versions)
     base = base_profile(target)
     if named is not None and base_of(named) != base:
-        raise _other_profile(facts.host, named, base)
+        raise RefusedError(
+            "OtherProfile",
+            what=f"the profile {named} is not for {visible(facts.host)}",
+            meaning=f"This Linux takes {base} or {no_sleep(base)}.",
+            hint=f"Use one of these, or leave --profile out: --profile {base}",
+            host=facts.host,
+        )
     by_default = available_memory(target)
     granted = as_planned(by_default, workload)
     workload = with_fitting_standbys(workload, granted)
@@ -249,18 +253,18 @@ def _cases(target: Target, workload: Workload, granted: AvailableMemory, set_now
 
 # --- Choosing --------------------------------------------------------------------------------------------------------
 
-Choice: TypeAlias = tuple[str, tuple[Because, ...]]
+Choice: TypeAlias = tuple[str, tuple[Finding, ...]]
 
 
-def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Because, ...]]) -> Choice:
+def _choice(case: Case, base: str, named: str | None, stopped: Mapping[str, tuple[Finding, ...]]) -> Choice:
     """stopped: models that are, and why. Raises RefusedError: UnsafeSleep."""
     causes = stopped.get(case.model.name) or tuple(causes_of(case, no_sleep(base)))
-    known = tuple(cause for cause in causes if cause.unverified is None)
+    known = tuple(cause for cause in causes if cause.lacks is None)
     if named == base and known:
         raise RefusedError(
             "UnsafeSleep",
             what=f"{visible(case.model.name)} cannot sleep safely, so the profile {base} is not for it",
-            meaning="\n".join(f"{cause.why} ({cause.when})" for cause in known),
+            meaning="\n".join(f"{cause.sentence} ({cause.observed})" for cause in known),
             hint=f"Use --profile {no_sleep(base)}, or leave --profile out.",
         )
     return named or (no_sleep(base) if causes else base), causes
@@ -342,16 +346,6 @@ def _no_profile(host: str, path: str, why: Iterable[str], instead: str | None) -
     )
 
 
-def _other_profile(host: str, named: str, base: str) -> RefusedError:
-    return RefusedError(
-        "OtherProfile",
-        what=f"the profile {named} is not for {visible(host)}",
-        meaning=f"This Linux takes {base} or {no_sleep(base)}.",
-        hint=f"Use one of these, or leave --profile out: --profile {base}",
-        host=host,
-    )
-
-
 def _preference(own: str, variant: PathVerdict, fit: Fit) -> tuple[bool, bool, int]:
     """Smaller is better."""
     verdict = _verdict(variant, fit)
@@ -363,7 +357,7 @@ def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
 
 
 def _format_reason(reason: Finding) -> str:
-    remedy = f" {catalogue.remedies()[reason.remedy].do}" if reason.remedy else ""
+    remedy = f" {reason.remedy.do}" if reason.remedy else ""
     return f"{reason.sentence} [{reason.code}: {reason.observed}]{remedy}"
 
 

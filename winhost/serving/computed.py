@@ -40,7 +40,7 @@ SHM_MARGIN: Bytes = 4 * GiB
 class Computed:
     """value: what is set; how: the arithmetic, if there is any; doubt: why it may be wrong."""
 
-    value: str | int | Mount
+    value: str | int | Mount | None
     how: str | None
     doubt: str | None = None
 

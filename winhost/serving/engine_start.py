@@ -122,12 +122,12 @@ def start_failure(host: str, source: str, unit: UnitState, lines: Sequence[str],
     found = told_by(lines)
     if found is None:
         why = what or f"its unit is {unit.active} ({unit.result}, exit code {unit.code})"
-        meaning = "\n".join(_last(lines)) or None
+        meaning = "\n".join([visible(masked(line))[:_LONGEST] for line in lines if line.strip()][-_LAST:]) or None
     else:
         why, cause = found.sentence, found.causes[0]
         first = _first_error(lines) if found.severity is Severity.UNVERIFIED else None
         meaning = f"{cause.sentence}\nIts log says: {first or found.observed[:_LONGEST]}\nHow to tell: {cause.tell}"
-        log = f"{cause.remedy}\n{log}; more: winhost explain {found.code}"
+        log = f"{cause.remedy.do if cause.remedy else ''}\n{log}; more: winhost explain {found.code}"
     return WinhostError("StartFailed", f"{host}: {source} did not start: {why}", meaning, log, host=host)
 
 
@@ -141,7 +141,3 @@ def _first_error(lines: Sequence[str]) -> str | None:
     """The first error, where the rest only says that something failed."""
     found = next((match for match in map(_ERROR.search, lines) if match), None)
     return visible(masked(found[1]))[:_LONGEST] if found else None
-
-
-def _last(lines: Sequence[str]) -> list[str]:
-    return [visible(masked(line))[:_LONGEST] for line in lines if line.strip()][-_LAST:]

@@ -29,26 +29,18 @@ KEY_CHANGES = "/etc/winhost/gateway-keys"  # which no plan writes, so that none 
 _PROGRAM = "gateway/"
 
 
-def key_line(name: str, reference: str, use: str = "") -> str:
-    """A key's line in the file of keys, by a reference to the key. use: as the gateway reads it, `metrics` or nothing.
+def key_line(kind: str, name: str, reference: str) -> str:
+    """The line in the file of keys for a key that --KIND-key names, by a reference to the key. name: whose it is; of a
+    key for metrics it may go on with a colon and the models whose metrics it reads.
 
     Raises ValueError, UsageError (SecretUnreadable).
     """
+    name, colon, models = name.partition(":") if kind == "metrics" else (name, "", "")
     key = SecretRef.parse(reference).resolve()
     if len(key.reveal()) < SHORTEST:
         raise ValueError(f"the key of {name} has fewer than {SHORTEST} characters")
-    return api_keys.key_line(name, key.reveal(), use)
-
-
-def metrics_key_line(name: str, reference: str) -> str:
-    """name: whose key, and after a colon the models whose metrics it may read. Raises as `key_line` does."""
-    name, colon, models = name.partition(":")
-    return key_line(name, reference, f"metrics={models}" if colon else "metrics")
-
-
-def yield_key_line(name: str, reference: str) -> str:
-    """The line of a key that may ask for the GPUs and nothing else. Raises as `key_line` does."""
-    return key_line(name, reference, "yield")
+    uses = {"api": "", "metrics": f"metrics={models}" if colon else "metrics", "yield": "yield"}
+    return api_keys.key_line(name, key.reveal(), uses[kind])
 
 
 def published_model(model: Model, engine: Json, standby: "dict[str, Json] | None" = None) -> dict[str, Json]:

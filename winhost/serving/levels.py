@@ -10,9 +10,10 @@ from winhost.compat.workload_rules import is_safe_to_reload, with_levels
 from winhost.core.dataclass import dataclass
 from winhost.gateway.gateway_settings import Limits
 from winhost.model.path import AvailableMemory
+from winhost.model.reason import Finding
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import LoadFormat, Model, ModelState, Workload
-from winhost.serving.when import Because, Case, causes_of
+from winhost.serving.when import Case, causes_of
 from winhost.sizing.budget import Budget, budget
 from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.host_memory import pins
@@ -139,7 +140,7 @@ class Levels:
     """workload: with the level of each model; stopped: models that cannot sleep, and why not."""
 
     workload: Workload
-    stopped: Mapping[str, tuple[Because, ...]] = field(default_factory=dict)
+    stopped: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
 
 
 def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fallback: str) -> Levels:
@@ -149,7 +150,7 @@ def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fall
     """
     open_ = [each.name for each in workload.models if each.sleeps and each.sleep_level is None]
     found = with_levels(workload, dict.fromkeys(open_, 0))
-    stopped: dict[str, tuple[Because, ...]] = {}
+    stopped: dict[str, tuple[Finding, ...]] = {}
     for name in open_:
         tried = _Trial(target, found, granted, fallback, name)
         rung = choose(tried.possible, tried.weights_gib, workload.availability.swap_within).rung
@@ -227,10 +228,10 @@ class _Trial:
         return [rung for rung in rungs if rung is STOPPED or not any(self._against(_LEVELS[rung.name]))]
 
     @property
-    def against_level_1(self) -> tuple[Because, ...]:
+    def against_level_1(self) -> tuple[Finding, ...]:
         return tuple(self._against(1))
 
-    def _against(self, level: int) -> Iterator[Because]:
+    def _against(self, level: int) -> Iterator[Finding]:
         workload = with_levels(self.workload, {self.name: level})
         (model,) = (each for each in workload.models if each.name == self.name)
         taken = budget(workload, replace(self.granted, variant=self.target.variant))

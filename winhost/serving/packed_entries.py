@@ -8,6 +8,7 @@ from typing import Any
 
 from winhost.core.answers import Json
 from winhost.model.errors import visible
+from winhost.model.reason import Finding, Severity
 from winhost.serving.containers import docker_options
 from winhost.serving.engine_files import ServedEngine
 from winhost.serving.engine_names import MODEL, model_folder, packed_folder
@@ -51,8 +52,16 @@ def loader_lines(nvcomp: PythonWheels) -> Iterator[ProfileLine]:
 
 
 def _line(kind: Kind, name: str, value: str | Mount) -> ProfileLine:
-    why = "The loader of packed weights is installed beside the engine."
-    return ProfileLine(kind, name, value, why, "load_format packed", ("packed-measured",), "by what is in it")
+    reason = Finding(
+        code="profile.loader",
+        severity=Severity.NOTE,
+        observed="load_format packed",
+        subject="",
+        remedy=None,
+        evidence=("packed-measured",),
+        sentence="The loader of packed weights is installed beside the engine.",
+    )
+    return ProfileLine(kind, name, value, reason, "by what is in it")
 
 
 def packed_entry(engine: ServedEngine, files: Mapping[str, Any]) -> Json:

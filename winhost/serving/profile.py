@@ -7,9 +7,11 @@ from typing import Any, Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
 from winhost.findings.catalogue import typed
-from winhost.findings.condition import Condition, When
+from winhost.findings.condition import Condition, When, format_when
+from winhost.knowledge import catalogue
 from winhost.model.catalogue_file import load_catalogue
 from winhost.model.once import once
+from winhost.model.reason import Explanation
 
 BASES = ("bare-metal", "dda", "wsl2")
 NAMES = tuple(name for base in BASES for name in (base, f"{base}-no-sleep"))
@@ -22,9 +24,11 @@ KINDS: tuple[Kind, ...] = ("container", "env", "engine", "wslconfig", "note")
 class ProfileRow:
     """One setting as written: container is a field of Container, env and engine are for vLLM, a note is for people.
 
-    value: literal, or `${…}`, which is computed; must_know: conditions that have to be known, or the row is left out.
+    value: literal, or `${…}`, which is computed; must_know: conditions that have to be known, or the row is left out;
+    case: a situation in which it is set, for tests.
     """
 
+    code: str
     kind: Kind
     name: str
     why: str
@@ -32,15 +36,18 @@ class ProfileRow:
     value: str | int | None = None
     when: When = field(default_factory=Condition)
     must_know: tuple[str, ...] = ()
+    case: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A condition under which winhost chooses a profile over the one that it extends."""
+    """A condition under which winhost chooses a profile over the one that it extends. case: as of ProfileRow."""
 
+    code: str
     when: When
     why: str
     evidence: tuple[str, ...]
+    case: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,19 +74,42 @@ def no_sleep(base: str) -> str:
 def profile(name: str) -> Profile:
     """One of NAMES, or what they are made of."""
     read = _read(name)
-    like = _read(read["like"]) if "like" in read else {}
     over = profile(read["over"]).rows if "over" in read else ()
-    without = {*like.get("without", ()), *read.get("without", ())}
-    added = (*like.get("rows", ()), *read.get("rows", ()))
-    chosen = (*like.get("chosen", ()), *read.get("chosen", ()))
-    rows = (*(row for row in over if row.name not in without), *map(_row, added))
-    return Profile(name, read["about"], rows, tuple(Cause(**typed(name, cause)) for cause in chosen))
+    parts = [(each, _read(each)) for each in (read.get("like"), name) if each]
+    without = {gone for _, part in parts for gone in part.get("without", ())}
+    added = (_row(each, row) for each, part in parts for row in part.get("rows", ()))
+    chosen = (Cause(**_typed(each, cause)) for each, part in parts for cause in part.get("chosen", ()))
+    return Profile(name, read["about"], (*(row for row in over if row.name not in without), *added), tuple(chosen))
 
 
-def _row(written: Mapping[str, Any]) -> ProfileRow:
+@once
+def rows() -> Mapping[str, ProfileRow | Cause]:
+    """All rows of all profiles, and the reasons against sleep, by code."""
+    profiles = [profile(name) for name in NAMES]
+    every: list[ProfileRow | Cause] = [row for each in profiles for row in each.rows]
+    every += [cause for each in profiles for cause in each.chosen]
+    return {row.code: row for row in every}
+
+
+def explain_row(code: str) -> Explanation:
+    """The explanation of a code among `rows`."""
+    row = rows()[code]
+    when = f", for: {format_when(row.when)}" if row.when else ""
+    does = f"sets {row.name}" if isinstance(row, ProfileRow) else "starts and stops a model instead of letting it sleep"
+    means = f"`winhost serve profile` {does}{when}."
+    return Explanation(code, row.why, means, (), None, catalogue.evidence_of(row.evidence), ())
+
+
+def _row(file: str, written: Mapping[str, Any]) -> ProfileRow:
     (kind,) = (kind for kind in KINDS if kind in written)
     rest = {key: value for key, value in written.items() if key != kind}
-    return ProfileRow(kind, written[kind], **typed(f"{kind} {written[kind]}", rest))
+    return ProfileRow(kind=kind, name=written[kind], **_typed(file, {"id": written[kind], **rest}))
+
+
+def _typed(file: str, written: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its code: `profile.wsl2.NCCL_P2P_DISABLE`, by its file and the setting, or its `id`."""
+    code = f"profile.{file}.{written['id']}"
+    return {"code": code, **typed(code, {key: value for key, value in written.items() if key != "id"})}
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -2,38 +2,38 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import format_when
-from winhost.serving.computed import COMPUTED
+from winhost.findings.condition import ConditionResult, format_when
+from winhost.model.reason import Finding, Severity
+from winhost.serving.computed import COMPUTED, Computed
 from winhost.serving.containers import docker_options
 from winhost.serving.engine_spec import Container, Mount
 from winhost.serving.profile import Kind, Profile, ProfileRow
 from winhost.serving.vllm_options import changed_default, knows
-from winhost.serving.when import Case, holds
+from winhost.serving.when import Case, holding, reason
 
-UNKNOWN_WORD = "this version of vLLM does not know it"
+_UNKNOWN_WORD = "this version of vLLM does not know it"
 _TAKE_SEVERAL = ("--allowed-media-domains",)
 _REFERENCE = re.compile(r"\$\{(.+)\}")
 
 
 @dataclass(frozen=True)
 class ProfileLine:
-    """A setting with the reason for it. when: the versions and cases it applies to; how: how its value is computed.
+    """A setting with the reason for it. how: how its value is computed; default: vLLM's own, where versions differ in
+    it.
 
-    unverified: what is not known about whether, or how, it is needed; default: vLLM's own, where versions differ in it.
+    The reason is a note where the setting is known to be right, and unverified where something about it is not known.
+    Of a line that is left out it is degraded where its condition is not known and the setting may do harm, and
+    unsupported where this version of vLLM does not know it.
     """
 
     kind: Kind
     name: str
     value: str | int | Mount | None
-    why: str
-    when: str
-    evidence: tuple[str, ...]
+    reason: Finding
     how: str | None = None
-    unverified: str | None = None
     default: str | None = None
 
     @property
@@ -50,6 +50,16 @@ class ProfileLine:
     def text(self) -> str:
         return " ".join(self.words)
 
+    @property
+    def left_out(self) -> bool:
+        """Tell whether it is not set."""
+        return self.reason.severity in (Severity.DEGRADED, Severity.UNSUPPORTED)
+
+    @property
+    def doubt(self) -> str | None:
+        """The reason to doubt it, or to leave it out; None where nothing is in doubt."""
+        return self.reason.observed if self.reason.severity is Severity.UNSUPPORTED else self.reason.lacks
+
 
 def container_of(lines: Iterable[ProfileLine]) -> Container:
     said = [(line.name, line.value) for line in lines if line.kind == "container"]
@@ -60,39 +70,25 @@ def container_of(lines: Iterable[ProfileLine]) -> Container:
 
 def lines_of(of: Profile, case: Case) -> tuple[tuple[ProfileLine, ...], tuple[ProfileLine, ...]]:
     """The lines that are set, and those left out: undecided ones that would do harm, or unknown to this version."""
-    kept: list[ProfileLine] = []
-    left_out: list[ProfileLine] = []
-    for row in of.rows:
-        line = _line(row, case)
-        if line is None:
-            continue
-        known = _as_known(line, case)
-        out = known.unverified == UNKNOWN_WORD or not holds(row.when, case).unknown.keys().isdisjoint(row.must_know)
-        (left_out if out else kept).append(known)
-    return tuple(kept), tuple(left_out)
+    lines = [_line(row, found, case) for row, found in holding(of.rows, case)]
+    kept = tuple(line for line in lines if not line.left_out)
+    return kept, tuple(line for line in lines if line.left_out)
 
 
-def _line(row: ProfileRow, case: Case) -> ProfileLine | None:
-    """The line of a row; None where the row is not for this case."""
-    found = holds(row.when, case)
-    if found.holds is False:
-        return None
-    value: str | int | Mount | None = row.value
-    how, doubt = None, found.doubt
-    if reference := _REFERENCE.fullmatch(str(row.value)):
-        computed = COMPUTED[reference[1]](case)
-        value, how, doubt = computed.value, computed.how, "; ".join(filter(None, (doubt, computed.doubt))) or None
-    return ProfileLine(row.kind, row.name, value, row.why, format_when(row.when), row.evidence, how, doubt)
-
-
-def _as_known(line: ProfileLine, case: Case) -> ProfileLine:
-    """Add what vLLM's own parser of this version says of the line's name."""
-    version = case.workload.versions.get("vllm")
-    if version is None or not (line.kind == "engine" or (line.kind == "env" and line.name.startswith("VLLM_"))):
-        return line
-    known = knows("engine" if line.kind == "engine" else "env", line.name, version)
-    if known is False:
-        return replace(line, unverified=UNKNOWN_WORD)
-    doubt = f"the options of vLLM {version} were not read" if known is None else None
-    doubts = "; ".join(filter(None, (line.unverified, doubt))) or None
-    return replace(line, unverified=doubts, default=changed_default(line.name, version))
+def _line(row: ProfileRow, found: ConditionResult, case: Case) -> ProfileLine:
+    """The line of a row that holds or may hold, with what vLLM's own parser of this version says of its name."""
+    reference = _REFERENCE.fullmatch(str(row.value))
+    computed = COMPUTED[reference[1]](case) if reference else Computed(row.value, None)
+    observed, doubts = format_when(row.when, found), [found.doubt, computed.doubt]
+    severity = Severity.NOTE if found.unknown.keys().isdisjoint(row.must_know) else Severity.DEGRADED
+    version, default = case.workload.versions.get("vllm"), None
+    if version and (row.kind == "engine" or (row.kind == "env" and row.name.startswith("VLLM_"))):
+        known = knows(row.kind, row.name, version)
+        if known is None:
+            doubts.append(f"the options of vLLM {version} were not read")
+        if known is False:
+            severity, observed, doubts = Severity.UNSUPPORTED, _UNKNOWN_WORD, []
+        else:
+            default = changed_default(row.name, version)
+    why = reason(row, case, severity, observed=observed, lacks="; ".join(filter(None, doubts)) or None)
+    return ProfileLine(row.kind, row.name, computed.value, why, computed.how, default)

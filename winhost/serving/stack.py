@@ -84,7 +84,27 @@ def stack(facts: HostFacts, request: StackRequest) -> Stack:
         refuse_suspending(request.workload.models, found.host)
     package = compose_package(facts) if request.by == "docker" else None
     engines = [*_engines(request, found, "compose" if package is not None else request.by)]
-    deployed = _deployed(request, found, engines)
+    deployed = Deployed(
+        tuple(
+            DeployedEngine(
+                model=each.served.model,
+                served_name=each.served.served_name,
+                slug=slug(each.served.model),
+                unit=unit(each.served.model),
+                socket=each.served.socket,
+                image=each.image,
+                version=str(found.vllm),
+                profile=each.served.profile,
+                gpus=[*each.served.gpus],
+                turns=each.turns,
+                stands_by=each.served.stands_by or None,
+            )
+            for each in engines
+        ),
+        DeployedGateway(
+            UNIT, endpoint(*request.listen), request.tls is not None, request.workload.availability.yield_to is not None
+        ),
+    )
     entries: list[Json] = []
     if package:
         entries.append(_packages("Docker Compose", package, "It starts the engines as containers."))
@@ -244,30 +264,6 @@ def _gateway(request: StackRequest, found: Serving) -> dict[str, Json]:
     ]
     by_turns: dict[str, Json] = {**limits, "start": START_SECONDS} if sharing else {}
     return workload_settings(request.workload, request.listen, models, by_turns, plain_http=request.plain_http)
-
-
-def _deployed(request: StackRequest, found: Serving, engines: list[ServedEngine]) -> Deployed:
-    return Deployed(
-        tuple(
-            DeployedEngine(
-                model=each.served.model,
-                served_name=each.served.served_name,
-                slug=slug(each.served.model),
-                unit=unit(each.served.model),
-                socket=each.served.socket,
-                image=each.image,
-                version=str(found.vllm),
-                profile=each.served.profile,
-                gpus=[*each.served.gpus],
-                turns=each.turns,
-                stands_by=each.served.stands_by or None,
-            )
-            for each in engines
-        ),
-        DeployedGateway(
-            UNIT, endpoint(*request.listen), request.tls is not None, request.workload.availability.yield_to is not None
-        ),
-    )
 
 
 def _notes(request: StackRequest, found: Serving) -> Iterator[str]:

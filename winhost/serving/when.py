@@ -1,6 +1,6 @@
 """The conditions of rows and causes: versions, the model, the GPUs. Unstated values stay unknown."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from packaging.version import Version
 
@@ -9,10 +9,12 @@ from winhost.compat.target import Target, in_a_guest
 from winhost.compat.workload_rules import RELOADING
 from winhost.core.answers import NOT_THERE, MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.findings.condition import ConditionResult, When, evaluate, format_when
+from winhost.findings import condition
+from winhost.findings.condition import ConditionResult, R, format_when
 from winhost.hardware.host_gpus import gpu_name, listed
+from winhost.model.reason import Finding, Severity
 from winhost.model.workload import LoadFormat, Mirror, Model, Workload
-from winhost.serving.profile import profile
+from winhost.serving.profile import Cause, ProfileRow, profile
 from winhost.sizing.budget import Budget
 from winhost.sizing.memory_places import RAM
 
@@ -112,24 +114,29 @@ ASKED: Mapping[str, Callable[[Case], Answer]] = {
 }
 
 
-def holds(when: When, case: Case) -> ConditionResult:
-    """Evaluate a condition of a profile for a model on a target."""
-    return evaluate(when, lambda asked: (ASKED[asked](case),))
+def holding(rows: Iterable[R], case: Case) -> Iterator[tuple[R, ConditionResult]]:
+    """Yield the rows of a profile that hold for a model on a target, or may hold."""
+    return condition.holding(rows, lambda asked: (ASKED[asked](case),), "blocks")
 
 
-@dataclass(frozen=True)
-class Because:
-    """The reason why a profile was chosen. unverified: what is missing to be sure of it."""
+def reason(
+    row: ProfileRow | Cause, case: Case, severity: Severity, *, observed: str, lacks: str | None = None
+) -> Finding:
+    """The reason for a line of a profile, or for the choice of one; unverified where something is not known."""
+    return Finding(
+        code=row.code,
+        severity=Severity.UNVERIFIED if lacks and severity is Severity.NOTE else severity,
+        observed=observed,
+        subject=case.model.name,
+        remedy=None,
+        evidence=row.evidence,
+        sentence=row.why,
+        lacks=lacks,
+    )
 
-    why: str
-    when: str
-    evidence: tuple[str, ...]
-    unverified: str | None = None
 
-
-def causes_of(case: Case, fallback: str) -> Iterator[Because]:
-    """The fallback's causes that hold or may hold."""
-    for cause in profile(fallback).chosen:
-        found = holds(cause.when, case)
-        if found.holds is not False:
-            yield Because(cause.why, format_when(cause.when), cause.evidence, found.doubt)
+def causes_of(case: Case, fallback: str) -> Iterator[Finding]:
+    """The reasons for a fallback, which is worse than sleep: those that hold, and unverified ones that may hold."""
+    for cause, found in holding(profile(fallback).chosen, case):
+        severity = Severity.UNVERIFIED if found.doubt else Severity.DEGRADED
+        yield reason(cause, case, severity, observed=format_when(cause.when, found), lacks=found.doubt)

@@ -115,7 +115,7 @@ def engine(model: Model, gpu: Bytes = 0, vllm: Version | None = None) -> Engine:
         ]
     stays, turn = outside, [part for part in found if isinstance(part, MemoryPart)]
     if model.sleeps and not _sleeps_in_place(model):
-        stays, turn = [_SUSPENDED if _is_suspended(model) else _NOTHING], [*turn, *outside]
+        stays, turn = [_SUSPENDED if model.suspend and model.level > 0 else _NOTHING], [*turn, *outside]
     missing = tuple(part for part in found if isinstance(part, Missing))
     return Engine(model, tuple(stays), tuple(turn), _backup(model), missing)
 
@@ -123,10 +123,6 @@ def engine(model: Model, gpu: Bytes = 0, vllm: Version | None = None) -> Engine:
 def _sleeps_in_place(model: Model) -> bool:
     """Tell whether its process stays on the GPU between its turns, instead of being stopped or suspended."""
     return model.sleeps and model.level > 0 and not model.suspend
-
-
-def _is_suspended(model: Model) -> bool:
-    return model.suspend and model.level > 0
 
 
 # --- On a GPU -------------------------------------------------------------------------------------------------------

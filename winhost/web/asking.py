@@ -64,11 +64,12 @@ def ask(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     credentials: Credentials | None = None,
+    plain: bool = False,
 ) -> WebAnswer:
     """The answer, whatever its status, redirects followed as `opened` does. most: how long it may be. Raises
     NotAnswered.
     """
-    with opened(url, method=method, headers=headers, credentials=credentials) as answer:
+    with opened(url, method=method, headers=headers, credentials=credentials, plain=plain) as answer:
         return WebAnswer(answer.url, answer.status, answer.headers, _body(answer, most))
 
 
@@ -79,14 +80,16 @@ def opened(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     credentials: Credentials | None = None,
+    plain: bool = False,
 ) -> Iterator[OpenAnswer]:
     """An answer whose body was not read. Redirects are followed, to TLS alone, and without the credentials where they
-    lead to another server. Raises NotAnswered, also for what goes wrong while it is read.
+    lead to another server. plain: also without TLS, for what is known by its hash or signature. Raises NotAnswered,
+    also for what goes wrong while it is read.
     """
     first = place_of(url)
     for _ in range(_MOST_REDIRECTS + 1):
         place = place_of(url)
-        if place.scheme != "https" and not (first.scheme == "http" and is_this_machine(place)):
+        if not plain and place.scheme != "https" and not (first.scheme == "http" and is_this_machine(place)):
             raise NotAnswered(f"leads to {_host(place)} without TLS")
         given = credentials if (place.scheme, place.netloc) == (first.scheme, first.netloc) else None
         with _one(url, method, dict(headers or {}), given) as answer:

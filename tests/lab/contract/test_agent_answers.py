@@ -15,11 +15,10 @@ from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
+from winhost.resources.base import ResourceType
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
-from winhost.resources.windows.wsl_access import WslAccess
-from winhost.resources.windows.wsl_conf import WslConf
-from winhost.resources.windows.wsl_distro import WslDistro
-from winhost.resources.windows.wsl_vm import WslVm
+from winhost.resources.values import FLAG
+from winhost.resources.windows.distros import WslAccess, WslConf, WslDistro, WslVm
 
 VM = "8d1f3c52-6a2e-4b7d-9c41-0e5f7a6b2d10"
 FILES = "c47a9e18-52d3-4f60-8a7b-1d93e6c0b5f4"
@@ -47,8 +46,8 @@ class Host:
     def set(self, resource: str, key: dict[str, str], desired: dict[str, Any], **rest: Any) -> dict[str, Any]:
         return self.batch({"resource": resource, "verb": "set", "key": key, "desired": desired, **rest})[0]
 
-    def place(self, key: dict[str, str], place: str, **rest: Any) -> dict[str, Any]:
-        return self.set("AssignableDevice", key, {"place": place}, **rest)
+    def assign(self, key: dict[str, str], assignment: str, **rest: Any) -> dict[str, Any]:
+        return self.set("AssignableDevice", key, {"assignment": assignment}, **rest)
 
 
 @pytest.fixture
@@ -170,12 +169,12 @@ def test_a_failed_set_tells_the_error_and_the_rest_of_the_batch_is_skipped(host:
         ),
         ({"resource": "Vm", "verb": "restart"}, "Winhost.BadRequest"),
         (
-            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"place": "moon"}},
+            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"assignment": "moon"}},
             "Winhost.BadRequest",
         ),
         (
-            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"place": "assigned:x"}},
-            "Winhost.NotFound",
+            {"resource": "AssignableDevice", "verb": "set", "key": L40S, "desired": {"assignment": "assigned:x"}},
+            "Winhost.BadRequest",
         ),
     ],
 )
@@ -197,40 +196,55 @@ def test_a_fault_of_the_simulator_is_told_as_its_own(host: Host) -> None:
     assert host.machine.snapshot() == before
 
 
-def test_every_resource_that_can_be_set_has_its_setter() -> None:
-    assert set(Host("server2025-3gpu").machine.changes) == {name for name, resource in WINDOWS.items() if resource.sets}
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_resource_that_declares_nothing_special_needs_nothing_here(
+    host: Host, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    lamp = ResourceType("Lamp", "lamps", key=("lamp",), sets={"on": FLAG}, absent={"on": False}, restarts=restarts)
+    monkeypatch.setitem(WINDOWS._known, "Lamp", lamp)
+    before = host.machine.settled_state()
+    for on, there in ((True, [{"key": {"lamp": "a"}, "state": {"on": True}}]), (False, [])):
+        answer = host.set("Lamp", {"lamp": "a"}, {"on": on}, expect={"on": not on})
+        assert (answer["ok"], answer["after"], answer["restart"] != []) == (True, {"on": on}, restarts)
+        assert host.get("Lamp")["instances"] == there
+    assert host.set("Lamp", {"lamp": "a"}, {"on": 1})["error"]["code"] == "Winhost.BadRequest"
+    assert host.machine.settled_state() == {**before, "Lamp": []}
+
+
+def test_what_is_special_is_said_of_resources_that_can_be_set() -> None:
+    assert set(Host("server2025-3gpu").machine.changes) <= {name for name, resource in WINDOWS.items() if resource.sets}
 
 
 def test_a_gpu_climbs_the_whole_ladder_and_down_again(ready: Host) -> None:
     before = ready.machine.settled_state()
-    up = ready.place(L40S, f"assigned:{VM}")
-    assert (up["before"]["place"], up["after"]["place"]) == ("host-enabled", f"assigned:{VM}")
+    up = ready.assign(L40S, f"assigned:{VM}")
+    assert (up["before"]["assignment"], up["after"]["assignment"]) == ("host-enabled", f"assigned:{VM}")
     assert ready.get("Vm", {"vm": VM})["state"]["devices"] == [L40S["location"]]
-    down = ready.place(L40S, "host-enabled")
-    assert (down["before"]["place"], down["after"]["place"]) == (f"assigned:{VM}", "host-enabled")
+    down = ready.assign(L40S, "host-enabled")
+    assert (down["before"]["assignment"], down["after"]["assignment"]) == (f"assigned:{VM}", "host-enabled")
     assert ready.machine.settled_state() == before
 
 
 def test_force_takes_its_consent_and_what_was_done_before_the_refusal_is_told(ready: Host) -> None:
-    refused = ready.place(RTX_4090, f"assigned:{VM}")
+    refused = ready.assign(RTX_4090, f"assigned:{VM}")
     assert refused["error"]["cmdlet"] == "Dismount-VMHostAssignableDevice"
-    assert (refused["before"]["place"], refused["after"]["place"]) == ("host-enabled", "host-disabled")
-    assert ready.place(RTX_4090, f"assigned:{VM}", how={"accept": ["force-dismount"]})["ok"]
+    assert (refused["before"]["assignment"], refused["after"]["assignment"]) == ("host-enabled", "host-disabled")
+    assert ready.assign(RTX_4090, f"assigned:{VM}", how={"accept": ["force-dismount"]})["ok"]
 
 
 def test_a_gpu_goes_from_one_vm_to_another(ready: Host) -> None:
-    ready.place(L40S, f"assigned:{VM}")
+    ready.assign(L40S, f"assigned:{VM}")
     ready.set("VmPower", {"vm": FILES}, {"state": "off"})
-    answer = ready.place(L40S, f"assigned:{FILES}")
-    assert answer["after"]["place"] == f"assigned:{FILES}"
+    answer = ready.assign(L40S, f"assigned:{FILES}")
+    assert answer["after"]["assignment"] == f"assigned:{FILES}"
     assert ready.get("Vm", {"vm": VM})["state"]["devices"] == []
 
 
 def test_a_stale_assignment_can_be_taken_away() -> None:
     host = Host("assignment-stale")
     gone = {**L40S, "location": "PCIROOT(9E)#PCI(0100)#PCI(0000)"}
-    assert host.get("AssignableDevice", gone)["state"] == {"place": f"assigned:{VM}", "present": False}
-    host.place(gone, "dismounted")
+    assert host.get("AssignableDevice", gone)["state"] == {"assignment": f"assigned:{VM}", "present": False}
+    host.assign(gone, "dismounted")
     assert host.get("AssignableDevice", gone)["state"] is None
     assert host.set("VmPower", {"vm": VM}, {"state": "running"})["ok"]
 

@@ -105,7 +105,7 @@ class Case:
         host = self.machine
         asked = self.then.get("unavailable", [])
         return {
-            "place": self.device and host.place(self.device.location),
+            "assignment": self.device and host.assignment(self.device.location),
             "power": self.vm and host.vms[self.vm].power,
             "seen": self.vm and host.guest_sees(self.vm),
             "role": host.role,

@@ -10,14 +10,15 @@ import pytest
 
 from tests.engine.world import EVERY_CONSENT, PLAYBOOK, World, world
 from winhost import __version__
+from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource
-from winhost.engine.host_steps import steps_on
 from winhost.lab.physics.local_accounts import DENY_BATCH, MARKER, Account
 from winhost.lab.physics.windows_accounts import Accounts
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
 from winhost.lab.physics.windows_files import decoded, encoded
 from winhost.model.plan import Plan, PlanRequest, Stage
 from winhost.resources.host import HostFacts
+from winhost.resources.registry import host_answers
 
 HOST = "win11-pro-1gpu"
 OWNER = {"account": "winhost"}
@@ -83,7 +84,7 @@ def planned(here: World, *desired: DesiredResource) -> Plan:
     """A plan of these requests alone."""
     facts = here.facts()
     machine_id = HostFacts(facts).os.machine_id
-    stage = Stage(1, desired, steps_on(facts, desired, prefix="1."))
+    stage = Stage(1, desired, steps_for(desired, host_answers(facts), prefix="1."))
     return Plan(
         here.host, machine_id, "synthetic", facts.read_at, __version__, PlanRequest("dda", PLAYBOOK, "llm-01"), (stage,)
     )

@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import requests.exceptions
@@ -12,6 +13,7 @@ from pypsrp.powershell import PowerShell, RunspacePool
 from pypsrp.shell import CommandState, SignalCode
 from pypsrp.wsman import SelectorSet, WSMan
 
+from bench.wire import detect
 from tests.processes import PATIENCE_S
 from winhost.lab.wire.served_host import Moment, PipelineError, When, WireTroubles, drop, exceed_quota, refuse
 from winhost.lab.wire.wsman import Action
@@ -477,3 +479,9 @@ def test_a_stopped_endpoint_cuts_its_clients(machine):
         assert machine.started.wait(PATIENCE_S)
     with pytest.raises(requests.exceptions.ConnectionError):
         shell.end_invoke()
+
+
+def test_the_benchmark_of_the_wire_runs(tmp_path: Path) -> None:
+    with detect(tmp_path) as case:
+        case.work()
+        case.yardstick()

@@ -2,33 +2,24 @@
 
 import os
 import shlex
+from pathlib import Path
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import (
-    AGE,
-    PATH,
-    WholeNumber,
-    accept_option,
-    at_once_option,
-    facts_option,
-    fleet_option,
-    hosts_and_facts,
-    restart_deadline_option,
-    run_options,
-)
+from winhost.cli.options import declared, option, options_object
 from winhost.cli.outputs import answers
+from winhost.core.dataclass import dataclass
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("plans", nargs=-1, required=True, type=PATH, metavar="PLAN...")
-@run_options
-@at_once_option
+@click.argument("plans", nargs=-1, required=True, type=options.PATH, metavar="PLAN...")
+@options.of_run
+@options.at_once
 @click.option("--stop-on-failure", is_flag=True, help="Start no further host once one has failed.")
 @click.option("--check", "only_check", is_flag=True, help="Read the hosts and show what would be done; change nothing.")
-@click.option("--max-age", type=AGE, help="Refuse plans older than this, for example 12h or 7d.")
+@click.option("--max-age", type=options.AGE, help="Refuse plans older than this, for example 12h or 7d.")
 @does("apply")
 def apply() -> None:
     """Apply PLANS. Each change is journalled and can be rolled back.
@@ -56,8 +47,8 @@ def apply() -> None:
     metavar="NAME=VALUE",
     help="Use this setting of the path instead, under the same condition.",
 )
-@run_options
-@does("resume")
+@options.of_run
+@does("apply")
 def resume() -> None:
     """Continue a RUN that was interrupted.
 
@@ -69,8 +60,8 @@ def resume() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="RUN", **completion.RUNS)
-@run_options
-@does("resume")
+@options.of_run
+@does("apply")
 def rollback() -> None:
     """Undo exactly what a RUN changed.
 
@@ -92,12 +83,12 @@ def runs() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("words", nargs=-1, required=True, metavar="PLAN... [FACTS...]", **completion.HOSTS_AND_FILES)
-@facts_option
+@options.facts_files
 @click.option("--details", is_flag=True, help="Show everything that was compared, not only what differs.")
-@fleet_option
-@at_once_option
+@options.fleet
+@options.at_once
 @answers(wide=True)
-@hosts_and_facts
+@options.hosts_and_facts
 @does("verify")
 def verify() -> None:
     """Check that hosts are still as PLANS left them.
@@ -109,7 +100,7 @@ def verify() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("word", metavar="[HOST]", required=False, **completion.HOSTS)
-@run_options
+@options.of_run
 @does("down")
 def down() -> None:
     """Undo what `winhost up` did on a HOST.
@@ -122,24 +113,33 @@ def down() -> None:
 SYSTEMS = ("linux", "windows", "installer")
 
 
+@dataclass(frozen=True)
+class BootOptions:
+    """The machine, and the system that it is to start. other: its name once that runs; console: None if not stated."""
+
+    host: str = declared(click.argument("host", metavar="HOST", **completion.HOSTS))
+    system: str = declared(click.argument("system", type=click.Choice(SYSTEMS)))
+    other: str | None = option("HOST", "The machine's other system in fleet.yaml: wait until it answers.")
+    console: bool | None = declared(
+        click.option(
+            "--console/--without-console",
+            default=None,
+            help="Whether somebody can reach the machine's console (in person, or by its management controller) if it "
+            "hangs.",
+        )
+    )
+    return_after: int | None = option(
+        "MINUTES",
+        "On its Linux: a timer that starts Windows if winhost does not come within MINUTES of a start; 0 for none.",
+        type=options.WholeNumber(0, 1440),
+    )
+    restart_deadline: float = declared(options.restart_deadline)
+    accepted: tuple[str, ...] = declared(options.accept, ())
+    fleet_file: Path | None = declared(options.fleet)
+
+
 @click.command(cls=WinhostCommand)
-@click.argument("host", metavar="HOST", **completion.HOSTS)
-@click.argument("system", type=click.Choice(SYSTEMS))
-@click.option("--other", metavar="HOST", help="The machine's other system in fleet.yaml: wait until it answers.")
-@click.option(
-    "--console/--without-console",
-    default=None,
-    help="Whether somebody can reach the machine's console (in person, or by its management controller) if it hangs.",
-)
-@click.option(
-    "--return-after",
-    type=WholeNumber(0, 1440),
-    metavar="MINUTES",
-    help="On its Linux: a timer that starts Windows if winhost does not come within MINUTES of a start; 0 for none.",
-)
-@restart_deadline_option
-@accept_option
-@fleet_option
+@options_object(BootOptions, "asked")
 @answers()
 @does("boot")
 def boot() -> None:
@@ -167,7 +167,7 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("plan_file", metavar="[PLAN]", required=False, type=PATH)
+@click.argument("plan_file", metavar="[PLAN]", required=False, type=options.PATH)
 @click.option(
     "--sign-with",
     "signing",
@@ -176,7 +176,7 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
 )
 @answers("FOLDER", "The folder to create.", required=True)
-@does("bundle")
+@does("offline")
 def bundle() -> None:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
 
@@ -186,30 +186,30 @@ def bundle() -> None:
     """
 
 
+@dataclass(frozen=True)
+class FetchOptions:
+    """The plan, and what its downloads are for: the place on the Linux that serves, its platform and its release."""
+
+    plan_file: Path = declared(click.argument("plan_file", metavar="PLAN", type=options.PATH))
+    there: str = option("PATH", "The path of the folder on the Linux that serves.", default="/srv/winhost-offline")
+    platform: str = option(
+        None,
+        "The platform of the images to fetch.",
+        default="linux/amd64",
+        type=click.Choice(("linux/amd64", "linux/arm64")),
+    )
+    release: str | None = option(
+        None,
+        "Fetch packages as well, from the archive of this release, by its signed lists.",
+        type=click.Choice(("ubuntu-22.04", "ubuntu-24.04", "debian-12", "debian-13")),
+    )
+    archive: str | None = option("URL", "A mirror of that archive, over https.")
+
+
 @click.command(cls=WinhostCommand)
-@click.argument("plan_file", metavar="PLAN", type=PATH)
-@click.option(
-    "--there",
-    metavar="PATH",
-    default="/srv/winhost-offline",
-    show_default=True,
-    help="The path of the folder on the Linux that serves.",
-)
-@click.option(
-    "--platform",
-    type=click.Choice(("linux/amd64", "linux/arm64")),
-    default="linux/amd64",
-    show_default=True,
-    help="The platform of the images to fetch.",
-)
-@click.option(
-    "--release",
-    type=click.Choice(("ubuntu-22.04", "ubuntu-24.04", "debian-12", "debian-13")),
-    help="Fetch packages as well, from the archive of this release, by its signed lists.",
-)
-@click.option("--archive", metavar="URL", help="A mirror of that archive, over https.")
+@options_object(FetchOptions, "asked")
 @answers("FOLDER", "The folder to fill.", required=True)
-@does("fetch")
+@does("offline")
 def fetch() -> None:
     """Collect what PLAN downloads, for a host without a network.
 

@@ -1,20 +1,12 @@
 """Arguments, options and help of commands that use an endpoint."""
 
+from pathlib import Path
+
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import (
-    DURATION,
-    WholeNumber,
-    at_once_option,
-    client_key_option,
-    declared,
-    fleet_option,
-    option,
-    options_object,
-    target_options,
-)
+from winhost.cli.options import declared, flag, option, options_object
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
@@ -23,20 +15,16 @@ from winhost.core.dataclass import dataclass
 class ChatOptions:
     """The model, key and limits of a talk."""
 
-    model: str | None = option(
-        "--model", metavar="NAME", help="The model, by the name that clients use. Default: the first one."
-    )
-    system: str | None = option("--system", metavar="TEXT", help="A system message before the prompt.")
-    max_tokens: int | None = option(
-        "--max-tokens", metavar="N", type=WholeNumber(1, 1_000_000), help="The most tokens of an answer."
-    )
-    api_key: str | None = declared(client_key_option)
+    model: str | None = option("NAME", "The model, by the name that clients use. Default: the first one.")
+    system: str | None = option("TEXT", "A system message before the prompt.")
+    max_tokens: int | None = option("N", "The most tokens of an answer.", type=options.WholeNumber(1, 1_000_000))
+    api_key: str | None = declared(options.client_key)
 
 
 @click.command(cls=WinhostCommand)
 @click.argument("words", metavar="[HOST] [PROMPT]", nargs=-1, **completion.HOSTS)
 @options_object(ChatOptions, "asked")
-@fleet_option
+@options.fleet
 @answers()
 @does("chat")
 def chat() -> None:
@@ -52,10 +40,10 @@ def chat() -> None:
 @click.option(
     "--port",
     metavar="PORT",
-    type=WholeNumber(1, 65_535),
+    type=options.WholeNumber(1, 65_535),
     help="The port on 127.0.0.1. Default: that of the endpoint, or a free one.",
 )
-@fleet_option
+@options.fleet
 @does("endpoint")
 def open() -> None:  # noqa: A001 - the command is called so
     """Open a port on this computer that leads to what HOST serves.
@@ -65,25 +53,26 @@ def open() -> None:  # noqa: A001 - the command is called so
     """
 
 
+@dataclass(frozen=True)
+class StatusOptions:
+    """The hosts to ask, how often, and whether to test what serves there. every: None if not specified."""
+
+    hosts: tuple[str, ...] = declared(click.argument("hosts", metavar="[HOST]...", nargs=-1, **completion.HOSTS), ())
+    watch: bool = flag("Ask again and again, until Ctrl-C: in a terminal the screen is redrawn.")
+    every: int | None = option(
+        "SECONDS", "With --watch: how often to look.", type=options.WholeNumber(1, 3600), show_default="10"
+    )
+    test: bool = flag(
+        "With --watch: test what serves, as winhost serve test does, once after each restart of its machine and each "
+        "change of a version since its endpoint was last found to answer."
+    )
+    api_key: str | None = declared(options.client_key)
+    at_once: int = declared(options.at_once)
+    fleet_file: Path | None = declared(options.fleet)
+
+
 @click.command(cls=WinhostCommand)
-@click.argument("hosts", metavar="[HOST]...", nargs=-1, **completion.HOSTS)
-@click.option("--watch", is_flag=True, help="Ask again and again, until Ctrl-C: in a terminal the screen is redrawn.")
-@click.option(
-    "--every",
-    metavar="SECONDS",
-    type=WholeNumber(1, 3600),
-    show_default="10",
-    help="With --watch: how often to look.",
-)
-@click.option(
-    "--test",
-    is_flag=True,
-    help="With --watch: test what serves, as winhost serve test does, once after each restart of its machine and each "
-    "change of a version since its endpoint was last found to answer.",
-)
-@client_key_option
-@at_once_option
-@fleet_option
+@options_object(StatusOptions, "asked")
 @answers()
 @does("status")
 def status() -> None:
@@ -99,9 +88,13 @@ def status() -> None:
 @click.argument("target", metavar="HOST", **completion.HOSTS)
 @click.argument("mode", metavar="[now|auto|never]", required=False, type=click.Choice(("now", "auto", "never")))
 @click.option(
-    "--within", type=DURATION, default="5m", show_default=True, help="How long to wait until all models have left."
+    "--within",
+    type=options.DURATION,
+    default="5m",
+    show_default=True,
+    help="How long to wait until all models have left.",
 )
-@target_options
+@options.target
 @does("serve_change")
 def yields() -> None:
     """Let the models of HOST leave their GPUs to something else, and come back.

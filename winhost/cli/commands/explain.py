@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import one_facts_option
 from winhost.cli.outputs import answers
 
 _NEGATIVE = re.compile(r"-[0-9]{9,10}")
@@ -25,7 +24,7 @@ class ExplainCommand(WinhostCommand):
 @click.command(cls=ExplainCommand)
 @click.argument("words", metavar="[CODE|TEXT|FILE|-]...", required=False, nargs=-1, **completion.CODES)
 @click.option("--list", "listed", is_flag=True, help="List all codes, or those that start with CODE.")
-@one_facts_option
+@options.facts_file
 @answers()
 @does("explain")
 def explain() -> None:

@@ -5,18 +5,9 @@ from pathlib import Path
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import (
-    PATH,
-    WholeNumber,
-    at_once_option,
-    declared,
-    fleet_option,
-    option,
-    options_object,
-    yes_option,
-)
+from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
@@ -31,44 +22,25 @@ class NewHost:
     """A host as the command line describes it."""
 
     account: str = declared(click.argument("account", metavar="USER@ADDRESS"))
-    name: str | None = option(
-        "--name", metavar="NAME", help="What to call it. Default: the first part of its DNS name, or its address."
-    )
-    groups: Sequence[str] = option(
-        "--group", "groups", metavar="GROUP", multiple=True, help="A group that it belongs to."
-    )
-    linux: bool = option("--linux", is_flag=True, help="It is a Linux of its own, reached by SSH.")
+    name: str | None = option("NAME", "What to call it. Default: the first part of its DNS name, or its address.")
+    groups: Sequence[str] = repeated("GROUP", "A group that it belongs to.", name="--group")
+    linux: bool = flag("It is a Linux of its own, reached by SSH.")
     port: int | None = option(
-        "--port",
-        metavar="PORT",
-        type=WholeNumber(1, 65_535),
-        help="TCP port. Default: 5986 with TLS, then 5985; with --linux, 22.",
+        "PORT", "TCP port. Default: 5986 with TLS, then 5985; with --linux, 22.", type=options.WholeNumber(1, 65_535)
     )
     password: str | None = option(
-        "--password",
-        metavar="REF",
-        help="A secret reference to the password, such as env:NAME. Default: it is asked for.",
+        "REF", "A secret reference to the password, such as env:NAME. Default: it is asked for."
     )
-    ca: Path | None = option(
-        "--ca",
-        metavar="FILE",
-        type=PATH,
-        help="The CA of a Windows host's certificate, as a PEM file.",
-    )
+    ca: Path | None = option("FILE", "The CA of a Windows host's certificate, as a PEM file.")
     key: Path | None = option(
-        "--key",
-        metavar="FILE",
-        type=PATH,
-        help="With --linux: a private key to log on with. Default: those in ~/.ssh, then the password.",
+        "FILE", "With --linux: a private key to log on with. Default: those in ~/.ssh, then the password."
     )
-    host_key: str | None = option(
-        "--host-key", metavar="SHA256:…", help="With --linux: the host key that it must show. Default: it is confirmed."
-    )
+    host_key: str | None = option("SHA256:…", "With --linux: the host key that it must show. Default: it is confirmed.")
 
 
 @host.command()
 @options_object(NewHost, "new")
-@fleet_option
+@options.fleet
 @does("host")
 def add() -> None:
     """Try a host, and add it to fleet.yaml.
@@ -79,7 +51,7 @@ def add() -> None:
 
 
 @host.command(name="list")
-@fleet_option
+@options.fleet
 @answers(wide=True)
 @does("host")
 def list_() -> None:
@@ -88,8 +60,8 @@ def list_() -> None:
 
 @host.command()
 @click.argument("name", metavar="NAME", **completion.HOSTS)
-@yes_option
-@fleet_option
+@options.yes
+@options.fleet
 @does("host")
 def remove() -> None:
     """Take a host out of fleet.yaml. Changes nothing on the host."""
@@ -97,8 +69,8 @@ def remove() -> None:
 
 @host.command()
 @click.argument("hosts", metavar="[NAME]...", nargs=-1, **completion.HOSTS)
-@at_once_option
-@fleet_option
+@options.at_once
+@options.fleet
 @answers()
 @does("host")
 def test() -> None:

@@ -4,19 +4,9 @@ from pathlib import Path
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import (
-    PATH,
-    WholeNumber,
-    accept_option,
-    allow_unverified_option,
-    declared,
-    fleet_option,
-    force_option,
-    option,
-    options_object,
-)
+from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
@@ -30,65 +20,40 @@ def install() -> None:
 class InstallOptions:
     """The system that is to be installed, and on which disks."""
 
-    disks: tuple[str, ...] = option(
-        "--disk",
-        "disks",
-        metavar="GUID",
-        multiple=True,
-        help="Give this disk to Ubuntu whole, by its unique id if it has no table; several with --raid.",
+    disks: tuple[str, ...] = repeated(
+        "GUID",
+        "Give this disk to Ubuntu whole, by its unique id if it has no table; several with --raid.",
+        name="--disk",
     )
-    raid: int | None = option(
-        "--raid", type=int, metavar="LEVEL", help="Join the disks to a RAID of this level: 0, 1, 5, 6 or 10."
-    )
-    lvm: bool = option("--lvm", is_flag=True, help="Put the root into a volume group, on whole disks.")
-    hostname: str = option("--hostname", metavar="NAME", required=True, help="The new system's name.")
-    user: str = option(
-        "--user", metavar="NAME", default="winhost", show_default=True, help="The user that logs on to it."
-    )
-    keys: tuple[Path, ...] = option(
-        "--ssh-key",
-        "keys",
-        metavar="FILE.pub",
-        multiple=True,
-        type=PATH,
-        help="A public key of that user. There is no password. Default: that of ssh.key of the host in fleet.yaml, "
+    raid: int | None = option("LEVEL", "Join the disks to a RAID of this level: 0, 1, 5, 6 or 10.", type=int)
+    lvm: bool = flag("Put the root into a volume group, on whole disks.")
+    hostname: str = option("NAME", "The new system's name.", required=True)
+    user: str = option("NAME", "The user that logs on to it.", default="winhost")
+    keys: tuple[Path, ...] = repeated(
+        "FILE.pub",
+        "A public key of that user. There is no password. Default: that of ssh.key of the host in fleet.yaml, "
         "else of a pair that winhost makes.",
+        name="--ssh-key",
     )
-    mac: str = option("--mac", metavar="ADDRESS", required=True, help="The MAC address of its network card.")
-    address: str | None = option("--address", metavar="ADDRESS", help="Its address, as 192.0.2.10/24. Default: dhcp.")
-    gateway: str | None = option("--gateway", metavar="ADDRESS", help="The gateway of its network.")
-    dns: str | None = option("--dns", metavar="ADDRESSES", help="Its name servers, with commas between them.")
-    installer: str = option(
-        "--installer",
-        metavar="VERSION",
-        default="24.04.4",
-        show_default=True,
-        help="The point release of Ubuntu Server.",
+    mac: str = option("ADDRESS", "The MAC address of its network card.", required=True)
+    address: str | None = option("ADDRESS", "Its address, as 192.0.2.10/24. Default: dhcp.")
+    gateway: str | None = option("ADDRESS", "The gateway of its network.")
+    dns: str | None = option("ADDRESSES", "Its name servers, with commas between them.")
+    installer: str = option("VERSION", "The point release of Ubuntu Server.", default="24.04.4")
+    kernel: str = option(None, "The kernel that it gets.", default="generic", type=click.Choice(("generic", "hwe")))
+    timezone: str = option("NAME", "Its time zone.", default="Etc/UTC")
+    extras: tuple[str, ...] = repeated(
+        None, "Say how to install this afterwards.", name="--with", type=click.Choice(("criu", "cuda-checkpoint"))
     )
-    kernel: str = option(
-        "--kernel",
-        type=click.Choice(("generic", "hwe")),
-        default="generic",
-        show_default=True,
-        help="The kernel that it gets.",
-    )
-    timezone: str = option("--timezone", metavar="NAME", default="Etc/UTC", show_default=True, help="Its time zone.")
-    extras: tuple[str, ...] = option(
-        "--with",
-        "extras",
-        multiple=True,
-        type=click.Choice(("criu", "cuda-checkpoint")),
-        help="Say how to install this afterwards.",
-    )
-    allow_unverified: bool = declared(allow_unverified_option, False)
+    allow_unverified: bool = declared(options.allow_unverified, False)
 
 
 @install.command()
-@click.argument("facts", metavar="FACTS", type=PATH)
+@click.argument("facts", metavar="FACTS", type=options.PATH)
 @options_object(InstallOptions, "asked")
-@force_option
+@options.force
 @answers("FILE", "The plan to write.", required=True)
-@does("plan_install")
+@does("install")
 def plan() -> None:
     """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
 
@@ -101,43 +66,30 @@ def plan() -> None:
 class MediaOptions:
     """The source of media, the delivery of the new system's settings, and how long to wait for it."""
 
-    mirror: str | None = option(
-        "--mirror", metavar="URL|FOLDER", help="A mirror of Ubuntu's releases, or a folder with a copy."
-    )
+    mirror: str | None = option("URL|FOLDER", "A mirror of Ubuntu's releases, or a folder with a copy.")
     serve: str | None = option(
-        "--serve",
-        metavar="ADDRESS",
-        help="Hand out the settings once from this address of this computer, and keep them off the media.",
+        "ADDRESS", "Hand out the settings once from this address of this computer, and keep them off the media."
     )
-    report: str | None = option(
-        "--report", metavar="ADDRESS", help="Receive the installer's progress at this address of this computer."
-    )
-    reach: str | None = option(
-        "--reach", metavar="ADDRESS", help="Where the new system answers. Default: the address of the plan."
-    )
+    report: str | None = option("ADDRESS", "Receive the installer's progress at this address of this computer.")
+    reach: str | None = option("ADDRESS", "Where the new system answers. Default: the address of the plan.")
     minutes: int = option(
-        "--wait",
-        "minutes",
-        type=WholeNumber(1, 1440),
+        "MINUTES",
+        "How long to wait for the new system, with --serve or --report.",
         default=120,
-        show_default=True,
-        metavar="MINUTES",
-        help="How long to wait for the new system, with --serve or --report.",
+        name="--wait",
+        type=options.WholeNumber(1, 1440),
     )
     consent_file: Path | None = option(
-        "--consent-file",
-        metavar="FILE",
-        type=PATH,
-        help="A file that names each disk whose data is lost, one a line, instead of typing them at a terminal.",
+        "FILE", "A file that names each disk whose data is lost, one a line, instead of typing them at a terminal."
     )
 
 
 @install.command()
-@click.argument("plan_file", metavar="PLAN", type=PATH)
+@click.argument("plan_file", metavar="PLAN", type=options.PATH)
 @options_object(MediaOptions, "asked")
-@force_option
+@options.force
 @answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
-@does("media_install")
+@does("install")
 def media() -> None:
     """Make installation media of PLAN, with a new host key.
 
@@ -146,32 +98,35 @@ def media() -> None:
     """  # fmt: skip
 
 
+@dataclass(frozen=True)
+class BmcOptions:
+    """A host, its BMC, and what the BMC is to start from."""
+
+    host: str = declared(click.argument("host", metavar="HOST", **completion.HOSTS))
+    url: str = option("ADDRESS", "The host's BMC, as https://bmc-gpu-01.example.org.", name="--bmc", required=True)
+    user: str = option("NAME", "The user that logs on to it.", name="--bmc-user", required=True)
+    password: str = option(
+        "REF",
+        "A secret reference to the password: env:NAME, file:/PATH, cmd:PROGRAM or keyring:SERVICE/USER.",
+        name="--bmc-password",
+        required=True,
+    )
+    ca: Path | None = option(
+        "FILE",
+        "The certificate that it shows, or that of its authority. Default: public authorities.",
+        name="--bmc-ca",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    )
+    image: str | None = option("ADDRESS", "The media, at an https address that the BMC can read.")
+    take_back: bool = flag("Take the media out, and start as usual again.")
+    accepted: tuple[str, ...] = declared(options.accept, ())
+    fleet_file: Path | None = declared(options.fleet)
+
+
 @install.command()
-@click.argument("host", metavar="HOST", **completion.HOSTS)
-@click.option(
-    "--bmc", "url", metavar="ADDRESS", required=True, help="The host's BMC, as https://bmc-gpu-01.example.org."
-)
-@click.option("--bmc-user", "user", metavar="NAME", required=True, help="The user that logs on to it.")
-@click.option(
-    "--bmc-password",
-    "password",
-    metavar="REF",
-    required=True,
-    help="A secret reference to the password: env:NAME, file:/PATH, cmd:PROGRAM or keyring:SERVICE/USER.",
-)
-@click.option(
-    "--bmc-ca",
-    "ca",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    help="The certificate that it shows, or that of its authority. Default: public authorities.",
-)
-@click.option("--image", metavar="ADDRESS", help="The media, at an https address that the BMC can read.")
-@click.option("--take-back", is_flag=True, help="Take the media out, and start as usual again.")
-@accept_option
-@fleet_option
+@options_object(BmcOptions, "asked")
 @answers()
-@does("media_install")
+@does("install")
 def bmc() -> None:
     """Insert media through the BMC of HOST, and start from them once.
 

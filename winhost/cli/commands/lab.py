@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, WinhostGroup, does
-from winhost.cli.options import Number, engine_option, force_option
 from winhost.cli.outputs import answers
 
 
@@ -36,13 +35,13 @@ def lab() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="The folder to write fleet.yaml to.",
 )
-@force_option
+@options.force
 @click.option("--tls", is_flag=True, help="Serve HTTPS with a temporary certificate.")
-@engine_option
+@options.engine
 @click.option(
     "--speed",
     metavar="N",
-    type=Number(0.001, 1_000_000),
+    type=options.Number(0.001, 1_000_000),
     callback=_number,
     default=1.0,
     show_default=True,
@@ -73,7 +72,7 @@ def list_hosts() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Keep fleet.yaml, facts, plan and journal in this folder.",
 )
-@engine_option
+@options.engine
 @does("demo")
 def demo() -> None:
     """Show complete jobs on simulated hosts, in under a minute.

@@ -5,13 +5,14 @@ from typing import Any
 
 import click
 
+from winhost.cli import options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import PATH, declared, force_option, one_facts_option, option, options_object
+from winhost.cli.options import declared, flag, option, options_object
 from winhost.cli.outputs import Output, answers
 from winhost.core.dataclass import dataclass
 
-file_argument = click.argument("file", metavar="FILE|-", type=PATH)
-facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=PATH)
+file_argument = click.argument("file", metavar="FILE|-", type=options.PATH)
+facts_argument = click.argument("facts", metavar="[FACTS]", required=False, type=options.PATH)
 version_option = click.option(
     "--wsl", "version", metavar="VERSION", help="The WSL version that will read the file, for example 2.7.14."
 )
@@ -22,19 +23,17 @@ strict_option = click.option("--strict", is_flag=True, help="Count advice as wel
 class RecipeOptions:
     """The options of a lint that knows where a file is to run, and may mend it."""
 
-    facts_file: Path | None = declared(one_facts_option)
+    facts_file: Path | None = declared(options.facts_file)
     path: str | None = option(
-        "--path",
+        None,
+        "Where it is to run. Default: as the facts say (of a Windows client: wsl2; of a server: dda).",
         type=click.Choice(("wsl2", "dda", "bare-metal", "linux")),
-        help="Where it is to run. Default: as the facts say (of a Windows client: wsl2; of a server: dda).",
     )
-    vllm: str | None = option(
-        "--vllm", metavar="VERSION", help="The version of vLLM, where no image's tag tells it, for example 0.33.0."
-    )
-    fix: bool = option("--fix", is_flag=True, help="Write what can be mended by itself to NAME.mended.EXT.")
-    in_place: bool = option("--in-place", is_flag=True, help="Mend the file itself and keep all other bytes of it.")
-    force: bool = declared(force_option, False)
-    everything: bool = option("--explain", "everything", is_flag=True, help="Show what each finding rests on.")
+    vllm: str | None = option("VERSION", "The version of vLLM, where no image's tag tells it, for example 0.33.0.")
+    fix: bool = flag("Write what can be mended by itself to NAME.mended.EXT.")
+    in_place: bool = flag("Mend the file itself and keep all other bytes of it.")
+    force: bool = declared(options.force, False)
+    everything: bool = flag("Show what each finding rests on.", name="--explain")
     strict: bool = declared(strict_option, False)
     output: Output = declared(answers("FILE", "The file that --fix writes."), Output())
 
@@ -64,7 +63,7 @@ def lint() -> None:
 @file_argument
 @facts_argument
 @version_option
-@one_facts_option
+@options.facts_file
 @strict_option
 @answers()
 @does("lint")
@@ -88,7 +87,7 @@ def wslconf() -> None:
 @lint.command()
 @file_argument
 @facts_argument
-@one_facts_option
+@options.facts_file
 @click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
 @strict_option
 @answers()

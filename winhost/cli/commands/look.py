@@ -4,35 +4,18 @@ from pathlib import Path
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, WinhostGroup, does
-from winhost.cli.options import (
-    PATH,
-    assume_option,
-    at_once_option,
-    declared,
-    facts_option,
-    fleet_option,
-    force_option,
-    hosts_and_facts,
-    hosts_argument,
-    one_of,
-    only_path_option,
-    option,
-    options_object,
-    split_words,
-    words_argument,
-    workload_option,
-)
+from winhost.cli.options import declared, one_of, options_object, repeated, split_words
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
 
 @click.command(cls=WinhostCommand)
-@hosts_argument
-@force_option
-@fleet_option
-@at_once_option
+@options.hosts
+@options.force
+@options.fleet
+@options.at_once
 @answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
 @does("detect")
 def detect() -> None:
@@ -48,7 +31,7 @@ PARTS = ("pin-limit", "checkpoint", "nccl", "container")
 
 
 @click.command(cls=WinhostCommand)
-@hosts_argument
+@options.hosts
 @click.option(
     "--also",
     "also",
@@ -61,9 +44,9 @@ PARTS = ("pin-limit", "checkpoint", "nccl", "container")
 @click.option(
     "--image", metavar="IMAGE", help="The container image for --also container. It must be there already, with python3."
 )
-@force_option
-@fleet_option
-@at_once_option
+@options.force
+@options.fleet
+@options.at_once
 @answers("FOLDER", "Write FOLDER/<host>.json: the facts with what was measured.")
 @does("detect")
 def probe() -> None:
@@ -79,39 +62,28 @@ def probe() -> None:
 class Wanted:
     """The capabilities that hosts must offer, and the assumptions under which they are judged."""
 
-    path: str | None = declared(only_path_option)
-    needed: tuple[str, ...] = option(
-        "--need",
-        "needed",
-        multiple=True,
-        metavar="CAPABILITY[,...]",
-        callback=split_words,
-        help="Require this capability.",
-        **completion.CAPABILITIES,
+    path: str | None = declared(options.only_path)
+    needed: tuple[str, ...] = repeated(
+        "CAPABILITY[,...]", "Require this capability.", name="--need", callback=split_words, **completion.CAPABILITIES
     )
-    workload_file: Path | None = declared(workload_option())
-    remedies: tuple[str, ...] = option(
-        "--what-if",
-        "remedies",
-        multiple=True,
-        metavar="REMEDY",
-        help="Judge as if this remedy were applied.",
-        **completion.REMEDIES,
+    workload_file: Path | None = declared(options.workload())
+    remedies: tuple[str, ...] = repeated(
+        "REMEDY", "Judge as if this remedy were applied.", name="--what-if", **completion.REMEDIES
     )
-    assumed: tuple[str, ...] = declared(assume_option, ())
+    assumed: tuple[str, ...] = declared(options.assume, ())
 
 
 @click.command(cls=WinhostCommand)
-@words_argument
-@facts_option
+@options.hosts_or_facts
+@options.facts_files
 @options_object(Wanted, "wanted")
 @click.option("--explain", "everything", is_flag=True, help="Show every reason of every option, and the notes.")
 @click.option("--details", is_flag=True, help="Show each of several hosts in full.")
 @click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: include what decides nothing.")
-@fleet_option
-@at_once_option
+@options.fleet
+@options.at_once
 @answers(wide=True)
-@hosts_and_facts
+@options.hosts_and_facts
 @does("assess")
 def assess() -> None:
     """Show which options work on a host, which do not, and why.
@@ -123,13 +95,13 @@ def assess() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("words", nargs=-1, required=True, metavar="FACTS|HOST...", **completion.HOSTS_AND_FILES)
-@force_option
+@options.force
 @options_object(Wanted, "wanted", leave_out=("path",))
 @click.option("--brief", is_flag=True, help="Only what decides: one printed page per host.")
-@fleet_option
-@at_once_option
+@options.fleet
+@options.at_once
 @answers("FILE", "The file to write, or a folder for one page per host.", required=True)
-@hosts_and_facts
+@options.hosts_and_facts
 @does("report")
 def report() -> None:
     """Write the verdicts on hosts to one HTML file, to read and share.
@@ -141,8 +113,8 @@ def report() -> None:
 
 
 @click.command(cls=WinhostCommand)
-@click.argument("before", metavar="FACTS", type=PATH)
-@click.argument("after", metavar="FACTS", type=PATH)
+@click.argument("before", metavar="FACTS", type=options.PATH)
+@click.argument("after", metavar="FACTS", type=options.PATH)
 @click.option(
     "--all", "everything", is_flag=True, help="Include what changes by itself, such as free memory or the boot id."
 )
@@ -170,12 +142,12 @@ def facts() -> None:
 
 
 @facts.command("import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.PATH)
 @click.option("--host", metavar="NAME", help="Name for the machine. Default: its own name, if a file contains it.")
 @click.option(
     "--kind", type=click.Choice(KINDS), help="The kind of all FILES. Default: recognised from the content of each."
 )
-@force_option
+@options.force
 @answers("FILE", "Write the facts to FILE.", wide=True)
 @does("facts")
 def import_() -> None:

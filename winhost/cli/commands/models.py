@@ -5,23 +5,9 @@ from typing import Any
 
 import click
 
+from winhost.cli import options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import (
-    PATH,
-    WholeNumber,
-    at_once_option,
-    declared,
-    facts_option,
-    fleet_option,
-    force_option,
-    hosts_and_facts,
-    hub_option,
-    only_path_option,
-    option,
-    options_object,
-    token_option,
-    words_argument,
-)
+from winhost.cli.options import declared, flag, option, options_object
 from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
@@ -46,25 +32,21 @@ def models() -> None:
 class ModelOptions:
     """The models to show, and the hub to ask for those that the catalogue does not have."""
 
-    path: str | None = declared(only_path_option)
-    everything: bool = option(
-        "--all", "everything", is_flag=True, help="Show every repository, also what does not fit, and why."
-    )
-    model: str | None = option(
-        "--model", metavar="MODEL", help="This model only: of the catalogue, ORG/NAME of the hub, or a folder."
-    )
-    token: str | None = declared(token_option)
-    hub: str = declared(hub_option, "")
+    path: str | None = declared(options.only_path)
+    everything: bool = flag("Show every repository, also what does not fit, and why.", name="--all")
+    model: str | None = option("MODEL", "This model only: of the catalogue, ORG/NAME of the hub, or a folder.")
+    token: str | None = declared(options.token)
+    hub: str = declared(options.hub, "")
 
 
 @models.command()
-@words_argument
-@facts_option
+@options.hosts_or_facts
+@options.facts_files
 @options_object(ModelOptions, "asked")
-@fleet_option
-@at_once_option
+@options.fleet
+@options.at_once
 @answers(wide=True)
-@hosts_and_facts
+@options.hosts_and_facts
 @does("models")
 def show() -> None:
     """Show which models of the catalogue fit a host, best first; without a host, the catalogue.
@@ -75,8 +57,8 @@ def show() -> None:
 
 
 @models.command()
-@token_option
-@hub_option
+@options.token
+@options.hub
 @answers()
 @does("models")
 def refresh() -> None:
@@ -91,32 +73,34 @@ def workload() -> None:
     """Draft what you want to serve from a model's own files."""
 
 
+@dataclass(frozen=True)
+class DraftOptions:
+    """The model of a workload, and what it is planned for. context: None for the longest that the model has."""
+
+    model: str = declared(click.argument("model", metavar="MODEL"))
+    revision: str = option(
+        "REVISION", "A branch, tag or commit; the file gets the commit that it leads to now.", default="main"
+    )
+    token: str | None = declared(options.token)
+    hub: str = declared(options.hub, "")
+    context: int | None = option(
+        "TOKENS", "The length of the longest sequence.", type=options.WholeNumber(1, 100_000_000)
+    )
+    sequences: int | None = option(
+        "N",
+        "How many sequences at once, each at full context. With --context only.",
+        type=options.WholeNumber(1, 65_536),
+    )
+    gpus: int | None = option(
+        "N", "How many GPUs share each layer. With --context only.", type=options.WholeNumber(1, 64)
+    )
+
+
 @workload.command()
-@click.argument("model", metavar="MODEL")
-@click.option(
-    "--revision",
-    metavar="REVISION",
-    default="main",
-    show_default=True,
-    help="A branch, tag or commit; the file gets the commit that it leads to now.",
-)
-@token_option
-@hub_option
-@click.option(
-    "--context", type=WholeNumber(1, 100_000_000), metavar="TOKENS", help="The length of the longest sequence."
-)
-@click.option(
-    "--sequences",
-    type=WholeNumber(1, 65_536),
-    metavar="N",
-    help="How many sequences at once, each at full context. With --context only.",
-)
-@click.option(
-    "--gpus", type=WholeNumber(1, 64), metavar="N", help="How many GPUs share each layer. With --context only."
-)
-@force_option
+@options_object(DraftOptions, "asked")
+@options.force
 @answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
-@does("workload")
+@does("models")
 def init() -> None:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
 
@@ -127,7 +111,7 @@ def init() -> None:
     """
 
 
-model_argument = click.argument("model", metavar="MODEL", type=PATH)
+model_argument = click.argument("model", metavar="MODEL", type=options.PATH)
 python_option: Callable[..., Any] = click.option(
     "--python", metavar="PATH", default="python3", show_default=True, help="The Python of an engine, which has torch."
 )

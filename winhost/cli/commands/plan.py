@@ -6,27 +6,9 @@ from typing import Literal, get_args
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.options import (
-    PATH,
-    SIZE,
-    RunOptions,
-    allow_unverified_option,
-    assume_option,
-    at_once_option,
-    declared,
-    facts_option,
-    fleet_option,
-    force_option,
-    hosts_and_facts,
-    option,
-    options_object,
-    path_option,
-    run_options,
-    settings_option,
-    words_argument,
-)
+from winhost.cli.options import RunOptions, declared, flag, of_run, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.core.dataclass import dataclass
@@ -39,33 +21,22 @@ DDA = "Path dda"
 class PlanOptions:
     """The request for a plan. variant: a path or one of its variants; power: None if not specified."""
 
-    variant: str | None = declared(path_option)
+    variant: str | None = declared(options.path)
     vm: str | None = option(
-        "--vm",
-        metavar="NAME",
-        section=DDA,
-        help="The VM that gets the GPUs, by name or GUID. Required if there are several.",
+        "NAME", "The VM that gets the GPUs, by name or GUID. Required if there are several.", section=DDA
     )
-    gpus: tuple[str, ...] = option(
-        "--gpu",
-        "gpus",
-        metavar="NAME",
-        multiple=True,
-        section=DDA,
-        help="A GPU, by name or location path. Default: all that can be used.",
+    gpus: tuple[str, ...] = repeated(
+        "NAME", "A GPU, by name or location path. Default: all that can be used.", name="--gpu", section=DDA
     )
     high: int | None = option(
-        "--high",
-        type=SIZE,
+        "SIZE",
+        "The high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
+        type=options.SIZE,
         section=DDA,
-        help="The high MMIO window, for example 64GiB. Default: computed from the BARs of the GPUs.",
     )
-    low: int | None = option("--low", type=SIZE, section=DDA, help="The low MMIO window. Default: computed.")
+    low: int | None = option("SIZE", "The low MMIO window. Default: computed.", type=options.SIZE, section=DDA)
     power: Power | None = option(
-        "--power",
-        type=click.Choice(get_args(Power)),
-        section=DDA,
-        help="The final state of the VM. Default: as-found.",
+        None, "The final state of the VM. Default: as-found.", type=click.Choice(get_args(Power)), section=DDA
     )
     new_vm: NewVmOptions = declared(
         options_object(NewVmOptions, "new_vm", section="Path dda with a VM that winhost makes"), NewVmOptions()
@@ -74,24 +45,22 @@ class PlanOptions:
     cluster: ClusterOptions = declared(
         options_object(ClusterOptions, "cluster", section="A workload with deploy: kubernetes"), ClusterOptions()
     )
-    playbook: Path | None = option(
-        "--playbook", metavar="FILE", type=PATH, help="Your own copy of the path's playbook."
-    )
-    settings: tuple[str, ...] = declared(settings_option, ())
-    assumed: tuple[str, ...] = declared(assume_option, ())
-    allow_unverified: bool = declared(allow_unverified_option, False)
+    playbook: Path | None = option("FILE", "Your own copy of the path's playbook.")
+    settings: tuple[str, ...] = declared(options.settings, ())
+    assumed: tuple[str, ...] = declared(options.assume, ())
+    allow_unverified: bool = declared(options.allow_unverified, False)
 
 
 @click.command(cls=WinhostCommand)
-@words_argument
-@facts_option
+@options.hosts_or_facts
+@options.facts_files
 @options_object(PlanOptions, "given")
-@force_option
+@options.force
 @click.option("--details", is_flag=True, help="Show every step with its reason, and all notes.")
-@fleet_option
-@at_once_option
+@options.fleet
+@options.at_once
 @answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
-@hosts_and_facts
+@options.hosts_and_facts
 @does("plan")
 def plan() -> None:
     """Plan what would change on a host, and how each change is undone.
@@ -107,21 +76,25 @@ class UpOptions:
     """The request of `winhost up`. on: None for this machine."""
 
     model: str | None = declared(click.argument("model", metavar="[MODEL]", required=False))
-    on: str | None = option(
-        "--on", metavar="HOST", help="A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS
-    )
-    variant: str | None = declared(path_option)
-    settings: tuple[str, ...] = declared(settings_option, ())
-    allow_unverified: bool = declared(allow_unverified_option, False)
-    details: bool = option("--details", is_flag=True, help="Show every step with its reason before the summary.")
+    on: str | None = option("HOST", "A host of fleet.yaml, or USER@ADDRESS. Default: this machine.", **completion.HOSTS)
+    variant: str | None = declared(options.path)
+    settings: tuple[str, ...] = declared(options.settings, ())
+    allow_unverified: bool = declared(options.allow_unverified, False)
+    details: bool = flag("Show every step with its reason before the summary.")
     stack: StackOptions = declared(
         options_object(StackOptions, "stack", leave_out=("workload",), section="What serves the model"), StackOptions()
     )
-    options: RunOptions = declared(run_options, RunOptions())
+    options: RunOptions = declared(of_run, RunOptions())
 
     @property
     def asks(self) -> bool:
         return not self.options.yes and sys.stdin.isatty()
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        """The options that answer questions, as they were given."""
+        accept = ("--accept", ",".join(self.options.accepted)) if self.options.accepted else ()
+        return (*(("--yes",) if self.options.yes else ()), *accept)
 
     def command(self, *more: str) -> str:
         """This command, without options for questions, and with more."""

@@ -4,18 +4,9 @@ from pathlib import Path
 
 import click
 
+from winhost.cli import options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import (
-    ADDRESS_PORT,
-    PATH,
-    SIZE,
-    declared,
-    force_option,
-    linux_path_option,
-    one_facts_option,
-    option,
-    options_object,
-)
+from winhost.cli.options import declared, flag, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
 from winhost.core.dataclass import dataclass
@@ -33,23 +24,21 @@ def render() -> None:
 class MachineOptions:
     """The machine that is to serve: its facts, or what is said of it instead."""
 
-    facts_file: Path | None = declared(one_facts_option)
+    facts_file: Path | None = declared(options.facts_file)
     gpus: str | None = option(
-        "--gpus",
-        metavar="NUMBERxSIZE",
-        help="Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB.",
+        "NUMBERxSIZE", "Instead of facts: its GPUs, all alike, and the memory of each, such as 2x48GiB."
     )
     memory: int | None = option(
-        "--memory", type=SIZE, help="Instead of facts: the memory of the machine, such as 256GiB."
+        "SIZE", "Instead of facts: the memory of the machine, such as 256GiB.", type=options.SIZE
     )
-    path: str | None = declared(linux_path_option)
+    path: str | None = declared(options.linux_path)
 
 
 @render.command()
-@click.argument("workload", metavar="WORKLOAD", type=PATH)
+@click.argument("workload", metavar="WORKLOAD", type=options.PATH)
 @options_object(MachineOptions, "machine")
 @options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
-@force_option
+@options.force
 @answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
 @does("render")
 def compose() -> None:
@@ -62,13 +51,13 @@ def compose() -> None:
 
 
 @render.command()
-@click.argument("workload", metavar="WORKLOAD", type=PATH)
+@click.argument("workload", metavar="WORKLOAD", type=options.PATH)
 @options_object(MachineOptions, "machine")
 @options_object(
     StackOptions, "stack", leave_out=(*_OF_A_PLAN, "engine_archive", "listen", "certificate", "certificate_key")
 )
 @options_object(ClusterOptions, "cluster", leave_out=OF_NODES)
-@force_option
+@options.force
 @answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
 @does("render")
 def kubernetes() -> None:
@@ -94,34 +83,40 @@ unprotected_option = click.option(
 )
 
 
+@dataclass(frozen=True)
+class ProxyOptions:
+    """A proxy, the workload that it serves, and the way to the gateway behind it."""
+
+    program: str = declared(
+        click.argument("program", metavar="haproxy|nginx|caddy", type=click.Choice(("haproxy", "nginx", "caddy")))
+    )
+    workload: Path = declared(click.argument("workload", metavar="WORKLOAD", type=options.PATH))
+    gateway: tuple[str, int] = option(
+        "ADDRESS:PORT",
+        "Where the gateway listens, as the proxy reaches it.",
+        default="127.0.0.1:8443",
+        type=options.ADDRESS_PORT,
+    )
+    gateway_ca: str | None = declared(gateway_ca_option)
+    gateway_name: str | None = declared(gateway_name_option)
+    plain_http: bool = declared(unprotected_option, False)
+    listen: tuple[str, int] = option(
+        "ADDRESS:PORT", "Where the proxy listens.", default="0.0.0.0:443", type=options.ADDRESS_PORT
+    )
+    certificate: str = option(
+        "PATH",
+        "The proxy's certificate on its machine. HAProxy: with its key in the same file, or in PATH.key.",
+        required=True,
+    )
+    key: str | None = option("PATH", "nginx and Caddy: the key of the certificate.", name="--certificate-key")
+    allow: tuple[str, ...] = repeated(
+        "NETWORK", "A network of clients, for example 10.20.0.0/16. Default: everyone who reaches the proxy."
+    )
+
+
 @render.command()
-@click.argument("program", metavar="haproxy|nginx|caddy", type=click.Choice(("haproxy", "nginx", "caddy")))
-@click.argument("workload", metavar="WORKLOAD", type=PATH)
-@click.option(
-    "--gateway",
-    type=ADDRESS_PORT,
-    default="127.0.0.1:8443",
-    show_default=True,
-    help="Where the gateway listens, as the proxy reaches it.",
-)
-@gateway_ca_option
-@gateway_name_option
-@unprotected_option
-@click.option("--listen", type=ADDRESS_PORT, default="0.0.0.0:443", show_default=True, help="Where the proxy listens.")
-@click.option(
-    "--certificate",
-    metavar="PATH",
-    required=True,
-    help="The proxy's certificate on its machine. HAProxy: with its key in the same file, or in PATH.key.",
-)
-@click.option("--certificate-key", "key", metavar="PATH", help="nginx and Caddy: the key of the certificate.")
-@click.option(
-    "--allow",
-    metavar="NETWORK",
-    multiple=True,
-    help="A network of clients, for example 10.20.0.0/16. Default: everyone who reaches the proxy.",
-)
-@force_option
+@options_object(ProxyOptions, "asked")
+@options.force
 @answers("FILE", "The file to write; without it, the text goes to the terminal.")
 @does("render")
 def proxy() -> None:
@@ -132,28 +127,29 @@ def proxy() -> None:
     """
 
 
+@dataclass(frozen=True)
+class MonitoringOptions:
+    """The gateways to watch, and how Prometheus reaches them."""
+
+    gateways: tuple[tuple[str, int], ...] = repeated(
+        "ADDRESS:PORT",
+        "Where a gateway listens, as Prometheus reaches it.",
+        name="--gateway",
+        default=("127.0.0.1:8443",),
+        type=options.ADDRESS_PORT,
+    )
+    tls: bool = flag("The gateways have TLS.")
+    gateway_ca: str | None = declared(gateway_ca_option)
+    gateway_name: str | None = declared(gateway_name_option)
+    plain_http: bool = declared(unprotected_option, False)
+    key_file: str = option(
+        "PATH", "The file with a key for metrics, on the machine of Prometheus.", default="/etc/prometheus/winhost-key"
+    )
+
+
 @render.command()
-@click.option(
-    "--gateway",
-    "gateways",
-    type=ADDRESS_PORT,
-    multiple=True,
-    default=("127.0.0.1:8443",),
-    show_default=True,
-    help="Where a gateway listens, as Prometheus reaches it.",
-)
-@click.option("--tls", is_flag=True, help="The gateways have TLS.")
-@gateway_ca_option
-@gateway_name_option
-@unprotected_option
-@click.option(
-    "--key-file",
-    metavar="PATH",
-    default="/etc/prometheus/winhost-key",
-    show_default=True,
-    help="The file with a key for metrics, on the machine of Prometheus.",
-)
-@force_option
+@options_object(MonitoringOptions, "asked")
+@options.force
 @answers("FOLDER", "The folder to write.", required=True)
 @does("render")
 def monitoring() -> None:

@@ -2,26 +2,9 @@
 
 import click
 
-from winhost.cli import completion
+from winhost.cli import completion, options
 from winhost.cli.groups import WinhostGroup, does
-from winhost.cli.options import (
-    DURATION,
-    PATH,
-    Number,
-    WholeNumber,
-    client_key_option,
-    hub_option,
-    key_rules,
-    linux_path_option,
-    models_option,
-    one_facts_option,
-    option,
-    options_object,
-    target_options,
-    token_option,
-    workload_option,
-    yes_option,
-)
+from winhost.cli.options import flag, option, options_object, repeated
 from winhost.cli.outputs import answers
 from winhost.cli.stack_options import GatewayOptions
 from winhost.core.dataclass import dataclass
@@ -34,19 +17,19 @@ def serve() -> None:
 
 # Said twice, here and in winhost.serving, so that --help need not load it.
 @serve.command()
-@click.argument("facts", metavar="FACTS", required=False, type=PATH)
-@one_facts_option
-@workload_option(required=True)
+@click.argument("facts", metavar="FACTS", required=False, type=options.PATH)
+@options.facts_file
+@options.workload(required=True)
 @click.option(
     "--profile",
     "named",
     type=click.Choice(("bare-metal", "bare-metal-no-sleep", "dda", "dda-no-sleep", "wsl2", "wsl2-no-sleep")),
     help="Use this profile for every model. Default: that of the path, or its -no-sleep where sleep mode is unsafe.",
 )
-@linux_path_option
+@options.linux_path
 @click.option(
     "--read-speed",
-    type=WholeNumber(1, 1_000_000),
+    type=options.WholeNumber(1, 1_000_000),
     default=2400,
     show_default=True,
     metavar="MB/S",
@@ -66,8 +49,8 @@ def profile() -> None:
 @click.argument("model", metavar="MODEL")
 @click.option("--revision", metavar="COMMIT", required=True, help="The commit, all 40 digits.")
 @click.option("--folder", metavar="PATH", required=True, help="Where the files are to be on the Linux that serves.")
-@token_option
-@hub_option
+@options.token
+@options.hub
 @does("serve")
 def files() -> None:
     """Print the files of a model at one revision, as an entry of a playbook.
@@ -81,48 +64,29 @@ def files() -> None:
 class HandMadeGateway(GatewayOptions):
     """The settings of a gateway that a user runs by hand."""
 
-    models: tuple[str, ...] = option(
-        "--model",
-        "models",
-        metavar="NAME=ENGINE",
-        multiple=True,
+    models: tuple[str, ...] = repeated(
+        "NAME=ENGINE",
+        "A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT.",
+        name="--model",
         required=True,
-        help="A model by the name that clients use, and its engine: the path of a Unix socket, or ADDRESS:PORT.",
     )
-    shares: tuple[str, ...] = option(
-        "--shares",
-        metavar="NAME=GPUS",
-        multiple=True,
-        help="A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1.",
+    shares: tuple[str, ...] = repeated(
+        "NAME=GPUS", "A model that takes turns with others on these GPUs, by number: org/model=0 or org/model=0,1."
     )
-    vllm: str | None = option(
-        "--vllm", metavar="VERSION", help="The version of vLLM, needed for models that sleep between their turns."
-    )
-    no_sleep: bool = option(
-        "--no-sleep", is_flag=True, help="Stop and start engines between their turns instead of letting them sleep."
-    )
-    suspend: bool = option(
-        "--suspend",
-        is_flag=True,
-        help="Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU "
-        "each.",
+    vllm: str | None = option("VERSION", "The version of vLLM, needed for models that sleep between their turns.")
+    no_sleep: bool = flag("Stop and start engines between their turns instead of letting them sleep.")
+    suspend: bool = flag(
+        "Suspend sleeping engines, so that nothing of them stays on the GPU. Linux with its own driver, one GPU each."
     )
     idle: float | None = option(
-        "--idle",
-        type=DURATION,
-        metavar="DURATION",
-        help="After this time without a request, the model that was used last leaves its GPUs too. Default: it stays.",
+        "DURATION",
+        "After this time without a request, the model that was used last leaves its GPUs too. Default: it stays.",
+        type=options.DURATION,
     )
-    trusted_proxies: tuple[str, ...] = option(
-        "--trusted-proxy",
-        "trusted_proxies",
-        metavar="NETWORK",
-        multiple=True,
-        help="A proxy that names its client in X-Forwarded-For, such as 10.20.0.5/32.",
+    trusted_proxies: tuple[str, ...] = repeated(
+        "NETWORK", "A proxy that names its client in X-Forwarded-For, such as 10.20.0.5/32.", name="--trusted-proxy"
     )
-    proxy_protocol: bool = option(
-        "--proxy-protocol", is_flag=True, help="Those proxies name their client by the PROXY protocol instead."
-    )
+    proxy_protocol: bool = flag("Those proxies name their client by the PROXY protocol instead.")
 
 
 @serve.command()
@@ -137,7 +101,7 @@ def gateway() -> None:
 
 
 @serve.command()
-@click.argument("workload_file", metavar="WORKLOAD", type=PATH)
+@click.argument("workload_file", metavar="WORKLOAD", type=options.PATH)
 @click.option(
     "--url",
     metavar="URL",
@@ -155,19 +119,15 @@ def watcher() -> None:
 
 target_argument = click.argument("target", metavar="TARGET", **completion.HOSTS)
 within_option = click.option(
-    "--within",
-    type=DURATION,
-    default="30m",
-    show_default=True,
-    help="How long to wait for each engine.",
+    "--within", type=options.DURATION, default="30m", show_default=True, help="How long to wait for each engine."
 )
 
 
 @serve.command()
 @target_argument
-@models_option
+@options.only_models
 @within_option
-@target_options
+@options.target
 @does("serve_change")
 def up() -> None:
     """Start what is served on TARGET, and show how far each start is.
@@ -185,7 +145,7 @@ def up() -> None:
     help="A secret reference to a key for the gateway's metrics, for example env:METRICS_KEY. Shows its counts of "
     "requests, and whose turn it is.",
 )
-@target_options
+@options.target
 @does("serve_status")
 def status() -> None:
     """Show what is served on TARGET: models, GPUs, memory, requests, versions. Changes nothing."""
@@ -193,19 +153,19 @@ def status() -> None:
 
 @serve.command()
 @target_argument
-@models_option
+@options.only_models
 @click.option("--gateway", is_flag=True, help="Only the gateway, or the gateway and the models that are named.")
 @click.option("--follow", "-f", is_flag=True, help="Show new lines as they come, until Ctrl-C.")
 @click.option(
     "--lines",
     "-n",
-    type=WholeNumber(1, 100_000),
+    type=options.WholeNumber(1, 100_000),
     default=100,
     show_default=True,
     metavar="N",
     help="How many of the last lines to show.",
 )
-@target_options
+@options.target
 @does("serve_status")
 def logs() -> None:
     """Show what the engines and the gateway of TARGET wrote to the journal, without secrets."""
@@ -213,10 +173,10 @@ def logs() -> None:
 
 @serve.command()
 @target_argument
-@client_key_option
-@models_option
-@target_options
-@does("serve_test")
+@options.client_key
+@options.only_models
+@options.target
+@does("serve_status")
 def test() -> None:
     """Send TARGET requests that it must answer and ones that it must refuse; show time to first token and tokens per
     second.
@@ -228,10 +188,10 @@ def test() -> None:
 
 @serve.command()
 @target_argument
-@models_option
-@yes_option
+@options.only_models
+@options.yes
 @within_option
-@target_options
+@options.target
 @does("serve_change")
 def down() -> None:
     """Stop the gateway of TARGET when open requests are done, and then its engines.
@@ -255,7 +215,7 @@ key_argument = click.argument("name", metavar="NAME")
 
 @keys.command(name="list")
 @target_argument
-@target_options
+@options.target
 @does("serve_keys")
 def list_() -> None:
     """List the API keys of TARGET: state, models, limits, expiry, and what each used. Changes nothing."""
@@ -270,11 +230,11 @@ def list_() -> None:
     metavar="REF",
     help="A secret reference to a key that you have. Default: winhost makes a new one.",
 )
-@click.option("--save", type=PATH, metavar="FILE", help="Write the new key to this new file.")
-@models_option
+@click.option("--save", type=options.PATH, metavar="FILE", help="Write the new key to this new file.")
+@options.only_models
 @click.option("--metrics", is_flag=True, help="The key reads /metrics and nothing else.")
-@key_rules
-@target_options
+@options.key_rules
+@options.target
 @does("serve_keys")
 def add() -> None:
     """Add the API key NAME to TARGET. A new key is shown once, on a terminal.
@@ -286,10 +246,10 @@ def add() -> None:
 @keys.command()
 @target_argument
 @key_argument
-@models_option
+@options.only_models
 @click.option("--all-models", is_flag=True, help="Let the key use all models.")
-@key_rules
-@target_options
+@options.key_rules
+@options.target
 @does("serve_keys")
 def limit() -> None:
     """Change what the API key NAME of TARGET may use, and until when. Limits that you do not name stay.
@@ -301,8 +261,8 @@ def limit() -> None:
 @keys.command()
 @target_argument
 @key_argument
-@yes_option
-@target_options
+@options.yes
+@options.target
 @does("serve_keys")
 def revoke() -> None:
     """End the API key NAME of TARGET now: the gateway ends its open requests and never accepts it again.
@@ -312,9 +272,9 @@ def revoke() -> None:
 
 
 @serve.command()
-@click.option("--weights", type=Number(0.1), metavar="GIB", help="The size of the model's weights.")
-@click.option("--host-memory", type=Number(0), metavar="GIB", help="Host memory that backups may take.")
-@click.option("--swap-within", type=Number(0), metavar="SECONDS", help="How soon the model has to answer.")
+@click.option("--weights", type=options.Number(0.1), metavar="GIB", help="The size of the model's weights.")
+@click.option("--host-memory", type=options.Number(0), metavar="GIB", help="Host memory that backups may take.")
+@click.option("--swap-within", type=options.Number(0), metavar="SECONDS", help="How soon the model has to answer.")
 @click.option("--pinned/--not-pinned", default=True, help="Whether backups are pinned. In WSL they mostly are not.")
 @click.option("--reloads", is_flag=True, help="The model is dense, in bf16, without adapters: level 2 is safe.")
 @does("serve")

@@ -10,8 +10,8 @@ from winhost.knowledge.versions import generation
 from winhost.model.reason import Finding, Severity
 from winhost.model.units import about, size
 from winhost.resources.host import Gpu
-from winhost.resources.windows.vm_settings import VmActions
-from winhost.resources.windows.wsl import Wsl
+from winhost.resources.windows.distros import Wsl
+from winhost.resources.windows.vms import VmActions
 
 VLLM_WITHOUT_SNAPSHOT = Version("0.31.0")  # 0.30.0 was looked into, and has none
 VLLM_WITH_SNAPSHOT = Version("0.32.0")

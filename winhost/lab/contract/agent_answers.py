@@ -76,10 +76,9 @@ class InjectedFaults:
 
 MARKS = "RunMarks"
 _VERBS = ("get", "set", "send", "restart")
-_SHUTTING_DOWN = 1115  # shutdown.exe: a shutdown is in progress already, which is what was asked for
 _WITHIN = 300.0  # lab seconds
-# Hyper-V refuses bad values of these, not the script.
-_WITH_OTHER_VALUES = ("AssignableDevice", "VmMmio")
+# Hyper-V refuses bad values of this one, not the script.
+_WITH_OTHER_VALUES = "VmMmio"
 # Values that were there before and are restored, though no plan asks for them.
 BACK_TO: Mapping[str, tuple[Json, ...]] = {"Wsl": (None,), "GpuDriverModel": MODELS}
 MARKS_FILE = f"{FOLDER}\\marks.txt"
@@ -167,7 +166,7 @@ class AgentAnswers:
     def _set(self, call: Call, stop: threading.Event) -> Answer:
         resource, desired, asked = str(call.get("resource", "")), call.get("desired"), call.get("key")
         if resource != MARKS:
-            self._check_can(resource, "set", resource in self.machine.changes)
+            self._check_can(resource, "set", resource in WINDOWS and bool(WINDOWS[resource].sets))
         if asked is None or desired is None:
             raise bad_request("A set says of what, and what it wants.")
         found = self._found(resource, asked)
@@ -204,7 +203,7 @@ class AgentAnswers:
             restart = change()
             self.faults.meet(resource, "set", changed=True)
         except (CmdletError, LookupError, StopIteration) as error:
-            fault = error if isinstance(error, CmdletError) else _not_simulated(error)
+            fault = error if isinstance(error, CmdletError) else not_simulated(error)
             try:
                 after = self._state(resource, key)
             except (CmdletError, NotYet):
@@ -276,7 +275,7 @@ class AgentAnswers:
 
         def change() -> bool | None:
             self._check_values(resource, asked)
-            return self.machine.changes[resource](asked)
+            return self.machine.changes.get(resource, self.machine.set_record)(asked)
 
         return self._changed(resource, key, before, asked.warnings, change)
 
@@ -286,7 +285,7 @@ class AgentAnswers:
         if not self.machine.lab.administrator and any(resource in p.administrators_set for p in self.machine.parts):
             raise not_administrator()
         desired = {name: value for name, value in asked.desired.items() if value not in BACK_TO.get(resource, ())}
-        if resource not in _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
+        if resource != _WITH_OTHER_VALUES and (wrong := WINDOWS[resource].wrong_value(desired)):
             raise bad_request(wrong)
 
     def _send(self, call: Call, _: threading.Event) -> Answer:
@@ -306,8 +305,7 @@ class AgentAnswers:
         resource = str(call.get("resource", ""))
         self._check_can(resource, "restart", resource == "Boot")
         self.faults.meet(resource, "restart")
-        code, errors = self.machine.run_shutdown()
-        refuse(code not in (0, _SHUTTING_DOWN), "RestartRefused", code=code, errors=errors)
+        self.machine.restart_computer()
         return {"ok": True, "restart": [{"system": "host"}], "warnings": []}
 
 
@@ -316,8 +314,8 @@ def failure(error: CmdletError) -> Answer:
     return {"ok": False, "error": error.as_json(), "warnings": []}
 
 
-def _not_simulated(error: Exception) -> CmdletError:
-    """The simulator's own fault or limit, which must not read as an answer of Windows."""
+def not_simulated(error: Exception) -> CmdletError:
+    """The simulator's own fault or limit, which must not read as an answer of the machine."""
     log.debug("the simulated host has nothing that this is about", exc_info=error)
-    text = f"The simulator cannot do this ({error!r}). What Windows would do is unknown; please report it."
+    text = f"The simulator cannot do this ({error!r}). What a real machine would do is unknown; please report it."
     return CmdletError("", "NotImplemented", "Lab.NotStoodIn", (), text)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 from urllib.request import HTTPRedirectHandler
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.linux.disk import Disk, Found, Node, Place, fail
+from winhost.lab.linux.disk import Disk, Found, Node, Place, fail, rows
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.physics.windows_errors import CmdletError
 
@@ -478,7 +478,7 @@ class Interpreter:
             "grp": SimpleNamespace(
                 getgrnam=lambda name: self._account("/etc/group", 0, name, "getgrnam"),
                 getgrgid=lambda number: self._account("/etc/group", 2, str(number), "getgrgid"),
-                getgrall=lambda: list(map(_named, self._lines("/etc/group"))),
+                getgrall=lambda: list(map(_named, rows(self.os.disk, "/etc/group"))),
             ),
             "fcntl": SimpleNamespace(flock=lambda *_: None, lockf=lambda *_: None, LOCK_EX=2, LOCK_NB=4),
             "shutil": SimpleNamespace(rmtree=self._remove_tree),
@@ -503,11 +503,8 @@ class Interpreter:
         communicate = lambda timeout=None: (done.output.encode(), done.errors.encode())  # noqa: E731
         return SimpleNamespace(returncode=done.code, pid=0, communicate=communicate)
 
-    def _lines(self, path: str) -> list[list[str]]:
-        return [line.split(":") for line in (self.os.disk.text(path) or "").splitlines()]
-
     def _account(self, path: str, column: int, wanted: str, function: str) -> SimpleNamespace:
-        for each in self._lines(path):
+        for each in rows(self.os.disk, path):
             if each[column] == wanted:
                 return _named(each)
         raise KeyError(f"{function}(): name not found: {wanted!r}")

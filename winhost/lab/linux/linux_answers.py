@@ -14,12 +14,12 @@ from typing import Any, cast
 
 from winhost.core.answers import Json, Key, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.contract.agent_answers import InjectedFaults
+from winhost.lab.contract.agent_answers import InjectedFaults, not_simulated
 from winhost.lab.linux.containers import SimulatedCluster
 from winhost.lab.linux.inner_python import TICKS, InnerFile, InnerLinux, Interpreter, interpreter
 from winhost.lab.linux.linux_machine import Linux
 from winhost.lab.linux.programs import PROGRAMS, DataDisks
-from winhost.lab.linux.serving import ServedEndpoint, ServedEngines, SimulatedServing
+from winhost.lab.linux.serving import ServedEngines, SimulatedServing
 from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError, NotYet
@@ -199,7 +199,7 @@ class LinuxAnswers:
         with _ONE_AT_A_TIME, _SERVING.on(InnerLinux(self.linux, self._process(connection), PROGRAMS)) as inner:
             names = inner.load("winhost.agent.linux_serving")
             for name, stand_in in serving.table().items():
-                inner.replace(name, stand_in)
+                inner.replace(name, _stood_in(names, stand_in))
             answer: dict[str, Any] = names["answered"](request)
         self.linux.gather()
         return answer
@@ -208,7 +208,7 @@ class LinuxAnswers:
         """A connection from within to this address, as sshd makes for a client; None where nobody listens."""
         with self._alone:
             self.look()
-            return self.linux.part(ServedEndpoint).connect(address, port)
+            return self.linux.part(SimulatedServing).connect(address, port)
 
     def look(self) -> None:
         """Catch up with a restart, and with a deadline within which somebody had to come back."""
@@ -243,7 +243,7 @@ class LinuxAnswers:
             inner.replace("RESOURCES", {**entries, "RunMarks": names["RESOURCES"]["RunMarks"]})
             for name, stand_in in StandIns(linux, names).table().items():
                 if name in names:
-                    inner.replace(name, stand_in)
+                    inner.replace(name, _stood_in(names, stand_in))
             try:
                 yield names
             finally:
@@ -307,14 +307,27 @@ def _unread(value: Json) -> bool:
 
 @contextmanager
 def _as_agent(names: Names) -> Iterator[None]:
-    """Raise errors of the simulator as the agent's own."""
+    """Raise errors of the simulator as the agent's own; what it has no error for is a fault of the simulator."""
     try:
         yield
     except NotYet as waits:
         raise names["NotThereYet"](waits.resource) from None
-    except CmdletError as error:
-        told = (error.code, error.category, error.message, error.cmdlet, error.hresults)
+    except (CmdletError, LookupError, StopIteration, ValueError, AssertionError) as error:
+        fault = error if isinstance(error, CmdletError) else not_simulated(error)
+        told = (fault.code, fault.category, fault.message, fault.cmdlet, fault.hresults)
         raise names["AgentFault"](*told) from None
+
+
+def _stood_in(names: Names, stand_in: Any) -> Any:
+    """Let a function that stands in for one of the scripts fail as the agent does."""
+    if not callable(stand_in):
+        return stand_in
+
+    def call(*given: Any, **named: Any) -> Any:
+        with _as_agent(names):
+            return stand_in(*given, **named)
+
+    return call
 
 
 @dataclass(frozen=True)

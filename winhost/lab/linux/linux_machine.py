@@ -72,6 +72,7 @@ P = TypeVar("P")
 
 NO_FILE: Mapping[str, Json] = {"text": None, "link": None, "mode": None, "owner": None}
 KERNEL = "6.6.87.2-microsoft-standard-WSL2"
+_OWN_KERNEL = "6.8.0-87-generic"  # of Ubuntu's server image for clouds
 _UNIT_FOLDERS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
 _PCI = "/sys/bus/pci/devices"
 _KEYS = "/root/.ssh/authorized_keys"
@@ -200,28 +201,15 @@ class Linux:
 
     def system(self) -> Iterator[Record]:
         given = self.machine.instances("LinuxSystem")
-        known = dict(given[0].state) if given else {"id": "ubuntu", "version": "24.04", "kernel": KERNEL}
+        known = dict(given[0].state) if given else {"kernel": KERNEL}
         if self.own:
             yield Record({**known, "simulated": True})
             return
-        modes = [vm.mode for vm in self._vms()]
-        yield Record(
-            {
-                "architecture": "x86_64",
-                "machine_id": sha256(self.distro.seed).hexdigest()[:32],
-                "virtualization": "wsl",
-                "secure_boot": None,
-                "cgroups": 2,
-                "memory": 16 * GiB,
-                "shm": 8 * GiB,
-                "pci_hyperv": None,
-                **known,
-                "simulated": True,
-                "wsl": True,
-                "wsl_networking": modes[0] if modes else None,
-                "systemd": self.distro.systemd,
-            }
-        )
+        usual = ubuntu(sha256(self.distro.seed).hexdigest()[:32], 16 * GiB)
+        usual |= {"virtualization": "wsl", "secure_boot": None, "pci_hyperv": None}
+        mode = next((vm.mode for vm in self._vms()), None)
+        of_windows = {"simulated": True, "wsl": True, "wsl_networking": mode, "systemd": self.distro.systemd}
+        yield Record({**usual, **known, **of_windows})
 
     def _vms(self) -> Iterator[UtilityVm]:
         for session in self.machine.distros.sessions.values():
@@ -449,3 +437,21 @@ class Linux:
 def spec_text(driver: str) -> str:
     """The file that nvidia-ctk makes for a driver."""
     return f"cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# {driver.replace(' ', '')}\n"
+
+
+def ubuntu(machine: str, memory: Json) -> dict[str, Json]:
+    """The state of an Ubuntu 24.04, by its machine id and bytes of memory."""
+    return {
+        "id": "ubuntu",
+        "version": "24.04",
+        "kernel": _OWN_KERNEL,
+        "architecture": "x86_64",
+        "wsl": False,
+        "wsl_networking": None,
+        "systemd": True,
+        "machine_id": machine,
+        "simulated": True,
+        "cgroups": 2,
+        "memory": memory,
+        "shm": memory // 2,
+    }

@@ -10,7 +10,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
 from winhost.lab.linux.linux_answers import LinuxAnswers, Sshd
-from winhost.lab.linux.linux_machine import Linux
+from winhost.lab.linux.linux_machine import Linux, ubuntu
 from winhost.lab.physics.firmware import WINDOWS_LOADER, FirmwarePart
 from winhost.lab.physics.lab_section import LabClock, LabSection
 from winhost.lab.physics.parts import Part
@@ -59,7 +59,6 @@ class OwnLinux:
 
 
 NO_MORE = "/etc/cloud/cloud-init.disabled"
-_KERNEL = "6.8.0-87-generic"  # of Ubuntu's server image for clouds
 
 
 class SeenGpus(Part):
@@ -113,24 +112,6 @@ def _bars(device: Device) -> list[dict[str, Json]]:
         {"index": index, "start": 1 << 40, "size": size, "prefetchable": wide}
         for index, (size, wide) in enumerate(sizes)
     ]
-
-
-def ubuntu(machine: str, memory: Json) -> dict[str, Json]:
-    """The state of an Ubuntu 24.04, by its machine id and bytes of memory."""
-    return {
-        "id": "ubuntu",
-        "version": "24.04",
-        "kernel": _KERNEL,
-        "architecture": "x86_64",
-        "wsl": False,
-        "wsl_networking": None,
-        "systemd": True,
-        "machine_id": machine,
-        "simulated": True,
-        "cgroups": 2,
-        "memory": memory,
-        "shm": memory // 2,
-    }
 
 
 def _ubuntu(

@@ -410,6 +410,35 @@ class SimulatedServing:
         found = there.strip("[]") in (address, "0.0.0.0", "::") and number == str(port)  # noqa: S104 - compared, not bound
         return found and self._active(gateway["unit"])
 
+    def connect(self, address: str, port: int) -> socket.socket | None:
+        """A connection from within that Linux; None where nothing listens."""
+        if not self.listens(address, port):
+            return None
+        ours, theirs = socket.socketpair()
+        Thread(target=self._serve, args=(theirs,), daemon=True).start()
+        return ours
+
+    def _serve(self, connection: socket.socket) -> None:
+        completion = self.completion
+
+        class Gateway(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(min(length, _MOST)) or b"{}")
+                key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+                reply = completion(self.path, body, key)
+                self.send_response(reply.status)
+                self.send_header("Content-Type", reply.kind)
+                self.send_header("Content-Length", str(len(reply.getvalue())))
+                self.end_headers()
+                self.wfile.write(reply.getvalue())
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
+                """Nobody reads it."""
+
+        with connection:
+            Gateway(connection, ("127.0.0.1", 0), None)  # type: ignore[arg-type]  # it asks no server
+
 
 def _events(path: str, body: Mapping[str, Any], words: Sequence[str], usage: Mapping[str, int]) -> Iterator[str]:
     """Yield server-sent events, word by word."""
@@ -428,42 +457,4 @@ _METRICS = {"turn": "engine_state", "turn_waiting": "model_requests_waiting", "m
 _METRICS |= {"move_at": "last_move_time_seconds"}
 _KEYS = r"/opt/winhost/gateway[^/]*/keys"
 KEY_CHANGES, KEY_USE = "/etc/winhost/gateway-keys", "/var/lib/private/winhost-gateway/use.json"
-
-
-_MOST = 1_000_000
-
-
-@dataclass
-class ServedEndpoint:
-    """Part of a Linux."""
-
-    linux: Linux
-
-    def connect(self, address: str, port: int) -> socket.socket | None:
-        """A connection from within that Linux; None where nothing listens."""
-        if not self.linux.part(SimulatedServing).listens(address, port):
-            return None
-        ours, theirs = socket.socketpair()
-        Thread(target=self._serve, args=(theirs,), daemon=True).start()
-        return ours
-
-    def _serve(self, connection: socket.socket) -> None:
-        serving = self.linux.part(SimulatedServing)
-
-        class Gateway(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(min(length, _MOST)) or b"{}")
-                key = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-                reply = serving.completion(self.path, body, key)
-                self.send_response(reply.status)
-                self.send_header("Content-Type", reply.kind)
-                self.send_header("Content-Length", str(len(reply.getvalue())))
-                self.end_headers()
-                self.wfile.write(reply.getvalue())
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
-                """Nobody reads it."""
-
-        with connection:
-            Gateway(connection, ("127.0.0.1", 0), None)  # type: ignore[arg-type]  # it asks no server
+_MOST = 1_000_000  # bytes of a request

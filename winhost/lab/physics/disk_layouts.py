@@ -7,7 +7,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from winhost.core.answers import Json, Record
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.partition import BASIC_DATA, EFI, RECOVERY, RESERVED
+from winhost.resources.windows.disks import BASIC_DATA, EFI, RECOVERY, RESERVED
 
 _SERVICES = {"NVMe": ("Standard NVM Express Controller", "stornvme")}
 _SERVICES |= dict.fromkeys(("SATA", "ATA"), ("Standard SATA AHCI Controller", "storahci"))

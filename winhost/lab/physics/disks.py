@@ -31,8 +31,7 @@ from winhost.lab.physics.windows_errors import (
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.model.units import MiB
 from winhost.model.written import Closed
-from winhost.resources.windows.own_partition import LINUX_PARTITION, OWN_EFI
-from winhost.resources.windows.partition import BASIC_DATA, EFI, LINUX
+from winhost.resources.windows.disks import BASIC_DATA, EFI, LINUX, LINUX_PARTITION, OWN_EFI
 
 Listing = Mapping[str, Callable[[], Iterable[Record]]]
 _LATE = own_error("NotInTime", "OperationTimeout", "Windows did not say within 120 s how far the volume can shrink.")
@@ -308,13 +307,11 @@ class Disks(Part):
     def set_size(self, asked: SetCall) -> None:
         """Resize the partition that Windows runs from."""
         asked.check_data()
-        size, found = asked.desired["size"], self._asked(asked)
-        smallest, largest = (self.limits(found)[name] for name in ("smallest", "largest"))
+        size, guid = asked.desired["size"], asked.key["partition"]
+        known = self.limits(Record(self.partitions[guid], asked.key))
+        smallest, largest = known["smallest"], known["largest"]
         refuse(not smallest <= size <= largest, "SizeNotSupported", smallest=smallest, largest=largest, size=size)
-        self.resize_partition(found.key["partition"], size)
-
-    def _asked(self, asked: SetCall) -> Record:
-        return next(r for r in self._listed() if r.key["partition"] == asked.key["partition"].lower())
+        self.resize_partition(guid, size)
 
     def _make_own(self, name: str, record: Kept | None, desired: Mapping[str, Any]) -> None:
         mine: Kept = {part: desired[part] for part in ("disk", "offset", "size", "label")}
@@ -351,12 +348,9 @@ class Disks(Part):
             self.set_read_only(guid, read_only=False)
             self.mount_anew(guid)
 
-    def _volume(self, asked: SetCall) -> str:
-        return next(name for name in self.volumes if name.casefold() == asked.key["volume"].casefold())
-
     def set_suspension(self, asked: SetCall) -> None:
         """Suspend BitLocker for a number of restarts, or resume it."""
-        name, restarts = self._volume(asked), asked.desired["suspended"]
+        name, restarts = asked.key["volume"], asked.desired["suspended"]
         if restarts is None:
             self.resume_bitlocker(name)
             return
@@ -366,7 +360,7 @@ class Disks(Part):
 
     def set_escrow(self, asked: SetCall) -> None:
         """Note the proof that the recovery key is kept elsewhere, or forget it."""
-        name, proof = self._volume(asked), asked.desired["proof"]
+        name, proof = asked.key["volume"], asked.desired["proof"]
         if proof == "none":
             self.keep("escrow", name.lower(), None)
             return
@@ -381,7 +375,7 @@ class Disks(Part):
     def set_backup(self, asked: SetCall) -> None:
         """Copy the files of an EFI system partition, or restore them from the copy."""
         asked.check_data()
-        guid, files = self._asked(asked).key["partition"], self.host.files
+        guid, files = asked.key["partition"], self.host.files
         folder = efi_folder(guid)
         if asked.desired["kept"]:
             files.make_folders(FOLDER, folder)

@@ -99,8 +99,13 @@ class FirmwarePart(Part):
     def _make_own(self, name: str, _: Kept | None, desired: Mapping[str, Any]) -> None:
         record = {part: desired[part] for part in ("partition", "path")}
         self.keep("boot", name, record)
-        if self.own_entry(name, record) is None:
-            self.make_entry(f"winhost-{name}", record["partition"], record["path"])
+        if self.own_entry(name, record) is not None:
+            return
+        order = self.boot["order"]
+        number = next(digits for each in range(16, 256) if (digits := f"{each:04X}") not in order)
+        self.write(f"Boot{number}", load_option({"description": f"winhost-{name}", "active": True, **record}))
+        self.write("BootOrder", numbers([*order, number]))
+        refuse(number not in self.boot["order"], "FirmwareForgot", given=number, kept="no such entry")
 
     def _remove_own(self, name: str, record: Kept) -> None:
         if (found := self.own_entry(name, record)) is not None:
@@ -151,22 +156,9 @@ class FirmwarePart(Part):
             blocks.append("\r\n".join([title, "-" * len(title), *lines, f"{'description':<24}{entry['description']}"]))
         return "\r\n\r\n".join(blocks) + "\r\n"
 
-    def make_entry(self, description: str, partition: str, path: str) -> str:
-        """Add an entry, last in the order, and return its digits. Raises CmdletError where the firmware forgets it."""
-        taken = {entry["entry"] for entry in self.boot["entries"]}
-        number = next(digits for each in range(16, 256) if (digits := f"{each:04X}") not in taken)
-        with self.host.changing("Write-WinhostFirmwareVariable"):
-            refuse(self.physics.forgets, "FirmwareForgot", given=number, kept="no such entry")
-            entry = {"entry": number, "description": description, "active": True, "partition": partition, "path": path}
-            self.boot["entries"] = [*self.boot["entries"], entry]
-            self.boot["order"] = [*self.boot["order"], number]
-        return number
-
-    @as_cmdlet("Write-WinhostFirmwareVariable")
     def remove_entry(self, number: str) -> None:
-        """Remove an entry from the order and from the list."""
-        self.boot["order"] = [each for each in self.boot["order"] if each != number]
-        self.boot["entries"] = [each for each in self.boot["entries"] if each["entry"] != number]
+        """Remove an entry from the order, and so from the list."""
+        self.write("BootOrder", numbers(each for each in self.boot["order"] if each != number))
 
     @as_cmdlet("Write-WinhostFirmwareVariable")
     def write(self, name: str, value: bytes) -> None:

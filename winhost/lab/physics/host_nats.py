@@ -14,7 +14,7 @@ from winhost.lab.physics.own_switches import Switch
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
 from winhost.lab.physics.windows_errors import refusal
 from winhost.lab.physics.windows_network import APPEARS, Network
-from winhost.resources.windows.nat_switch import NO_NAT
+from winhost.resources.windows.network import NO_NAT
 
 
 class HostNats(Part):

@@ -12,7 +12,7 @@ from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
 from winhost.lab.physics.lab_section import DevicePhysics, LabClock, LabSection
-from winhost.lab.physics.parts import Change, Part
+from winhost.lab.physics.parts import Change, Part, SetCall
 from winhost.lab.physics.virtual_machine import (
     VM_RESOURCES,
     Assignment,
@@ -26,8 +26,8 @@ from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error, not_ad
 from winhost.model.facts import Answer, Facts
 from winhost.resources.host import typed
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
-from winhost.resources.windows.assignable_device import assigned
 from winhost.resources.windows.read_only import DMA_PROTECTION, OperatingSystem
+from winhost.resources.windows.vms import assigned
 
 _OF_HYPER_V = {name for name, resource in WINDOWS.items() if resource.requires == "HyperVRole"}
 # The cmdlet that refuses whoever is no administrator, by resource; of HyperVHost it refuses two properties only.
@@ -136,9 +136,9 @@ class HostState:
         return state, state
 
     def _make_devices(self) -> list[Device]:
-        places = {_frozen(r.key): str(r.state["place"]) for r in self._initial.get("AssignableDevice", ())}
+        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self._initial.get("AssignableDevice", ())}
         return [
-            device(r, places.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
+            device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
             for r in self._initial.get("PciDevice", ())
         ]
 
@@ -150,7 +150,7 @@ class HostState:
         return {r.key["location"] for r in told if r.state.get("present") is True} - gpus
 
     def _make_vms(self) -> dict[str, VirtualMachine]:
-        places = {r.key["location"]: str(r.state["place"]) for r in self._initial.get("AssignableDevice", ())}
+        assignments = {r.key["location"]: str(r.state["assignment"]) for r in self._initial.get("AssignableDevice", ())}
         gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self._initial.get("AssignableDevice", ())}
         instances = gone | {d.location: d.instance for d in self.devices}
 
@@ -158,7 +158,7 @@ class HostState:
             def state_of(resource: str) -> Mapping[str, Json]:
                 return next((r.state for r in self._initial.get(resource, ()) if r.key["vm"] == guid), {})
 
-            return virtual_machine(guid, state_of, places, lambda location: instances.get(location, ""))
+            return virtual_machine(guid, state_of, assignments, lambda location: instances.get(location, ""))
 
         return {r.key["vm"]: make(r.key["vm"]) for r in self._initial.get("Vm", ())}
 
@@ -193,8 +193,8 @@ class HostState:
     def _service_runs(self) -> bool:
         return self._role in ("installed", "uninstall-pending")
 
-    def place(self, location: str) -> str | None:
-        """The place of the device there, as resource AssignableDevice shows it: a VM that claims it counts first."""
+    def assignment(self, location: str) -> str | None:
+        """The assignment of the device there, as AssignableDevice shows it: a VM that claims it counts first."""
         claimed = [assigned(vm.guid) for vm in self.vms.values() if vm.has(location)]
         rungs = [d.rung for d in self.devices if d.location == location]
         return next(iter(claimed + rungs), None)
@@ -249,6 +249,21 @@ class HostState:
         """All instances of a resource, whoever may see them."""
         with self._lock:
             return tuple(self._lister(resource)())
+
+    def set_record(self, asked: SetCall) -> bool:
+        """Change a resource to whose change Windows adds nothing: its record takes what is desired."""
+        asked.check_data()
+        with self.changing(f"Set-Winhost{asked.resource}"):
+            self.put(asked.resource, asked.key, asked.desired)
+        return WINDOWS[asked.resource].restarts
+
+    def put(self, resource: str, key: Key, state: Mapping[str, Json]) -> None:
+        """Give properties to an instance that no part keeps; in its absent state it is gone."""
+        records = {_frozen(each.key): each for each in self._initial.get(resource, ())}
+        absent = WINDOWS[resource].absent
+        before = records[_frozen(key)].state if _frozen(key) in records else absent or {}
+        records[_frozen(key)] = Record({**before, **state}, key)
+        self._initial[resource] = tuple(each for each in records.values() if each.state != absent)
 
     def has_module(self, module: str) -> bool:
         """Tell whether this Windows has a PowerShell module."""
@@ -330,7 +345,7 @@ class HostState:
             "PendingReboot": partial(self._with, "PendingReboot", lambda: {"reasons": list(self._reasons)}),
             "HyperVHost": self._hyper_v_host,
             "PciDevice": lambda: (Record(d.state(), d.key) for d in self.devices),
-            "AssignableDevice": self._places,
+            "AssignableDevice": self._assignments,
         }
 
     def _with(self, resource: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
@@ -343,15 +358,15 @@ class HostState:
         # Where the role never was, nobody has asked yet.
         return (Record({"iov_support": self._remaps_dma(), "iov_reasons": [], "service": "running"}),)
 
-    def _places(self) -> Iterator[Record]:
+    def _assignments(self) -> Iterator[Record]:
         for each in self.devices:
-            yield Record({"place": self.place(each.location), "present": True}, each.key)
+            yield Record({"assignment": self.assignment(each.location), "present": True}, each.key)
         present = {d.location for d in self.devices}
         for vm in self.vms.values():
             for claim in vm.assignments:
                 if claim.location not in present:
                     ids = claim.instance.split("\\")[1].partition("&REV_")[0] if claim.instance else ""
-                    state = {"place": assigned(vm.guid), "present": claim.location in self.other_devices}
+                    state = {"assignment": assigned(vm.guid), "present": claim.location in self.other_devices}
                     yield Record(state, {"location": claim.location, "device": ids})
 
     def _boot_state(self) -> dict[str, Json]:

@@ -16,7 +16,7 @@ from winhost.lab.physics.firmware import FirmwarePart
 from winhost.lab.physics.parts import Change, Host, Kept, Part, SetCall
 from winhost.lab.physics.windows_errors import refusal, refuse
 from winhost.model.written import Closed
-from winhost.resources.windows.running_system import LINUX_NEXT, WINDOWS
+from winhost.resources.windows.boot_entries import LINUX_NEXT, WINDOWS
 
 MARK = "EFI\\ubuntu\\winhost.txt"
 TICKET = "winhost\\fetch.json"

@@ -15,25 +15,16 @@ from winhost.lab.physics.parts import Host, SetCall
 from winhost.lab.physics.windows_errors import CmdletError, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER as DATA
 from winhost.lab.physics.windows_files import Files
+from winhost.resources.windows.read_only import NetworkAdapter
 
 ADDRESSING: tuple[str, ...] = ("addresses", "gateway", "dns", "profile")
 # Every property, and what stands for one that could not be read.
 BLANK: Mapping[str, Any] = {
-    "name": "",
-    "description": "",
-    "mac": None,
+    **dict.fromkeys(NetworkAdapter.__annotations__),
+    **dict.fromkeys(("name", "description"), ""),
+    **dict.fromkeys(("addresses", "dns", "filters"), ()),
     "kind": "other",
     "status": "up",
-    "speed": None,
-    "vlan": None,
-    "addresses": (),
-    "gateway": None,
-    "dns": (),
-    "profile": None,
-    "switch": None,
-    "management": None,
-    "filters": (),
-    "service": None,
 }
 
 

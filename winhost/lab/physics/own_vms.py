@@ -15,9 +15,7 @@ from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.vm_making import LINUX_TEMPLATE, TEMPLATES
 from winhost.lab.physics.windows_errors import not_ours, refusal, refuse
 from winhost.model.units import GiB
-from winhost.resources.windows.own_vm import NO_VM
-from winhost.resources.windows.vm_disk import NO_DISK
-from winhost.resources.windows.vm_seed import ATTACHED, NO_SEED, NONE, RETIRED
+from winhost.resources.windows.vms import ATTACHED, NO_DISK, NO_SEED, NO_VM, NONE, RETIRED
 
 _MADE_WITH = ("user", "address", "template")
 _LEFT = 4 * GiB

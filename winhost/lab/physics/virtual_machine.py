@@ -9,7 +9,7 @@ from winhost.core.dataclass import dataclass
 from winhost.lab.physics.lab_section import DevicePhysics
 from winhost.lab.physics.windows_errors import own_error
 from winhost.model.units import GiB, MiB
-from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
+from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
 
 _PAGE = 0x1000
 _HIGH_BASE = 0xF_E000_0000  # 64 GiB - 512 MiB, where Hyper-V puts the high window
@@ -149,8 +149,8 @@ def not_exposed() -> Json:
     return {"unknown": own_error("NotExposed", "NotImplemented", "This Windows does not tell it.").as_json()}
 
 
-def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:
-    """Make a device from its PciDevice instance and, where that was read, its place on the ladder."""
+def device(record: Record, assignment: str | None, physics: DevicePhysics) -> Device:
+    """Make a device from its PciDevice instance and, where that was read, its assignment."""
     healthy = dict(record.state)
     if isinstance(healthy.get("ranges"), list | tuple):
         healthy["ranges"] = sorted(healthy["ranges"], key=lambda each: int(each["start"]))
@@ -160,10 +160,10 @@ def device(record: Record, place: str | None, physics: DevicePhysics) -> Device:
     made.surveyed = list(made.known_or("ranges", []))
     if problem == PROBLEM_DISABLED:
         made.healthy = {**healthy, "problem": 0}
-    if place is not None:
-        made.dismounted = place not in (ENABLED, DISABLED)
+    if assignment is not None:
+        made.dismounted = assignment not in (ENABLED, DISABLED)
         # Whoever dismounts disables first; that shows again when it is mounted.
-        made.enabled = place == ENABLED
+        made.enabled = assignment == ENABLED
     return made
 
 
@@ -293,10 +293,13 @@ class VirtualMachine:
 
 
 def virtual_machine(
-    guid: str, state_of: Callable[[str], Mapping[str, Json]], places: Mapping[str, str], instance: Callable[[str], str]
+    guid: str,
+    state_of: Callable[[str], Mapping[str, Json]],
+    assignments: Mapping[str, str],
+    instance: Callable[[str], str],
 ) -> VirtualMachine:
-    """Make a VM from its states (`state_of` a resource), the places of all devices by location, and the instance at a
-    location. Values that a recorded host could not tell are those of a new VM.
+    """Make a VM from its states (`state_of` a resource), the assignments of all devices by location, and the instance
+    at a location. Values that a recorded host could not tell are those of a new VM.
     """
     seen = state_of("Vm")
     kept: dict[str, Any] = {
@@ -306,7 +309,7 @@ def virtual_machine(
         if not isinstance(value := state_of(resource).get(name), Mapping | None)
     }
     devices = [] if isinstance(seen["devices"], Mapping) else list(seen["devices"])
-    mine = [location for location, place in places.items() if owner(place) == guid and location not in devices]
+    mine = [location for location, each in assignments.items() if owner(each) == guid and location not in devices]
     power = seen["state"]
     return VirtualMachine(
         guid=guid,

@@ -13,10 +13,10 @@ from winhost.lab.physics.host_state import HostState, known_or
 from winhost.lab.physics.lab_section import GuestPhysics
 from winhost.lab.physics.parts import SetCall, as_cmdlet
 from winhost.lab.physics.virtual_machine import FIELDS, SETTINGS, Assignment, Device, VirtualMachine, window_end
-from winhost.lab.physics.windows_errors import CmdletError, bad_request, not_found, refusal, refuse
+from winhost.lab.physics.windows_errors import CmdletError, not_found, refuse
 from winhost.lab.physics.windows_software import PENDING, Software
-from winhost.resources.windows.assignable_device import DISABLED, DISMOUNTED, ENABLED, owner
 from winhost.resources.windows.read_only import OsFamily
+from winhost.resources.windows.vms import DISABLED, DISMOUNTED, ENABLED, owner
 
 ROLE, TOOLS = "Hyper-V", "Hyper-V-PowerShell"  # names of the Windows features
 CLIENT_ROLE, CLIENT_TOOLS = "Microsoft-Hyper-V", "Microsoft-Hyper-V-Management-PowerShell"  # the same on a client
@@ -127,7 +127,6 @@ _COMMON_WIDTH = 46  # physical address bits of most servers
 _PAGE = 4096
 TURN_OFF, FORCE = "vm-turn-off", "force-dismount"  # consents
 _GATED = (OsFamily.CLIENT, OsFamily.MULTI_SESSION)  # where the product type was altered, reports say that it starts
-_STOP_VM_SECONDS = 300.0
 
 
 class VmCmdlets(HostState):
@@ -306,23 +305,12 @@ class VmCmdlets(HostState):
                 self.suspend_vm(guid)
 
     def _stop_or_turn_off(self, guid: str, asked: SetCall) -> None:
-        try:
-            self.stop_vm(guid, within=asked.within, stop=asked.stop)
-        except CmdletError as error:
-            if error.category != "OperationTimeout":
-                raise
-            if TURN_OFF not in asked.accept:
-                raise refusal("GuestDidNotStop", within=asked.within) from None
+        if not self.stop_vm(guid, within=asked.within, stop=asked.stop):
+            refuse(TURN_OFF not in asked.accept, "GuestDidNotStop", within=asked.within)
             self.turn_vm_off(guid)
 
-    def stop_vm(
-        self,
-        guid: str,
-        *,
-        within: float = _STOP_VM_SECONDS,
-        stop: threading.Event | None = None,
-    ) -> None:
-        """Ask the guest and wait for it, `within` lab seconds at most.
+    def stop_vm(self, guid: str, *, within: float = 300.0, stop: threading.Event | None = None) -> bool:
+        """Ask the guest, wait for it `within` lab seconds at most, and tell whether it has shut down.
 
         The guest goes on without whoever asked: a set `stop` only ends the waiting.
         """
@@ -331,9 +319,9 @@ class VmCmdlets(HostState):
         self.clock.sleep(min(needed, within), stop)
         with self._lock:
             self._check_up(boot)
-            if needed > within:
-                raise self.fail("guest-silent", "Stop-VM", vm=self.vms[guid].name)
-            self.guest_stopped(guid)
+            if needed <= within:
+                self.guest_stopped(guid)
+        return needed <= within
 
     @as_cmdlet("Stop-VM")
     def turn_vm_off(self, guid: str) -> None:
@@ -402,33 +390,31 @@ class VmCmdlets(HostState):
 
     def set_assignment(self, asked: SetCall) -> None:
         """Apply a set of AssignableDevice: on the host, dismounted, or with a VM."""
-        place, location = str(asked.desired["place"]), asked.key["location"]
-        vm = owner(place)
+        assignment, location = str(asked.desired["assignment"]), asked.key["location"]
+        vm = owner(assignment)
         if vm is not None and vm not in self.vms:
             raise not_found(f"There is no VM {vm}.")
-        if vm is None and place not in (ENABLED, DISABLED, DISMOUNTED):
-            raise bad_request(f"{place} is no place.")
         others = [each.guid for each in self.vms.values() if each.has(location) and each.guid != vm]
         for guid in others:
             self.remove_vm_assignable_device(guid, location)
         found = next((each for each in self.devices if dict(each.key) == dict(asked.key)), None)
-        if found is None and place == DISMOUNTED and all(each.location != location for each in self.devices):
+        if found is None and assignment == DISMOUNTED and all(each.location != location for each in self.devices):
             return
         if found is None:
             raise not_found(f"There is no {asked.key['device']} at {location}.")
-        self._bring(found, place, asked)
+        self._bring(found, assignment, asked)
         if vm is not None and not self.vms[vm].has(location):
             self._move_to_vm(asked, vm, others)
 
-    def _bring(self, found: Device, place: str, asked: SetCall) -> None:
-        """Bring a device of the host into the state that its place needs."""
-        if place in (ENABLED, DISABLED) and found.dismounted:
+    def _bring(self, found: Device, assignment: str, asked: SetCall) -> None:
+        """Bring a device of the host into the state that its assignment needs."""
+        if assignment in (ENABLED, DISABLED) and found.dismounted:
             self.mount_vm_host_assignable_device(found.location)
-        if found.enabled and not found.dismounted and place != ENABLED:
+        if found.enabled and not found.dismounted and assignment != ENABLED:
             self.disable_pnp_device(found.instance)
-        if not found.enabled and place == ENABLED:
+        if not found.enabled and assignment == ENABLED:
             self.enable_pnp_device(found.instance)
-        if place not in (ENABLED, DISABLED) and not found.dismounted:
+        if assignment not in (ENABLED, DISABLED) and not found.dismounted:
             self.dismount_vm_host_assignable_device(found.location, force=FORCE in asked.accept)
 
     def _move_to_vm(self, asked: SetCall, vm: str, others: Sequence[str]) -> None:

@@ -41,9 +41,8 @@ from winhost.lab.physics.local_accounts import (
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import CmdletError, NotYet, own_error, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER, decoded, encoded
-from winhost.resources.windows.account_tasks import NO_TASKS, REFUSED, STALE
+from winhost.resources.windows.accounts import NO_TASKS, REFUSED, STALE
 from winhost.resources.windows.windows_scripts import job_script, watcher_script
-from winhost.resources.windows.yield_watcher import STALE as STALE_WATCH
 
 _WSL_PROGRAM = "C:\\Program Files\\WSL\\wsl.exe"
 _UNREADABLE = b"\xc3\x28"  # no text in any encoding that WSL knows
@@ -415,7 +414,7 @@ class YieldWatchers(Part):
         self._accounts: Accounts = host.accounts
         for record in initial.get("YieldWatcher", ()):
             account, state = str(record.key["account"]), record.state
-            script = watcher_script() if state["task"] not in ("absent", STALE_WATCH) else None
+            script = watcher_script() if state["task"] not in ("absent", STALE) else None
             told = {"settings.json": state["settings"], "reference": state["key"], "watch.ps1": script}
             for name, text in told.items():
                 if text is not None:
@@ -437,7 +436,7 @@ class YieldWatchers(Part):
         settings, reference = (self._read(account, name) for name in ("settings.json", "reference"))
         word = "absent" if task is None else "disabled" if task.state == "Disabled" else "ready"
         return {
-            "task": STALE_WATCH if word == "ready" and script != watcher_script().encode() else word,
+            "task": STALE if word == "ready" and script != watcher_script().encode() else word,
             "settings": settings and settings.decode("ascii"),
             "key": reference and reference.decode("ascii"),
             "digest": None if key is None else sha256(key).hexdigest(),

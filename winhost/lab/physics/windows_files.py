@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.windows_errors import bad_request, not_ours, refusal, refuse
+from winhost.lab.physics.windows_errors import bad_request, not_ours, refusal
 
 PROGRAM_DATA = "C:\\ProgramData"
 FOLDER = f"{PROGRAM_DATA}\\winhost"  # of winhost itself
@@ -64,9 +64,8 @@ class Files:
         self.rights[_same(path)] = rights
 
     def make_folders(self, *paths: str) -> None:
-        """Make folders for administrators. Raises CmdletError for one that is a link or somebody else's."""
+        """Make folders for administrators. Raises CmdletError for one that is somebody else's."""
         for path in paths:
-            refuse(self.is_link(path), "NotAFolder", path=path)
             if _same(path) in self.taken:
                 message = (
                     f"{path} was made by {_SOMEBODY}, who is neither the system nor an administrator. "

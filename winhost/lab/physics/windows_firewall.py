@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 from winhost.core.answers import Json, Record
 from winhost.lab.physics.parts import Change, Host, Part, SetCall, as_cmdlet
 from winhost.lab.physics.windows_errors import refuse
-from winhost.resources.windows.hyperv_firewall import WSL
+from winhost.resources.windows.network import WSL
 
 HYPER_V_FIREWALL = 22621  # the first build that has it
 ANY = "Any"  # of a firewall rule: everybody

@@ -1,6 +1,6 @@
 """Power plans, sleep states, the power source and the hardware clock of a simulated host; powercfg.exe changes them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import Field
 
@@ -31,7 +31,7 @@ class SleepPhysics(Closed):
 
 
 class Power(Part):
-    """The plans of a host, by the GUIDs of their schemes, and its sleep states. Values that a host file does not state
+    """Adds to the records of power plans and sleep states what Windows does. Values that a host file does not state
     are those of a new Windows: a client hibernates, and starts fast.
     """
 
@@ -41,14 +41,14 @@ class Power(Part):
         super().__init__(host)
         self._fixed = PowerPlanPhysics.model_validate(host.lab.found.get("power_plans", {})).refuses
         self._cannot_hibernate = SleepPhysics.model_validate(host.lab.found.get("sleep_states", {})).refuses
-        self._plans = {record.key["scheme"]: dict(record.state) for record in initial.get("PowerPlan", ())}
         usual: Mapping[str, dict[str, Json]] = {
             "FastStartup": {"hibernation": host.is_client, "fast_startup": host.is_client},
             "PowerSource": {"batteries": 0, "on_battery": False},
             "HardwareClock": {"utc": False},
         }
-        self._states = {name: state | {k: v for r in initial.get(name, ())[:1] for k, v in r.state.items()}
-                        for name, state in usual.items()}  # fmt: skip
+        for name, state in usual.items():
+            told = initial.get(name, ())
+            host.put(name, {}, {**state, **(told[0].state if told else {})})
         host.cim_classes |= {
             "Win32_PowerPlan": self._listed,
             "Win32_PowerSettingDataIndex": self._indexes,
@@ -58,25 +58,18 @@ class Power(Part):
         host.registry_writers[_FAST_STARTUP] = self._write
         host.programs["powercfg.exe"] = self.powercfg
 
-    def records(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
-        plans = lambda: (Record(dict(state), {"scheme": s}) for s, state in self._plans.items())  # noqa: E731
-        states = {name: lambda name=name: [Record(dict(self._states[name]))] for name in self._states}
-        return {"PowerPlan": plans, **states}
-
     def changes(self) -> Mapping[str, Change]:
         return {"PowerPlan": self.set_plan, "FastStartup": self.set_fast_startup}
 
     def set_plan(self, asked: SetCall) -> None:
-        with self.host.changing("powercfg.exe"):
-            if self._fixed:
-                raise _refused("This operation is disabled by group policy.")
-            self._plans[asked.key["scheme"]] |= asked.desired
+        if self._fixed:
+            raise _refused("This operation is disabled by group policy.")
+        self.host.set_record(asked)
 
     def set_fast_startup(self, asked: SetCall) -> None:
-        with self.host.changing("powercfg.exe"):
-            if self._cannot_hibernate and "hibernation" in asked.desired:
-                raise _refused("The firmware cannot hibernate.")
-            self._states["FastStartup"] |= asked.desired
+        if self._cannot_hibernate and "hibernation" in asked.desired:
+            raise _refused("The firmware cannot hibernate.")
+        self.host.set_record(asked)
 
     def powercfg(self, arguments: Sequence[str]) -> tuple[int, str]:
         """powercfg.exe: its exit code and what it prints."""
@@ -87,20 +80,20 @@ class Power(Part):
                 case ["/hibernate", _] if self._cannot_hibernate:
                     return 1, "Hibernation failed with the following error: The request is not supported."
                 case ["/hibernate", desired]:
-                    self._states["FastStartup"]["hibernation"] = desired == "on"
+                    self.host.put("FastStartup", {}, {"hibernation": desired == "on"})
                 case ["/setacvalueindex", *_] if self._fixed:
                     return 1, "This operation is disabled by group policy."
                 case ["/setacvalueindex", scheme, _, setting, seconds]:
-                    self._plans[scheme][_SETTINGS[setting]] = int(seconds)
+                    self.host.put("PowerPlan", {"scheme": scheme}, {_SETTINGS[setting]: int(seconds)})
                 case ["/setactive", scheme]:
-                    for each, state in self._plans.items():
-                        state["active"] = each == scheme
+                    for each in self.host.instances("PowerPlan"):
+                        self.host.put("PowerPlan", each.key, {"active": each.key["scheme"] == scheme})
                 case _:
                     raise self.host.fail("not-stood-in", "powercfg.exe", what=" ".join(arguments))
         return 0, ""
 
     def _sleep_states(self) -> str:
-        modern = any(state["modern_standby"] is True for state in self._plans.values())
+        modern = any(each.state["modern_standby"] is True for each in self.host.instances("PowerPlan"))
         s0 = f"    {_S0.get(str(self.host.lab.language)[:2], _S0['en'])}\r\n"
         reason = "\tThe system firmware does not support this standby state.\r\n"
         available, missing = (s0, "") if modern else ("", s0 + reason)
@@ -108,32 +101,33 @@ class Power(Part):
 
     def _write(self, name: str, value: Json) -> None:
         assert name == "HiberbootEnabled"
-        self._states["FastStartup"]["fast_startup"] = bool(value)
+        self.host.put("FastStartup", {}, {"fast_startup": bool(value)})
 
     # ---- CIM and the registry
 
     def _listed(self) -> Iterator[WindowsObject]:
-        for scheme, state in self._plans.items():
-            told = {"ElementName": state["name"], "IsActive": state["active"]}
-            yield WindowsObject(None, {"InstanceID": f"Microsoft:PowerPlan\\{{{scheme}}}", **told})
+        for each in self.host.instances("PowerPlan"):
+            told = {"ElementName": each.state["name"], "IsActive": each.state["active"]}
+            yield WindowsObject(None, {"InstanceID": f"Microsoft:PowerPlan\\{{{each.key['scheme']}}}", **told})
 
     def _indexes(self) -> Iterator[WindowsObject]:
-        for scheme, state in self._plans.items():
+        for plan in self.host.instances("PowerPlan"):
             for setting, name in _SETTINGS.items():
-                for source, value in (("AC", state[name]), ("DC", 180)):
+                for source, value in (("AC", plan.state[name]), ("DC", 180)):
                     if isinstance(value, int):
+                        scheme = plan.key["scheme"]
                         instance = f"Microsoft:PowerSettingDataIndex\\{{{scheme}}}\\{source}\\{{{setting}}}"
                         yield WindowsObject(None, {"InstanceID": instance, "SettingIndexValue": value})
 
     def _keys(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
-        state = self._states["FastStartup"]
+        state = self.host.instances("FastStartup")[0].state
         yield f"{_CONTROL}\\Power", {"HibernateEnabled": int(bool(state["hibernation"]))}
         yield _FAST_STARTUP, {"HiberbootEnabled": int(bool(state["fast_startup"]))}
-        utc = 1 if self._states["HardwareClock"]["utc"] else None
+        utc = 1 if self.host.instances("HardwareClock")[0].state["utc"] else None
         yield f"{_CONTROL}\\TimeZoneInformation", {"RealTimeIsUniversal": utc}
 
     def _batteries(self) -> Iterator[WindowsObject]:
-        power = self._states["PowerSource"]
+        power = self.host.instances("PowerSource")[0].state
         for _ in range(int(power["batteries"])):
             yield of_type("Win32_Battery", BatteryStatus=1 if power["on_battery"] else 2)
 

@@ -12,9 +12,7 @@ from winhost.lab.physics.windows_accounts import config_path
 from winhost.lab.physics.windows_errors import NotYet, not_ours, refusal, refuse
 from winhost.lab.physics.windows_files import FOLDER
 from winhost.lab.physics.wsl_exe import BOOTED, Distro, UtilityVm, WslExe, WslFailure
-from winhost.resources.windows.wsl_access import NO_ACCESS
-from winhost.resources.windows.wsl_conf import NO_CONF
-from winhost.resources.windows.wsl_distro import NO_DISTRO
+from winhost.resources.windows.distros import NO_ACCESS, NO_CONF, NO_DISTRO
 
 DATA, STOP = "data", "vm-stop"
 _KEEP_SECONDS = 20.0  # lab seconds that the script waits to see whether somebody holds a distro

@@ -20,8 +20,8 @@ from winhost.lab.physics.parts import Host, Part
 from winhost.lab.physics.ssh_keys import public_line
 from winhost.lab.physics.windows_errors import own_error
 from winhost.model.units import MiB
+from winhost.resources.windows.distros import NO_CONF
 from winhost.resources.windows.windows_scripts import inside_script
-from winhost.resources.windows.wsl_conf import NO_CONF
 
 _IMPORTED, _IMPORT_SECONDS = 1400 * MiB, 60.0  # of an Ubuntu: the simulator's own numbers
 

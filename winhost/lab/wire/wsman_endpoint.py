@@ -86,12 +86,6 @@ log = logging.getLogger(__name__)
 Shell = PowerShellShell | RemoteShell
 
 
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    soap: bytes
-
-
 class Service:
     """The shells of one host. `address` is the URL at which clients find it."""
 
@@ -113,20 +107,20 @@ class Service:
             for shell in self._shells.values():
                 shell.close()
 
-    def answer(self, user: str, message: bytes) -> Answer:
-        """Raises ConnectionDropped or HttpRefusal where that is the answer."""
+    def answer(self, user: str, message: bytes) -> tuple[int, bytes]:
+        """The status and the SOAP message. Raises ConnectionDropped or HttpRefusal where that is the answer."""
         message_id = ""
         try:
             request = wsman.read_request(message)
             message_id = request.message_id
-            return Answer(200, self._serve_request(user, request))
+            return 200, self._serve_request(user, request)
         except (ConnectionDropped, HttpRefusal):
             raise
         except WSManFault as fault:
-            return Answer(500, wsman.write_fault(fault, message_id))
+            return 500, wsman.write_fault(fault, message_id)
         except Exception as error:  # the client gets an answer, the log has the rest
             log.exception("a message could not be served")
-            return Answer(500, wsman.write_fault(wsman.internal(error), message_id))
+            return 500, wsman.write_fault(wsman.internal(error), message_id)
 
     def _serve_request(self, user: str, request: Request) -> bytes:
         self._faults.strike(Moment(request.action, When.ARRIVED))
@@ -280,15 +274,14 @@ class Connection(BaseHTTPRequestHandler):
         if not body:  # a client that seals logs on with an empty request first
             return Reply(200, challenges=challenges)
         if not self._is_sealed():
-            answer = self.server.service.answer(user, body)
-            return Reply(answer.status, answer.soap, _PLAIN_TYPE, challenges)
+            return Reply(*self.server.service.answer(user, body), _PLAIN_TYPE, challenges)
         try:
             message = self._session.unseal(body)
         except DecryptionError:
             return Reply(400, closes=True)
-        answer = self.server.service.answer(user, message)
-        content_type, body = self._session.seal(answer.soap)
-        return Reply(answer.status, body, content_type, challenges)
+        status, soap = self.server.service.answer(user, message)
+        content_type, body = self._session.seal(soap)
+        return Reply(status, body, content_type, challenges)
 
     def _send(self, reply: Reply) -> None:
         self.send_response(reply.status)

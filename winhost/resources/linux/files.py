@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from winhost.core.answers import Json
-from winhost.core.rules import ConsentRule, UndoRule
+from winhost.core.rules import Condition, ConsentRule, KeepIf, UndoRule
 from winhost.core.steps import Change
 from winhost.resources.base import State, resource
 from winhost.resources.shared import OF_A_NODE, ON_FILES_OF_SSH, PACKAGES, PLAIN_HTTP, UNITS, LinuxType
@@ -156,7 +156,12 @@ _STAYS = "winhost never wipes a disk; its file system and what is on it stay"
         asks=("data",),
         risks=(ConsentRule("data"),),
         lasts=lambda change: 1800,
-        irreversible=lambda change: f"disk {change.key['serial']} of {change.key['size']} bytes: {_STAYS}",
+        irreversible=(
+            KeepIf(
+                (Condition("serial", of="key"), Condition("size", of="key")),
+                f"disk {{serial}} of {{size}} bytes: {_STAYS}",
+            ),
+        ),
         undo=UndoRule(never=_STAYS),
     )
 )

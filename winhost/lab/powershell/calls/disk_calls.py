@@ -12,7 +12,7 @@ from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import braced, shown, windows_word
-from winhost.resources.windows.partition import BASIC_DATA, EFI
+from winhost.resources.windows.disks import BASIC_DATA, EFI
 
 _VOLUME = "\\\\?\\Volume{"
 _IMAGE = "0d15c000-0000-4000-8000-000000000000"  # of the volume of a mounted image

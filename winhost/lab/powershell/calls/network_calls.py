@@ -11,7 +11,7 @@ from winhost.lab.physics.windows_firewall import ANY
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import shown, windows_word
-from winhost.resources.windows.hyperv_firewall import WSL
+from winhost.resources.windows.network import WSL
 from winhost.resources.windows.read_only import ETHERNET, TEAM, VIRTUAL, VPN, WIFI
 
 _WINRM, _SOMEBODY = 5985, "198.51.100.9"

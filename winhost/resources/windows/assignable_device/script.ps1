@@ -1,4 +1,4 @@
-# key {location: path, device: ids}   state {place: host-enabled | host-disabled | dismounted | assigned:<vm>, present: bool}; how {accept: force-dismount}
+# key {location: path, device: ids}   state {assignment: host-enabled | host-disabled | dismounted | assigned:<vm>, present: bool}; how {accept: force-dismount}
 function Get-WinhostAssignableDevice {
     $claims = @{}
     foreach ($assignment in @(Find-WinhostAssignments)) {
@@ -8,17 +8,17 @@ function Get-WinhostAssignableDevice {
     foreach ($function in @(Find-WinhostPciFunctions)) {
         $place = Read-WinhostHostPlace $function
         if ($claims.ContainsKey($function.key.location)) {
-            $place = $claims[$function.key.location].place
+            $place = $claims[$function.key.location].assignment
         }
         $shown += $function.key.location
-        @{ key = $function.key; state = @{ place = $place; present = $true } }
+        @{ key = $function.key; state = @{ assignment = $place; present = $true } }
     }
     # Whatever else a VM claims: what is no GPU or does not tell that it is one, and what is not there any more, which
     # keeps the VM from starting and can be taken away.
     foreach ($claim in $claims.Values) {
         if ($shown -notcontains $claim.location) {
             Assert-WinhostSent 'Test-WinhostPciPresent'
-            $state = @{ place = $claim.place; present = Test-WinhostPciPresent $claim }
+            $state = @{ assignment = $claim.assignment; present = Test-WinhostPciPresent $claim }
             @{ key = @{ location = $claim.location; device = $claim.device }; state = $state }
         }
     }
@@ -29,7 +29,7 @@ function Find-WinhostAssignments {
         foreach ($vm in @(Find-WinhostVms $null)) {
             foreach ($assigned in @(Get-VMAssignableDevice -VM $vm -ErrorAction Stop)) {
                 @{
-                    place = "assigned:$($vm.Id)"
+                    assignment = "assigned:$($vm.Id)"
                     location = "$($assigned.LocationPath)".ToUpperInvariant()
                     device = ConvertTo-WinhostPciIds "$($assigned.InstanceID)"
                     assigned = $assigned
@@ -54,14 +54,14 @@ function Read-WinhostHostPlace {
 
 function Set-WinhostAssignableDevice {
     param($Key, $Desired, $How)
-    Assert-WinhostDesired $Desired @('place')
-    $place = "$($Desired.place)"
+    Assert-WinhostDesired $Desired @('assignment')
+    $place = "$($Desired.assignment)"
     $vm = $null
     if ($place -like 'assigned:*') {
         $vm = Find-WinhostVm ([PSCustomObject]@{ vm = $place.Substring(9) })
     }
     elseif (@('host-enabled', 'host-disabled', 'dismounted') -notcontains $place) {
-        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$place is no place."
+        Stop-Winhost 'Winhost.BadRequest' 'InvalidArgument' "$place is no assignment."
     }
     $taken = Remove-WinhostAssignments $Key $place
     if ($place -like 'host-*') {
@@ -107,7 +107,7 @@ function Remove-WinhostAssignments {
     $taken = @{ held = $false; from = @() }
     foreach ($assignment in @(Find-WinhostAssignments)) {
         if ($assignment.location -eq $Key.location) {
-            if ($assignment.place -eq $Place) {
+            if ($assignment.assignment -eq $Place) {
                 $taken.held = $true
             }
             else {

@@ -1,14 +1,19 @@
-"""winhost fetch: collect what a plan downloads, in a folder for a host without a network."""
+"""winhost bundle and fetch: a plan as files for a person to run, and its downloads for a host without a network."""
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 from filelock import FileLock, Timeout
 
+from winhost.bundle.bundle_files import SUMS, facts_bundle, sums
+from winhost.bundle.bundle_files import bundle as render
+from winhost.cli.commands.change import FetchOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import from_os_error
 from winhost.cli.named_files import the_file
@@ -18,20 +23,137 @@ from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.engine.disk_images import pinned_image, told
+from winhost.engine.disk_images import made_disk, pinned_image, told
 from winhost.engine.offline_copies import plan_from_copies
 from winhost.engine.planfile import read_plan
 from winhost.engine.planning import CheckedPlan
 from winhost.engine.uploads import attachment_of
 from winhost.images.download import RemoteImage
 from winhost.model.documents import write_document
-from winhost.model.errors import UsageError, visible
+from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import write_whole
 from winhost.model.plan import Plan
 from winhost.model.units import Bytes, about
 from winhost.offline.collection import Collection, Copied, WantedImage, WantedModel
 from winhost.offline.package_archive import PackageSource, sources_of
+from winhost.paths.dual_boot import DualBootSettings
 from winhost.paths.playbook import REFERENCE
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """A bundle. sha256sums: the SHA-256 of its list of checksums."""
+
+    folder: str
+    files: tuple[str, ...]
+    sha256sums: str
+
+
+def bundle(plan_file: Path | None, signing: tuple[str, ...], output: Output) -> int:
+    checked = None if plan_file is None else read_plan(the_file(plan_file, Plan))
+    if checked is not None:
+        _refuse_installing(checked)
+    disks = {} if plan_file is None or checked is None else _disks(checked, plan_file.parent)
+    files = facts_bundle() if checked is None else render(checked.plan, brought=frozenset(disks))
+    if signing and not any(name.endswith(".ps1") for name in files):
+        hint = "What runs on a Linux is known by its checksums: leave --sign-with out."
+        raise UsageError("NothingToSign", what="this bundle has no PowerShell scripts to sign", hint=hint)
+    folder = output.required_path
+    written = _write(folder, files, signing, disks)
+    digest = sha256(written[SUMS]).hexdigest()
+
+    def show(made: Bundled) -> None:
+        say(f"Written to {folder}: {', '.join((*made.files, *disks))}")
+        say(f"Checksum of {SUMS}, to compare on the host: {digest}")
+
+    return show_results(
+        "bundle", output.shape, [(str(folder), Bundled(str(folder), tuple(sorted(written)), digest))], show
+    )
+
+
+def _refuse_installing(checked: CheckedPlan) -> None:
+    """Raises UsageError (NotByHand): the settings of an installer are made only when it starts, and nobody could hand
+    them out.
+    """
+    settings = checked.request.playbook.parsed_settings
+    if isinstance(settings, DualBootSettings) and settings.system is not None:
+        raise UsageError(
+            "NotByHand",
+            what=f"the plan for {visible(checked.host)} installs Ubuntu, whose settings are made at that moment",
+            meaning="They hold the host key of the new system, which lies in no file.",
+            hint="By hand: plan without system, and bundle that; then winhost install plan and winhost install media",
+            host=checked.host,
+        )
+
+
+def _disks(checked: CheckedPlan, folder: Path) -> dict[str, Path]:
+    """Make the disk of a new VM from its image, which a user cannot do by hand. Raises as `guest_disk`."""
+    pinned = pinned_image(checked.request)
+    steps = [attachment for attachment in map(attachment_of, checked.plan.steps) if attachment and pinned]
+    with watching() as watch:
+        return {
+            each.name: made_disk(pinned, lambda *done: watch(told(checked.host, *done)), folder).path
+            for each in steps
+            if pinned is not None and each.sha256 == pinned.disk_sha256
+        }
+
+
+def _write(
+    output: Path, files: Mapping[str, bytes], signing: tuple[str, ...], disks: Mapping[str, Path]
+) -> dict[str, bytes]:
+    """Make the whole folder or nothing. Returns its content. Raises WinhostError: InTheWay, NotSigned."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UsageError(
+            "InTheWay",
+            what=f"{visible(str(output))} is there already and is not an empty folder",
+            hint="Name another folder with -o",
+        )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        staging = TemporaryDirectory(dir=output.parent, prefix=".bundle-")
+    except OSError as error:
+        error.filename = str(output)  # as it was named
+        raise
+    with staging as temporary:
+        folder = Path(temporary) / "bundle"
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+        for script in sorted(folder.glob("*.ps1")) if signing else ():
+            _sign(signing, script)
+        final = {name: (folder / name).read_bytes() for name in files}
+        final[SUMS] = sums(final)
+        (folder / SUMS).write_bytes(final[SUMS])
+        for name, disk in disks.items():
+            shutil.copyfile(disk, folder / name)
+        if output.exists():
+            output.rmdir()
+        folder.rename(output)
+    return final
+
+
+def _sign(command: tuple[str, ...], script: Path) -> None:
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own command, and no shell
+            [*command, str(script)], capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise _not_signed(script.name, command[0], str(error)) from error
+    if done.returncode != 0:
+        message = (done.stderr or done.stdout).strip() or f"exit {done.returncode}"
+        raise _not_signed(script.name, command[0], message)
+
+
+def _not_signed(script: str, command: str, output: str) -> WinhostError:
+    return WinhostError(
+        "NotSigned",
+        what=f"{script} was not signed: {visible(command)} failed",
+        meaning="\n".join(map(visible, output.splitlines())),
+        hint="No bundle was made. "
+        "The command gets the script's path as its last argument and changes the file in place.",
+    )
+
 
 _PLAN, _SUMS, _LOCK = "plan.json", "SHA256SUMS", "fetch.lock"
 
@@ -49,19 +171,19 @@ class FetchedFolder:
     not_known: tuple[str, ...]
 
 
-def fetch(plan_file: Path, there: str, platform: str, release: str | None, archive: str | None, output: Output) -> int:
-    if re.fullmatch(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+/?", there) is None:
+def fetch(asked: FetchOptions, output: Output) -> int:
+    if re.fullmatch(r"(/[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*)+/?", asked.there) is None:
         raise click.BadParameter("should be a path such as /srv/winhost-offline", param_hint="'--there'")
-    if archive and not release:
+    if asked.archive and not asked.release:
         raise click.UsageError("--archive is a mirror of that of a release: name that with --release")
-    source = the_file(plan_file, Plan)
+    source = the_file(asked.plan_file, Plan)
     checked = read_plan(source)
     folder = output.required_path
     _check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / _LOCK, timeout=0):
-            fetched = _filled(checked, source.parent, folder, there, platform, release, archive)
+            fetched = _filled(checked, source.parent, folder, asked)
     except Timeout:
         hint = "Wait for that one to end"
         raise UsageError(
@@ -69,8 +191,7 @@ def fetch(plan_file: Path, there: str, platform: str, release: str | None, archi
         ) from None
     except OSError as error:
         raise from_os_error(error) from error
-    show_results("fetched", output.shape, [(str(folder), fetched)], _show)
-    return 0
+    return show_results("fetched", output.shape, [(str(folder), fetched)], _show)
 
 
 def _check_folder(folder: Path) -> None:
@@ -80,15 +201,7 @@ def _check_folder(folder: Path) -> None:
         raise UsageError("NotFetched", what=what, hint="Name another folder with -o")
 
 
-def _filled(
-    checked: CheckedPlan,
-    beside: Path,
-    folder: Path,
-    there: str,
-    platform: str,
-    release: str | None,
-    archive: str | None,
-) -> FetchedFolder:
+def _filled(checked: CheckedPlan, beside: Path, folder: Path, asked: FetchOptions) -> FetchedFolder:
     saved = checked.plan.request.offline.images if checked.plan.request.offline else {}
     images = [
         WantedImage(key["image"], desired.get("credentials"))
@@ -107,20 +220,20 @@ def _filled(
     ]
     models += [*_releases(checked)]
     with watching() as watch:
-        collection = Collection(folder, there, lambda *done: watch(told(checked.host, *done)))
+        collection = Collection(folder, asked.there, lambda *done: watch(told(checked.host, *done)))
         with watch.at(checked.host, "asking registries and hubs"):
-            collection.collect(images, models, _guest(checked), platform)
+            collection.collect(images, models, _guest(checked), asked.platform)
             for name, image in saved.items():
                 collection.keep(name, image, beside)
             packages = tuple(dict.fromkeys(_packages_of(checked)))
-            if release:
-                packages = _packages(collection, checked, packages, platform.partition("/")[2], release, archive)
+            if asked.release:
+                packages = _packages(collection, checked, packages, asked)
     copied = [*collection.copied, *_attachments(checked, beside, folder)]
     plan = folder / _PLAN
     write_whole(plan, [write_document(plan_from_copies(checked.plan, collection.offline))])
     copied.append(_copied(plan, folder))
     write_whole(folder / _SUMS, [f"{each.sha256}  {each.path}\n" for each in copied])
-    return FetchedFolder(str(folder), there, tuple(copied), packages, tuple(_not_known_yet(checked)))
+    return FetchedFolder(str(folder), asked.there, tuple(copied), packages, tuple(_not_known_yet(checked)))
 
 
 def _releases(checked: CheckedPlan) -> Iterator[WantedModel]:
@@ -132,15 +245,10 @@ def _releases(checked: CheckedPlan) -> Iterator[WantedModel]:
 
 
 def _packages(
-    collection: Collection,
-    checked: CheckedPlan,
-    wanted: tuple[str, ...],
-    machine: str,
-    release: str,
-    archive: str | None,
+    collection: Collection, checked: CheckedPlan, wanted: tuple[str, ...], asked: FetchOptions
 ) -> tuple[str, ...]:
     """Collect packages and return the missing ones. A plan's own source becomes a folder, the others apt's cache."""
-    found: set[str] = set()
+    found, machine = set[str](), asked.platform.partition("/")[2]
     for key, desired in _wanted_of(checked, "AptSource"):
         uri, suite = str(desired.get("uri")), str(desired.get("suite"))
         if desired.get("present") and uri.startswith(("https://", "http://")):
@@ -148,7 +256,7 @@ def _packages(
             source = PackageSource(base, suite, tuple(desired.get("components") or ()), keys)
             found |= collection.own_source(key["name"], uri, source, wanted, machine)
     left = [each for each in wanted if each not in found]
-    return collection.packages(sources_of(release, archive), left, machine)
+    return collection.packages(sources_of(str(asked.release), asked.archive), left, machine)
 
 
 def _guest(checked: CheckedPlan) -> RemoteImage | None:
@@ -159,9 +267,7 @@ def _guest(checked: CheckedPlan) -> RemoteImage | None:
 
 
 def _attachments(checked: CheckedPlan, beside: Path, folder: Path) -> list[Copied]:
-    """Copy files that lie beside the plan, where winhost looks for them again. The disk of a new VM is made from its
-    image.
-    """
+    """Copy files that lie beside the plan. The disk of a new VM is made from its image instead."""
     copied: list[Copied] = []
     for name in dict.fromkeys(each.name for each in filter(None, map(attachment_of, checked.plan.steps))):
         if (beside / name).is_file():
