@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from winhost.symptoms import scan as pasted
 from winhost.symptoms.codes import alone, spellings
 from winhost.symptoms.diagnosis import LONGEST, diagnosis
-from winhost.symptoms.scan import MOST_CODES, NEAR, pieces, ranked, scan
+from winhost.symptoms.scan import MOST_CODES, NEAR, Hit, pieces, ranked, scan
+from winhost.symptoms.table import symptoms
 
 KNOWN = "Error code: Wsl/Service/CreateInstance/CreateVm/HCS/0x80070569"
 LINE = (
@@ -67,3 +68,9 @@ def peak(text: str) -> int:
 def test_a_hundred_megabytes_are_read_to_their_end() -> None:
     stream = BytesIO((LINE.encode() * 10_000 + b"\n") * (100_000_000 // (10_000 * len(LINE))))
     assert diagnosis(pieces(stream), "log").found == ()
+
+
+def test_no_problem_of_a_log_is_compared_with_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    hits = [Hit(symptom, line, "") for line, symptom in enumerate(symptoms().values())]
+    monkeypatch.setattr(Hit, "__eq__", lambda *_: pytest.fail("two problems are compared"))
+    assert ranked(hits)
