@@ -208,6 +208,8 @@ def test_a_resource_that_declares_nothing_special_needs_nothing_here(
         assert (answer["ok"], answer["after"], answer["restart"] != []) == (True, {"on": on}, restarts)
         assert host.get("Lamp")["instances"] == there
     assert host.set("Lamp", {"lamp": "a"}, {"on": 1})["error"]["code"] == "Winhost.BadRequest"
+    denied = Host("not-administrator").set("Lamp", {"lamp": "a"}, {"on": True})
+    assert denied["error"]["code"] == "Winhost.NotAdministrator"
     assert host.machine.settled_state() == {**before, "Lamp": []}
 
 

@@ -201,7 +201,7 @@ class Linux:
 
     def system(self) -> Iterator[Record]:
         given = self.machine.instances("LinuxSystem")
-        known = dict(given[0].state) if given else {"kernel": KERNEL}
+        known = dict(given[0].state) if given else {"id": "ubuntu", "version": "24.04", "kernel": KERNEL}
         if self.own:
             yield Record({**known, "simulated": True})
             return

@@ -252,6 +252,8 @@ class HostState:
 
     def set_record(self, asked: SetCall) -> bool:
         """Change a resource to whose change Windows adds nothing: its record takes what is desired."""
+        if not self.lab.administrator:
+            raise not_administrator()
         asked.check_data()
         with self.changing(f"Set-Winhost{asked.resource}"):
             self.put(asked.resource, asked.key, asked.desired)

@@ -221,8 +221,6 @@ def _change(network: Host, record: SwitchRecord) -> Iterator[None]:
     """Raises CmdletError, which tells why the change has to be undone."""
     if record["begun"]:
         yield
-        while network.now < network.ready_at:
-            yield
         raise refusal("SwitchUndone", why="The host restarted before anybody came back.")
     record["begun"] = True
     network.before = deepcopy(_end(network, record, made=not record["make"]))
