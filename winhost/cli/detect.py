@@ -10,8 +10,8 @@ from winhost.cli.envelope import show_results
 from winhost.cli.errors import os_errors
 from winhost.cli.live_hosts import probe_live
 from winhost.cli.named_hosts import hosts_named
+from winhost.cli.options import Output
 from winhost.cli.output import one_file, say, show_next, write_file
-from winhost.cli.outputs import Output
 from winhost.cli.show_facts import facts_path, show_facts
 from winhost.cli.snapshots import Snapshot, ask_hosts, read_hosts, watched
 from winhost.cli.tables import table

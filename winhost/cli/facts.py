@@ -10,8 +10,8 @@ import click
 from winhost.cli.detect import Detected
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import STDIN, invite_paste
+from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_next, write_file
-from winhost.cli.outputs import Output
 from winhost.cli.show_facts import show_facts
 from winhost.imports.again import joined, refuse_others
 from winhost.imports.merge import merged
