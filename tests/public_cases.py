@@ -54,7 +54,7 @@ def _leading(answer: Diagnosed) -> Iterator[str]:
 
 def _told(found: SymptomFinding, causes: int) -> str:
     open_causes = [cause for cause in found.causes if cause.standing != "ruled-out"][:causes]
-    told = [f"{cause.sentence} {cause.tell} {cause.remedy}" for cause in open_causes]
+    told = [f"{cause.sentence} {cause.tell} {cause.remedy.do if cause.remedy else ''}" for cause in open_causes]
     return "\n".join([found.code, found.sentence, f"severity {found.severity}", *told])
 
 

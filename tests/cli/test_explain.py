@@ -56,7 +56,7 @@ def test_an_error_that_is_pasted_is_answered(line: Line) -> None:
 @pytest.mark.parametrize("code", ["-2147023511", "0x80070569", "80070569", "2147943785"])
 def test_a_code_is_read_however_it_is_written(line: Line, code: str) -> None:
     (found,) = line("explain", code, "--json").result["found"]
-    assert (found["symptom"], found["line"], found["count"]) == ("wsl.service-logon", 1, 1)
+    assert (found["code"], found["line"], found["count"]) == ("wsl.service-logon", 1, 1)
 
 
 def test_a_log_comes_from_a_file_or_from_stdin(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_a_linter_lists_its_own_codes(line: Line) -> None:
 def test_a_pipe_is_read_without_a_sign_for_it(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"Error: 0x80070569\n")))
     (found,) = line("explain", "--json").result["found"]
-    assert found["symptom"] == "wsl.service-logon"
+    assert found["code"] == "wsl.service-logon"
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         assert "dda.client-sku" in line("explain").out

@@ -64,7 +64,12 @@ def test_json_is_one_document(line: Line) -> None:
         ("wslconf.unread", "degraded", 3, 1),
     ]
     Path("wsl.conf").write_text("[boot]\nsystemd=true\n")
-    assert line("lint", "wslconf", "wsl.conf", "--json").result == {"file": "wsl.conf", "findings": []}
+    assert line("lint", "wslconf", "wsl.conf", "--json").result == {
+        "file": "wsl.conf",
+        "host": None,
+        "findings": [],
+        "evidence": [],
+    }
 
 
 def test_a_file_that_cannot_be_read_is_one_sentence(line: Line) -> None:
@@ -90,8 +95,9 @@ def test_a_host_tells_its_wsl_and_what_its_policies_forbid(line: Line, tmp_path:
     (tmp_path / "free.json").write_text(write_document(facts), encoding="utf-8")
     (tmp_path / ".wslconfig").write_text("[wsl2]\nnetworkingMode=mirrored\n", encoding="utf-8")
     assert line("lint", "wslconfig", ".wslconfig", "--facts", "free.json").code == 0
-    said = line("lint", "wslconfig", ".wslconfig", "--facts", "held.json")
-    assert (said.code, "wslconfig.policy" in said.out) == (1, True)
+    said = line("lint", "wslconfig", ".wslconfig", "--facts", "held.json", "--json")
+    assert (said.code, said.result["host"]) == (1, facts.host)
+    assert "wslconfig.policy" in {each["code"] for each in said.result["findings"]}
 
 
 def test_every_policy_that_a_key_heeds_is_one_that_a_host_tells() -> None:

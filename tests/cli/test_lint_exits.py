@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.model.reason import Severity
 
 DOCKER = """docker run --runtime nvidia --gpus all -v ~/.cache/huggingface:/root/.cache/huggingface \\
     --env "HF_TOKEN=$HF_TOKEN" -p 8000:8000 --ipc=host vllm/vllm-openai:latest --model Qwen/Qwen3-0.6B
@@ -54,7 +55,7 @@ def test_defects_decide_and_advice_counts_with_strict_alone(line: Line) -> None:
         Path("given").write_bytes(text if isinstance(text, bytes) else text.encode())
         said, strict = line("lint", linter, "given"), line("lint", linter, "given", "--strict")
         told, strictly = (line("lint", linter, "given", "--json", *more) for more in ((), ("--strict",)))
-        categories = [each["category"] for each in told.result["findings"]]
+        categories = [Severity(each["severity"]).category for each in told.result["findings"]]
         heaviest = "defect" if "defect" in categories else "advice" if categories else "nothing"
         last = said.out.splitlines()[-1]
         ending = (

@@ -20,7 +20,7 @@ def test_it_exits_by_what_it_finds(line: Line) -> None:
     answered = json.loads(line("lint", "autoinstall", "autoinstall.yaml", "--json").out)
     found = {each["code"]: each for each in answered["results"][0]["findings"]}
     assert found["autoinstall.lacks-key"]["severity"] == "unsupported"
-    assert found["autoinstall.layout-no-mode"]["where"] == "storage.layout"
+    assert found["autoinstall.layout-no-mode"]["subject"] == "storage.layout"
 
 
 def test_what_winhost_writes_passes_beside_the_manifest_that_it_was_made_of(line: Line) -> None:

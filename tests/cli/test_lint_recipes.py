@@ -123,8 +123,11 @@ def test_a_command_may_stand_behind_dashes(line: Line) -> None:
     assert said.result["text"] == f"{GOOD} --shutdown-timeout=20"
     (renamed,) = (each for each in said.result["findings"] if each["severity"] == "unsupported")
     assert renamed["code"] == "serve.option-renamed"
-    assert (renamed["line"], renamed["fixed"], renamed["unverified"]) == (1, True, None)
-    assert {each["id"] for each in renamed["evidence"]} == {"vllm-parsers"}
+    assert (renamed["line"], renamed["fixed"], renamed["lacks"]) == (1, True, None)
+    assert renamed["evidence"] == ["vllm-parsers"]
+    assert {key for each in said.result["findings"] for key in each["evidence"]} == {
+        each["id"] for each in said.result["evidence"]
+    }
 
 
 def test_a_text_that_comes_in_is_shown_mended_without_its_secrets(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

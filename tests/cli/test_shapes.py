@@ -39,3 +39,12 @@ def test_a_published_shape_keeps_its_fields_or_gets_a_new_version(version: str, 
     assert set(fields(schema)) <= set(PUBLISHED[version]), (
         f"{version} has new fields: add them to tests/data/shapes.yaml"
     )
+
+
+@each_row(("version", "schema"), schemas)
+def test_a_finding_has_the_same_fields_in_every_answer(version: str, schema: Any) -> None:
+    common = results_schema("assessment")["$defs"]["Finding"]["properties"]
+    for name, part in schema.get("$defs", {}).items():
+        own = part.get("properties", {})
+        if {"code", "severity"} <= own.keys():
+            assert {field: own.get(field) for field in common} == common, f"{name} of {version}"

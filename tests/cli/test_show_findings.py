@@ -2,8 +2,9 @@
 
 from tests.cli.conftest import Line
 from winhost.cli.output import show_finding
-from winhost.findings.show import Shown, advice, cited, standing
+from winhost.findings.show import Shown, cited, remedy_words, standing
 from winhost.knowledge import catalogue
+from winhost.model.reason import Remedy
 
 WHOLE = Shown(
     "It is so.",
@@ -14,7 +15,7 @@ WHOLE = Shown(
     observed="7",
     details=("why: it is.",),
     unverified="the version is not known",
-    remedy=advice("Change it.", "firmware", "--fix does this", unverified=True),
+    remedy=remedy_words(Remedy(None, "Change it.", "firmware", unverified=True), "--fix does this"),
     evidence=catalogue.evidence_of(["wsl-mcdm"]),
 )
 

@@ -63,11 +63,12 @@ def test_a_rule_finds_what_it_is_for(code: str) -> None:
 def test_a_remedy_that_can_be_seen_removes_its_reason(code: str) -> None:
     facts = changed(CASES[code]["change"])
     found = [reason for path in assess(HostFacts(facts)).paths for reason in path.reasons]
-    for mend in (catalogue.remedies()[each] for each in {reason.remedy for reason in found if reason.remedy}):
+    offered = {reason.code: reason.remedy.id for reason in found if reason.remedy}
+    for mend in (catalogue.remedies()[each or ""] for each in set(offered.values())):
         if not mend.effect:
             continue
         (after,) = assess(HostFacts(as_if(facts, [mend]))).paths
-        gone = {reason.code for reason in found if reason.remedy == mend.id}
+        gone = {code for code, key in offered.items() if key == mend.id}
         assert gone.isdisjoint({reason.code for reason in after.reasons}), mend.id
 
 

@@ -35,7 +35,7 @@ from winhost.hardware import mmio
 from winhost.knowledge import catalogue
 from winhost.model.facts import Answer, Facts
 from winhost.model.path import ALL_VARIANTS
-from winhost.model.reason import Assessment, CapabilityVerdict, Finding, PathVerdict, Remedy, Severity, Verdict
+from winhost.model.reason import Assessment, CapabilityVerdict, Finding, KnownRemedy, PathVerdict, Severity, Verdict
 from winhost.resources.host import HostFacts
 from winhost.resources.registry import RESOURCE_TYPES
 
@@ -252,7 +252,7 @@ def all_that_is_said(judged: Assessment) -> list[Any]:
 @pytest.mark.costly
 @given(some_host, st.sampled_from(REMEDIES), st.sampled_from(({}, STATED)))
 def test_changed_facts_are_judged_as_if_they_had_just_been_read(
-    host: str, remedy: Remedy, stated: Mapping[str, Version]
+    host: str, remedy: KnownRemedy, stated: Mapping[str, Version]
 ) -> None:
     known, then = as_stated(HostFacts(HOSTS[host]), stated), after(stated, [remedy])
     all_that_is_said(assess(known))

@@ -19,7 +19,7 @@ from winhost.compat.stated import Stated, after
 from winhost.knowledge import catalogue
 from winhost.model.facts import Facts
 from winhost.model.path import ALL_VARIANTS
-from winhost.model.reason import Finding, PathVerdict, Remedy, Verdict
+from winhost.model.reason import Finding, KnownRemedy, PathVerdict, Verdict
 from winhost.model.workload import VERSIONS, Workload
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts
@@ -56,8 +56,8 @@ def said(found: Iterable[PathVerdict]) -> list[Finding]:
 
 def to_mend(facts: Facts, versions: Stated | None = None) -> set[tuple[str, str]]:
     """What is said of a host that a remedy can take away, and which."""
-    told = {(named(reason), reason.remedy or "") for reason in said(variants(facts, versions))}
-    return {(what, key) for what, key in told if key in JUDGED}
+    told = {(named(reason), reason.remedy.id if reason.remedy else None) for reason in said(variants(facts, versions))}
+    return {(what, key) for what, key in told if key and key in JUDGED}
 
 
 def assert_mended(facts: Facts, versions: Stated, said_of_it: set[tuple[str, str]]) -> None:
@@ -211,7 +211,7 @@ def test_where_only_doubtful_remedies_or_none_help_nothing_is_promised(host: str
 
 
 def test_what_only_a_doubtful_remedy_makes_possible_is_unverified() -> None:
-    small = Remedy("small", "", "admin", effect={"Memory": {"total": 17179869184}})
+    small = KnownRemedy("small", "", "admin", effect={"Memory": {"total": 17179869184}})
     host, doubtful = remedy.as_if(HOSTS["win11-pro-1gpu"], [small]), remedy.named("more-memory")
     before, judged = assess(HostFacts(host)), remedy.assess_as_if(HostFacts(host), [doubtful])
     assert before.path("wsl2").because == ("wsl2.vram-above-memory",)

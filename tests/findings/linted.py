@@ -60,7 +60,7 @@ class Linted:
 
     @property
     def told(self) -> str:
-        return "\n".join(f"{each.sentence} {each.remedy}" for each in self.findings)
+        return "\n".join(f"{each.sentence} {each.remedy.do if each.remedy else ''}" for each in self.findings)
 
 
 def data_of(case: Case) -> bytes:
@@ -81,14 +81,19 @@ def in_wsl_file(case: Case) -> Linted:
     return Linted(tuple(lint_wslconfig(data_of(case), dialect, version=version_in(case, "wsl"), host=host)))
 
 
+def whole(case: Case) -> tuple[int, str]:
+    """How many lines come above what a case of an installer's file writes, and the whole file."""
+    if "section" in case:
+        return HEAD.count("\n"), HEAD + case["section"]
+    if "entries" in case:
+        entries = "".join(f"  {line}\n" for line in case["entries"].splitlines())
+        return (HEAD + STORAGE).count("\n"), HEAD + STORAGE + entries + MOUNTS
+    return 0, case["text"]
+
+
 def in_autoinstall(case: Case) -> Linted:
     """facts: those of tests/autoinstall/layouts.py."""
-    above, text = 0, case.get("text", "")
-    if "section" in case:
-        above, text = HEAD.count("\n"), HEAD + case["section"]
-    elif "entries" in case:
-        entries = "".join(f"  {line}\n" for line in case["entries"].splitlines())
-        above, text = (HEAD + STORAGE).count("\n"), HEAD + STORAGE + entries + MOUNTS
+    above, text = whole(case)
     disks = [of_manifest(MANIFEST)] if "facts" in case else []
     found = lint_autoinstall(text.encode(), installer=version_in(case, "installer"), disks=disks)
     return Linted(tuple(found), above)

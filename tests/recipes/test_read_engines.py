@@ -41,7 +41,7 @@ def test_a_secret_of_the_chart_is_named_as_its_place_takes_it() -> None:
     env: [{name: NGC_API_KEY, value: nvapi-abcdefghijklmnop}]
 """
     found = lint_recipe(text.encode(), RecipeTarget()).findings
-    told = {each.line: each.remedy or "" for each in found if each.code == "serve.secret-in-recipe"}
+    told = {each.line: each.remedy.do if each.remedy else "" for each in found if each.code == "serve.secret-in-recipe"}
     assert told.keys() == {5, 6}
     assert "secretName" in told[5]
     assert "valueFrom.secretKeyRef" in told[6]

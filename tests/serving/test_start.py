@@ -41,7 +41,9 @@ def test_a_known_failure_is_told_with_its_remedy(case: dict[str, Any]) -> None:
     assert found.code == case["symptom"]
     error = start_failure("gpu-01", "org/model", UNIT, lines)
     assert found.sentence in error.what
-    assert str(found.causes[0].remedy).split("\n")[0] in str(error.hint)
+    remedy = found.causes[0].remedy
+    assert remedy
+    assert remedy.do.split("\n")[0] in str(error.hint)
 
 
 def test_where_the_table_knows_only_that_it_failed_the_first_error_is_shown() -> None:

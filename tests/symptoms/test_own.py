@@ -32,7 +32,9 @@ def test_an_error_as_it_is_printed_is_found_with_what_to_do() -> None:
     text = error_text(UsageError("DiskTooSmall", what=what, meaning="Nothing was changed.", hint="Free some"))
     (found,) = diagnosis([f"$ winhost up gpu-01\n{text}\n"], "text").found
     assert (found.code, found.line) == ("winhost.DiskTooSmall", 2)
-    assert "winhost models" in str(found.causes[0].remedy)
+    remedy = found.causes[0].remedy
+    assert remedy
+    assert "winhost models" in remedy.do
 
 
 def test_an_error_that_a_terminal_broke_into_lines_is_the_same() -> None:

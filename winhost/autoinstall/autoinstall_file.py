@@ -268,13 +268,14 @@ class AutoinstallContext:
                 yield (*loc, str(key)), str(key), near_or_end(str(key), known)
 
 
-def read_known_disks(path: Path) -> Sequence[KnownDisk]:
-    """Read a disk manifest or a facts file. Raises UsageError."""
+def read_known_disks(path: Path) -> tuple[str | None, Sequence[KnownDisk]]:
+    """Read a disk manifest, which names no host, or a facts file: the host and its disks. Raises UsageError."""
     schema = str(load_json(path, dict[str, Any]).get("schema"))
     if schema.rpartition("/")[0] == SCHEMA.rpartition("/")[0]:
-        return (of_manifest(read_manifest(path)),)
+        return None, (of_manifest(read_manifest(path)),)
     try:
-        return of_facts(HostFacts(read_facts(path)))
+        facts = HostFacts(read_facts(path))
+        return facts.host, of_facts(facts)
     except MissingFact as missing:
         what = f"{visible(str(path))} does not say which partitions there are: {missing}"
         hint = "Read the host again: winhost detect HOST -o facts"

@@ -14,10 +14,10 @@ from winhost.cli.output import say, show_finding
 from winhost.cli.tables import format_full_value, format_value, table
 from winhost.compat.compare import Diff, Difference, VerdictChange, compare, is_missing
 from winhost.core.answers import Json
+from winhost.findings.show import shown
 from winhost.model.errors import DriftError, Exit, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.reason import Verdict
-from winhost.render.verdict_text import shown
 from winhost.resources.factsfile import read_facts
 
 

@@ -21,7 +21,7 @@ from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import Shown, advice, remedy_words
+from winhost.findings.show import Shown, remedy_words, shown
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain as story_of
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
@@ -33,7 +33,6 @@ from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
 from winhost.serving.profile import explain_row, rows
-from winhost.symptoms.answer import Diagnosis
 from winhost.symptoms.codes import UnknownCode, alone
 from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
 from winhost.symptoms.scan import pieces
@@ -76,7 +75,7 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
         output.shape,
         named_answers,
         show_diagnosis,
-        document=Diagnosis.of,
+        document=lambda told: told.answer,
         code=lambda each: int(Exit.SUCCESS if each.found else Exit.FAILURE),
     )
 
@@ -190,7 +189,7 @@ def _listed(prefix: str) -> list[Code]:
 
 def show_explanation(explanation: Explanation) -> None:
     """Show all that is known of a reason."""
-    shown = Shown(
+    told = Shown(
         explanation.sentence,
         code=explanation.code,
         details=(
@@ -198,17 +197,17 @@ def show_explanation(explanation: Explanation) -> None:
             *(f"In logs: {words}" for words in explanation.says),
             *([f"Needs approval: {', '.join(explanation.risks)}"] if explanation.risks else []),
         ),
-        remedy=remedy_words(explanation.remedy) if explanation.remedy else "",
+        remedy=remedy_words(explanation.remedy),
         evidence=explanation.evidence,
         in_full=True,
     )
-    show_finding(shown, bold=True)
+    show_finding(told, bold=True)
     if explanation.related:
         click.echo()
         say("  Related:")
     for code in explanation.related:
-        told = explain_lint(code) if code in lint_codes() else catalogue.entry(code)
-        say(f"    {code}: {told.sentence}", hang=2)
+        other = explain_lint(code) if code in lint_codes() else catalogue.entry(code)
+        say(f"    {code}: {other.sentence}", hang=2)
 
 
 _ADDS = {
@@ -252,18 +251,17 @@ def _show_code(code: UnknownCode, beside: str) -> None:
 
 def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
     times = f", {found.count:,} times" if found.count > 1 else ""
-    shown = Shown(
-        found.sentence,
-        code=found.code,
+    told = shown(
+        found,
+        severity="",
         place=f"line {found.line:,}{times}" if answer.lines > 1 else "",
         subject=found.subject,
-        observed=found.observed,
         details=(
             *([_ADDS[found.severity]] if found.severity in _ADDS else []),
             *([] if found.line else [f"In logs: {'; '.join(found.signs)}"]),
         ),
     )
-    show_finding(shown, bold=True)
+    show_finding(told, bold=True)
     open_causes = [cause for cause in found.causes if cause.standing != "ruled-out"]
     for number, cause in enumerate(open_causes, start=1):
         show_finding(_cause(cause, answer.host), lead=f"  {number}. ")
@@ -277,14 +275,16 @@ def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
 
 def _cause(cause: CauseFinding, host: str | None) -> Shown:
     seen = "Found" if cause.standing == "shown" else "Possible"
-    return Shown(
-        cause.sentence,
+    return shown(
+        cause,
+        code="",
+        severity="",
+        observed="",
         details=(
             *([f"{seen} {_place(cause, host)}: {cause.observed}"] if cause.observed else []),
             f"To tell: {cause.tell}",
             *([f"More: winhost explain {cause.reason}"] if cause.reason else []),
         ),
-        remedy=advice(cause.remedy or "", cause.who),
         evidence=catalogue.evidence_of(cause.evidence),
     )
 

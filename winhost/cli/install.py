@@ -63,7 +63,6 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
 from winhost.images.guest_disk import image_cache
 from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
-from winhost.knowledge.catalogue import remedies
 from winhost.model.documents import write_document
 from winhost.model.errors import Exit, RefusedError, UsageError, visible
 from winhost.model.facts import Facts
@@ -149,7 +148,7 @@ def _judged(facts: HostFacts, path: str, allow_unverified: bool) -> tuple[str, .
     grave = [each for each in found.every_reason if each.severity.rank >= Severity.UNVERIFIED.rank]
     bad = {Verdict.UNSUPPORTED} if allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
     if found.verdict in bad:
-        helps = dict.fromkeys(remedies()[each.remedy].do for each in grave if each.remedy)
+        helps = dict.fromkeys(each.remedy.do for each in grave if each.remedy)
         accept = [] if found.verdict is Verdict.UNSUPPORTED else ["Or go on all the same: --allow-unverified"]
         raise RefusedError(
             "NotForThisHost",

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from packaging.version import InvalidVersion, Version
@@ -26,11 +26,11 @@ from winhost.cli.output import refuse_other_kind, say, show_finding
 from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import FileFinding, hidden
-from winhost.findings.show import Shown, advice
+from winhost.findings.show import shown
 from winhost.knowledge import catalogue
 from winhost.model.errors import Exit, Fault, UsageError, file_faults, visible
 from winhost.model.files import TooLarge, is_binary, read_within, write_whole
-from winhost.model.reason import Category, Evidence, Severity
+from winhost.model.reason import Category, Evidence
 from winhost.model.units import Bytes, KiB
 from winhost.resources.host import of_other_system
 
@@ -44,64 +44,28 @@ _MOST_SETTINGS, _MOST = 64 * KiB, 512 * KiB  # a rendered project with its gatew
 
 
 @dataclass(frozen=True)
-class LintFinding:
-    """A finding for programs. line, column: from 1; where: the engine, or the path of the key; do: what to do, empty if
-    the sentence says it; fixed: --fix does it; unverified: what is not known and could make the finding wrong.
+class Linted:
+    """The findings in a file. host: whose facts were used, None where there were none; evidence: the pieces that the
+    findings name.
     """
 
-    code: str
-    category: Category
-    severity: Severity
-    line: int
-    column: int
-    where: str
-    sentence: str
-    do: str
-    fixed: bool
-    unverified: str | None
+    file: str
+    host: str | None
+    findings: tuple[FileFinding, ...]
     evidence: tuple[Evidence, ...]
 
-    @classmethod
-    def of(cls, each: FileFinding) -> "LintFinding":
-        return cls(
-            code=each.code,
-            category=each.severity.category,
-            severity=each.severity,
-            line=each.line,
-            column=each.column,
-            where=each.subject,
-            sentence=each.sentence,
-            do=each.remedy or "",
-            fixed=each.fixed,
-            unverified=each.lacks,
-            evidence=catalogue.evidence_of(each.evidence),
-        )
-
 
 @dataclass(frozen=True)
-class Linted:
-    """The findings in a file."""
-
-    file: str
-    findings: tuple[LintFinding, ...]
-
-
-@dataclass(frozen=True)
-class LintedFile:
-    """The findings in a file. form: its syntax; path: the path that it is to run on, None if unstated; vllm: versions
+class LintedFile(Linted):
+    """The findings in a recipe. form: its syntax; path: the path that it is to run on, None if unstated; vllm: versions
     by engine, None if not known; written: the mended file; text: the mended text, if the input was no file.
     """
 
-    file: str
     form: str
     path: str | None
     vllm: tuple[str | None, ...]
-    findings: tuple[LintFinding, ...]
     written: str | None = None
     text: str | None = None
-
-
-L = TypeVar("L", Linted, LintedFile)
 
 
 @dataclass(frozen=True)
@@ -124,13 +88,13 @@ def wslconfig(
     from winhost.wslconfig import WSLCONFIG, lint  # other lints do without
     from winhost.wslconfig.rules import NOTHING_KNOWN  # likewise
 
-    wsl, host = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
+    wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if known := facts_named(facts, facts_file):
         if known.is_linux:
             raise of_other_system(known, ".wslconfig")
-        host = wslconfig_limits(known)
-    found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONFIG, version=wsl, host=host)
-    return _show_settings(file, found, strict, output)
+        limits = wslconfig_limits(known)
+    found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONFIG, version=wsl, host=limits)
+    return _show_settings(file, known.host if known else None, found, strict, output)
 
 
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
@@ -138,7 +102,9 @@ def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> in
     from winhost.wslconfig import WSLCONF, lint  # other lints do without
 
     wsl = _version(version, "2.7.14", "--wsl")
-    return _show_settings(file, lint(_given_file(file, _MOST_SETTINGS).data, WSLCONF, version=wsl), strict, output)
+    return _show_settings(
+        file, None, lint(_given_file(file, _MOST_SETTINGS).data, WSLCONF, version=wsl), strict, output
+    )
 
 
 def autoinstall(
@@ -149,14 +115,14 @@ def autoinstall(
     from winhost.autoinstall.lint import lint_autoinstall  # likewise
 
     named = named_facts(facts, facts_file)
-    disks = read_known_disks(named) if named else ()
+    host, disks = read_known_disks(named) if named else (None, ())
     version = _version(installer, "24.04.4", "--installer")
     found = lint_autoinstall(_given_file(file, _MOST).data, installer=version, disks=disks)
-    return _show_settings(file, found, strict, output)
+    return _show_settings(file, host, found, strict, output)
 
 
-def _show_settings(file: Path, findings: Sequence[FileFinding], strict: bool, output: Output) -> int:
-    linted = Linted(str(file), tuple(map(LintFinding.of, findings)))
+def _show_settings(file: Path, host: str | None, findings: Sequence[FileFinding], strict: bool, output: Output) -> int:
+    linted = Linted(str(file), host, tuple(findings), _evidence(findings))
     return _show("lint", [(linted.file, linted)], RecipeOptions(strict=strict, output=output))
 
 
@@ -292,8 +258,22 @@ def _mended(given: Given, linted: "LintedRecipe", target: "RecipeTarget", asked:
     written, text = _write(given, linted, asked), None
     if asked.mends and written is None and linted.mended != given.data:
         text = hidden(linted.mended.decode("utf-8", "replace"), linted.secrets)
-    path, told = str(written) if written else None, tuple(map(LintFinding.of, linted.findings))
-    return LintedFile(given.name, str(linted.form), target.path, linted.versions, told, path, text)
+    host = target.on.facts.host if target.on else None
+    return LintedFile(
+        file=given.name,
+        host=host,
+        findings=tuple(linted.findings),
+        evidence=_evidence(linted.findings),
+        form=str(linted.form),
+        path=target.path,
+        vllm=linted.versions,
+        written=str(written) if written else None,
+        text=text,
+    )
+
+
+def _evidence(findings: Sequence[FileFinding]) -> tuple[Evidence, ...]:
+    return catalogue.evidence_of(dict.fromkeys(key for each in findings for key in each.evidence))
 
 
 def _write(given: Given, linted: "LintedRecipe", asked: RecipeOptions) -> Path | None:
@@ -340,17 +320,17 @@ def _version(text: str | None, example: str, option: str) -> Version | None:
         ) from None
 
 
-def _show(kind: str, files: Sequence[tuple[str, L | UsageError]], asked: RecipeOptions) -> int:
+def _show(kind: str, files: Sequence[tuple[str, Linted | UsageError]], asked: RecipeOptions) -> int:
     """Show the findings in each file, what was mended, and the count. Returns the exit code."""
 
-    def left_in(linted: L) -> list[LintFinding]:
+    def left_in(linted: Linted) -> list[FileFinding]:
         return [each for each in linted.findings if not (asked.mends and each.fixed)]
 
-    def code(linted: L) -> int:
+    def code(linted: Linted) -> int:
         left = left_in(linted)
         return int(Exit.FAILURE if (asked.strict and left) or _count(left, Category.DEFECT) else Exit.SUCCESS)
 
-    def show(linted: L) -> None:
+    def show(linted: Linted) -> None:
         if linted is not files[0][1]:
             click.echo()
         _show_findings(visible(linted.file), linted.findings, asked)
@@ -362,30 +342,28 @@ def _show(kind: str, files: Sequence[tuple[str, L | UsageError]], asked: RecipeO
     return show_results(kind, asked.output.shape, files, show, code=code)
 
 
-def _show_findings(name: str, findings: Sequence[LintFinding], asked: RecipeOptions) -> None:
+def _show_findings(name: str, findings: Sequence[FileFinding], asked: RecipeOptions) -> None:
     """Show defects, then advice under its own heading."""
     if not findings:
         say(f"{name}: nothing found")
     for category, heading in ((Category.DEFECT, ""), (Category.ADVICE, "Advice")):
-        some = [each for each in findings if each.category is category]
+        some = [each for each in findings if each.severity.category is category]
         if some and heading:
             if len(some) < len(findings):
                 click.echo()
             say(heading)
         for each in some:
-            done = "" if not each.fixed else "mended" if asked.mends else "--fix does this"
-            shown = Shown(
-                each.sentence,
-                code=each.code,
+            told = shown(
+                each,
+                "" if not each.fixed else "mended" if asked.mends else "--fix does this",
                 severity=each.severity.in_file,
                 place=f"{name}:{each.line}:{each.column}",
-                subject=each.where,
-                unverified=f"{each.unverified} is not known" if each.unverified else "",
-                remedy=advice(each.do, "admin", done),
-                evidence=each.evidence if asked.everything else (),
+                subject=each.subject,
+                unverified=f"{each.lacks} is not known" if each.lacks else "",
+                evidence=catalogue.evidence_of(each.evidence) if asked.everything else (),
                 in_full=True,
             )
-            show_finding(shown)
+            show_finding(told)
 
 
 def _show_mended(linted: LintedFile) -> None:
@@ -399,7 +377,7 @@ def _show_mended(linted: LintedFile) -> None:
         say(f"Nothing is written: {why}.")
 
 
-def _show_count(findings: Sequence[LintFinding], left: Sequence[LintFinding], code: int, *, strict: bool) -> None:
+def _show_count(findings: Sequence[FileFinding], left: Sequence[FileFinding], code: int, *, strict: bool) -> None:
     """Show the last line: the number of each kind, and the reason for the exit code."""
     said = ""
     for label, category in (("Defects", Category.DEFECT), ("Advice", Category.ADVICE)):
@@ -415,5 +393,5 @@ def _show_count(findings: Sequence[LintFinding], left: Sequence[LintFinding], co
     say(f"{said}Exit code {code}: {why}.")
 
 
-def _count(findings: Sequence[LintFinding], category: Category) -> int:
-    return sum(each.category is category for each in findings)
+def _count(findings: Sequence[FileFinding], category: Category) -> int:
+    return sum(each.severity.category is category for each in findings)

@@ -16,7 +16,7 @@ from winhost.cli.terminal import wrapped
 from winhost.compat.evaluation import Evaluation, Requirements, mark
 from winhost.compat.needs import Fit, Needs
 from winhost.compat.remedy import Mended
-from winhost.findings.show import Shown, remedy_words
+from winhost.findings.show import Shown, remedy_words, shown
 from winhost.model.errors import WinhostError, visible
 from winhost.model.path import is_meant
 from winhost.model.reason import HOST, PLAN, CapabilityVerdict, Finding, PathVerdict, Severity, Verdict
@@ -178,7 +178,7 @@ def _show_reasons(reasons: Iterable[Finding], everything: bool, indent: str = " 
         later = reason.code.endswith(".later") and reason.subject == HOST
         if reason.severity is Severity.NOTE and not (everything or later or reason.subject == PLAN):
             continue
-        show_finding(verdict_text.shown(reason), lead=indent)
+        show_finding(shown(reason), lead=indent)
 
 
 def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:

@@ -49,17 +49,6 @@ class NearestVariant:
 
 
 @dataclass(frozen=True)
-class BriefReason:
-    """A reason without its sentence, which `winhost explain CODE` prints."""
-
-    code: str
-    severity: Severity
-    subject: str
-    observed: str
-    remedy: str | None
-
-
-@dataclass(frozen=True)
 class BriefSubject:
     """A GPU or VM. key: its location path or GUID; because: the codes that decide its verdict."""
 
@@ -88,7 +77,7 @@ class BriefOption:
     path: str
     variant: str | None
     verdict: Verdict
-    reasons: tuple[BriefReason, ...]
+    reasons: tuple[Finding, ...]
     variants: tuple[BriefVariant, ...]
     subjects: tuple[BriefSubject, ...]
     lacking: tuple[str, ...]
@@ -189,7 +178,7 @@ class Full:
 
 
 def brief(found: Evaluation, asked: Requirements) -> Brief:
-    """Shorten an evaluation to what decides, without evidence and sentences."""
+    """Shorten an evaluation to what decides."""
     paths = {variant.path: (path, variant) for path in found.assessment.paths for variant in path.every_variant}
     options = tuple(_brief_option(fit, *paths[fit.variant]) for fit in found.fits if is_meant(asked.path, fit.variant))
     changes = tuple(remedy.id for remedy in found.changes.remedies) if found.changes else None
@@ -223,7 +212,7 @@ def _brief_option(fit: Fit, path: PathVerdict, variant: PathVerdict) -> BriefOpt
         path.path,
         variant_name(fit.variant),
         fit.verdict,
-        tuple(BriefReason(each.code, each.severity, each.subject, each.observed, each.remedy) for each in briefed),
+        tuple(briefed),
         tuple(BriefVariant(variant_name(each.path) or "", each.verdict) for each in path.variants),
         tuple(map(_brief_subject, (*variant.gpus, *variant.vms))),
         tuple(offered.capability for offered in fit.lacking),
@@ -281,7 +270,8 @@ def _full_changes(changes: Mended | None) -> FullChanges | None:
     if changes is None:
         return None
     variant = changes.fit.variant
-    return FullChanges(changes.remedies, path_of(variant), variant_name(variant), changes.fit.verdict)
+    remedies = (Remedy(each.id, each.do, each.who, each.unverified) for each in changes.remedies)
+    return FullChanges(tuple(remedies), path_of(variant), variant_name(variant), changes.fit.verdict)
 
 
 def _as(kind: type[T], value: object | None) -> T | None:

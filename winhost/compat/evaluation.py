@@ -20,7 +20,15 @@ from winhost.model.facts import Facts
 from winhost.model.lazy import LazySequence
 from winhost.model.once import once
 from winhost.model.path import PATHS_OF_LINUX, is_meant
-from winhost.model.reason import Assessment, CapabilityVerdict, Finding, PathVerdict, Remedy, Severity, SubjectVerdict
+from winhost.model.reason import (
+    Assessment,
+    CapabilityVerdict,
+    Finding,
+    KnownRemedy,
+    PathVerdict,
+    Severity,
+    SubjectVerdict,
+)
 from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts, of_other_system
 from winhost.resources.registry import is_linux
@@ -194,7 +202,7 @@ class Requirements:
     needs: Needs = field(default_factory=Needs)
     path: str | None = None
     workload: Workload | None = None
-    remedies: Sequence[Remedy] = ()
+    remedies: Sequence[KnownRemedy] = ()
     assumed: Sequence[Statement] = ()
     asked: tuple[str, ...] = ()
 

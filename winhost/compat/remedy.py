@@ -18,7 +18,7 @@ from winhost.knowledge import catalogue
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Facts, with_state
 from winhost.model.path import is_meant, path_of
-from winhost.model.reason import HOST, Assessment, Finding, PathVerdict, Remedy, Severity, Verdict
+from winhost.model.reason import HOST, Assessment, Finding, KnownRemedy, PathVerdict, Severity, Verdict
 from winhost.model.workload import Workload
 from winhost.resources.host import HostFacts
 
@@ -33,11 +33,11 @@ _MOST_LOOKS = 400  # judgements of one search: far more than any shipped host ne
 class Mended:
     """The remedies that make a variant work, in the order in which they are needed, and the resulting fit."""
 
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[KnownRemedy, ...]
     fit: Fit
 
 
-def named(word: str) -> Remedy:
+def named(word: str) -> KnownRemedy:
     """The remedy of this name, of those whose effect is seen in facts. Raises UsageError."""
     if word not in catalogue.remedies():
         raise UsageError(
@@ -54,7 +54,7 @@ def named(word: str) -> Remedy:
     return catalogue.remedies()[word]
 
 
-def as_if(facts: Facts, remedies: Iterable[Remedy]) -> Facts:
+def as_if(facts: Facts, remedies: Iterable[KnownRemedy]) -> Facts:
     """The facts after these remedies. What could not be read stays unknown."""
     for remedy in remedies:
         for resource, edits in remedy.effect.items():
@@ -71,7 +71,7 @@ def _edited(edits: Iterable[Mapping[str, Mapping[str, Json]]], record: Record) -
 
 
 def assess_as_if(
-    facts: HostFacts, remedies: Iterable[Remedy], stated: Mapping[str, Version] | None = None
+    facts: HostFacts, remedies: Iterable[KnownRemedy], stated: Mapping[str, Version] | None = None
 ) -> Assessment:
     """Evaluate the host as it would be. What only an unverified remedy improves is unverified."""
     mends = tuple(remedies)
@@ -102,7 +102,7 @@ def cheapest(
     A search over remedies of the reasons that stand in the way, cheapest first: what one remedy brings to light, such
     as the role that a new Windows lacks, is looked at with the next.
     """
-    queue: list[tuple[int, int, int, tuple[Remedy, ...]]] = [(0, 0, 0, ())]
+    queue: list[tuple[int, int, int, tuple[KnownRemedy, ...]]] = [(0, 0, 0, ())]
     order, seen = count(1), {frozenset[str]()}
     for _ in range(_MOST_LOOKS):
         if not queue:
@@ -122,12 +122,15 @@ def cheapest(
     return None
 
 
-def _next(variants: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[Remedy, ...]) -> Iterator[Remedy]:
+def _next(
+    variants: Iterable[PathVerdict], found: Iterable[Fit], done: tuple[KnownRemedy, ...]
+) -> Iterator[KnownRemedy]:
     """Remedies of those variants of which every blocking reason has one."""
     if len(done) == _MOST_REMEDIES:
         return
     for variant, fit in zip(variants, found, strict=True):
-        mends = [catalogue.remedies().get(reason.remedy or "") for reason in _blocking(variant, fit)]
+        offered = [reason.remedy for reason in _blocking(variant, fit)]
+        mends = [catalogue.remedies()[each.id] if each and each.id else None for each in offered]
         if all(mend and mend.can_be_judged and mend not in done for mend in mends):
             yield from (mend for mend in mends if mend)
 

@@ -80,11 +80,11 @@ def finding(
     return Finding(
         code=code,
         severity=weight,
-        observed=observed,
         subject=subject,
-        remedy=remedy or entry.remedy,
-        evidence=entry.evidence,
+        observed=observed,
         sentence=entry.sentence,
+        remedy=catalogue.remedy(remedy or entry.remedy),
+        evidence=entry.evidence,
         risks=entry.risks,
         lacks=lacks,
     )
@@ -336,7 +336,7 @@ def within_reach(found: Finding, host: Versions) -> Finding:
     short = _out_of_reach(found.code, host)
     if short is None or (short.unread and found.severity is Severity.UNSUPPORTED):
         return found
-    remedy = NEWER.get(short.subject) if short.older else None
+    remedy = catalogue.remedy(NEWER.get(short.subject)) if short.older else None
     observed = f"{found.observed}; {short}"
     return replace(found, severity=Severity.UNVERIFIED, observed=observed, remedy=remedy or found.remedy)
 

@@ -12,7 +12,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.documents import plain
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.facts import Answer, Facts
-from winhost.model.reason import Remedy
+from winhost.model.reason import KnownRemedy
 from winhost.model.units import Bytes, parse_size
 from winhost.resources.base import ResourceType
 from winhost.resources.host import HostFacts, WrongState, of_other_system, typed
@@ -241,7 +241,7 @@ def with_wsl(document: Facts, stated: Stated) -> Facts:
     return replace(document, resources={**document.resources, resource: (Record({**read, "version": str(wsl)}),)})
 
 
-def after(stated: Stated | None, remedies: Iterable[Remedy]) -> Stated:
+def after(stated: Stated | None, remedies: Iterable[KnownRemedy]) -> Stated:
     """Return the stated versions after these remedies. A version that facts tell is changed in the facts, and here only
     where the user stated it over them.
     """

@@ -18,7 +18,6 @@ from winhost.core.steps import DesiredResource, Step
 from winhost.engine.failures import NOT_PLANNABLE, PlanRefused, RefusalGrounds, gone
 from winhost.engine.offline_copies import from_copies
 from winhost.engine.path_planner import PathPlanner
-from winhost.knowledge.catalogue import remedies
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.facts import Facts
 from winhost.model.path import EVERY_VARIANT, PATHS_OF_LINUX, is_meant, path_of, variant_name
@@ -356,7 +355,7 @@ def _refused(
         verdict.verdict,
         because=tuple(dict.fromkeys(map(format_reason, decisive))),
         codes=tuple(dict.fromkeys(reason.code for reason in decisive)),
-        helps=tuple(dict.fromkeys(remedies()[reason.remedy].do for reason in heaviest if reason.remedy)),
+        helps=tuple(dict.fromkeys(reason.remedy.do for reason in heaviest if reason.remedy)),
         choices=choices,
         instead=_instead(facts, verdict),
         still=still,

@@ -141,6 +141,6 @@ def _likely(error: RemoteError | NotAvailable, facts: HostFacts) -> Iterator[str
 
     known = of_fault(error.fault, facts) if isinstance(error, RemoteError) else None
     cause = next((cause for cause in known.causes if cause.standing != "ruled-out"), None) if known else None
-    if known and cause:
+    if known and cause and cause.remedy:
         yield f"Likely cause: {cause.sentence} To tell: {cause.tell}"
-        yield f"Remedy: {cause.remedy} Other causes and sources: winhost explain {known.code}"
+        yield f"Remedy: {cause.remedy.do} Other causes and sources: winhost explain {known.code}"

@@ -14,7 +14,7 @@ from winhost.findings.catalogue import Catalogue, typed
 from winhost.findings.condition import Ask, Condition, When, holding, meets
 from winhost.model.errors import visible
 from winhost.model.masking import masked
-from winhost.model.reason import Finding, Severity
+from winhost.model.reason import Finding, Remedy, Severity
 
 Position: TypeAlias = tuple[int, int]
 """Line and column, counted from 1."""
@@ -51,8 +51,9 @@ class Found:
 class FileFinding(Finding):
     """A finding in a file. Line and column count from 1.
 
-    subject: the engine, or the path of the key; remedy: what to do in words, None if the sentence says it; fixed: --fix
-    does it; lacks: what is not known and could make it untrue.
+    subject: the engine, or the path of the key; fixed: --fix does it; lacks: what is not known and could make it
+    untrue. observed is empty: what a linter saw are the words at this position, which its sentence quotes as far as
+    they may be shown.
     """
 
     line: int = 1
@@ -125,11 +126,11 @@ def _told(
     return FileFinding(
         code=code,
         severity=row.severity,
-        observed="",
         subject=hidden(visible(found.where)[:_LONGEST], secrets),
-        remedy=row.do.format(**words) or None,
-        evidence=row.evidence,
+        observed="",
         sentence=row.says.format(**words),
+        remedy=Remedy(None, do) if (do := row.do.format(**words)) else None,
+        evidence=row.evidence,
         lacks=found.doubt or None,
         line=line,
         column=column,

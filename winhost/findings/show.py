@@ -3,9 +3,11 @@ terminal, the report and the docs share.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from winhost.core.dataclass import dataclass
-from winhost.model.reason import Evidence, Mender, Remedy
+from winhost.model.reason import Evidence, Finding, Mender, Remedy
 
 _WHO: Mapping[Mender, str] = {
     "winhost": "winhost does this",
@@ -20,7 +22,7 @@ class Shown:
     """The parts of a finding in words; what is empty is left out.
 
     place: where it is, as `FILE:LINE:COLUMN`; subject: what it is about; observed: what was seen; details: further
-    sentences; unverified: what is not known and could make it untrue; remedy: as `advice` makes it; in_full: show
+    sentences; unverified: what is not known and could make it untrue; remedy: as `remedy_words` has it; in_full: show
     the claims of the evidence, not only its sources.
     """
 
@@ -61,16 +63,25 @@ class Shown:
                 yield f"Evidence {piece.id}: {cited(piece)}"
 
 
-def remedy_words(remedy: Remedy) -> str:
-    """Word a remedy of the catalogue."""
-    return advice(remedy.do, remedy.who, unverified=remedy.unverified)
+def shown(finding: Finding, *notes: str, **parts: Any) -> Shown:
+    """A finding for people. notes: of its remedy; parts: further parts of Shown, or others instead of its own."""
+    common = Shown(
+        finding.sentence,
+        code=finding.code,
+        severity=finding.severity,
+        observed=finding.observed,
+        remedy=remedy_words(finding.remedy, *notes),
+    )
+    return replace(common, **parts)
 
 
-def advice(do: str, who: Mender = "admin", *notes: str, unverified: bool = False) -> str:
+def remedy_words(remedy: Remedy | None, *notes: str) -> str:
     """Say what to do, then who does it unless it is the administrator, whether anybody saw it help, and the notes."""
-    doubt = "unverified: no report confirms that it helps" if unverified else ""
-    told = "; ".join(note for note in (_WHO.get(who, ""), doubt, *notes) if note)
-    return f"{do} ({told})" if told else do
+    if remedy is None:
+        return "; ".join(filter(None, notes))
+    doubt = "unverified: no report confirms that it helps" if remedy.unverified else ""
+    told = "; ".join(note for note in (_WHO.get(remedy.who, ""), doubt, *notes) if note)
+    return f"{remedy.do} ({told})" if told else remedy.do
 
 
 def standing(piece: Evidence) -> str:

@@ -19,7 +19,7 @@ from winhost.model.capabilities import CAPABILITIES
 from winhost.model.errors import UsageError, did_you_mean, visible
 from winhost.model.once import once
 from winhost.model.path import EVERY_PATH, GROUPS, path_of
-from winhost.model.reason import Evidence, Explanation, Remedy, Severity
+from winhost.model.reason import Evidence, Explanation, KnownRemedy, Remedy, Severity
 
 ANY = "*"  # stands for every path and capability
 
@@ -158,7 +158,7 @@ def _below(when: Mapping[str, Any]) -> Iterator[str]:
 
 _REASONS = Catalogue(_HERE / "reasons", _entry)
 _GAPS = Catalogue(_HERE / "gaps.yaml", lambda _, row: CatalogueEntry(**row))
-_REMEDIES = Catalogue(_HERE / "remedies.yaml", lambda key, row: Remedy(key, **row))
+_REMEDIES = Catalogue(_HERE / "remedies.yaml", lambda key, row: KnownRemedy(key, **row))
 
 
 @once
@@ -167,9 +167,19 @@ def gaps() -> Mapping[str, CatalogueEntry]:
     return {f"{ANY}.{name}": entry for name, entry in _GAPS.items()}
 
 
-def remedies() -> Mapping[str, Remedy]:
+def remedies() -> Mapping[str, KnownRemedy]:
     """The remedies by id."""
     return _REMEDIES
+
+
+def remedy(key: str | None) -> Remedy | None:
+    """The words of the remedy with this id, without its effect on facts; None for no id."""
+    return _told_remedies()[key] if key else None
+
+
+@once
+def _told_remedies() -> Mapping[str, Remedy]:
+    return {key: Remedy(key, known.do, known.who, known.unverified) for key, known in _REMEDIES.items()}
 
 
 @once
@@ -233,7 +243,7 @@ def explain(code: str) -> Explanation:
         sentence=found.sentence,
         means=found.means,
         risks=found.risks,
-        remedy=remedies()[found.remedy] if found.remedy else None,
+        remedy=remedy(found.remedy),
         evidence=evidence_of(found.evidence),
         related=related(code, found, own_entries()),
     )

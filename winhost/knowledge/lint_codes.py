@@ -55,7 +55,7 @@ def explain_lint(code: str) -> Explanation:
         sentence=_told(row.says),
         means=f"{_MEANS[row.severity]} `winhost lint` finds it in a file, as {_COUNTED[row.severity.category]}.",
         risks=(),
-        remedy=Remedy(code, advice, "admin") if advice else None,
+        remedy=Remedy(None, advice) if advice else None,
         evidence=catalogue.evidence_of(row.evidence),
         related=tuple(near[: catalogue.MOST_RELATED]),
     )

@@ -93,23 +93,36 @@ _IN_FILE = {Severity.DEGRADED: "ignored", Severity.UNSUPPORTED: "wrong"}
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something that one rule found on a host or for a workload.
+class Remedy:
+    """The remedy of a finding. id: in the catalogue of remedies, None for words of a finding's own; unverified: it is
+    inferred, and nobody has reported that it helps.
+    """
 
-    observed: what was seen, in numbers and names; subject: `host`, a GPU's or VM's name, what is wanted together, or
-    `plan`, where a plan in which nothing is chosen would be refused;
-    remedy, evidence: ids in the catalogue; sentence: why it matters, for people; risks: consents that it asks for;
-    lacks: the fact that could not be read, as `PciDevice.acs`, if there is one; stated: facts that it depends on and
-    that a user stated.
+    id: str | None
+    do: str
+    who: Mender = "admin"
+    unverified: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that one rule found on a host, for a workload, in a file or in a text: what programs get of it, too.
+    The host, the file or the text stands beside it, because all findings of an answer share it.
+
+    subject: `host`, a GPU's or VM's name, what is wanted together, or `plan`, where a plan in which nothing is chosen
+    would be refused; subclasses name theirs. observed: what was seen, in numbers and names; sentence: why it matters,
+    for people; remedy: None where none is known, or where the sentence says it; evidence: ids; risks: consents that it
+    asks for; lacks: the fact that could not be read, as `PciDevice.acs`, if there is one; stated: facts that it depends
+    on and that a user stated.
     """
 
     code: str
     severity: Severity = field(hash=False)  # code, observation and subject tell findings apart well enough
-    observed: str
     subject: str
-    remedy: str | None = field(hash=False)
-    evidence: tuple[str, ...] = field(hash=False)
+    observed: str
     sentence: str = field(hash=False)
+    remedy: Remedy | None = field(hash=False)
+    evidence: tuple[str, ...] = field(hash=False)
     risks: tuple[str, ...] = field(default=(), hash=False)
     lacks: str | None = field(default=None, hash=False)
     stated: tuple[str, ...] = field(default=(), hash=False)
@@ -224,17 +237,12 @@ class Assessment:
 
 
 @dataclass(frozen=True)
-class Remedy:
-    """A remedy for a reason. unverified: it is inferred, and nobody has reported that it helps.
-
-    effect: what it changes in facts, resource by resource; stated: the versions that are there after it, by name as in
-    VERSIONS. Neither for a choice or an act that nothing shows.
+class KnownRemedy(Remedy):
+    """A remedy of the catalogue. effect: what it changes in facts, resource by resource; stated: the versions that are
+    there after it, by name as in VERSIONS. Neither for a choice or an act that nothing shows.
     """
 
     id: str
-    do: str
-    who: Mender
-    unverified: bool = False
     effect: Mapping[str, Json] = field(default_factory=dict)
     stated: Mapping[str, str] = field(default_factory=dict)
 

@@ -501,7 +501,7 @@ def _environment() -> "Environment":
         autoescape=True,
         finalize=_escaped,
     )
-    made.globals |= {"short": SHORT, "remedy": verdict_text.remedy, "named": named}
+    made.globals |= {"short": SHORT, "named": named}
     made.globals |= {"remedy_words": remedy_words, "evidence_lines": evidence_lines, "standing": standing}
     return made
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from winhost.compat.evaluation import Evaluation, Settling, Supposed
 from winhost.compat.needs import Fit, Nearest, Needs
 from winhost.compat.remedy import Mended
-from winhost.findings.show import Shown, remedy_words
 from winhost.knowledge import catalogue
 from winhost.model.path import path_of
 from winhost.model.reason import CapabilityVerdict, Finding, PathVerdict, Verdict
@@ -97,22 +96,6 @@ def nearest(found: Nearest) -> tuple[str, ...]:
 def heaviest_first(reasons: Iterable[Finding]) -> list[Finding]:
     """Reasons by their weight, else in the order in which they were found."""
     return sorted(reasons, key=lambda reason: -reason.severity.rank)
-
-
-def remedy(reason: Finding) -> str:
-    """The remedy of a reason in words; empty where none is known."""
-    return remedy_words(catalogue.remedies()[reason.remedy]) if reason.remedy else ""
-
-
-def shown(reason: Finding) -> Shown:
-    """A reason for people."""
-    return Shown(
-        reason.sentence,
-        code=reason.code,
-        severity=reason.severity,
-        observed=reason.observed,
-        remedy=remedy(reason),
-    )
 
 
 def named(offered: CapabilityVerdict) -> str:

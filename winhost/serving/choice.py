@@ -11,7 +11,6 @@ from winhost.compat.swap import STARTS, slowest
 from winhost.compat.target import Target, available_memory, in_a_guest
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
-from winhost.knowledge import catalogue
 from winhost.model.errors import RefusedError, visible
 from winhost.model.path import PATHS_OF_LINUX, VARIANTS, AvailableMemory, path_of, variant_name
 from winhost.model.reason import Assessment, Finding, PathVerdict, Severity, Verdict
@@ -358,7 +357,7 @@ def _verdict(variant: PathVerdict, fit: Fit) -> Verdict:
 
 
 def _format_reason(reason: Finding) -> str:
-    remedy = f" {catalogue.remedies()[reason.remedy].do}" if reason.remedy else ""
+    remedy = f" {reason.remedy.do}" if reason.remedy else ""
     return f"{reason.sentence} [{reason.code}: {reason.observed}]{remedy}"
 
 

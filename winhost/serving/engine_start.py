@@ -127,7 +127,7 @@ def start_failure(host: str, source: str, unit: UnitState, lines: Sequence[str],
         why, cause = found.sentence, found.causes[0]
         first = _first_error(lines) if found.severity is Severity.UNVERIFIED else None
         meaning = f"{cause.sentence}\nIts log says: {first or found.observed[:_LONGEST]}\nHow to tell: {cause.tell}"
-        log = f"{cause.remedy}\n{log}; more: winhost explain {found.code}"
+        log = f"{cause.remedy.do if cause.remedy else ''}\n{log}; more: winhost explain {found.code}"
     return WinhostError("StartFailed", f"{host}: {source} did not start: {why}", meaning, log, host=host)
 
 

@@ -8,11 +8,10 @@ from winhost.compat.assess import judge
 from winhost.core.answers import NOT_THERE, MissingFact, RemoteFault
 from winhost.core.dataclass import dataclass
 from winhost.findings.condition import evaluate
-from winhost.findings.finding import FileFinding
 from winhost.knowledge import catalogue
 from winhost.model.masking import masked
 from winhost.model.path import ALL_VARIANTS, PATHS_OF_LINUX, path_of
-from winhost.model.reason import Finding, Mender, Severity
+from winhost.model.reason import Evidence, Finding, Remedy, Severity
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.read_only import OsFamily
 from winhost.symptoms import own
@@ -162,15 +161,14 @@ LONGEST = 400  # characters of a line that are shown
 @dataclass(frozen=True)
 class CauseFinding(Finding):
     """One thing that may be behind a symptom. severity: what the rest of the text and the facts of the host say of it,
-    as in STANDINGS; observed: what of them; subject: the symptom; remedy: what to do, in words.
+    as in STANDINGS; observed: what of them; subject: the symptom.
 
-    by: which of the two says so, None where neither does; who: does the remedy; reason: a code that winhost explain
-    knows more of.
+    by: which of the two says so, None where neither does; tell: how to find out whether it is this; reason: a code that
+    winhost explain knows more of.
     """
 
     by: By | None = None
     tell: str = ""
-    who: Mender = "admin"
     reason: str | None = None
 
     @property
@@ -180,12 +178,13 @@ class CauseFinding(Finding):
 
 
 @dataclass(frozen=True)
-class SymptomFinding(FileFinding):
-    """A symptom in a text. observed: the line that says it, without secrets; subject: the program that printed it;
+class SymptomFinding(Finding):
+    """A symptom in a text. subject: the program that printed it; observed: the line that says it, without secrets;
     line: the first of `count`, from 1; all three are empty where a symptom was asked for by name. signs: what logs have
     of it; causes: the likeliest first, those that the facts contradict last.
     """
 
+    line: int = 0
     count: int = 0
     signs: tuple[str, ...] = ()
     causes: tuple[CauseFinding, ...] = ()
@@ -200,6 +199,19 @@ class Diagnosed:
     lines: int
     found: tuple[SymptomFinding, ...]
     unknown_codes: tuple[UnknownCode, ...]
+
+    @property
+    def answer(self) -> "Diagnosis":
+        """The answer for programs."""
+        cited = dict.fromkeys(key for found in self.found for cause in found.causes for key in cause.evidence)
+        return Diagnosis(**vars(self), evidence=catalogue.evidence_of(cited))
+
+
+@dataclass(frozen=True)
+class Diagnosis(Diagnosed):
+    """The answer of `explain --json` to what was pasted. evidence: the pieces that its causes name."""
+
+    evidence: tuple[Evidence, ...]
 
 
 def diagnosis(pieces: Iterable[str], source: str, facts: HostFacts | None = None) -> Diagnosed:
@@ -266,21 +278,21 @@ def _of_own(known: own.OwnError, line: int, text: str) -> SymptomFinding:
     cause = CauseFinding(
         code=f"{code}/1",
         severity=POSSIBLE,
-        observed="",
         subject=code,
-        remedy=known.hint or "Do what the lines below the error say.",
-        evidence=(),
+        observed="",
         sentence=_sentence(known.meaning or known.what),
+        remedy=Remedy(None, known.hint or "Do what the lines below the error say."),
+        evidence=(),
         tell=f"The lines below the error say it for this case. Its code is {known.code}.",
     )
     return SymptomFinding(
         code=code,
         severity=Severity.UNSUPPORTED,
-        observed=text,
         subject="winhost",
+        observed=text,
+        sentence=_sentence(f"An error of winhost itself: {known.what}"),
         remedy=None,
         evidence=(),
-        sentence=_sentence(f"An error of winhost itself: {known.what}"),
         line=line,
         count=1,
         signs=(f"error: {known.what}",),
@@ -299,11 +311,11 @@ def _found(hit: Hit, rulings: Rulings) -> SymptomFinding:
     return SymptomFinding(
         code=symptom.id,
         severity=symptom.severity,
-        observed=_shown(hit.text, hit.literal),
         subject=symptom.program,
+        observed=_shown(hit.text, hit.literal),
+        sentence=symptom.says,
         remedy=None,
         evidence=(),
-        sentence=symptom.says,
         line=hit.line,
         count=hit.count,
         signs=tuple(sign.text or f"0x{sign.code or 0:08X}" for sign in symptom.signs),
@@ -312,18 +324,16 @@ def _found(hit: Hit, rulings: Rulings) -> SymptomFinding:
 
 
 def _likely(symptom: str, number: int, cause: KnownCause, ruling: Ruling) -> CauseFinding:
-    remedy = catalogue.remedies()[cause.remedy] if cause.remedy else None
     return CauseFinding(
         code=f"{symptom}/{number}",
         severity=ruling.severity,
-        observed=masked(ruling.because),
         subject=symptom,
-        remedy=cause.do or (remedy.do if remedy else ""),
-        evidence=cause.evidence,
+        observed=masked(ruling.because),
         sentence=cause.cause,
+        remedy=Remedy(None, cause.do) if cause.do else catalogue.remedy(cause.remedy),
+        evidence=cause.evidence,
         by=ruling.by if ruling.because else None,
         tell=cause.tell,
-        who=remedy.who if remedy else "admin",
         reason=cause.reason,
     )
 
