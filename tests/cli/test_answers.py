@@ -15,7 +15,7 @@ from tests.schemas import faults
 from winhost.cli.envelope import answer, answering
 from winhost.cli.formats import FILES, KINDS, schema_of
 from winhost.cli.lab import ListedLabHost
-from winhost.cli.outputs import Form, asked_form
+from winhost.cli.options import Form, asked_form
 from winhost.knowledge.catalogue import unknown_code
 from winhost.lab.running_lab import Lab
 

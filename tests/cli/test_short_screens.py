@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.cli.detect import show_facts
 from winhost.cli.errors import show_failure
 from winhost.cli.output import error_text
-from winhost.cli.show_facts import show_facts
 from winhost.cli.show_plan import GROUPS, grouped_titles, show_notes
 from winhost.cli.tables import format_two, format_value
 from winhost.connect.wire_errors import NotAvailable

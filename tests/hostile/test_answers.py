@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.hostile.mutated import ERROR, Mutator
+from winhost.cli.detect import show_facts
 from winhost.cli.errors import as_winhost_error
 from winhost.cli.output import error_text
-from winhost.cli.show_facts import show_facts
 from winhost.compat.evaluation import Requirements as Wanted
 from winhost.compat.evaluation import evaluate
 from winhost.connect.agent import Agent

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.rows import each_row
 from winhost.cli import COMMANDS, winhost
 from winhost.cli.groups import OWN, codes_of
-from winhost.cli.outputs import Output
+from winhost.cli.options import Output
 from winhost.model.errors import Exit
 
 

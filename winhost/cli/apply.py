@@ -21,9 +21,8 @@ from winhost.cli.first_completion import check_key
 from winhost.cli.live_hosts import check_reach
 from winhost.cli.named_files import files_of
 from winhost.cli.named_hosts import hosts_named
-from winhost.cli.options import SIZE, RunOptions
+from winhost.cli.options import SIZE, RunOptions, Shape
 from winhost.cli.output import say, show_command
-from winhost.cli.outputs import Shape
 from winhost.cli.plan_options import FleetKeys, decided, given_keys, read_settings
 from winhost.cli.running import (
     asking_for,

@@ -8,9 +8,8 @@ from winhost.cli.commands.look import Wanted
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, usage_errors
 from winhost.cli.named_files import STDIN
-from winhost.cli.options import HostsAndFacts
+from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import show_next
-from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
 from winhost.cli.show_verdicts import possible, show_assessment, show_rows
 from winhost.cli.snapshots import Snapshot, read_each, several, watched

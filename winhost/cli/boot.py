@@ -9,8 +9,8 @@ from winhost.cli.commands.change import BootOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.live_hosts import connector_for, linux_beside, read_live
 from winhost.cli.named_hosts import hosts_named
+from winhost.cli.options import Output
 from winhost.cli.output import say
-from winhost.cli.outputs import Output
 from winhost.cli.watch import Watch, watching
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshTarget, SshWire, target_of

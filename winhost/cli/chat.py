@@ -18,8 +18,8 @@ import click
 from winhost.cli.commands.endpoint import ChatOptions
 from winhost.cli.endpoint import Endpoint, endpoint_of
 from winhost.cli.envelope import show_results
+from winhost.cli.options import Output
 from winhost.cli.output import say, show_error_text
-from winhost.cli.outputs import Output
 from winhost.cli.served_hosts import Targets
 from winhost.cli.serving_target import no_such_model, secret_key
 from winhost.cli.watch import watching

@@ -9,8 +9,8 @@ import click
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error
 from winhost.cli.named_files import by_host, check_hosts, files_of
+from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
-from winhost.cli.outputs import Output
 from winhost.cli.tables import format_full_value, format_value, table
 from winhost.compat.compare import Diff, Difference, VerdictChange, compare, is_missing
 from winhost.core.answers import Json

@@ -11,8 +11,8 @@ import click
 import yaml
 
 from winhost.cli.formats import schema_of
+from winhost.cli.options import Form
 from winhost.cli.output import failed, say, show_error_text
-from winhost.cli.outputs import Form
 from winhost.cli.tables import table
 from winhost.cli.terminal import speaks_unicode, spelled_in_json
 from winhost.model.documents import plain

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import click
 
+from winhost.cli.options import Form, asked_form
 from winhost.cli.output import failed, show_error_text
-from winhost.cli.outputs import Form, asked_form
 from winhost.cli.terminal import is_closed_pipe, let_go_of_streams
 from winhost.core.answers import MissingFact
 from winhost.model.errors import UsageError, WinhostError, visible

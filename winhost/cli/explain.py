@@ -17,8 +17,8 @@ import click
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.named_files import STDIN, invite_paste, is_there
 from winhost.cli.named_files import facts_file as named_facts
+from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
-from winhost.cli.outputs import Output
 from winhost.cli.watch import watching
 from winhost.core.dataclass import dataclass
 from winhost.findings.show import Shown, remedy_words, shown

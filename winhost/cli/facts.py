@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from winhost.cli.detect import Detected
+from winhost.cli.detect import Detected, show_facts
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import STDIN, invite_paste
+from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_next, write_file
-from winhost.cli.outputs import Output
-from winhost.cli.show_facts import show_facts
 from winhost.imports.again import joined, refuse_others
 from winhost.imports.merge import merged
 from winhost.imports.observation import LARGEST, READABLE, FileObservations, unreadable

@@ -9,8 +9,8 @@ from winhost.cli.envelope import show_list, show_results
 from winhost.cli.host_add import add_host
 from winhost.cli.host_check import check_host, show_check
 from winhost.cli.named_hosts import hosts_named
+from winhost.cli.options import Output
 from winhost.cli.output import say, show_next
-from winhost.cli.outputs import Output
 from winhost.cli.running import begin
 from winhost.cli.watch import asked_each
 from winhost.core.dataclass import dataclass

@@ -52,8 +52,8 @@ from winhost.cli.errors import os_errors, secret_reference, text_of, usage_error
 from winhost.cli.live_hosts import read_live
 from winhost.cli.named_files import the_file
 from winhost.cli.named_hosts import hosts_named
+from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_command
-from winhost.cli.outputs import Output
 from winhost.cli.plan_options import FleetKeys
 from winhost.cli.watch import watching
 from winhost.compat.assess import judge

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from winhost.cli.envelope import show_results
+from winhost.cli.options import Output
 from winhost.cli.output import say, show_next
-from winhost.cli.outputs import Output
 from winhost.cli.tables import table
 from winhost.core.dataclass import dataclass
 from winhost.knowledge import catalogue

@@ -10,8 +10,8 @@ import click
 
 from winhost.cli.envelope import show_list
 from winhost.cli.named_files import files_of
+from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, show_command
-from winhost.cli.outputs import Output
 from winhost.core.dataclass import dataclass
 from winhost.lab.hostfile import HostFile, find, host_files
 from winhost.model.facts import Facts

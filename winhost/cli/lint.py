@@ -21,8 +21,8 @@ from winhost.cli.commands.lint import RecipeOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import STDIN, facts_named, invite_paste, is_there
 from winhost.cli.named_files import facts_file as named_facts
+from winhost.cli.options import Output
 from winhost.cli.output import refuse_other_kind, say, show_finding
-from winhost.cli.outputs import Output
 from winhost.core.answers import if_known
 from winhost.core.dataclass import dataclass
 from winhost.findings.finding import FileFinding, hidden

@@ -13,9 +13,8 @@ import yaml
 from winhost.cli.commands.models import DraftOptions, ModelOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import as_winhost_error, os_errors, secret_reference
-from winhost.cli.options import HostsAndFacts
+from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import say, show_next, write_file
-from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
 from winhost.cli.tables import table

@@ -17,8 +17,8 @@ from winhost.cli.commands.change import FetchOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import from_os_error
 from winhost.cli.named_files import the_file
+from winhost.cli.options import Output
 from winhost.cli.output import say, show_next
-from winhost.cli.outputs import Output
 from winhost.cli.tables import table
 from winhost.cli.watch import watching
 from winhost.core.answers import Json

@@ -12,9 +12,8 @@ import click
 from winhost.cli.commands.plan import PlanOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, from_missing_fact, os_errors
-from winhost.cli.options import HostsAndFacts
+from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import one_file, write_file
-from winhost.cli.outputs import Output
 from winhost.cli.plan_options import AskedPlan, FleetKeys, given_keys, read_settings
 from winhost.cli.shells import command_line
 from winhost.cli.show_plan import PlannedHost, show_planned, show_plans

@@ -10,8 +10,8 @@ from winhost.cli.commands.render import MachineOptions, MonitoringOptions, Proxy
 from winhost.cli.envelope import answer, show_results
 from winhost.cli.errors import Faults, os_errors, usage_errors
 from winhost.cli.named_files import facts_named
+from winhost.cli.options import Output
 from winhost.cli.output import say, write_file
-from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
 from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys

@@ -7,9 +7,8 @@ from pathlib import Path
 from winhost.cli.assess import evaluate_each, requirements
 from winhost.cli.commands.look import Wanted
 from winhost.cli.envelope import answer
-from winhost.cli.options import HostsAndFacts
+from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import failed, refuse_other_kind, say, show_error_text, what_happened, write_file
-from winhost.cli.outputs import Output
 from winhost.cli.plan_options import default_request
 from winhost.cli.snapshots import read_each, watched, worst
 from winhost.compat.evaluation import Evaluation

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from winhost.cli.envelope import show_list, show_results
 from winhost.cli.named_hosts import is_own_name
+from winhost.cli.options import Output
 from winhost.cli.output import say, with_fleet
-from winhost.cli.outputs import Output
 from winhost.cli.served_hosts import known_fleet
 from winhost.cli.tables import format_full_value, format_value, moment, table
 from winhost.cli.up_runs import forget_killed

@@ -15,7 +15,7 @@ from winhost.cli.commands.serve import HandMadeGateway
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import Faults, secret_reference
 from winhost.cli.named_files import facts_named
-from winhost.cli.outputs import Output
+from winhost.cli.options import Output
 from winhost.cli.stack_options import key_pair
 from winhost.cli.tables import table
 from winhost.cli.terminal import wrapped

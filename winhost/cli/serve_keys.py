@@ -14,9 +14,8 @@ import click
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import usage_errors
-from winhost.cli.options import KeyRules, TargetOptions
+from winhost.cli.options import KeyRules, Output, TargetOptions
 from winhost.cli.output import say, show_command
-from winhost.cli.outputs import Output
 from winhost.cli.running import begin
 from winhost.cli.serving_target import WatchedTarget, no_such_model, reached
 from winhost.cli.stack_parts import show_new_key

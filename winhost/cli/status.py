@@ -13,8 +13,8 @@ import click
 from winhost.cli.commands.endpoint import StatusOptions
 from winhost.cli.envelope import show_results
 from winhost.cli.named_hosts import is_local, is_own_name
+from winhost.cli.options import Output
 from winhost.cli.output import say, show_error_text, what_happened, with_fleet
-from winhost.cli.outputs import Output
 from winhost.cli.runs import Held, state_of
 from winhost.cli.serve_status import boot_test_text, since_text, test_again
 from winhost.cli.served_hosts import Targets

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from winhost.cli.envelope import show_results
 from winhost.cli.named_files import check_hosts, files_of, holds
-from winhost.cli.options import HostsAndFacts
+from winhost.cli.options import HostsAndFacts, Output
 from winhost.cli.output import say
-from winhost.cli.outputs import Output
 from winhost.cli.snapshots import Snapshot, read_each, watched
 from winhost.cli.tables import format_full_value, format_two, format_value, table
 from winhost.core.answers import Id

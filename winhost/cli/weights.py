@@ -6,8 +6,8 @@ from tempfile import TemporaryDirectory
 
 from winhost.cli.envelope import show_results
 from winhost.cli.errors import os_errors
+from winhost.cli.options import Output
 from winhost.cli.output import say, show_command
-from winhost.cli.outputs import Output
 from winhost.cli.shells import command_line
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.files import near_name

@@ -9,7 +9,6 @@ import click
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import declared, option, options_object
-from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
 
@@ -72,7 +71,7 @@ def rollback() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("run_name", metavar="[RUN]", required=False, **completion.RUNS)
-@answers(wide=True)
+@options.answers(wide=True)
 @does("runs")
 def runs() -> None:
     """List runs, or show one.
@@ -87,7 +86,7 @@ def runs() -> None:
 @click.option("--details", is_flag=True, help="Show everything that was compared, not only what differs.")
 @options.fleet
 @options.at_once
-@answers(wide=True)
+@options.answers(wide=True)
 @options.hosts_and_facts
 @does("verify")
 def verify() -> None:
@@ -140,7 +139,7 @@ class BootOptions:
 
 @click.command(cls=WinhostCommand)
 @options_object(BootOptions, "asked")
-@answers()
+@options.answers()
 @does("boot")
 def boot() -> None:
     """Start the other system of a machine with two, once.
@@ -175,7 +174,7 @@ def _words(context: click.Context, option: click.Parameter, command: str | None)
     callback=_words,
     help="Sign each script: CMD is run with its path as the last argument, before checksums are written.",
 )
-@answers("FOLDER", "The folder to create.", required=True)
+@options.answers("FOLDER", "The folder to create.", required=True)
 @does("offline")
 def bundle() -> None:
     """Write an offline package: a PLAN as scripts for a host where nothing may be installed.
@@ -208,7 +207,7 @@ class FetchOptions:
 
 @click.command(cls=WinhostCommand)
 @options_object(FetchOptions, "asked")
-@answers("FOLDER", "The folder to fill.", required=True)
+@options.answers("FOLDER", "The folder to fill.", required=True)
 @does("offline")
 def fetch() -> None:
     """Collect what PLAN downloads, for a host without a network.

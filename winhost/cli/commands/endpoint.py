@@ -7,7 +7,6 @@ import click
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import declared, flag, option, options_object
-from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
 
@@ -25,7 +24,7 @@ class ChatOptions:
 @click.argument("words", metavar="[HOST] [PROMPT]", nargs=-1, **completion.HOSTS)
 @options_object(ChatOptions, "asked")
 @options.fleet
-@answers()
+@options.answers()
 @does("chat")
 def chat() -> None:
     """Talk to a model that is served, as its answer comes.
@@ -73,7 +72,7 @@ class StatusOptions:
 
 @click.command(cls=WinhostCommand)
 @options_object(StatusOptions, "asked")
-@answers()
+@options.answers()
 @does("status")
 def status() -> None:
     """Show what is served where, how it is, and what is unfinished.

@@ -7,7 +7,6 @@ import click
 
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
-from winhost.cli.outputs import answers
 
 _NEGATIVE = re.compile(r"-[0-9]{9,10}")
 
@@ -25,7 +24,7 @@ class ExplainCommand(WinhostCommand):
 @click.argument("words", metavar="[CODE|TEXT|FILE|-]...", required=False, nargs=-1, **completion.CODES)
 @click.option("--list", "listed", is_flag=True, help="List all codes, or those that start with CODE.")
 @options.facts_file
-@answers()
+@options.answers()
 @does("explain")
 def explain() -> None:
     """Explain a reason by its CODE, or an error that you paste.

@@ -8,7 +8,6 @@ import click
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import declared, flag, option, options_object, repeated
-from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
 
@@ -52,7 +51,7 @@ def add() -> None:
 
 @host.command(name="list")
 @options.fleet
-@answers(wide=True)
+@options.answers(wide=True)
 @does("host")
 def list_() -> None:
     """List the hosts of fleet.yaml, and how each is reached."""
@@ -71,7 +70,7 @@ def remove() -> None:
 @click.argument("hosts", metavar="[NAME]...", nargs=-1, **completion.HOSTS)
 @options.at_once
 @options.fleet
-@answers()
+@options.answers()
 @does("host")
 def test() -> None:
     """Check step by step whether hosts can be managed, and say what to do if not.

@@ -7,7 +7,6 @@ import click
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import declared, flag, option, options_object, repeated
-from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
 
@@ -52,7 +51,7 @@ class InstallOptions:
 @click.argument("facts", metavar="FACTS", type=options.PATH)
 @options_object(InstallOptions, "asked")
 @options.force
-@answers("FILE", "The plan to write.", required=True)
+@options.answers("FILE", "The plan to write.", required=True)
 @does("install")
 def plan() -> None:
     """Plan the installation of Ubuntu on the host of FACTS. Changes nothing.
@@ -88,7 +87,9 @@ class MediaOptions:
 @click.argument("plan_file", metavar="PLAN", type=options.PATH)
 @options_object(MediaOptions, "asked")
 @options.force
-@answers("FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True)
+@options.answers(
+    "FILE", "The image to write; with a slash at its end, a folder of what a FAT32 partition gets.", required=True
+)
 @does("install")
 def media() -> None:
     """Make installation media of PLAN, with a new host key.
@@ -125,7 +126,7 @@ class BmcOptions:
 
 @install.command()
 @options_object(BmcOptions, "asked")
-@answers()
+@options.answers()
 @does("install")
 def bmc() -> None:
     """Insert media through the BMC of HOST, and start from them once.

@@ -6,7 +6,6 @@ import click
 
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, WinhostGroup, does
-from winhost.cli.outputs import answers
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
@@ -57,7 +56,7 @@ def up() -> None:
 
 
 @lab.command("list")
-@answers(wide=True)
+@options.answers(wide=True)
 @does("lab")
 def list_hosts() -> None:
     """List the example hosts that come with winhost."""

@@ -8,7 +8,6 @@ import click
 from winhost.cli import options
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import declared, flag, option, options_object
-from winhost.cli.outputs import Output, answers
 from winhost.core.dataclass import dataclass
 
 file_argument = click.argument("file", metavar="FILE|-", type=options.PATH)
@@ -35,7 +34,7 @@ class RecipeOptions:
     force: bool = declared(options.force, False)
     everything: bool = flag("Show what each finding rests on.", name="--explain")
     strict: bool = declared(strict_option, False)
-    output: Output = declared(answers("FILE", "The file that --fix writes."), Output())
+    output: options.Output = declared(options.answers("FILE", "The file that --fix writes."), options.Output())
 
     @property
     def mends(self) -> bool:
@@ -65,7 +64,7 @@ def lint() -> None:
 @version_option
 @options.facts_file
 @strict_option
-@answers()
+@options.answers()
 @does("lint")
 def wslconfig() -> None:
     """Check the .wslconfig of an account.
@@ -78,7 +77,7 @@ def wslconfig() -> None:
 @file_argument
 @version_option
 @strict_option
-@answers()
+@options.answers()
 @does("lint")
 def wslconf() -> None:
     """Check the /etc/wsl.conf of a distro."""
@@ -90,7 +89,7 @@ def wslconf() -> None:
 @options.facts_file
 @click.option("--installer", metavar="VERSION", help="The version of the installation media, for example 24.04.4.")
 @strict_option
-@answers()
+@options.answers()
 @does("lint")
 def autoinstall() -> None:
     """Check a file for the automatic installation of Ubuntu: autoinstall.yaml, or a cloud-config with such a section.
@@ -124,7 +123,7 @@ def docker_daemon() -> None:
 
 @lint.command(name="cdi")
 @file_argument
-@options_object(RecipeOptions, "asked", leave_out=("vllm", "fix", "in_place", "force"), output=answers())
+@options_object(RecipeOptions, "asked", leave_out=("vllm", "fix", "in_place", "force"), output=options.answers())
 @does("lint")
 def cdi() -> None:
     """Check a specification of CDI, by which containers get their GPUs."""

@@ -7,7 +7,6 @@ import click
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, WinhostGroup, does
 from winhost.cli.options import declared, one_of, options_object, repeated, split_words
-from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
 
@@ -16,7 +15,7 @@ from winhost.core.dataclass import dataclass
 @options.force
 @options.fleet
 @options.at_once
-@answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
+@options.answers("FOLDER", "Write FOLDER/<host>.json.", wide=True)
 @does("detect")
 def detect() -> None:
     """Read HOSTS: hardware, Windows, VMs and WSL.
@@ -47,7 +46,7 @@ PARTS = ("pin-limit", "checkpoint", "nccl", "container")
 @options.force
 @options.fleet
 @options.at_once
-@answers("FOLDER", "Write FOLDER/<host>.json: the facts with what was measured.")
+@options.answers("FOLDER", "Write FOLDER/<host>.json: the facts with what was measured.")
 @does("detect")
 def probe() -> None:
     """Try what the GPUs of HOSTS can do in Linux, and keep it as facts.
@@ -82,7 +81,7 @@ class Wanted:
 @click.option("--full", "in_full", is_flag=True, help="With --json or -o yaml: include what decides nothing.")
 @options.fleet
 @options.at_once
-@answers(wide=True)
+@options.answers(wide=True)
 @options.hosts_and_facts
 @does("assess")
 def assess() -> None:
@@ -100,7 +99,7 @@ def assess() -> None:
 @click.option("--brief", is_flag=True, help="Only what decides: one printed page per host.")
 @options.fleet
 @options.at_once
-@answers("FILE", "The file to write, or a folder for one page per host.", required=True)
+@options.answers("FILE", "The file to write, or a folder for one page per host.", required=True)
 @options.hosts_and_facts
 @does("report")
 def report() -> None:
@@ -118,7 +117,7 @@ def report() -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Include what changes by itself, such as free memory or the boot id."
 )
-@answers(wide=True)
+@options.answers(wide=True)
 @does("diff")
 def diff() -> None:
     """Compare two snapshots: what changed, and which verdicts changed with it.
@@ -148,7 +147,7 @@ def facts() -> None:
     "--kind", type=click.Choice(KINDS), help="The kind of all FILES. Default: recognised from the content of each."
 )
 @options.force
-@answers("FILE", "Write the facts to FILE.", wide=True)
+@options.answers("FILE", "Write the facts to FILE.", wide=True)
 @does("facts")
 def import_() -> None:
     """Make a facts file of one machine from FILES.
@@ -165,7 +164,7 @@ def import_() -> None:
 
 @click.command(cls=WinhostCommand)
 @click.argument("subject", required=False, **completion.SUBJECTS)
-@answers(wide=True)
+@options.answers(wide=True)
 @does("known")
 def known() -> None:
     """List the versions that winhost knows about, from where to where, and when that was checked.

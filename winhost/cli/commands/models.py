@@ -8,7 +8,6 @@ import click
 from winhost.cli import options
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import declared, flag, option, options_object
-from winhost.cli.outputs import answers
 from winhost.core.dataclass import dataclass
 
 
@@ -45,7 +44,7 @@ class ModelOptions:
 @options_object(ModelOptions, "asked")
 @options.fleet
 @options.at_once
-@answers(wide=True)
+@options.answers(wide=True)
 @options.hosts_and_facts
 @does("models")
 def show() -> None:
@@ -59,7 +58,7 @@ def show() -> None:
 @models.command()
 @options.token
 @options.hub
-@answers()
+@options.answers()
 @does("models")
 def refresh() -> None:
     """Ask the hub for revision, files and config.json of each model, and keep them as your own catalogue.
@@ -99,7 +98,7 @@ class DraftOptions:
 @workload.command()
 @options_object(DraftOptions, "asked")
 @options.force
-@answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
+@options.answers("FILE", "The workload file to write; without it, the text goes to the terminal.")
 @does("models")
 def init() -> None:
     """Draft a workload file for MODEL, which is ORG/NAME on Hugging Face, or a folder such as ./Qwen3-8B.
@@ -130,7 +129,7 @@ def weights() -> None:
     is_flag=True,
     help="Then delete each safetensors file of MODEL whose packed file, read back from disk, decodes to exactly it.",
 )
-@answers("FOLDER", "The folder to write.", required=True)
+@options.answers("FOLDER", "The folder to write.", required=True)
 @does("weights")
 def pack() -> None:
     """Pack the safetensors files of MODEL, a folder, on the GPU of this machine.
@@ -143,7 +142,7 @@ def pack() -> None:
 @weights.command()
 @model_argument
 @python_option
-@answers("FOLDER", "The folder to write.", required=True)
+@options.answers("FOLDER", "The folder to write.", required=True)
 @does("weights")
 def unpack() -> None:
     """Write the original files of MODEL, a packed folder, bit for bit."""
@@ -152,7 +151,7 @@ def unpack() -> None:
 @weights.command()
 @model_argument
 @python_option
-@answers()
+@options.answers()
 @does("weights")
 def verify() -> None:
     """Decode every tensor of MODEL, a packed folder, and compare it with the original's SHA-256."""
@@ -160,7 +159,7 @@ def verify() -> None:
 
 @weights.command("list")
 @model_argument
-@answers()
+@options.answers()
 @does("weights")
 def list_() -> None:
     """List the packed files of MODEL, a folder, and their sizes. Needs no GPU; reads and checks headers alone."""

@@ -9,7 +9,6 @@ import click
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostCommand, does
 from winhost.cli.options import RunOptions, declared, flag, of_run, option, options_object, repeated
-from winhost.cli.outputs import answers
 from winhost.cli.stack_options import ClusterOptions, NewVmOptions, StackOptions
 from winhost.core.dataclass import dataclass
 
@@ -59,7 +58,7 @@ class PlanOptions:
 @click.option("--details", is_flag=True, help="Show every step with its reason, and all notes.")
 @options.fleet
 @options.at_once
-@answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
+@options.answers("FILE", "Write the plan to FILE; for several hosts, to FILE/<host>.json.", wide=True)
 @options.hosts_and_facts
 @does("plan")
 def plan() -> None:

@@ -7,7 +7,6 @@ import click
 from winhost.cli import options
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import declared, flag, option, options_object, repeated
-from winhost.cli.outputs import answers
 from winhost.cli.stack_options import OF_NODES, ClusterOptions, StackOptions
 from winhost.core.dataclass import dataclass
 
@@ -39,7 +38,7 @@ class MachineOptions:
 @options_object(MachineOptions, "machine")
 @options_object(StackOptions, "stack", leave_out=(*_OF_A_PLAN, "allow"))
 @options.force
-@answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
+@options.answers("FILE", "The compose file to write; without it, the text goes to the terminal.")
 @does("render")
 def compose() -> None:
     """Print all that serves WORKLOAD as one compose project: engines, models and the gateway.
@@ -58,7 +57,9 @@ def compose() -> None:
 )
 @options_object(ClusterOptions, "cluster", leave_out=OF_NODES)
 @options.force
-@answers("FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal.")
+@options.answers(
+    "FOLDER", "The folder to write, for kubectl apply -k; without it, one YAML stream goes to the terminal."
+)
 @does("render")
 def kubernetes() -> None:
     """Print all that serves WORKLOAD as manifests for a cluster: engines, models, the gateway, NVIDIA's device plugin.
@@ -117,7 +118,7 @@ class ProxyOptions:
 @render.command()
 @options_object(ProxyOptions, "asked")
 @options.force
-@answers("FILE", "The file to write; without it, the text goes to the terminal.")
+@options.answers("FILE", "The file to write; without it, the text goes to the terminal.")
 @does("render")
 def proxy() -> None:
     """Print the configuration of your own proxy before the gateway: HAProxy, nginx or Caddy, as Debian has them.
@@ -150,7 +151,7 @@ class MonitoringOptions:
 @render.command()
 @options_object(MonitoringOptions, "asked")
 @options.force
-@answers("FOLDER", "The folder to write.", required=True)
+@options.answers("FOLDER", "The folder to write.", required=True)
 @does("render")
 def monitoring() -> None:
     """Write what Prometheus and Grafana need to watch gateways: scrape targets, rules with alerts, and a dashboard.

@@ -5,7 +5,6 @@ import click
 from winhost.cli import completion, options
 from winhost.cli.groups import WinhostGroup, does
 from winhost.cli.options import flag, option, options_object, repeated
-from winhost.cli.outputs import answers
 from winhost.cli.stack_options import GatewayOptions
 from winhost.core.dataclass import dataclass
 
@@ -36,7 +35,7 @@ def serve() -> None:
     help="Read speed of the disk with the weights, for the time that is lost without sleep mode.",
 )
 @click.option("--explain", "everything", is_flag=True, help="Show the reason, versions and evidence of each line.")
-@answers()
+@options.answers()
 @does("serve")
 def profile() -> None:
     """Print the vLLM settings for each model, ready to copy, with the reason for each line.
@@ -107,7 +106,7 @@ def gateway() -> None:
     metavar="URL",
     help="The gateway, as the desktop's Windows reaches it. Default: url of yield_to, or http://127.0.0.1:8443.",
 )
-@answers("FOLDER", "The folder to write.", required=True)
+@options.answers("FOLDER", "The folder to write.", required=True)
 @does("render")
 def watcher() -> None:
     """Write the program with which a Windows desktop asks for the GPUs.
