@@ -192,7 +192,7 @@ _OF_SERVERS = ("NotListed", "NotResolved", "DownloadFailed")
 
 
 Lacking = tuple[str, str, tuple[str, ...]]
-"""What cannot be had, how it is named otherwise, and the options for that."""
+"""A thing that is lacking, how it is named otherwise, and the options for that."""
 
 
 def without_internet(error: WinhostError, host: str, path: str, asked: UpOptions) -> WinhostError:

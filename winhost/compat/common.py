@@ -248,7 +248,7 @@ def _reading(each: str, question: str) -> Reader:
 
 
 READING: Mapping[str, Callable[[str], Reader]] = {each: partial(_reading, each) for each in _ABOUT}
-"""What reads the questions of a condition, by what its row is about."""
+"""The readers of the questions of a condition, by what its row is about."""
 
 
 def reading_one(question: str) -> Reader:
