@@ -186,7 +186,7 @@ class Loop:
                     users = [_user(user) for user in seen(each.resource, each.key, self.host)]
                     noted.append({"resource": each.resource, "key": dict(each.key), "users": users})
         if noted:
-            self.write("dependents", resting=noted)
+            self.write("dependents", resources=noted)
 
     # ---- restarts
 
