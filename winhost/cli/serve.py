@@ -21,7 +21,7 @@ from winhost.cli.tables import table
 from winhost.cli.terminal import wrapped
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.findings.show import Shown
+from winhost.findings.show import shown
 from winhost.gateway.gateway_settings import Limits
 from winhost.gateway.key_lines import parse_key
 from winhost.gateway.settings_values import WrongSettings
@@ -406,18 +406,16 @@ def _lost(lost: Lost) -> Iterator[str]:
 
 
 def _explain(reason: Finding, place: str, *details: str) -> None:
-    shown = Shown(
-        reason.sentence,
-        code=reason.code,
+    found = shown(
+        reason,
         severity="" if reason.severity is Severity.NOTE else reason.severity,
         place=place,
-        observed=reason.observed,
         details=details,
         unverified=reason.lacks or "",
         evidence=catalogue.evidence_of(reason.evidence),
     )
-    _comment(f"  {shown.head}")
-    for each in shown.body:
+    _comment(f"  {found.head}")
+    for each in found.body:
         _comment(f"      {each}")
 
 
