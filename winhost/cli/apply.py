@@ -244,9 +244,7 @@ def _repeated(option: str, values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def requested(request: PathRequest, vm: str | None, gpus: tuple[str, ...], settings: tuple[str, ...]) -> PathRequest:
-    """Replace values of a request. Raises click.UsageError for a value that the path does not have, and as an image
-    does.
-    """
+    """Replace values of a request. Raises click.UsageError for those of another path, and as an image does."""
     options = _OPTIONS.get(request.path, {})
     if not options and (vm or gpus):
         raise click.UsageError(f"--vm and --gpu do not belong to {request.path}; its settings are chosen with --set")

@@ -136,9 +136,7 @@ class _Yaml:
 
     @staticmethod
     def text(value: Any) -> str:
-        """Write YAML with the characters of every language, except those that would move a cursor, or that stdout
-        lacks.
-        """
+        """Write YAML in the characters of every language, except those that move a cursor or that stdout lacks."""
         how: dict[str, Any] = {"sort_keys": False, "width": _NEVER_FOLDED}
         try:
             text: str = yaml.dump(

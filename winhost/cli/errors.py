@@ -141,9 +141,7 @@ class Faults:
         self._found.setdefault(text, click.UsageError(text))
 
     def of(self, ask: Callable[[], T], also: str = "") -> T | None:
-        """Return the result of a call, or None and keep the error that it raises. also: what to add to an error that is
-        no wrong usage.
-        """
+        """Return the result of a call, or keep its error. also: what to add to an error that is no wrong usage."""
         try:
             return ask()
         except (click.UsageError, WinhostError) as error:

@@ -80,9 +80,7 @@ def _host(name: str | None) -> str | None:
 
 
 def _readable(files: tuple[Path, ...], kind: str | None) -> Iterator[tuple[str, str, FileObservations]]:
-    """Read the files, each with its kind, and warn about those that cannot be read. Raises UsageError (NotReadable) if
-    none can be read.
-    """
+    """Read the files, and warn about unreadable ones. Raises UsageError (NotReadable) if all of them are."""
     faults, readable = [], 0
     for path in files:
         try:

@@ -219,9 +219,7 @@ def _compose_files(file: Path | None) -> Mapping[str, str]:
 
 
 def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageError:
-    """The error for a single word that is no file, which was probably meant as one, or for a file that may be a part of
-    a recipe.
-    """
+    """The error for a word that is no file, or for a file that may be only a part of a recipe."""
     from winhost.recipes.words import other_engines  # other lints do without
 
     shown, text = visible(hidden(words[0])[:80]), given.data.decode("utf-8", "replace")

@@ -115,9 +115,7 @@ def profile(
 
 
 def _command(served: Served, vllm: str | None, suspended: Collection[str]) -> list[str]:
-    """The command for a model. suspended: models whose process leaves its GPU, which a process in a container
-    cannot.
-    """
+    """The command for a model. suspended: models whose process leaves its GPU, which no container can."""
     return program_command(served) if served.served_name in suspended else command(served, vllm)
 
 
@@ -221,9 +219,7 @@ _OPTION_OF = {
 
 
 def _by_option(wrong: WrongSettings, asked: HandMadeGateway) -> click.UsageError:
-    """Turn an error about the gateway's settings, which begins with a key such as models[0].engine, into one about the
-    option.
-    """
+    """Turn an error about a key of the gateway's settings, such as models[0].engine, into one about the option."""
     where, _, why = str(wrong).partition(": ")
     keys = re.findall(r"[a-z_]+", where)
     option = next((_OPTION_OF[key] for key in reversed(keys) if key in _OPTION_OF), None)

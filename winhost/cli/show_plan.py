@@ -51,9 +51,7 @@ ROLES = {"desired": "", "need": "needed by later steps", "restore": "restored", 
 def show_plan(
     plan: Plan, written_to: Path | None, details: bool = False, wide: bool = False, fleet_file: Path | None = None
 ) -> None:
-    """Show a plan, and how it is applied. details: every step; wide: also whole values, and the reason of every step;
-    fleet_file: the one that was named.
-    """
+    """Show a plan, and how it is applied. details: every step; wide: also whole values and every reason."""
     if details or wide:
         show_whole(plan, wide)
     else:
@@ -165,9 +163,7 @@ def _show_deferred(deferred: Sequence[Deferred]) -> None:
 
 
 def show_steps(steps: Iterable[Step], title: str, wide: bool = False) -> None:
-    """Show a row per property, or one for a new resource, and below the reasons of what the user asked for. wide: rows
-    and reasons for all, with whole values.
-    """
+    """Show a row per property, or one for a new resource, and reasons. wide: all of them, with whole values."""
     steps = tuple(steps)
     rows = [
         (step.id, step.title, name, change, _approvals(step.risks, step.may_need), ROLES[step.role])

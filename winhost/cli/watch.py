@@ -207,9 +207,7 @@ class Watch:
             before.what, before.waits, before.reported = event.text, "", True
 
     def _is_news(self, event: ProgressEvent) -> bool:
-        """Tell whether a line of the event stays. A file that is made or sent gets a line for each tenth; a beginning
-        is told once it is done.
-        """
+        """Tell whether a line of the event stays. A file gets one for each tenth; a beginning is told when done."""
         if event.kind in ("step", "at"):
             return False
         if event.percent is None:
