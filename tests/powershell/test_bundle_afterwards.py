@@ -160,7 +160,7 @@ def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, Plans], order: list
         done, outcome = here.rollback(bundle), rollback(run, EVERY_CONSENT, context)
         assert (done.said["outcome"], len(done.said["kept"])) == (outcome.outcome, len(outcome.kept))
         for by_hand, by_winhost in zip(done.said["kept"], outcome.kept, strict=True):  # which names the run as well
-            assert by_hand.partition("; take")[0] == by_winhost.partition(" with run")[0]
+            assert by_hand.partition("; undo")[0] == by_winhost.partition(" with run")[0]
         partly = order[turn:] == [0, 1, 0]
         assert (outcome.outcome, done.code) == (("partly rolled back", 1) if partly else ("rolled back", 0))
         assert ("Undo what came later" in " ".join(done.said["next"])) == bool(outcome.kept) == partly
