@@ -1,6 +1,7 @@
 """The story of a reason, from the command line."""
 
 import os
+from collections import Counter
 from io import BufferedReader, BytesIO, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from winhost.findings.show import standing
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
-from winhost.symptoms.table import said_of
+from winhost.serving.profile import rows
+from winhost.symptoms.table import said_of, symptoms
 
 
 @pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])
@@ -43,6 +45,11 @@ def test_evidence_says_how_sure_it_makes(line: Line) -> None:
 def test_what_is_listed_can_be_explained(line: Line) -> None:
     for row in line("explain", "--list", "kv-", "--json").results:
         assert line("explain", row["code"]).code == 0
+
+
+def test_no_code_names_two_things() -> None:
+    every = [*catalogue.entries(), *catalogue.gaps(), *lint_codes(), *symptoms(), *rows()]
+    assert [code for code, count in Counter(every).items() if count > 1] == []
 
 
 def test_an_error_that_is_pasted_is_answered(line: Line) -> None:
