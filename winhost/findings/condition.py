@@ -206,7 +206,7 @@ def _unlike(pattern: str) -> Matcher:
 
 def _contains(wanted: str | list[str]) -> Matcher:
     texts = [wanted] if isinstance(wanted, str) else wanted
-    return lambda answer: any(text in answer for text in texts)
+    return lambda answer: bool(answer) and any(text in str(answer) for text in texts)
 
 
 def _has(wanted: Any) -> Matcher:
