@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.world import PLAYBOOK, world
+from tests.engine.world import PLAYBOOK, DirectWire, world
 from tests.powershell.bundle_cases import INSTALLED, Case, as_compared, case, person
 from tests.powershell.bundles import (
     ByHand,
@@ -18,11 +18,14 @@ from tests.powershell.bundles import (
     unpack,
 )
 from tests.powershell.twins import ENGINES_OWN, machine
+from winhost.connect.agent import Agent
 from winhost.core.rollback import LaterRuns
+from winhost.engine.detect import read_facts
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import make_plan
 from winhost.engine.rollback import preview
 from winhost.engine.run_state import replay
+from winhost.lab.contract.agent_answers import AgentAnswers
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters
 from winhost.model.documents import plain
 from winhost.model.facts import Facts
@@ -141,7 +144,8 @@ def test_the_steps_are_those_of_the_engine_there_and_back(case: Callable[..., Ca
 def test_facts_are_what_the_wire_reads(person: Person, case: Callable[..., Case], tmp_path: Path, host: str) -> None:
     any_bundle = case().made
     here = ByHand(person, machine(host), tmp_path / "unused")
-    found, wire = here.facts(any_bundle), here.machine.facts()
+    wire = read_facts(Agent(DirectWire(here.machine.name, AgentAnswers(here.machine)), 60))
+    found = here.facts(any_bundle)
     assert (found.schema, found.origin) == (wire.schema, "synthetic")
     read, expected = comparable(found), comparable(wire)
     assert list(found.resources) == [resource for resource in found.resources if resource in expected]
