@@ -177,6 +177,26 @@ def test_every_code_of_lint_has_its_story(line: Line) -> None:
     )
 
 
+@each_row(
+    ("code", "means"),
+    [
+        ("vllm.network", "sets the container's network, for: not lmcache"),
+        ("wsl2.NCCL_P2P_DISABLE", "sets NCCL_P2P_DISABLE, for: model_gpus >1"),
+        ("wsl2.memory", "names memory of .wslconfig, for: above_wsl_ram"),
+        (
+            "dda.ways-between-gpus",
+            "says: winhost probe settles whether these GPUs reach each other, for: model_gpus >1",
+        ),
+        ("no-sleep.weight-cache", "starts and stops a model instead of letting it sleep, for: sleeps; weight_cache"),
+    ],
+)
+def test_the_story_of_a_profile_line_says_what_it_does(line: Line, code: str, means: str) -> None:
+    said = line("explain", f"profile.{code}")
+    assert said.code == 0
+    assert f"  `winhost serve profile` {means}.\n" in said.out
+    assert "\n  Evidence " in said.out
+
+
 def test_a_linter_lists_its_own_codes(line: Line) -> None:
     listed = {row["code"] for row in line("explain", "--list", "cdi.", "--json").results}
     assert {"cdi.no-cdi-kind", "cdi.key-twice"} <= listed
