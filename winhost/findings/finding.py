@@ -34,13 +34,13 @@ class TextEdit:
 
 @dataclass(frozen=True)
 class Found:
-    """A rule's observation, before it becomes a finding. place: an offset in the text, or a position; words: the names
+    """A rule's observation, before it becomes a finding. at: an offset in the text, or a position; words: the names
     in its sentence; edits: what --fix writes; doubt: what is not known and could make it untrue here; where: the
     engine, or the path of the key.
     """
 
     code: str
-    place: int | Position
+    at: int | Position
     words: Mapping[str, object] = field(default_factory=dict)
     edits: Sequence[TextEdit] = ()
     doubt: str = ""
@@ -122,7 +122,7 @@ def _told(
     row: Row, code: str, found: Found, position: Callable[[int], Position], secrets: Sequence[str]
 ) -> FileFinding:
     words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
-    line, column = position(found.place) if isinstance(found.place, int) else found.place
+    line, column = position(found.at) if isinstance(found.at, int) else found.at
     return FileFinding(
         code=code,
         severity=row.severity,

@@ -25,7 +25,7 @@ STANDINGS: Mapping[Severity, Standing] = {
     Severity.UNVERIFIED: "possible",
     Severity.NOTE: "ruled-out",
 }
-"""By the severity of a cause."""
+"""The words for a cause, by its severity."""
 By: TypeAlias = Literal["text", "facts"]
 
 
