@@ -51,9 +51,9 @@ class Found:
 class FileFinding(Finding):
     """A finding in a file. Line and column count from 1.
 
-    subject: the engine, or the path of the key; fixed: --fix does it; lacks: what is not known and could make it
-    untrue. observed is empty: what a linter saw are the words at this position, which its sentence quotes as far as
-    they may be shown.
+    subject: the engine, or the path of the key, empty where its sentence names it; fixed: --fix does it; lacks: what is
+    not known and could make it untrue. observed is empty: what a linter saw are the words at this position, which its
+    sentence quotes as far as they may be shown.
     """
 
     line: int = 1
