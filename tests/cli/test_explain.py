@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import Counter
 from io import BufferedReader, BytesIO, RawIOBase, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from winhost.findings.show import standing
 from winhost.knowledge import catalogue
 from winhost.knowledge.catalogue import explain
 from winhost.knowledge.lint_codes import explain_lint, lint_codes
-from winhost.symptoms.table import said_of
+from winhost.serving.profile import rows
+from winhost.symptoms.table import said_of, symptoms
 
 
 @pytest.mark.parametrize("code", ["wsl2.tcc-invisible", "nvlink.unknown", "sleep-l1.pageable"])
@@ -45,6 +47,11 @@ def test_evidence_says_how_sure_it_makes(line: Line) -> None:
 def test_what_is_listed_can_be_explained(line: Line) -> None:
     for row in line("explain", "--list", "kv-", "--json").results:
         assert line("explain", row["code"]).code == 0
+
+
+def test_no_code_names_two_things() -> None:
+    every = [*catalogue.entries(), *catalogue.gaps(), *lint_codes(), *symptoms(), *rows()]
+    assert [code for code, count in Counter(every).items() if count > 1] == []
 
 
 def test_an_error_that_is_pasted_is_answered(line: Line) -> None:
@@ -184,6 +191,26 @@ def test_every_code_of_lint_has_its_story(line: Line) -> None:
     assert line("explain", "serve.shm-smal").err.startswith(
         "error: no reason has the code 'serve.shm-smal'; did you mean"
     )
+
+
+@each_row(
+    ("code", "means"),
+    [
+        ("vllm.network", "sets the container's network, for: not lmcache"),
+        ("wsl2.NCCL_P2P_DISABLE", "sets NCCL_P2P_DISABLE, for: model_gpus >1"),
+        ("wsl2.memory", "names memory of .wslconfig, for: above_wsl_ram"),
+        (
+            "dda.ways-between-gpus",
+            "says: winhost probe settles whether these GPUs reach each other, for: model_gpus >1",
+        ),
+        ("no-sleep.weight-cache", "starts and stops a model instead of letting it sleep, for: sleeps; weight_cache"),
+    ],
+)
+def test_the_story_of_a_profile_line_says_what_it_does(line: Line, code: str, means: str) -> None:
+    said = line("explain", f"profile.{code}")
+    assert said.code == 0
+    assert f"  `winhost serve profile` {means}.\n" in said.out
+    assert "\n  Evidence " in said.out
 
 
 def test_a_linter_lists_its_own_codes(line: Line) -> None:

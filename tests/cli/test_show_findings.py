@@ -10,7 +10,7 @@ WHOLE = Shown(
     "It is so.",
     code="a.code",
     severity="wrong",
-    place="file:1:2",
+    position="file:1:2",
     subject="engine",
     observed="7",
     details=("why: it is.",),

@@ -195,13 +195,13 @@ class _Journal:
         self.changes = replace(self.changes, in_flight=None)
 
     def dependents(self) -> None:
-        resting = {id_: self.dependents_of(each.resource) for id_, each in self.changes.touched.items()}
-        self.changes = changes.noted(self.changes, resting)
+        noted = {id_: self.dependents_of(each.resource) for id_, each in self.changes.touched.items()}
+        self.changes = changes.noted(self.changes, noted)
         told = [
-            {"resource": each.resource, "key": each.key, "users": [as_told(user) for user in resting[id_]]}
+            {"resource": each.resource, "key": each.key, "users": [as_told(user) for user in noted[id_]]}
             for id_, each in self.changes.touched.items()
         ]
-        self.events.append({"event": "dependents", "resting": told})
+        self.events.append({"event": "dependents", "resources": told})
 
     def dependents_of(self, resource: str) -> tuple[Dependent, ...]:
         rules = RULES[resource].dependents

@@ -57,7 +57,7 @@ def in_step(**fields: Any) -> Callable[[Entries], Entries]:
         (changed(2, found={}), 2, "what it began from"),
         (changed(2, found=None), 2, "found"),
         (
-            changed(25, event="dependents", resting=[{"resource": "StagedFile", "key": {}, "users": []}]),
+            changed(25, event="dependents", resources=[{"resource": "StagedFile", "key": {}, "users": []}]),
             25,
             "not begun",
         ),

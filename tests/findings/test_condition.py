@@ -32,6 +32,7 @@ from winhost.model.reason import Severity
         ("", {"unlike": "a"}, False),
         ("a-b", {"contains": ["c", "a-"]}, True),
         ("a-b", {"contains": "c"}, False),
+        (None, {"contains": "N"}, False),
         ("b", {"unlike": "a"}, True),
         ((1, 3), {"has": 3}, True),
         ((1, 3), {"has": [2, 3], "lacks": 1}, False),

@@ -2,6 +2,9 @@
 
 import ast
 import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 from tests.house.tree import HOUSE, ROOT, sources
 
@@ -11,12 +14,29 @@ FRAGMENT = re.compile(
 KINDS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+def docstrings(node: Any) -> Iterator[str]:
+    """The docstring of a module, class or function, and the texts below its fields and constants: schemas show them."""
+    yield ast.get_docstring(node) or ""
+    for above, text in pairwise(node.body):
+        match text:
+            case ast.Expr(ast.Constant(str(value))) if isinstance(above, ast.Assign | ast.AnnAssign):
+                yield value.strip()
+
+
 def test_no_docstring_begins_as_a_fragment() -> None:
     found = [
         f"{file.path.relative_to(ROOT)}: {text.splitlines()[0]}"
         for file in sources(HOUSE, ROOT / "winhost_weights")
         for kind in KINDS
         for node in file.every(kind)
-        if (text := ast.get_docstring(node) or "") and FRAGMENT.match(text)
+        for text in docstrings(node)
+        if FRAGMENT.match(text)
     ]
     assert found == []
+
+
+def test_a_text_below_a_field_or_constant_counts() -> None:
+    for code in ('class A:\n    b: int\n    """Of c."""\n', 'B = 1\n"""Of c."""\n'):
+        module = ast.parse(code)
+        node = module.body[0] if isinstance(module.body[0], ast.ClassDef) else module
+        assert "Of c." in [*docstrings(node)]

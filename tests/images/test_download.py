@@ -112,11 +112,36 @@ def test_what_is_gone_is_gone_at_once(mirror: Mirror, tmp_path: Path) -> None:
     assert len(mirror.asked) == 1
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/a.img", "/a.img", "http://127.0.0.1:1/a"])
-def test_other_places_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_files.time, "sleep", lambda _: None)
-    with raises("DownloadFailed"):
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/a.img", "/a.img"])
+def test_other_places_are_refused_at_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_files.time, "sleep", lambda _: pytest.fail("it is tried again"))
+    with raises("DownloadFailed", match="is no HTTP or HTTPS URL"):
         download(RemoteImage(url, SUM), tmp_path)
+
+
+def test_a_server_that_is_not_there_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(large_files.time, "sleep", pauses.append)
+    with raises("DownloadFailed", match="cannot be reached"):
+        download(RemoteImage("http://127.0.0.1:1/a", SUM), tmp_path)
+    assert pauses
+    assert names(tmp_path) == set()
+
+
+def test_a_cache_that_cannot_be_written_is_said(mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / f"{SUM}.part").symlink_to(tmp_path / "gone" / "part")
+    with pytest.raises(FileNotFoundError, match=f"{SUM}.part"):
+        download(image(mirror), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"), [(503, "Run the command again"), (429, "Run the command again"), (404, "Older releases")]
+)
+def test_the_page_of_an_error_is_no_text(status: int, hint: str, mirror: Mirror) -> None:
+    mirror.files["/SHA256SUMS"], mirror.status = b"busy", [status]
+    with raises("DownloadFailed", match=f"answers with HTTP {status}") as failed:
+        fetch_text(f"{mirror.url}/SHA256SUMS")
+    assert hint in (failed.value.hint or "")
 
 
 def test_a_text_without_end_is_refused(mirror: Mirror) -> None:

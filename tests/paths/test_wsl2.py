@@ -17,7 +17,7 @@ from winhost.lab.hostfile import expand, find
 from winhost.model.facts import Facts
 from winhost.model.reason import Refusal
 from winhost.model.units import GiB, MiB
-from winhost.paths.wsl2 import Mode, WslMemory, adapter, mac_address, memory
+from winhost.paths.wsl2 import NetworkingMode, WslMemory, adapter, mac_address, memory
 from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.read_only import NetworkAdapter
@@ -125,7 +125,7 @@ def test_the_address_that_every_wsl_takes_is_not_ours() -> None:
     assert mac_address("00000000-0000-0000-0000-000000000000", "winhost") != "5e:bb:f6:9e:ee:fa"
 
 
-MODES: dict[Mode, dict[str, Any]] = {
+MODES: dict[NetworkingMode, dict[str, Any]] = {
     "nat": {},
     "mirrored": {"memory": "8 GiB", "swap": 0, "processors": 4},
     "bridged": {"bridge": BRIDGE},
@@ -133,7 +133,7 @@ MODES: dict[Mode, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_wsl_takes_every_line_that_is_written(mode: Mode) -> None:
+def test_wsl_takes_every_line_that_is_written(mode: NetworkingMode) -> None:
     made = Wsl2Decisions(HostFacts(expand(find("win11-wsl-served"))[0]), settings(**MODES[mode]), mode)
     assert lint(made.config.text.encode(), version=Version("2.7.14")) == []
     written = effective(made.config.text)

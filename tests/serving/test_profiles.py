@@ -376,7 +376,7 @@ def test_every_reference_is_well_formed() -> None:
 
 def test_the_mode_that_wsl_runs_in_now_is_the_one_that_is_told() -> None:
     found = serving(shipped("win11-wsl-served"), workload(model("chat")))
-    assert (found.variant, found.chosen) == ("wsl2/nat", "the network mode that WSL runs in now")
+    assert (found.variant, found.chosen) == ("wsl2/nat", "the networking mode that WSL runs in now")
 
 
 @pytest.mark.parametrize("host", [ONE_GPU, "win11-home-1gpu", "win11-policy-fixes-nat", "win10-pro-1gpu"])
@@ -387,7 +387,7 @@ def test_before_anything_runs_the_mode_is_that_of_a_plan_without_settings(host: 
     assert found.variant == Wsl2Planner(facts, parse_request(PlanRequest("wsl2", playbook))).verdict.path
     assert (
         found.chosen
-        == "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
+        == "the networking mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
     )
 
 

@@ -51,7 +51,7 @@ def test_a_row_asks_for_keys_that_wsl_has() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_the_tables_speak_of_keys_that_there_are(dialect: Dialect) -> None:
     for key in keys_of(dialect):
-        assert fault_of(key.when, {"mode", *map(str, keys_of(dialect))}.__contains__) is None, key
+        assert fault_of(key.when, {"networking_mode", *map(str, keys_of(dialect))}.__contains__) is None, key
         modes = key_of(WSLCONFIG, ("wsl2", "networkingmode"))
         assert modes
         assert set(key.when.get("mode", ())) <= set(modes.values)

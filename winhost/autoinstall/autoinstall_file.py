@@ -43,9 +43,9 @@ class Delivery(StrEnum):
 class Unreadable(Exception):
     """The file is no YAML: why, and where."""
 
-    def __init__(self, why: str, place: tuple[int, int]) -> None:
+    def __init__(self, why: str, position: tuple[int, int]) -> None:
         super().__init__(why)
-        self.why, self.place = why, place
+        self.why, self.position = why, position
 
 
 @dataclass(frozen=True)
@@ -56,26 +56,28 @@ class AutoinstallFile:
     section: Mapping[str, Any]
     at: Loc
     delivery: Delivery
-    places: Mapping[Loc, tuple[int, int]]
+    positions: Mapping[Loc, tuple[int, int]]
     twice: Sequence[Loc]
 
-    def place(self, loc: Loc) -> tuple[int, int]:
-        """Line and column of this place in the section, or of the nearest that is written around it; from 1."""
+    def position(self, loc: Loc) -> tuple[int, int]:
+        """Line and column of this key in the section, or of the nearest that is written around it; from 1."""
         full = (*self.at, *loc)
-        return next((self.places[full[:end]] for end in range(len(full), 0, -1) if full[:end] in self.places), (1, 1))
+        return next(
+            (self.positions[full[:end]] for end in range(len(full), 0, -1) if full[:end] in self.positions), (1, 1)
+        )
 
 
 def parsed_autoinstall(text: str) -> AutoinstallFile:
     """Raises Unreadable."""
     try:
         node = yaml.compose(text, _PARSER)
-        places: dict[Loc, tuple[int, int]] = {}
+        positions: dict[Loc, tuple[int, int]] = {}
         twice: list[Loc] = []
         for loc, mark in _walk(node):
-            if loc in places:
+            if loc in positions:
                 twice.append(loc)
-            places[loc] = (mark.line + 1, mark.column + 1)  # the last one counts
-            if len(places) > _MOST_VALUES:
+            positions[loc] = (mark.line + 1, mark.column + 1)  # the last one counts
+            if len(positions) > _MOST_VALUES:
                 raise Unreadable(f"it has more than {_MOST_VALUES:,} values", (1, 1))
         whole = yaml.load(text, _PARSER)  # noqa: S506 - the safe one, in C
     except yaml.MarkedYAMLError as error:
@@ -89,7 +91,7 @@ def parsed_autoinstall(text: str) -> AutoinstallFile:
         raise Unreadable("it is nested too deeply", (1, 1)) from None
     except (yaml.YAMLError, ValueError) as error:
         raise Unreadable(f"it has a value that YAML cannot take ({error})"[:200], (1, 1)) from None
-    return _with_section(whole, places, twice, text.startswith("#cloud-config"))
+    return _with_section(whole, positions, twice, text.startswith("#cloud-config"))
 
 
 def _at(mark: Any) -> tuple[int, int]:
@@ -112,7 +114,7 @@ def _walk(node: Any, loc: Loc = ()) -> Iterator[tuple[Loc, Any]]:
 
 
 def _with_section(
-    whole: Any, places: Mapping[Loc, tuple[int, int]], twice: Sequence[Loc], is_cloud_config: bool
+    whole: Any, positions: Mapping[Loc, tuple[int, int]], twice: Sequence[Loc], is_cloud_config: bool
 ) -> AutoinstallFile:
     if not isinstance(whole, dict):
         raise Unreadable("it is not a mapping of keys to values", (1, 1))
@@ -122,7 +124,7 @@ def _with_section(
     at: Loc = ("autoinstall",) if wrapped else ()
     taken = inner if wrapped else {} if is_cloud_config else whole
     section = taken if isinstance(taken, dict) else {}
-    return AutoinstallFile(whole, section, at, delivery, places, twice)
+    return AutoinstallFile(whole, section, at, delivery, positions, twice)
 
 
 ROWS, PREFIX = rows_of(__package__), "autoinstall"
@@ -213,8 +215,8 @@ class AutoinstallContext:
     disks: Sequence[KnownDisk] = field(default=())
 
     def found(self, loc: Loc, code: str, **words: object) -> Found:
-        """A finding at this place of the section."""
-        return Found(code, self.file.place(loc), words, where=dotted(loc) or "the file")
+        """A finding at this position of the section."""
+        return Found(code, self.file.position(loc), words, where=dotted(loc) or "the file")
 
     def get(self, *keys: str) -> Any:
         """A value of the section; None where there is none."""

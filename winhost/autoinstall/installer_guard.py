@@ -412,9 +412,9 @@ def report(folder: Path, stopped: bool, words: str) -> None:
     """Report to the controller, in the form of the installer's own reports; a failure to do so changes nothing."""
     event = {"name": "winhost/guard", "event_type": "finish", "result": "FAIL" if stopped else "SUCCESS"}
     with suppress(Exception):
-        place = json.loads((folder / "guard.json").read_text("utf-8"))["report"]
+        address = json.loads((folder / "guard.json").read_text("utf-8"))["report"]
         data = json.dumps({**event, "description": words}).encode()
-        request = urllib.request.Request(place, data, {"Content-Type": "application/json"})  # noqa: S310
+        request = urllib.request.Request(address, data, {"Content-Type": "application/json"})  # noqa: S310
         urllib.request.urlopen(request, timeout=5).close()  # noqa: S310 - the address is that of the order
 
 

@@ -172,8 +172,8 @@ def _match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bool =
 def _one_match(context: AutoinstallContext, loc: Loc, match: object, *, kept: bool) -> Findings:
     if not isinstance(match, dict):
         return
-    for place, key, near in context.unknown(loc, match, schema()["match"]):
-        yield context.found(place, "match-key", key=key, near=near)
+    for inner, key, near in context.unknown(loc, match, schema()["match"]):
+        yield context.found(inner, "match-key", key=key, near=near)
     if not kept:
         return
     named = [key for key in ("serial", "path", "id_path", "devpath") if key in match]
@@ -396,7 +396,7 @@ def lint_autoinstall(
     try:
         file = parsed_autoinstall(text)
     except Unreadable as error:
-        found = [Found("unreadable", error.place, {"why": error.why}, where="the file")]
+        found = [Found("unreadable", error.position, {"why": error.why}, where="the file")]
     else:
         found = run(RULES, AutoinstallContext(file, installer, disks))
     return tell(ROWS, PREFIX, found)

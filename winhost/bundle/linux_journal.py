@@ -59,7 +59,7 @@ FOLDS: dict[str, Callable[[BundleRun, State], BundleRun]] = {
     "back": lambda run, told: changes.turned_back(run),
     "restarting": lambda run, told: changes.restarting(run, told["boot_id"]),
     "restarted": lambda run, told: changes.restarted(run, ((id_of(each), each["after"]) for each in told["left"])),
-    "dependents": lambda run, told: changes.noted(run, {id_of(each): users_of(each) for each in told["resting"]}),
+    "dependents": lambda run, told: changes.noted(run, {id_of(each): users_of(each) for each in told["resources"]}),
     "restored": lambda run, told: changes.restored(run, map(id_of, told["resources"])),
     "outcome": lambda run, told: replace(run, outcome=told["outcome"]),
 }

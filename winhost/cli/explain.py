@@ -254,7 +254,7 @@ def _show_found(found: SymptomFinding, answer: Diagnosed) -> None:
     told = shown(
         found,
         severity="",
-        place=f"line {found.line:,}{times}" if answer.lines > 1 else "",
+        position=f"line {found.line:,}{times}" if answer.lines > 1 else "",
         subject=found.subject,
         details=(
             *([_ADDS[found.severity]] if found.severity in _ADDS else []),

@@ -64,5 +64,5 @@ KINDS: Mapping[str, tuple[int, str]] = {
 
 
 def schema_of(kind: str) -> str:
-    """`winhost.assessment/2` of `assessment`."""
+    """`winhost.assessment/3` of `assessment`."""
     return f"winhost.{kind}/{KINDS[kind][0]}"

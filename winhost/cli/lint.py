@@ -355,7 +355,7 @@ def _show_findings(name: str, findings: Sequence[FileFinding], asked: RecipeOpti
                 each,
                 "" if not each.fixed else "mended" if asked.mends else "--fix does this",
                 severity=each.severity.in_file,
-                place=f"{name}:{each.line}:{each.column}",
+                position=f"{name}:{each.line}:{each.column}",
                 subject=each.subject,
                 unverified=f"{each.lacks} is not known" if each.lacks else "",
                 evidence=catalogue.evidence_of(each.evidence) if asked.everything else (),

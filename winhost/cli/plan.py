@@ -53,7 +53,7 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     named = partial(named_with, asked, joining, keys) if joining else at_least
     many = several(hosts)
     if many:
-        refuse_for_several(asked.of_one_host(joining.words.listen if joining else None))
+        refuse_for_several(asked.of_one_host(joining.options.listen if joining else None))
     path = output.path
     if path and many and not path.is_dir() and (path.suffix or path.exists()):
         raise one_file(path)
@@ -108,10 +108,10 @@ def _checked(asked: AskedPlan) -> "tuple[PlannedStack | None, frozenset[Id]]":
 def _joining(asked: AskedPlan) -> "PlannedStack | None":
     """The workload to serve; None if none is named. Raises UsageError for options that need one."""
     cluster = asked.cluster
-    if words := asked.stack.meant():
+    if options := asked.stack.meant():
         from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
 
-        return PlannedStack(words, cluster)
+        return PlannedStack(options, cluster)
     if cluster.said:
         raise click.UsageError(f"--{cluster.said[0].replace('_', '-')} is for a workload: name it with --workload")
     return None

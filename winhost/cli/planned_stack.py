@@ -38,7 +38,7 @@ AnyStack: TypeAlias = Stack | ClusterStack
 class PlannedStack:
     """Joins one workload to the plans of all hosts of a command. pending: as in `StackParts`."""
 
-    words: StackOptions
+    options: StackOptions
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     pending: Path | None = None
     _made: dict[str, tuple[PathRequest, AnyStack]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class PlannedStack:
 
     @cached_property
     def parts(self) -> StackParts:
-        return StackParts(self.words, self.cluster, pending=self.pending)
+        return StackParts(self.options, self.cluster, pending=self.pending)
 
     @property
     def _in_cluster(self) -> bool:
@@ -63,9 +63,9 @@ class PlannedStack:
         """Add the faults that `check` finds to those of the same command."""
         parts = self.parts
         parts.check(faults)
-        check_node_words(parts, faults)
+        check_node_options(parts, faults)
         if not faults.of(lambda: self._in_cluster):
-            faults.of(lambda: parts.words.tls)
+            faults.of(lambda: parts.options.tls)
             faults.of(lambda: parts.listen)
         if path == "linux":  # a Windows host tells its networks itself
             parts.check_allowed(None, faults)
@@ -100,7 +100,7 @@ class PlannedStack:
         address, port = parts.listen
         beyond = address not in LOOPBACK
         wheels, nvcomp = parts.engine_wheels(facts), parts.nvcomp_wheels(facts)
-        program = f"{wheels.folder}/bin/vllm" if wheels else self.words.engine_program
+        program = f"{wheels.folder}/bin/vllm" if wheels else self.options.engine_program
         target = self._targets[facts.host] = stack_target(facts, request, program, beyond=beyond)
         allow = (faults.of(lambda: parts.allowed(facts)) or ()) if beyond else ()
         if not parts.own_program:
@@ -118,8 +118,8 @@ class PlannedStack:
             files=parts.files,
             keys=parts.key_lines(facts.host),
             listen=parts.listen,
-            tls=self.words.tls,
-            plain_http=self.words.plain_http,
+            tls=self.options.tls,
+            plain_http=self.options.plain_http,
             allowed=allow if target.peers is None else target.peers or None,
             engine_wheels=wheels,
             nvcomp=nvcomp,
@@ -156,7 +156,7 @@ class PlannedStack:
         joined = Playbook(
             schema=book.schema_, path=book.path, settings=book.settings, resources=[*book.resources, *more]
         )
-        if allow and not self.words.allow:
+        if allow and not self.options.allow:
             said = f"the endpoint is open to {', '.join(allow)}, the host's own networks; others take --allow NETWORK"
             found = replace(found, notes=(*found.notes, said))
         return target.request.with_playbook(joined), found
@@ -179,7 +179,7 @@ def desktop_watchers(parts: StackParts, target: StackTarget) -> list[dict[str, J
     url = wanted.url or _own_address(parts, mode)
     found: list[dict[str, Json]] = []
     for account in wanted.accounts:
-        name, reference = yield_key_of(account, parts.words.yield_key)
+        name, reference = yield_key_of(account, parts.options.yield_key)
         digest = parse_key(parts.key_line("yield", f"{name}={reference}")).sha256
         found.append({"account": account, "settings": settings_text(wanted, url), "key": reference, "digest": digest})
     return found
@@ -198,7 +198,7 @@ def settings_text(wanted: YieldTo, url: str) -> str:
 def _own_address(parts: StackParts, mode: str) -> str:
     """The gateway's address on Windows's own loopback, if WSL makes it reachable there. Raises click's UsageError."""
     address, port = parts.listen
-    if mode == "bridged" or parts.words.tls or address not in (*LOOPBACK, *_ANYWHERE):
+    if mode == "bridged" or parts.options.tls or address not in (*LOOPBACK, *_ANYWHERE):
         raise click.UsageError(
             "at which address does Windows reach the gateway? Add it to availability.yield_to of the workload: "
             f"url: https://NAME:{port}, by the name in its certificate"
@@ -212,98 +212,99 @@ _IMAGES = "/var/lib/rancher/k3s/agent/images"
 _NOT_THERE = ("listen", "certificate", "certificate_key", "engine_program", "engine_archive", "engine_lock")
 
 
-def check_cluster_words(parts: StackParts, faults: Faults) -> None:
+def check_cluster_options(parts: StackParts, faults: Faults) -> None:
     """Find options that do not fit the workload."""
-    workload, words = faults.of(lambda: parts.written), parts.cluster
+    workload, options = faults.of(lambda: parts.written), parts.cluster
     if workload is None:
         return
-    if workload.exposure is not Exposure.LOOPBACK and not (words.tls_secret or parts.words.plain_http):
+    if workload.exposure is not Exposure.LOOPBACK and not (options.tls_secret or parts.options.plain_http):
         faults.add(
             f"exposure: {workload.exposure} takes --tls-secret NAME, or --plain-http: a certificate that the "
             "cluster has as a Secret, or others can read keys and prompts"
         )
-    if workload.video is not None and words.ffmpeg_image is None:
+    if workload.video is not None and options.ffmpeg_image is None:
         faults.add(
             "the workload has video: name an image with FFmpeg and NVENC, as --ffmpeg-image "
             "registry.example.com/ffmpeg@sha256:…"
         )
     if len({model.token.written for model in workload.models if model.token}) > 1:
         faults.add("models name different tokens, and a cluster has one Secret for them: give them one")
-    if parts.words.metrics_key and words.keys_secret and not parts.words.api_key:
+    if parts.options.metrics_key and options.keys_secret and not parts.options.api_key:
         faults.add("--metrics-key goes with --api-key; with --keys-secret its line belongs into that Secret")
 
 
 def cluster_request(parts: StackParts, facts: HostFacts, path: str | None) -> ClusterRequest:
     """Make the request, asking the hub and the registries. Raises as they do."""
-    workload, words = parts.workload, parts.cluster
-    keys = () if words.keys_secret and not parts.words.api_key else parts.key_lines(facts.host)
+    workload, options = parts.workload, parts.cluster
+    keys = () if options.keys_secret and not parts.options.api_key else parts.key_lines(facts.host)
     return ClusterRequest(
         workload=workload,
         image=parts.image.pinned,
         files=parts.files,
         keys=keys,
-        keys_secret=words.keys_secret or KEYS,
-        tls_secret=words.tls_secret,
-        allow=parts.allowed(facts) if workload.exposure is Exposure.LAN else parts.words.allow,
-        device_plugin=None if words.no_device_plugin else _image(words.device_plugin),
-        video_image=_image(words.ffmpeg_image) if words.ffmpeg_image and workload.video else None,
-        namespace=words.namespace,
-        storage_class=words.storage_class,
-        ray=words.ray,
+        keys_secret=options.keys_secret or KEYS,
+        tls_secret=options.tls_secret,
+        allow=parts.allowed(facts) if workload.exposure is Exposure.LAN else parts.options.allow,
+        device_plugin=None if options.no_device_plugin else _image(options.device_plugin),
+        video_image=_image(options.ffmpeg_image) if options.ffmpeg_image and workload.video else None,
+        namespace=options.namespace,
+        storage_class=options.storage_class,
+        ray=options.ray,
         path=path,
     )
 
 
 def check_images(parts: StackParts, faults: Faults) -> None:
     """Ask registries for the digests that nobody gave, and collect those that cannot be resolved."""
-    words = parts.cluster
+    options = parts.cluster
     faults.of(lambda: parts.image, BY_DIGEST)
-    if words.ffmpeg_image:
-        faults.of(partial(_image, words.ffmpeg_image))
-    if not words.no_device_plugin:
+    if options.ffmpeg_image:
+        faults.of(partial(_image, options.ffmpeg_image))
+    if not options.no_device_plugin:
         also = "Here: --device-plugin IMAGE@sha256:…, or --no-device-plugin where the cluster has one"
-        faults.of(lambda: _image(words.device_plugin), also)
+        faults.of(lambda: _image(options.device_plugin), also)
 
 
 def _image(name: str) -> str:
     return pinned_image(ImageName.parse(name)).pinned
 
 
-def check_node_words(parts: StackParts, faults: Faults) -> None:
+def check_node_options(parts: StackParts, faults: Faults) -> None:
     """Find faults of the options of a node, before anything is asked."""
-    workload, words = faults.of(lambda: parts.written), parts.cluster
+    workload, options = faults.of(lambda: parts.written), parts.cluster
     if workload is None:
         return
     if workload.deploy is not Deploy.KUBERNETES:
-        for name in words.said:
+        for name in options.said:
             faults.add(f"--{name.replace('_', '-')} is for a workload with deploy: kubernetes")
         return
     for name in _NOT_THERE:
-        if getattr(parts.words, name):
+        if getattr(parts.options, name):
             faults.add(f"--{name.replace('_', '-')} is not for a workload with deploy: kubernetes")
-    if (words.join is None) is not (words.join_token is None):
+    if (options.join is None) is not (options.join_token is None):
         faults.add("--join and --join-token go together: --join https://10.0.0.5:6443 --join-token env:K3S_TOKEN")
-    if words.join is not None and not words.join.startswith("https://"):
+    if options.join is not None and not options.join.startswith("https://"):
         faults.add("--join: the address of an API begins with https://, as https://10.0.0.5:6443")
-    faults.of(lambda: secret_reference(words.join_token, "'--join-token'"))
-    check_cluster_words(parts, faults)
+    faults.of(lambda: secret_reference(options.join_token, "'--join-token'"))
+    check_cluster_options(parts, faults)
 
 
 def node_request(parts: StackParts, facts: HostFacts, path: str, wsl: str | None) -> NodeRequest:
     """Make the request for a node, asking for releases of k3s, and as `cluster_request` does. wsl: the networking mode
     of a distro.
     """
-    words = parts.cluster
+    options = parts.cluster
     assets = parts.once(
-        "k3s", lambda: k3s_release.k3s_release(words.k3s_version, images=words.k3s_images, mirror=words.k3s_mirror)
+        "k3s",
+        lambda: k3s_release.k3s_release(options.k3s_version, images=options.k3s_images, mirror=options.k3s_mirror),
     )
     paths = {k3s_release.PROGRAM: PROGRAM, k3s_release.IMAGES: f"{_IMAGES}/{k3s_release.IMAGES}"}
     return NodeRequest(
         node=slug(facts.host),
-        release=words.k3s_version,
+        release=options.k3s_version,
         files=tuple(NodeFile(paths[each.name], each.source, each.sha256, each.bytes) for each in assets),
         cluster=cluster_request(parts, facts, path),
-        join=Join(words.join, words.join_token) if words.join and words.join_token else None,
+        join=Join(options.join, options.join_token) if options.join and options.join_token else None,
         wsl=wsl,
-        newer=newer_line("k3s", words.k3s_version),
+        newer=newer_line("k3s", options.k3s_version),
     )

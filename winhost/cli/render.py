@@ -45,7 +45,7 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
     facts = faults.of(lambda: facts_of(machine))
     parts = StackParts(stack)
     parts.check(faults)
-    faults.of(lambda: parts.words.tls)
+    faults.of(lambda: parts.options.tls)
     faults.of(lambda: parts.listen)
     image = faults.of(lambda: parts.image, BY_DIGEST)
     faults.refuse()
@@ -56,10 +56,10 @@ def compose(machine: MachineOptions, stack: StackOptions, force: bool, output: O
         image.saved.name if image.saved else image.pinned,
         parts.key_lines(facts.host),
         parts.listen,
-        parts.words.tls,
-        parts.words.plain_http,
+        parts.options.tls,
+        parts.options.plain_http,
         machine.path,
-        parts.words.hub if parts.words.hub != HUB else None,
+        parts.options.hub if parts.options.hub != HUB else None,
     )
     with usage_errors():
         made = compose_project(facts, request, __version__)
@@ -116,7 +116,7 @@ def kubernetes(
     machine: MachineOptions, stack: StackOptions, cluster: ClusterOptions, force: bool, output: Output
 ) -> int:
     from winhost.cli.planned_stack import (  # with clusters, which other renderings do without
-        check_cluster_words,
+        check_cluster_options,
         check_images,
         cluster_request,
     )
@@ -126,7 +126,7 @@ def kubernetes(
     facts = faults.of(lambda: facts_of(machine))
     parts = StackParts(stack, cluster, in_cluster=True)
     parts.check(faults)
-    check_cluster_words(parts, faults)
+    check_cluster_options(parts, faults)
     parts.check_allowed(facts, faults)
     check_images(parts, faults)
     faults.refuse()

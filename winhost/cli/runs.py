@@ -199,7 +199,7 @@ _SENTENCES: Mapping[str, Callable[[RawEvent, Value, Titles], str]] = {
     "stage": lambda entry, _, titles: f"{entry['number']} is complete",
     "planned": lambda entry, _, titles: f"stage {entry['stage']['number']}",
     "dependents": lambda entry, _, titles: (
-        "noted for the rollback: what by now depends on " + ", ".join(_titled(entry["resting"], titles))
+        "noted for the rollback: what by now depends on " + ", ".join(_titled(entry["resources"], titles))
     ),
     "restored": lambda entry, _, titles: f"to stay: {', '.join(_titled(entry['resources'], titles)) or 'nothing yet'}",
     "stopped": lambda entry, _, titles: "; ".join((entry["why"], *entry["next"])),

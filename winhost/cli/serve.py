@@ -401,11 +401,11 @@ def _lost(lost: Lost) -> Iterator[str]:
         yield f"  swap_within: {lost.within} s cannot be met: a start takes at least {lost.least:.0f} s"
 
 
-def _explain(reason: Finding, place: str, *details: str) -> None:
+def _explain(reason: Finding, position: str, *details: str) -> None:
     told = shown(
         reason,
         severity="" if reason.severity is Severity.NOTE else reason.severity,
-        place=place,
+        position=position,
         details=details,
         unverified=reason.lacks or "",
         evidence=catalogue.evidence_of(reason.evidence),

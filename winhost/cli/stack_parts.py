@@ -52,7 +52,7 @@ class StackParts:
     pending: the folder for a new API key until the plan is agreed to, None to keep it at once.
     """
 
-    words: StackOptions
+    options: StackOptions
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
     in_cluster: bool = False
     pending: Path | None = None
@@ -69,7 +69,7 @@ class StackParts:
     @cached_property
     def written(self) -> Workload:
         """The workload of the file. Raises UsageError: FileFaults."""
-        file = self.words.workload
+        file = self.options.workload
         assert file is not None
         return load_workload(file, in_cluster=self.in_cluster)
 
@@ -96,13 +96,13 @@ class StackParts:
 
     @property
     def _said_version(self) -> Version | None:
-        if self.words.engine_version is None:
+        if self.options.engine_version is None:
             return None
         try:
-            return Version(self.words.engine_version)
+            return Version(self.options.engine_version)
         except InvalidVersion:
             raise click.BadParameter(
-                f"{visible(self.words.engine_version)} is no version, such as {seen_versions()[-1]}",
+                f"{visible(self.options.engine_version)} is no version, such as {seen_versions()[-1]}",
                 param_hint="'--engine-version'",
             ) from None
 
@@ -117,7 +117,7 @@ class StackParts:
     @cached_property
     def _lock(self) -> str | None:
         """The text of --engine-lock. Raises UsageError."""
-        file = self.words.engine_lock
+        file = self.options.engine_lock
         try:
             with os_errors():
                 return file.read_text("utf-8") if file else None
@@ -129,12 +129,12 @@ class StackParts:
     @property
     def own_program(self) -> bool:
         """Tell whether vLLM is a program of the machine itself, and no container. Raises click's UsageError."""
-        if self.words.engine_lock and (self.words.engine_program or self.words.engine_image):
-            other = "program" if self.words.engine_program else "image"
+        if self.options.engine_lock and (self.options.engine_program or self.options.engine_image):
+            other = "program" if self.options.engine_program else "image"
             raise click.UsageError(f"--engine-{other} names vLLM's {other}, and --engine-lock brings one: choose")
-        if self.words.engine_program and self.words.engine_image:
+        if self.options.engine_program and self.options.engine_image:
             raise click.UsageError("--engine-program names a program, and --engine-image a container: choose")
-        return bool(self.words.engine_program or self.words.engine_lock)
+        return bool(self.options.engine_program or self.options.engine_lock)
 
     @cached_property
     def image(self) -> EngineImage:
@@ -160,26 +160,26 @@ class StackParts:
     @property
     def _name(self) -> ImageName:
         name = self._named or ImageName.parse(f"{IMAGE}:v{self.workload.versions['vllm']}")
-        return ImageName.parse(str(name.at(self.words.digest))) if self.words.digest else name
+        return ImageName.parse(str(name.at(self.options.digest))) if self.options.digest else name
 
     @property
     def _named(self) -> ImageName | None:
         if self._saved:
             return self._saved.name
-        return ImageName.parse(self.words.engine_image) if self.words.engine_image else None
+        return ImageName.parse(self.options.engine_image) if self.options.engine_image else None
 
     @cached_property
     def _saved(self) -> SavedImage | None:
-        if self.words.engine_archive is None:
+        if self.options.engine_archive is None:
             return None
-        if self.words.engine_image or self.own_program:
+        if self.options.engine_image or self.own_program:
             raise click.UsageError("--engine-archive holds the image: name no other")
         return read_saved(self._archive, PLATFORM)
 
     @property
     def _archive(self) -> Path:
         """The archive, whose name becomes a part of a path on the Linux that serves. Raises BadParameter."""
-        path = Path(self.words.engine_archive or "")
+        path = Path(self.options.engine_archive or "")
         if not re.fullmatch(r"[A-Za-z0-9_+@-][A-Za-z0-9._+@-]*", path.name):
             raise click.BadParameter("has a name with other than letters and digits", param_hint="'--engine-archive'")
         return path
@@ -198,7 +198,7 @@ class StackParts:
             if model.load_format is LoadFormat.PACKED:
                 _refuse_packed(model)
             return folder_files(model.id)
-        reference, hub = model.token.written if model.token else None, (self.words.hub or HUB).rstrip("/")
+        reference, hub = model.token.written if model.token else None, (self.options.hub or HUB).rstrip("/")
         revision = revision_of(model)
         try:
             return model_files(model.id, revision, reference, hub)
@@ -212,7 +212,7 @@ class StackParts:
 
         Raises UsageError (WhichPython, NotLocked), WinhostError (NoWheel).
         """
-        return self._wheels(self._lock, str(self.words.engine_lock), facts) if self._lock is not None else None
+        return self._wheels(self._lock, str(self.options.engine_lock), facts) if self._lock is not None else None
 
     def nvcomp_wheels(self, facts: HostFacts) -> PythonWheels | None:
         """nvCOMP's wheels; None where no model is packed. Raises as `engine_wheels` does."""
@@ -220,7 +220,7 @@ class StackParts:
         return self._wheels(NVCOMP_LOCK, NVCOMP, facts) if packed else None
 
     def _wheels(self, lock: str, where: str, facts: HostFacts) -> PythonWheels:
-        found = python_of(facts, self.words.python)
+        found = python_of(facts, self.options.python)
         if found is None:
             here = visible(facts.host)
             raise UsageError(
@@ -231,7 +231,7 @@ class StackParts:
             )
         there = PythonPlace(*found)
         packages = locked_packages(lock, where, there.version, there.machine)
-        index = self.words.index or PYPI
+        index = self.options.index or PYPI
         wheels = self.once(f"wheels {where} {there}", lambda: wheels_of(packages, there, index))
         return PythonWheels(there.version, wheels[0].server, tuple(each.line for each in wheels))
 
@@ -240,7 +240,9 @@ class StackParts:
     @property
     def listen(self) -> tuple[str, int]:
         """The address and port of the endpoint, by default for the workload's exposure. Raises as `listening` does."""
-        return self.words.listening("127.0.0.1:8443" if self.written.exposure is Exposure.LOOPBACK else "0.0.0.0:8443")
+        return self.options.listening(
+            "127.0.0.1:8443" if self.written.exposure is Exposure.LOOPBACK else "0.0.0.0:8443"
+        )
 
     def allowed(self, facts: HostFacts | None) -> tuple[str, ...]:
         """The networks that reach the endpoint: those that were named, else those that a Windows host is in itself.
@@ -248,7 +250,7 @@ class StackParts:
 
         Raises click's UsageError where none is known.
         """
-        found = self.words.allow
+        found = self.options.allow
         if not found and facts is not None and not facts.is_linux:
             with suppress(MissingFact):
                 found = networks(facts)
@@ -262,8 +264,8 @@ class StackParts:
         """The API keys as NAME=REF: those that were named, else the one that winhost keeps for a host, of which
         `show_made_keys` tells. Raises UsageError: NoStore, NotPrivate, KeyLost.
         """
-        if self.words.api_key:
-            return self.words.api_key
+        if self.options.api_key:
+            return self.options.api_key
         from winhost.engine.keys import api_key  # with what keeps them, which a named key does without
 
         if host not in self.made_keys:
@@ -273,7 +275,7 @@ class StackParts:
 
     def key_lines(self, host: str) -> tuple[str, ...]:
         """The lines of the gateway's file. Raises as `api_keys` does, UsageError (SecretUnreadable), click's."""
-        named = {**self.words.keys, "api": self.api_keys(host)}
+        named = {**self.options.keys, "api": self.api_keys(host)}
         return tuple(self.key_line(kind, each) for kind, texts in named.items() for each in texts)
 
     def key_line(self, kind: str, text: str) -> str:
@@ -290,9 +292,9 @@ class StackParts:
         for model in workload.models if workload else ():
             if not is_folder(model.id):  # its files are pinned by their hashes, where it may be one
                 faults.of(partial(revision_of, model))
-        if not faults.of(lambda: self.own_program) or self.words.engine_archive:
+        if not faults.of(lambda: self.own_program) or self.options.engine_archive:
             faults.of(self.check_image)
-        for kind, named in self.words.keys.items():
+        for kind, named in self.options.keys.items():
             for each in named:
                 faults.of(partial(self.key_line, kind, each))
         faults.of(self._check_networks)
@@ -302,17 +304,17 @@ class StackParts:
 
     def _check_networks(self) -> None:
         try:
-            for each in self.words.allow:
+            for each in self.options.allow:
                 ip_network(each)
         except ValueError as wrong:
             raise click.BadParameter(f"{visible(str(wrong))}: write 10.20.0.0/16", param_hint="'--allow'") from None
 
     def _check_yield(self, workload: Workload, faults: Faults) -> None:
         wanted = workload.availability.yield_to
-        if self.words.yield_key and wanted is None:
+        if self.options.yield_key and wanted is None:
             faults.add("--yield-key is for a workload with availability.yield_to, and this one has none")
         for account in wanted.accounts if wanted else ():
-            faults.of(partial(yield_key_of, account, self.words.yield_key))
+            faults.of(partial(yield_key_of, account, self.options.yield_key))
 
     def check_allowed(self, facts: HostFacts | None, faults: Faults) -> None:
         """Check that it is known who reaches an endpoint of the local network."""

@@ -192,7 +192,7 @@ _OF_SERVERS = ("NotListed", "NotResolved", "DownloadFailed")
 
 
 Lacking = tuple[str, str, tuple[str, ...]]
-"""What cannot be had, how it is named otherwise, and the options for that."""
+"""A thing that is lacking, how it is named otherwise, and the options for that."""
 
 
 def without_internet(error: WinhostError, host: str, path: str, asked: UpOptions) -> WinhostError:
@@ -215,9 +215,9 @@ def without_internet(error: WinhostError, host: str, path: str, asked: UpOptions
 
 def _lacking(path: str, asked: UpOptions) -> Iterator[Lacking]:
     """Ask the hub, the registry of the engine and the server of disk images, as far as each is needed."""
-    model, words = asked.model, asked.stack
+    model, options = asked.model, asked.stack
     if model is None or not is_folder(model):
-        hub = (words.hub or HUB).rstrip("/")
+        hub = (options.hub or HUB).rstrip("/")
         try:
             HubRepository(model or catalogue().entries[0].id, "main", hub, None).about()
         except NotListed as error:
@@ -225,8 +225,8 @@ def _lacking(path: str, asked: UpOptions) -> Iterator[Lacking]:
                 folder = "" if path_of(path) == "dda" else ", or a folder with the model in place of its name"
                 what = f"{visible(model or 'A model')}: {visible(hub)} cannot be reached"
                 yield what, f"Name another hub that has it: --hub URL{folder}", ("--hub", "URL")
-    if not (words.engine_archive or words.engine_program or words.engine_lock or words.digest):
-        name = ImageName.parse(words.engine_image or f"{IMAGE}:v{seen_versions()[-1]}")
+    if not (options.engine_archive or options.engine_program or options.engine_lock or options.digest):
+        name = ImageName.parse(options.engine_image or f"{IMAGE}:v{seen_versions()[-1]}")
         try:
             pinned_image(name)
         except WinhostError as error:

@@ -37,8 +37,8 @@ class Join:
 @dataclass(frozen=True)
 class NodeRequest:
     """release: the version of k3s; files: its program, and images for a Linux without a network; join: None where k3s
-    starts a cluster, in which the workload is then put; wsl: the network mode of WSL, where it is a distro; newer: what
-    is said of a release that is newer than winhost knows.
+    starts a cluster, in which the workload is then put; wsl: the networking mode of WSL, where it is a distro; newer:
+    what is said of a release that is newer than winhost knows.
     """
 
     node: str

@@ -139,7 +139,12 @@ def forgetful_firmware(facts: HostFacts) -> str | None:
     return made_by(facts.firmware) if maker.startswith(FORGETFUL) else None
 
 
-MODES = {0: "none", 1: "NAT", 3: "mirrored", 4: "VirtioProxy"}  # microsoft/WSL intune/WSL.admx, DefaultNetworkingMode
+NETWORKING_MODES = {
+    0: "none",
+    1: "NAT",
+    3: "mirrored",
+    4: "VirtioProxy",
+}  # microsoft/WSL intune/WSL.admx, DefaultNetworkingMode
 NAT = 1
 
 
@@ -155,9 +160,9 @@ def windows_driver(facts: HostFacts) -> Version | None:
 
 
 def _fixed_mode(facts: HostFacts) -> str:
-    """The network mode that a policy sets for WSL."""
+    """The networking mode that a policy sets for WSL."""
     number = facts.the(WslPolicy).default_networking
-    return MODES[NAT] if number is None else MODES.get(number, str(number))
+    return NETWORKING_MODES[NAT] if number is None else NETWORKING_MODES.get(number, str(number))
 
 
 def _missing_updates(facts: HostFacts) -> tuple[str, ...]:
@@ -248,7 +253,7 @@ def _reading(each: str, question: str) -> Reader:
 
 
 READING: Mapping[str, Callable[[str], Reader]] = {each: partial(_reading, each) for each in _ABOUT}
-"""What reads the questions of a condition, by what its row is about."""
+"""The readers of the questions of a condition, by what its row is about."""
 
 
 def reading_one(question: str) -> Reader:

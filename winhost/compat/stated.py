@@ -98,7 +98,7 @@ WORDS: Mapping[str, tuple[str, Callable[[str], Mapping[str, Json]]]] = {
         "PciDevice", "driver_model", _one_of({word: word.upper() for word in ("wddm", "tcc", "mcdm")})
     ),
 }
-"""What can be stated by a word of its own; anything else as NOUN.PROPERTY=VALUE."""
+"""The facts that have a word of their own; any other is stated as NOUN.PROPERTY=VALUE."""
 
 _EACH = re.compile(r",(?=[A-Za-z][A-Za-z._-]*=)")
 

@@ -61,7 +61,7 @@ def vms_may_not_log_on(facts: HostFacts) -> str | None:
 
 
 def fell_back(facts: HostFacts) -> str | None:
-    """WSL runs in another network mode than its .wslconfig names; WSL itself says so only once, at its start."""
+    """WSL runs in another networking mode than its .wslconfig names; WSL itself says so only once, at its start."""
     found = [
         f"{vm.key['account']}: {vm.state.mode}, where .wslconfig says {asked}"
         for vm in facts.all(WslVm)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from winhost.connect.ssh import SshTarget
-from winhost.connect.wire_errors import NotAvailable, Unreachable, linux_rests, one_line
+from winhost.connect.wire_errors import NotAvailable, Unreachable, linux_not_running, one_line
 from winhost.core.answers import Json, Record
 from winhost.model.errors import UsageError
 from winhost.model.facts import Answer
@@ -78,7 +78,7 @@ def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[SshTarget, 
     distros, guests = _distros(answers), running_guests(answers)
     if not distros and not guests:
         if _installed(answers):
-            raise linux_rests(host.name, doing, RUNNING)
+            raise linux_not_running(host.name, doing, RUNNING)
         raise NotAvailable(host.name, doing, SEED if _records(answers, SEED) else ACCESS)
     if len(distros) + len(guests) > 1:
         names = [one_line("/".join(record.key.values())) for record in (*distros, *guests)]

@@ -342,7 +342,7 @@ class NotAvailable(WinhostError):
         self.doing, self.needs = doing, needs
 
 
-def linux_rests(host: str, doing: str, needs: str) -> NotAvailable:
+def linux_not_running(host: str, doing: str, needs: str) -> NotAvailable:
     """The Linux that takes turns with Windows is not running."""
     error = NotAvailable(host, doing, needs)
     error.what = f"{host}: {doing}: Windows runs now, and not its Linux"

@@ -15,7 +15,7 @@ from .dataclass import dataclass
 
 RawEvent = Mapping[str, Any]
 MOST_VALUES = 200_000
-"""Of one line. A step adds a few KiB."""
+"""The most values of one line. A step adds a few KiB."""
 
 
 class DamagedLine(Exception):

@@ -53,9 +53,9 @@ class Loop:
     """
 
     UNAVAILABLE: type[Exception] = MissingFact
-    """What a session's `state` raises of something that cannot be there yet, or any more."""
+    """The error that a session's `state` raises for something that cannot be there yet, or any more."""
     NOT_DONE: tuple[type[Exception], ...] = ()
-    """What a session's `set` raises of a step that the host did not do, for `not_set`."""
+    """The errors that a session's `set` raises for a step that the host did not do, for `not_set`."""
 
     session: Session
     record: Changes
@@ -186,7 +186,7 @@ class Loop:
                     users = [_user(user) for user in seen(each.resource, each.key, self.host)]
                     noted.append({"resource": each.resource, "key": dict(each.key), "users": users})
         if noted:
-            self.write("dependents", resting=noted)
+            self.write("dependents", resources=noted)
 
     # ---- restarts
 

@@ -16,7 +16,7 @@ from .dataclass import dataclass
 from .steps import Step
 
 BUNDLE = "bundle"
-"""Who runs what was applied by hand."""
+"""The controller named in the marks of a package that was applied by hand."""
 
 _LONG = 200  # bytes of a text
 _RUN = re.compile(r"[A-Za-z0-9_%-]{1,200}\.[A-Za-z0-9-]{1,40}")  # it becomes part of a command that is printed

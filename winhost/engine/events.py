@@ -50,7 +50,7 @@ class StagePlanned(JournalEvent):
 
 @dataclass(frozen=True)
 class StepStarted(JournalEvent):
-    """A step is about to be done. found: the whole state that it begins from; users: what rests on it by then."""
+    """A step is about to be done. found: the whole state that it begins from; users: its dependents by then."""
 
     event: Literal["begin"]
     step: Step
@@ -88,8 +88,8 @@ class ResourcesRestored(JournalEvent):
 
 
 @dataclass(frozen=True)
-class Resting:
-    """The dependents of something that the run changed. users: in no order."""
+class WithDependents:
+    """Something that the run changed, and its dependents. users: in no order."""
 
     resource: str
     key: Key
@@ -101,7 +101,7 @@ class DependentsNoted(JournalEvent):
     """The dependents of what the run has changed so far: rollback tells newer ones from them."""
 
     event: Literal["dependents"]
-    resting: tuple[Resting, ...]
+    resources: tuple[WithDependents, ...]
 
 
 @dataclass(frozen=True)

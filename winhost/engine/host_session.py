@@ -77,7 +77,7 @@ class HostSession:
         self._within = within
         self._agent: Agent | None = None
         self.awaits_guests = False
-        """Whether a guest that runs and does not answer is waited for."""
+        """True if the session waits for a guest that runs and does not answer."""
 
     def close(self) -> None:
         """Give the runspace back."""

@@ -1,4 +1,4 @@
-"""Planning WSL 2: which network mode, the verdict on the host as the plan will make it, and what is decided for it."""
+"""Planning WSL 2: its networking mode, the verdict on the host as the plan will make it, and what is decided for it."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -21,7 +21,7 @@ from winhost.model.units import Bytes, MiB
 from winhost.paths.distro_containers import FILES, TOOLKIT, UNITS, Repository, docker, packages
 from winhost.paths.never_sleep import kept_awake, power_plans
 from winhost.paths.setting_values import PublishedEndpoint
-from winhost.paths.wsl2 import UNBRIDGED, Mode, WslMemory, adapter, allowed, mac_address, memory, network_file
+from winhost.paths.wsl2 import UNBRIDGED, NetworkingMode, WslMemory, adapter, allowed, mac_address, memory, network_file
 from winhost.paths.wsl2_refusals import cautions, refusals
 from winhost.paths.wsl2_settings import File, Watcher, Wsl2Settings
 from winhost.resources.host import Gpu, HostFacts
@@ -56,10 +56,12 @@ class Conf:
     resolver: str | None
 
 
-def wslconfig_values(settings: Wsl2Settings, mode: Mode, memory: Bytes, mac: str | None) -> WslConfigValues:
-    """Values of .wslconfig: the network mode, `memory` bytes for Linux, no idle timeout; mac: of the bridged VM."""
+def wslconfig_values(
+    settings: Wsl2Settings, networking_mode: NetworkingMode, memory: Bytes, mac: str | None
+) -> WslConfigValues:
+    """Values of .wslconfig: the networking mode, `memory` bytes for Linux, no idle timeout; mac: of the bridged VM."""
     values: WslConfigValues = {
-        ("wsl2", "networkingMode"): mode,
+        ("wsl2", "networkingMode"): networking_mode,
         ("wsl2", "memory"): f"{memory // MiB}MB",
         ("wsl2", "guiApplications"): "false",
         ("wsl2", "vmIdleTimeout"): NEVER_IDLE,
@@ -69,14 +71,14 @@ def wslconfig_values(settings: Wsl2Settings, mode: Mode, memory: Bytes, mac: str
         values["wsl2", "swap"] = f"{swap // MiB}MB"
     if settings.processors is not None:
         values["wsl2", "processors"] = str(settings.processors)
-    if mode == "bridged" and settings.bridge:
+    if networking_mode == "bridged" and settings.bridge:
         values["wsl2", "vmSwitch"] = settings.bridge.switch
         values["wsl2", "macAddress"] = mac
         values["wsl2", "dhcp"] = str(settings.bridge.address == "dhcp").lower()
     return values
 
 
-def wsl_conf(settings: Wsl2Settings, mode: Mode) -> Conf:
+def wsl_conf(settings: Wsl2Settings, networking_mode: NetworkingMode) -> Conf:
     """systemd runs, root is the default user, and Windows' PATH stays out. A static address has its network file, and
     where it names DNS servers, a resolv.conf of its own.
     """
@@ -85,7 +87,7 @@ def wsl_conf(settings: Wsl2Settings, mode: Mode) -> Conf:
         ("user", "default"): "root",  # an image made for people logs on another user, whom winhost's units do not know
         ("interop", "appendWindowsPath"): "false",
     }
-    bridge = settings.bridge if mode == "bridged" else None
+    bridge = settings.bridge if networking_mode == "bridged" else None
     if bridge is None or bridge.gateway is None:  # DHCP tells both
         return Conf(changed("", values, WSLCONF), network=None, resolver=None)
     if bridge.dns:
@@ -130,14 +132,14 @@ class Wsl2Decisions:
     refer to it are deferred to the next stage. Optional resources are lists of none or one.
     """
 
-    def __init__(self, facts: HostFacts, settings: Wsl2Settings, mode: Mode) -> None:
+    def __init__(self, facts: HostFacts, settings: Wsl2Settings, networking_mode: NetworkingMode) -> None:
         self._facts = facts
         self._settings = settings
-        self._mode = mode
+        self._networking_mode = networking_mode
 
     @property
     def network(self) -> str:
-        return self._mode
+        return self._networking_mode
 
     @property
     def account(self) -> str:
@@ -194,14 +196,14 @@ class Wsl2Decisions:
     def switches(self) -> tuple[Mapping[str, str], ...]:
         """The switch to make, if any. Raises NotOnHost for an adapter that the host does not have, MissingFact."""
         bridge = self._settings.bridge
-        if self._mode != "bridged" or bridge is None or bridge.adapter is None:
+        if self._networking_mode != "bridged" or bridge is None or bridge.adapter is None:
             return ()
         chosen = adapter(self._facts, bridge)
         return ({"name": bridge.switch, "adapter": chosen},) if chosen else ()
 
     @property
     def conf(self) -> Conf:
-        return wsl_conf(self._settings, self._mode)
+        return wsl_conf(self._settings, self._networking_mode)
 
     @cached_property
     def ways_in(self) -> tuple[SshAccess, ...]:
@@ -209,20 +211,20 @@ class Wsl2Decisions:
         access, bridge = self._settings.access, self._settings.bridge
         if access.key is None:
             return ()
-        static = self._mode == "bridged" and bridge is not None and bridge.address != "dhcp"
+        static = self._networking_mode == "bridged" and bridge is not None and bridge.address != "dhcp"
         listen = bridge.address.split("/")[0] if bridge and static else ANY_ADDRESS
-        allowed = None if self._mode == "nat" else self._allowed
+        allowed = None if self._networking_mode == "nat" else self._allowed
         return (SshAccess(self._port, listen, [access.key], allowed, self._who),)
 
     @property
     def _port(self) -> int:
         """A bridged distro has ports of its own; otherwise it shares those of Windows, whose sshd may have 22."""
-        return self._settings.access.port or (SSH_PORT if self._mode == "bridged" else SSH_PORT_WITH_WINDOWS)
+        return self._settings.access.port or (SSH_PORT if self._networking_mode == "bridged" else SSH_PORT_WITH_WINDOWS)
 
     @property
     def forwards(self) -> tuple[Mapping[str, Json], ...]:
         """Behind NAT the distro is reached only through a forwarded port of Windows."""
-        if self._mode != "nat" or not self.ways_in:
+        if self._networking_mode != "nat" or not self.ways_in:
             return ()
         ssh = {"port": str(self._port), "connect": self._port, "allowed": self._allowed, "who": self._who}
         endpoint = self._settings.endpoint
@@ -236,7 +238,7 @@ class Wsl2Decisions:
         """The openings of the Hyper-V firewall, which blocks inbound connections by default with mirrored
         networking.
         """
-        if self._mode != "mirrored" or not self.ways_in:
+        if self._networking_mode != "mirrored" or not self.ways_in:
             return ()
         ssh = {"creator": WSL, "ports": [self._port], "allowed": self._allowed, "who": self._who}
         endpoint = self._settings.endpoint
@@ -300,8 +302,8 @@ class Wsl2Decisions:
         return Config(text, found.encoding or "utf-8", sha256(text.encode()).hexdigest())
 
     def _wslconfig(self) -> Mapping[tuple[str, str], str | None]:
-        mac = mac_address(self._facts.os.machine_id, self.account) if self._mode == "bridged" else None
-        return wslconfig_values(self._settings, self._mode, self.memory.given, mac)
+        mac = mac_address(self._facts.os.machine_id, self.account) if self._networking_mode == "bridged" else None
+        return wslconfig_values(self._settings, self._networking_mode, self.memory.given, mac)
 
 
 def _staged(file: File, title: str) -> Staged:
@@ -329,11 +331,11 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         """The verdict on the host with what the plan itself mends: the WSL that it installs, the driver models that it
         sets.
         """
-        return judge(self._as_planned, f"wsl2/{self._mode}")
+        return judge(self._as_planned, f"wsl2/{self._networking_mode}")
 
     @cached_property
     def decisions(self) -> Wsl2Decisions:
-        return Wsl2Decisions(self._facts, self._settings, self._mode)
+        return Wsl2Decisions(self._facts, self._settings, self._networking_mode)
 
     @property
     def cautions(self) -> tuple[Caution, ...]:
@@ -363,7 +365,7 @@ class Wsl2Planner(PathPlanner[Wsl2Settings]):
         )
 
     @cached_property
-    def _mode(self) -> Mode:
+    def _networking_mode(self) -> NetworkingMode:
         """The networking mode as it is set; else bridged where the settings say how, else the better of those that need
         no switch.
         """

@@ -206,7 +206,7 @@ _FOLDS: Mapping[type[events.JournalEvent], Callable[[RunState, Any], RunState]] 
     events.StepRefused: lambda run, told: changes.ended(run, _id(told), told.after),
     events.RestartStarted: lambda run, told: changes.restarting(run, told.boot_id),
     events.RestartEnded: lambda run, told: changes.restarted(run, ((_id(each), each.after) for each in told.left)),
-    events.DependentsNoted: lambda run, told: changes.noted(run, {_id(each): each.users for each in told.resting}),
+    events.DependentsNoted: lambda run, told: changes.noted(run, {_id(each): each.users for each in told.resources}),
     events.ResourcesRestored: lambda run, told: changes.restored(run, map(_id, told.resources)),
     events.StageEnded: lambda run, told: replace(run, finished_stages=run.finished_stages | {told.number}),
     events.ConsentsGiven: lambda run, told: replace(run, accepted=run.accepted | set(told.accepted), outcome=None),

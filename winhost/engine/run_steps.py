@@ -57,7 +57,7 @@ class WorkingRun(OpenRun, Loop):
     def not_set(self, step: Step, error: Exception) -> NotSet:
         if not isinstance(error, RemoteError | NotAvailable):
             return NotSet(error, {"error": str(error)}, drifted=True)
-        # What it rests on was lost meanwhile: how far it came nobody can tell then.
+        # What the step depends on is gone, so nobody can tell how far it came.
         after = error.after if isinstance(error, RemoteError) else None
         failed = self._failed(step, error)
         failed.__cause__ = error

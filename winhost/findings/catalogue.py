@@ -31,12 +31,12 @@ class Catalogue(Mapping[str, R]):
     the row whose keys a row has but for those that it writes itself.
     """
 
-    def __init__(self, place: Traversable, row: Callable[[str, dict[str, Any]], R]) -> None:
-        self._place, self._row = place, row
+    def __init__(self, path: Traversable, row: Callable[[str, dict[str, Any]], R]) -> None:
+        self._path, self._row = path, row
 
     @once
     def _rows(self) -> dict[str, R]:
-        return {key: self._row(key, written) for key, written in _read(self._place).items()}
+        return {key: self._row(key, written) for key, written in _read(self._path).items()}
 
     def __getitem__(self, key: str) -> R:
         return self._rows()[key]
@@ -50,13 +50,13 @@ class Catalogue(Mapping[str, R]):
     __hash__ = object.__hash__  # each is a value of its own
 
 
-def _read(place: Traversable) -> dict[str, dict[str, Any]]:
+def _read(path: Traversable) -> dict[str, dict[str, Any]]:
     """The rows as they are written, file by file."""
-    found = sorted(place.iterdir(), key=lambda file: file.name) if place.is_dir() else [place]
+    found = sorted(path.iterdir(), key=lambda file: file.name) if path.is_dir() else [path]
     every = [_of_file(file) for file in found if file.name.endswith(".yaml")]
     together = {key: row for rows in every for key, row in rows.items()}
     if len(together) < sum(map(len, every)):
-        raise ValueError(f"a key of {place.name}/ stands in two of its files")
+        raise ValueError(f"a key of {path.name}/ stands in two of its files")
     return {key: _whole(row, together) for key, row in together.items()}
 
 

@@ -118,9 +118,10 @@ def holding(rows: Iterable[R], ask: Ask, undecided: Undecided) -> Iterator[tuple
     """Yield the rows that hold, and those that may hold unless `undecided` is `nothing`. Each row is evaluated once,
     and each question is asked once for all of them.
 
-    Two catalogues call `evaluate` or `Condition.by` themselves. Rules of paths (compat/rule.py) are compiled, and facts
-    keep the answer of each for all variants and commands; a cause of an error (symptoms/diagnosis.py) that the facts
-    contradict is an answer, too, with everything that contradicts it.
+    Others call `evaluate` or `Condition.by` themselves. Rules of paths (compat/rule.py) are compiled, and facts keep
+    the answer of each for all variants and commands. A cause of an error (symptoms/diagnosis.py) that the facts
+    contradict is an answer, too, with everything that contradicts it; so is a key of .wslconfig that has no effect
+    (wslconfig/rules.py). Each sign (symptoms/scan.py) is asked about its own place in a text.
     """
     answered: dict[str, tuple[Any, ...] | MissingFact] = {}
 
@@ -206,7 +207,7 @@ def _unlike(pattern: str) -> Matcher:
 
 def _contains(wanted: str | list[str]) -> Matcher:
     texts = [wanted] if isinstance(wanted, str) else wanted
-    return lambda answer: any(text in answer for text in texts)
+    return lambda answer: bool(answer) and any(text in str(answer) for text in texts)
 
 
 def _has(wanted: Any) -> Matcher:

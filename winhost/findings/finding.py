@@ -34,13 +34,13 @@ class TextEdit:
 
 @dataclass(frozen=True)
 class Found:
-    """A rule's observation, before it becomes a finding. place: an offset in the text, or a position; words: the names
+    """A rule's observation, before it becomes a finding. at: an offset in the text, or a position; words: the names
     in its sentence; edits: what --fix writes; doubt: what is not known and could make it untrue here; where: the
     engine, or the path of the key.
     """
 
     code: str
-    place: int | Position
+    at: int | Position
     words: Mapping[str, object] = field(default_factory=dict)
     edits: Sequence[TextEdit] = ()
     doubt: str = ""
@@ -51,9 +51,9 @@ class Found:
 class FileFinding(Finding):
     """A finding in a file. Line and column count from 1.
 
-    subject: the engine, or the path of the key; fixed: --fix does it; lacks: what is not known and could make it
-    untrue. observed is empty: what a linter saw are the words at this position, which its sentence quotes as far as
-    they may be shown.
+    subject: the engine, or the path of the key, empty where its sentence names it; fixed: --fix does it; lacks: what is
+    not known and could make it untrue. observed is empty: what a linter saw are the words at this position, which its
+    sentence quotes as far as they may be shown.
     """
 
     line: int = 1
@@ -122,7 +122,7 @@ def _told(
     row: Row, code: str, found: Found, position: Callable[[int], Position], secrets: Sequence[str]
 ) -> FileFinding:
     words = {name: word if name == OWN else _shown(word, secrets) for name, word in found.words.items()}
-    line, column = position(found.place) if isinstance(found.place, int) else found.place
+    line, column = position(found.at) if isinstance(found.at, int) else found.at
     return FileFinding(
         code=code,
         severity=row.severity,

@@ -21,7 +21,7 @@ _WHO: Mapping[Mender, str] = {
 class Shown:
     """The parts of a finding in words; what is empty is left out.
 
-    place: where it is, as `FILE:LINE:COLUMN`; subject: what it is about; observed: what was seen; details: further
+    position: where it is, as `FILE:LINE:COLUMN`; subject: what it is about; observed: what was seen; details: further
     sentences; unverified: what is not known and could make it untrue; remedy: as `remedy_words` has it; in_full: show
     the claims of the evidence, not only its sources.
     """
@@ -29,7 +29,7 @@ class Shown:
     sentence: str
     code: str = ""
     severity: str = ""
-    place: str = ""
+    position: str = ""
     subject: str = ""
     observed: str = ""
     details: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Shown:
     @property
     def head(self) -> str:
         """Its first line."""
-        before = "".join(f"{part}: " for part in (self.place, self.severity) if part)
+        before = "".join(f"{part}: " for part in (self.position, self.severity) if part)
         code = f" [{self.code}]" if self.code else ""
         return f"{before}{self.sentence}{code}{f' ({self.subject})' if self.subject else ''}"
 

@@ -55,7 +55,8 @@ def fetch_text(url: str) -> bytes:
         answer = ask(url, MiB, plain=True)
     except NotAnswered as error:
         raise _failed(url, str(error)) from None
-    _check_status(url, answer.status, 0)
+    if answer.status != 200:
+        raise _failed(url, f"answers with HTTP {answer.status}", _AGAIN if answer.status in BUSY else _GONE)
     return answer.body
 
 
@@ -65,6 +66,8 @@ def download(image: RemoteImage, cache: Path, progress: Progress | None = None) 
     """
     from filelock import FileLock, Timeout
 
+    if not image.url.startswith(("https://", "http://")):
+        raise _failed(image.url, "is no HTTP or HTTPS URL", "Give a file as a path")
     cache.mkdir(parents=True, exist_ok=True)
     whole = cache / f"{image.sha256}.img"
     part = whole.with_suffix(".part")
@@ -77,7 +80,7 @@ def download(image: RemoteImage, cache: Path, progress: Progress | None = None) 
                     with part.open("r+b" if begun else "wb") as file:
                         bring(file, 0, begun, None, lambda at: _opened(image, at), tell)
                 finally:
-                    if not part.stat().st_size:  # nothing came
+                    if part.exists() and not part.stat().st_size:  # nothing came
                         part.unlink()
                 if (found := sha256_of(part)) != image.sha256:
                     part.unlink()
@@ -97,7 +100,8 @@ def _opened(image: RemoteImage, begin: Bytes) -> Iterator[OpenAnswer]:
     """
     headers = {"Range": f"bytes={begin}-"} if begin else {}
     with opened(image.url, headers=headers, plain=True) as answer:
-        _check_status(image.url, answer.status, begin)
+        if answer.status not in (200, *BUSY, *((206, 416) if begin else ())):
+            raise _failed(image.url, f"answers with HTTP {answer.status}", _GONE)
         if answer.status not in BUSY:
             total = told_length(answer)
             if image.bytes is not None and total != image.bytes:
@@ -105,8 +109,3 @@ def _opened(image: RemoteImage, begin: Bytes) -> Iterator[OpenAnswer]:
             if not total or total > _LARGEST:
                 raise _failed(image.url, "does not say how long it is, or is no image", _GONE)
         yield answer
-
-
-def _check_status(url: str, status: int, begin: Bytes) -> None:
-    if status != 200 and status not in BUSY and not (begin and status in (206, 416)):
-        raise _failed(url, f"answers with HTTP {status}", _GONE)

@@ -22,9 +22,9 @@ from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 
 INSTANCE = b"00000000-0000-0000-0000-000000000000"
-"""Where the id of the VM comes: it never changes, or cloud-init would start over with other keys."""
+"""The placeholder for the id of the VM: it never changes, or cloud-init would start over with other keys."""
 HOST_KEYS = b"{host-keys%s}" % (b"." * 1013)
-"""Where `ssh_keys` of cloud-init come, as JSON, which YAML is, filled up with blanks."""
+"""The placeholder for `ssh_keys` of cloud-init: JSON, which is YAML too, filled up with blanks."""
 
 # Images come without lists of packages, and nobody could choose a driver. cloud-init's `package_update` has no limit:
 # in a network that leads nowhere apt tries each address of each mirror. Where a list cannot be fetched apt ends with 0;

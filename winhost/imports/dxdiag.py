@@ -25,7 +25,7 @@ from winhost.imports.systeminfo import system_by_name
 from winhost.model.units import MiB
 
 TEXT = re.compile(r"^[ \t]*(?:Machine name|Card name): \S", re.MULTILINE)
-"""What the file that dxdiag saves as text has; it words this in English on each Windows."""
+"""Words of the file that dxdiag saves as text, in English on each Windows."""
 _LINE = re.compile(r"[ \t]*([A-Z][^:]{1,30}): (\S.*?)[ \t\r]*$")
 _RULE = re.compile(r"[ \t]*-{6,}[ \t\r]*$")
 _SECTIONS = ("SystemInformation", "DisplayDevices", "SystemDevices")

@@ -12,7 +12,7 @@ from winhost.core.answers import Json
 from winhost.imports.observation import MOST_ELEMENTS, FileObservations, Misread, Observation, State, Unreported, Value
 
 DISK_NUMBER = "disk number "
-"""What stands for the GUID of a partition's disk until the disks are known, before the number."""
+"""The prefix of a disk's number, which stands for the GUID of a partition's disk until the disks are known."""
 
 # Enumerations are words, or numbers where the JSON was made without the module's own types.
 _BUSES = {3: "ATA", 7: "USB", 8: "RAID", 9: "iSCSI", 10: "SAS", 11: "SATA", 15: "File Backed Virtual"}

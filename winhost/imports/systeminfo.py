@@ -20,7 +20,7 @@ ELSEWHERE = re.compile(
     r"|^\"[^\"\n]*\",\"[^\"\n]*\",\"10\.0\.\d{5}\b.*,\"(?:x64|ARM64)-",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Of any language: a version of Windows, and behind it the type of the system."""
+"""Signs of the output in any language: a version of Windows, and behind it the type of the system."""
 PART = re.compile(r"^\S[^:\n]{0,60}:\s+10\.0\.\d{5}\b", re.MULTILINE)
 
 NAMES_AND_VALUES = 2  # lines

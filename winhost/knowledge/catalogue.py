@@ -215,11 +215,11 @@ SAME_TOPIC = 1
 
 def related(code: str, entry: CatalogueEntry, entries: Mapping[str, CatalogueEntry]) -> tuple[str, ...]:
     """Codes of `entries`, the closest first; of equally close ones those that stand nearer in the catalogue."""
-    places = {name: place for place, name in enumerate(entries)}
-    here = places.get(code, 0)
+    order = {name: number for number, name in enumerate(entries)}
+    here = order.get(code, 0)
     bonds = {name: bond((code, entry), (name, other)) for name, other in entries.items() if name != code}
     close = [name for name, strength in bonds.items() if strength]
-    return tuple(sorted(close, key=lambda name: (-bonds[name], abs(places[name] - here), name))[:MOST_RELATED])
+    return tuple(sorted(close, key=lambda name: (-bonds[name], abs(order[name] - here), name))[:MOST_RELATED])
 
 
 def bond(one: tuple[str, CatalogueEntry], other: tuple[str, CatalogueEntry]) -> int:

@@ -204,7 +204,7 @@ class _Whole:
         self.base = _base(_base_of(path, file.base), (*above, path)) if file.base else None
         self.host: str = file.host or (self.base.host if self.base else "")
         self.resources: ResourceStates = deepcopy(self.base.resources) if self.base else _complete(file)
-        refuse_mistakes(path, self._change(file.change), self.loaded.places)
+        refuse_mistakes(path, self._change(file.change), self.loaded.positions)
 
     def lab(self) -> LabSection:
         return LabSection.model_validate(self._lab())

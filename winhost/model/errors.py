@@ -95,7 +95,7 @@ class Fault:
 
 
 MOST_FAULTS = 50
-"""How many faults of one file are listed: nobody mends more at a time, and a hostile file has millions."""
+"""The most faults of one file that are listed: nobody mends more at a time, and a hostile file has millions."""
 
 
 def file_faults(faults: Sequence[Fault], more: int = 0) -> UsageError:

@@ -126,7 +126,7 @@ class SharedInputWarning(UserWarning):
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SHIPPED = (_PACKAGE, *(_PACKAGE.parent / name for name in ("examples", "playbooks", "templates")))
-"""Whoever can write these can change winhost itself."""
+"""Folders of winhost's own code: writing them changes winhost itself."""
 
 
 def heed_writers(path: Path, data: object = None) -> None:

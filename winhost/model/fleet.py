@@ -41,12 +41,12 @@ class Transport:
     user: str | None = None
     password: SecretRef | None = None
     verify: bool | Path = True
-    """Whether the certificate is checked, or the CA bundle that it is checked against."""
+    """True if the certificate is checked, or the CA bundle that it is checked against."""
     connect_timeout: int = 10
     operation_timeout: int = 20
     call_timeout: int = 600
     password_at: str | None = field(default=None, compare=False)
-    """Where the password is referred to: `hosts.gpu-01.transport.password (fleet.yaml:14)`."""
+    """The position of the password's reference: `hosts.gpu-01.transport.password (fleet.yaml:14)`."""
     verify_at: str | None = field(default=None, compare=False)
     """Likewise, where it is said that the certificate is not checked."""
 
@@ -64,7 +64,7 @@ class Ssh:
     address: str | None = None
     port: int | None = None
     key_at: str | None = field(default=None, compare=False)
-    """Where the key is referred to: `hosts.gpu-01.ssh.key (fleet.yaml:18)`."""
+    """The position of the key's reference: `hosts.gpu-01.ssh.key (fleet.yaml:18)`."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Login:
     operation_timeout: int = 20
     call_timeout: int = 600
     key_at: str | None = field(default=None, compare=False)
-    """Where fleet.yaml says how to log on: `hosts.llm-01.ssh.key (fleet.yaml:18)`."""
+    """The position in fleet.yaml that says how to log on: `hosts.llm-01.ssh.key (fleet.yaml:18)`."""
     host_key_at: str | None = field(default=None, compare=False)
     """Likewise, by what the machine is known."""
 

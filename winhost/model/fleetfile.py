@@ -82,28 +82,30 @@ class TransportOptions(Written):
     """The connection to hosts. A key that is omitted here comes from the next layer: host, groups, defaults."""
 
     kind: Omittable[WireKind] = None
-    """What is spoken over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open. Or
+    """The protocol over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open. Or
     local: the Windows that winhost runs on, or in whose WSL it runs; the default for address: localhost where no option
     of a network is given.
     """
     tls: Omittable[bool] = None
-    """Whether HTTPS is spoken. Default: true."""
+    """Use HTTPS. Default: true."""
     port: Omittable[_Port] = None
     """TCP port. Default: 5986 with TLS, 5985 without."""
     auth: Omittable[Auth] = None
-    """How to log on. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback."""
+    """The authentication method. Default: negotiate, or ntlm for winrs. Basic needs TLS, except on loopback."""
     user: Omittable[Text] = None
     """Account, as DOMAIN\\user or user@domain. Without quotes, or with \\\\ inside double quotes."""
     password: Omittable[SecretRef] = None
-    """Where the password is, never the password: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS, keyring:SERVICE/USER."""
+    """A reference to the password, never the password itself: env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS,
+    keyring:SERVICE/USER.
+    """
     verify: Omittable[_Verify] = None
     """true (default), or the path of a CA bundle, relative to this file."""
     connect_timeout: Omittable[Duration] = None
-    """How long reaching the host may take. Default: 10s."""
+    """The longest time to reach the host. Default: 10s."""
     operation_timeout: Omittable[Duration] = None
-    """How long the host may be silent before it must give a sign of life. Default: 20s."""
+    """The longest silence of the host before it must give a sign of life. Default: 20s."""
     call_timeout: Omittable[Duration] = None
-    """How long one whole call may take. Default: 10m."""
+    """The longest time of one whole call. Default: 10m."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,17 +141,17 @@ class LogonOptions(Written):
     """The logon to an sshd, and the keys by which it is known."""
 
     key: Omittable[_Key] = None
-    """Where the private key is whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER. Default for the
-    Linux of a Windows host: one that winhost makes and keeps in its private state.
+    """A reference to the private key whose public key is let in: file:/PATH, env:NAME, keyring:SERVICE/USER. Default
+    for the Linux of a Windows host: one that winhost makes and keeps in its private state.
     """
     passphrase: Omittable[SecretRef] = None
-    """Where the key's passphrase is, if it has one."""
+    """A reference to the key's passphrase, if it has one."""
     user: Omittable[Text] = None
     """Account in Linux. Default for a WSL distro: the one that the host tells, which is root."""
     agent: Omittable[bool] = None
-    """Whether the keys of the ssh-agent of this computer may be used. Default: false. For kind: linux."""
+    """Use the keys of the ssh-agent of this computer. Default: false. For kind: linux."""
     password: Omittable[SecretRef] = None
-    """Where the account's password is, for an sshd that takes no key. For kind: linux."""
+    """A reference to the account's password, for an sshd that takes no key. For kind: linux."""
     known_hosts: Omittable[Text] = None
     """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts. For kind: linux."""
 
@@ -175,15 +177,15 @@ class SshOptions(LogonOptions):
     jump: Omittable[JumpOptions] = None
     """The machine through which it is reached. For kind: linux."""
     sudo: Omittable[bool] = None
-    """Whether winhost becomes root with sudo. Default: true, unless the user is root. For kind: linux."""
+    """Become root with sudo. Default: true, unless the user is root. For kind: linux."""
     sudo_password: Omittable[SecretRef] = None
-    """Where the password is that sudo asks for, if it asks for one. For kind: linux."""
+    """A reference to the password that sudo asks for, if it asks for one. For kind: linux."""
     connect_timeout: Omittable[Duration] = None
-    """How long reaching it may take. Default: 10s. For kind: linux; else see transport."""
+    """The longest time to reach it. Default: 10s. For kind: linux; else see transport."""
     operation_timeout: Omittable[Duration] = None
-    """How long it may be silent while it works. Default: 20s. For kind: linux; else see transport."""
+    """The longest silence while it works. Default: 20s. For kind: linux; else see transport."""
     call_timeout: Omittable[Duration] = None
-    """How long one whole call may take. Default: 10m. For kind: linux; else see transport."""
+    """The longest time of one whole call. Default: 10m. For kind: linux; else see transport."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +193,9 @@ class HostSshOptions(SshOptions):
     """The connection to the Linux of this host."""
 
     address: Omittable[_Address] = None
-    """Where a WSL distro is reached from here. Default: where the host says that it listens, or what it forwards."""
+    """The address of a WSL distro, as seen from here. Default: the one on which the host says that it listens, or what
+    it forwards.
+    """
     port: Omittable[_Port] = None
     """TCP port. Default: likewise; with kind: linux, 22."""
     host_key: Omittable[_HostKey] = None
@@ -205,9 +209,10 @@ class SftpOptions(LogonOptions):
     user: Omittable[Text] = None
     """Account in Windows. Default: transport.user."""
     agent: Omittable[bool] = None
-    """Whether the keys of the ssh-agent of this computer may be used. Default: false."""
+    """Use the keys of the ssh-agent of this computer. Default: false."""
     password: Omittable[SecretRef] = None
-    """Where the account's password is. Default: transport.password, where neither a key nor the agent is given."""
+    """A reference to the account's password. Default: transport.password, where neither a key nor the agent is given.
+    """
     known_hosts: Omittable[Text] = None
     """A known_hosts file, relative to this one. Default: ~/.ssh/known_hosts."""
     port: Omittable[_Port] = None
@@ -221,9 +226,9 @@ class LayerOptions(Written):
     """The options of several hosts."""
 
     transport: Omittable[TransportOptions] = None
-    """How these hosts are reached."""
+    """The connection to these hosts."""
     ssh: Omittable[SshOptions] = None
-    """How their Linux is reached."""
+    """The connection to their Linux."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,11 +244,11 @@ class HostOptions(Written):
     groups: tuple[_GroupName, ...] = ()
     """Groups it belongs to; where two say different things, the first one listed wins."""
     transport: Omittable[HostTransportOptions] = None
-    """How this host is reached."""
+    """The connection to this host."""
     ssh: Omittable[HostSshOptions] = None
-    """How its Linux is reached."""
+    """The connection to its Linux."""
     sftp: Omittable[SftpOptions] = None
-    """How the OpenSSH server of this Windows is entered, for files that are large."""
+    """The logon to the OpenSSH server of this Windows, for large files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,9 +258,9 @@ class FleetFile(Written):
     schema: Literal["winhost.fleet/1"]
     """The version of this format."""
     defaults: Omittable[LayerOptions] = None
-    """What holds for all hosts, unless a group or the host says otherwise."""
+    """Options of all hosts, unless a group or the host says otherwise."""
     groups: dict[_GroupName, LayerOptions | None] = field(default_factory=dict)
-    """What holds for the hosts of a group. A group that says nothing need not be listed."""
+    """Options of the hosts of a group. A group that says nothing need not be listed."""
     hosts: dict[_HostName, HostOptions | None]
     """The hosts by name."""
 

@@ -106,7 +106,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that one rule found on a host, for a workload, in a file or in a text: what programs get of it, too.
+    """Something that one rule found on a host, for a workload, in a file or in a text. Its JSON has the same fields.
     The host, the file or the text stands beside it, because all findings of an answer share it.
 
     subject: `host`, a GPU's or VM's name, what is wanted together, or `plan`, where a plan in which nothing is chosen

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 COMMAND_SECONDS = 60
-"""How long a `cmd:` may take: long enough for a hardware token to be touched."""
+"""The seconds that a `cmd:` may take: long enough for a hardware token to be touched."""
 _LARGEST = 64 * KiB
 
 _FORMS = "env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER"
@@ -143,7 +143,7 @@ class TypedSecret(SecretRef):
 @dataclass(frozen=True)
 class _Scheme:
     problem: Callable[[str], str | None]
-    """What is wrong with a target, told without it."""
+    """The fault of a target, in words that do not repeat it."""
     read: Callable[[SecretRef], str]
 
 

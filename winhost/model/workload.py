@@ -26,7 +26,7 @@ BODY_BOUNDS = (
     *("n", "best_of", "max_tokens", "logprobs", "top_logprobs", "prompt_logprobs", "sequences", "inputs", "stop"),
     *("stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids", "logprob_token_ids"),
 )
-"""What the gateway bounds in a request: as winhost.gateway.request_rules has it."""
+"""The fields of a request that the gateway bounds, as in winhost.gateway.request_rules."""
 
 _FOLDER = re.compile(r"(?:~|\.{1,2})?[/\\]|~$|\.{1,2}$|[A-Za-z]:[/\\]")
 
@@ -285,7 +285,7 @@ class Lora(Written):
     """LoRA adapters beside a model."""
 
     adapters: _Count
-    """How many are loaded at once."""
+    """The number that is loaded at once."""
     each: _Size
     """Size of the largest adapter's file."""
 
@@ -317,13 +317,13 @@ class Model(Written):
     token: Omittable[SecretRef] = None
     """A secret reference to a token that may read the repository. Default: none."""
     trust_remote_code: bool = False
-    """Whether Python files of the repository may run in the engine. Read them first. Default: false."""
+    """Let Python files of the repository run in the engine. Read them first. Default: false."""
     parameters: Omittable[_Parameters] = None
     """All of them, also those of experts that are not active: 8.03B, 494M, or a whole number."""
     dtype: DType = DType.BFLOAT16
-    """Of what is not quantized. Default: bfloat16."""
+    """The type of weights that are not quantized. Default: bfloat16."""
     quantization: Omittable[Quantization] = None
-    """How the linear layers are stored. Default: not quantized."""
+    """The storage of the linear layers. Default: not quantized."""
     unquantized: Omittable[tuple[Text, ...]] = None
     """The modules that stay in dtype, as quantization_config of config.json lists them: ignore, modules_to_not_convert
     or ignored_layers. An empty list: only embeddings and norms, as with vLLM's own --quantization. Default: unknown.
@@ -331,13 +331,13 @@ class Model(Written):
     weights: Omittable[_Size] = None
     """Size of all weight files, instead of computing it from parameters."""
     shape: Shape = Shape()
-    """From config.json."""
+    """The shape of the model, from config.json."""
     context: Omittable[_Tokens] = None
     """Tokens of the longest sequence."""
     sequences: _Count = 1
     """Sequences at once, at full context, in each data parallel copy. Default: 1."""
     kv_dtype: Literal["auto", "fp8"] = "auto"
-    """Of the KV cache. Default: auto, which is dtype."""
+    """The type of the KV cache. Default: auto, which is dtype."""
     kv: Omittable[_Size] = None
     """KV cache on each GPU, instead of computing it from shape, context and sequences."""
     activations: Omittable[_Size] = None
@@ -345,27 +345,29 @@ class Model(Written):
     memory: Omittable[_Size] = None
     """Everything that one of its GPUs must hold for it, instead of computing it."""
     load_format: LoadFormat = LoadFormat.AUTO
-    """From what vLLM loads the weights, as for --load-format; packed: a plan packs them there. Default: auto."""
+    """The format from which vLLM loads the weights, as for --load-format; packed: a plan packs them there. Default:
+    auto.
+    """
     state: ModelState = ModelState.RESIDENT
     """resident: always ready; sleeping: takes turns with the others that sleep on its GPUs. Default: resident."""
     sleep_level: Omittable[Literal[1, 2]] = None
     """1 keeps the weights in host memory, 2 loads them again. Default: what memory and swap_within allow, 1 first."""
     dense: bool = False
-    """Whether it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."""
+    """True if it has no experts and takes text alone. Only then may a plan choose level 2. Default: false."""
     suspend: Literal["disk"] | bool = False
-    """Whether its process leaves the GPU altogether while it sleeps. disk: it is also written to disk once, by CRIU,
-    and starts from there. One GPU, Linux's own driver, no container. Default: false.
+    """Take its process off the GPU altogether while it sleeps. disk: it is also written to disk once, by CRIU, and
+    starts from there. One GPU, Linux's own driver, no container. Default: false.
     """
     parallel: Parallel = Parallel()
     """Over how many GPUs it is spread. Default: one."""
     lora: Omittable[Lora] = None
     """Adapters beside it. Default: none."""
     body: Body = Body()
-    """What requests may contain. Default: what clients usually send."""
+    """The content that requests may have. Default: what clients usually send."""
     chosen_level: Annotated[int | None, NOT_WRITTEN] = None
     """Decided by winhost, over sleep_level. 0: the model is stopped between its turns, and nothing of it stays."""
     stands_by: Annotated[str, NOT_WRITTEN] = ""
-    """For which model it is the second engine; empty: it is a model of the file."""
+    """The model for which it is the second engine; empty: it is a model of the file."""
     starts_anew: Annotated[bool, NOT_WRITTEN] = False
     """Its standby is its own engine, started again: a second one does not fit beside it."""
 
@@ -445,13 +447,14 @@ class Availability(Written):
     """When it must answer."""
 
     start_on_boot: bool = False
-    """Whether it starts with the machine, without anybody logging on. Default: false."""
+    """Start with the machine, without anybody logging on. Default: false."""
     test_on_boot: bool = False
-    """Whether the machine tests its endpoint after each start; `winhost status` has the result. Default: false."""
+    """Let the machine test its endpoint after each start; `winhost status` has the result. Default: false."""
     swap_within: Omittable[Duration] = None
-    """How long a sleeping model may take until it answers. Default: any time."""
+    """The longest time until a sleeping model answers. Default: any time."""
     idle: Omittable[Duration] = None
-    """How long nobody asks until all models that sleep leave their GPUs. Default: the last one stays awake."""
+    """The time without a request after which all models that sleep leave their GPUs. Default: the last one stays awake.
+    """
     yield_to: Omittable[YieldTo] = None
     """When all models leave their GPUs to the desktop, and `winhost yield` can say so. Default: never."""
     standby: tuple[_ModelName, ...] = ()
@@ -465,15 +468,15 @@ class Versions(Written):
     """Versions that are or will be on the target, where facts do not tell."""
 
     vllm: Omittable[_Version] = None
-    """As `vllm --version` says."""
+    """The version that `vllm --version` prints."""
     cuda: Omittable[_Version] = None
     """CUDA toolkit of the engine."""
     toolkit: Omittable[_Version] = None
     """nvidia-container-toolkit."""
     wsl: Omittable[_Version] = None
-    """As `wsl --version` says."""
+    """The version that `wsl --version` prints."""
     kernel: Omittable[_Kernel] = None
-    """As `uname -r` says."""
+    """The version that `uname -r` prints."""
     driver: Omittable[_Version] = None
     """NVIDIA driver of the target; of WSL, that of Windows."""
 
@@ -507,9 +510,9 @@ class Video(Written):
     """Video is transcoded on a GPU beside the models."""
 
     streams: _Count
-    """How many at once."""
+    """The number of streams at once."""
     each: Omittable[_Size] = None
-    """What one stream holds of the GPU's memory, as nvidia-smi shows it."""
+    """The GPU memory that one stream holds, as nvidia-smi shows it."""
 
 
 @dataclass(frozen=True)
@@ -554,9 +557,9 @@ class Workload(Written):
     availability: Availability = Availability()
     """When it must answer, and who tests that."""
     exposure: Exposure = Exposure.LOOPBACK
-    """From where it is reached. Default: loopback."""
+    """The network from which it is reached. Default: loopback."""
     keep_windows_usable: bool = False
-    """Whether people go on working on the Windows of this machine. Default: false."""
+    """True if people go on working on the Windows of this machine. Default: false."""
     versions: Annotated[Mapping[str, Version], WrittenAs(Versions, Versions.stated)] = field(default_factory=dict)
     """Versions where facts do not tell."""
     kv_mirror: Omittable[KvMirror] = None
@@ -566,13 +569,13 @@ class Workload(Written):
     deploy: Omittable[Deploy] = None
     """units: systemd starts the engines of one Linux; kubernetes: a cluster runs them as pods. Default: units."""
     per_key: Omittable[PerKey] = None
-    """What each API key may use of the gateway. Default: as much as there is."""
+    """The limits of each API key. Default: no limit."""
     trusted_proxies: tuple[_Network, ...] = ()
     """Networks of proxies before the gateway, such as 10.20.0.5/32, which say in X-Forwarded-For for whom they ask.
     Default: none, and the header says nothing.
     """
     proxy_protocol: bool = False
-    """Whether those proxies say it by the PROXY protocol instead (v1 or v2). Default: false."""
+    """Take the client's address from the PROXY protocol instead (v1 or v2). Default: false."""
 
 
 def standby_of(name: str) -> str:

@@ -37,7 +37,7 @@ Loc: TypeAlias = tuple[str | int, ...]
 """Keys and list positions from the root of a document."""
 
 Mistake: TypeAlias = tuple[Loc, str]
-"""A place in the data and what is wrong there."""
+"""A position in the data and what is wrong there."""
 
 Model = TypeVar("Model")
 Kind = TypeVar("Kind")
@@ -51,7 +51,7 @@ _LONGEST = 60
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Line and column, counted from 1."""
 
     line: int
@@ -64,11 +64,11 @@ class Loaded(Generic[Model]):
 
     path: Path
     value: Model
-    places: Mapping[Loc, Place]
+    positions: Mapping[Loc, Position]
 
     def where(self, loc: Loc) -> str:
         """`hosts.gpu-01.transport.password (fleet.yaml:14)`."""
-        return visible(f"{dotted(loc)} ({self.path.name}:{_nearest(self.places, loc).line})")
+        return visible(f"{dotted(loc)} ({self.path.name}:{_nearest(self.positions, loc).line})")
 
 
 def load(path: Path, model: type[Model]) -> Model:
@@ -87,7 +87,7 @@ def load_placed(
     document = _Document(str(path))
     data = document.read(_text(path, made_by))
     heed_writers(path, data)
-    refuse_other_version(f"{path}:{_nearest(document.places, ('schema',)).line}", data)
+    refuse_other_version(f"{path}:{_nearest(document.positions, ('schema',)).line}", data)
     value, mistakes, more = _validated(json.dumps(data), data, model)
     checked = value if value is not None or more else _without(mistakes, data, model)
     if checked is not None:
@@ -96,10 +96,10 @@ def load_placed(
         mistakes += found
         more += others
     mistakes = [mistake for mistake in mistakes if mistake[0] not in document.unread]
-    faults = [*document.faults, *(_fault(str(path), document.places, *each) for each in mistakes)]
+    faults = [*document.faults, *(_fault(str(path), document.positions, *each) for each in mistakes)]
     if value is None or faults:
         raise _listed(faults, more + document.more)
-    return Loaded(path, value, document.places)
+    return Loaded(path, value, document.positions)
 
 
 def load_json(
@@ -122,17 +122,17 @@ def load_json(
     return value
 
 
-def refuse_mistakes(path: Path, mistakes: Iterable[Mistake], places: Mapping[Loc, Place] | None = None) -> None:
-    """Raises UsageError (FileFaults) for what else was found in a file. places: of a YAML file, where JSON has none."""
+def refuse_mistakes(path: Path, mistakes: Iterable[Mistake], positions: Mapping[Loc, Position] | None = None) -> None:
+    """Raises UsageError (FileFaults) for other mistakes in a file. positions: of a YAML file; JSON has none."""
     found, more = _first(mistakes)
     if found:
-        raise _listed([_fault(str(path), places, *each) for each in found], more)
+        raise _listed([_fault(str(path), positions, *each) for each in found], more)
 
 
-def _fault(file: str, places: Mapping[Loc, Place] | None, loc: Loc, message: str) -> Fault:
-    """A fault at the nearest place that is written in the file."""
-    place = None if places is None else _nearest(places, loc)
-    line, column = (None, None) if place is None else (place.line, place.column)
+def _fault(file: str, positions: Mapping[Loc, Position] | None, loc: Loc, message: str) -> Fault:
+    """A fault at the nearest position that is written in the file."""
+    position = None if positions is None else _nearest(positions, loc)
+    line, column = (None, None) if position is None else (position.line, position.column)
     return Fault(file, line, column, dotted(loc), message)
 
 
@@ -159,9 +159,9 @@ def _segment(part: str | int) -> str:
     return f".{part}" if re.fullmatch(r"[\w-]+", part) else f".{json.dumps(part, ensure_ascii=False)}"
 
 
-def _nearest(places: Mapping[Loc, Place], loc: Loc) -> Place:
-    """The place of the nearest ancestor that is written in the file."""
-    return next((places[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in places), Place(1, 1))
+def _nearest(positions: Mapping[Loc, Position], loc: Loc) -> Position:
+    """The position of the nearest ancestor that is written in the file."""
+    return next((positions[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in positions), Position(1, 1))
 
 
 # ---- text
@@ -248,11 +248,11 @@ _ECHO = re.compile(r"""(?:, but found)? ['"](?![<>:])""")
 
 
 class _Document:
-    """Builds plain data from parser events, and keeps the place of every key and list item."""
+    """Builds plain data from parser events, and keeps the position of every key and list item."""
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.places: dict[Loc, Place] = {}
+        self.positions: dict[Loc, Position] = {}
         self.faults: list[Fault] = []
         self.more = 0
         """Faults that are counted and not listed."""
@@ -288,8 +288,8 @@ class _Document:
         return data
 
     def _value(self, event: Any, loc: Loc) -> object:
-        self.places.setdefault(loc, _place(event))
-        if len(self.places) > MOST_VALUES:
+        self.positions.setdefault(loc, _position(event))
+        if len(self.positions) > MOST_VALUES:
             raise _single(Path(self.file), _TOO_MANY)
         if isinstance(event, yaml.AliasEvent):
             self._blame(event, loc, "is an alias (*…); aliases are not read, write the value out")
@@ -313,9 +313,9 @@ class _Document:
                 raise yaml.MarkedYAMLError(problem="found a key that is not text", problem_mark=key.start_mark)
             inner = (*loc, key.value)
             if key.value in entries:
-                self._blame(key, inner, f"is there twice; the first is on line {self.places[inner].line}")
-            # A key is the place of its entry; of a key that is there twice, the first.
-            self.places.setdefault(inner, _place(key))
+                self._blame(key, inner, f"is there twice; the first is on line {self.positions[inner].line}")
+            # A key is the position of its entry; of a key that is there twice, the first.
+            self.positions.setdefault(inner, _position(key))
             value = self._value(next(self._events), inner)
             entries.setdefault(key.value, value)
         return entries
@@ -328,12 +328,12 @@ class _Document:
         if len(self.faults) == MOST_FAULTS:
             self.more += 1
             return
-        place = _place(event)
-        self.faults.append(Fault(self.file, place.line, place.column, dotted(loc), message))
+        position = _position(event)
+        self.faults.append(Fault(self.file, position.line, position.column, dotted(loc), message))
 
 
-def _place(event: Any) -> Place:
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+def _position(event: Any) -> Position:
+    return Position(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
 def _plain(text: str) -> bool | int | float | str | None:
@@ -476,12 +476,12 @@ def _without(mistakes: Iterable[Mistake], data: object, model: type[Model]) -> M
 
 
 def _entry(loc: Loc) -> Loc:
-    """The mapping entry that holds a place: a list is dropped whole, because its positions are places."""
+    """The mapping entry around a position: a list is dropped whole, because its items are known by their numbers."""
     end = next((index for index, part in enumerate(loc) if isinstance(part, int)), len(loc))
     return loc[:end]
 
 
-# ---- what a model expects at a place
+# ---- what a model expects at a position
 
 
 def value_of(text: str) -> Any:
@@ -491,7 +491,7 @@ def value_of(text: str) -> Any:
         value = document.read(text)
     except UsageError:
         return text
-    return value if document.places and not document.faults else text
+    return value if document.positions and not document.faults else text
 
 
 def kinds_at(model: type[Any], loc: Loc) -> list[object]:

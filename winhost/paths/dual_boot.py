@@ -75,7 +75,7 @@ class KeyProof(Closed):
     of the recovery key of the Windows volume; they are compared on the host, and stored nowhere.
     """
     last_group: Annotated[str, AfterValidator(_reference)] | None = None
-    """Of typed: a secret reference to those six digits, as env:LAST_GROUP or file:/run/secrets/group."""
+    """The proof typed takes a secret reference to those six digits, as env:LAST_GROUP or file:/run/secrets/group."""
 
     @model_validator(mode="after")
     def _says_where_the_digits_are(self) -> "KeyProof":
@@ -92,25 +92,25 @@ class DualBootSettings(Closed):
         matching("auto|windows|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", _DISKS),
         OfOneHost("disk", ("auto", "windows")),
     ] = "auto"
-    """Where Ubuntu goes. auto: an empty disk where there is one, so that the disk of Windows stays as it is, else that
-    of Windows; windows: that in any case; or the GUID of an empty disk, as `winhost detect HOST -o wide` shows it.
+    """The disk for Ubuntu. auto: an empty disk where there is one, so that the disk of Windows stays as it is, else
+    that of Windows; windows: that in any case; or the GUID of an empty disk, as `winhost detect HOST -o wide` shows it.
     """
     linux: Annotated[str, AfterValidator(_linux_size)] = "auto"
-    """How large the partition of Ubuntu becomes. auto: all of a disk of its own; of that of Windows half of what is
-    there for it, and 64 GiB at least.
+    """The size of Ubuntu's partition. auto: all of a disk of its own; of that of Windows half of what is there for it,
+    and 64 GiB at least.
     """
     staging: Annotated[str, AfterValidator(_staging_size)] = "none"
-    """How large a partition for the installer becomes, and a boot entry with it, where the host has no virtual media
-    and nobody brings a USB stick: 8GiB holds Ubuntu Server. none: nothing of the kind.
+    """The size of a partition for the installer, which comes with a boot entry, where the host has no virtual media and
+    nobody brings a USB stick: 8GiB holds Ubuntu Server. none: nothing of the kind.
     """
     keys: KeyProof | None = None
-    """Of a host with BitLocker: how it is proven that its recovery keys are kept elsewhere."""
+    """The proof that the recovery keys of a host with BitLocker are kept elsewhere."""
     system: NewUbuntu | None = None
     """The system that is installed, in the same run. Left out, it is installed by media of `winhost install`. With it,
     staging is 8GiB where nothing else is said.
     """
     containers: LinuxSettings | None = None
-    """Of that system: what runs containers there, and NVIDIA's toolkit. A workload in containers brings it along."""
+    """The container runtime of that system, and NVIDIA's toolkit. A workload in containers brings it along."""
 
     @model_validator(mode="after")
     def _has_a_system(self) -> "DualBootSettings":

@@ -37,7 +37,7 @@ class LinuxSettings(Closed):
     """
 
     engine: Engine = "auto"
-    """What runs containers. auto: the one that is there, else Docker of the distribution; none: whatever there is is
+    """The container runtime. auto: the one that is there, else Docker of the distribution; none: whatever there is is
     left alone.
     """
 

@@ -59,21 +59,21 @@ class NewUbuntu(OwnAddress):
     makes.
     """
     user: Annotated[str, matching(r"(?!root\Z)[a-z_][a-z0-9_-]{0,31}", "a user other than root")] = "winhost"
-    """Who logs on with that key, and becomes root with sudo. There is no password."""
+    """The user who logs on with that key, and becomes root with sudo. There is no password."""
     mac: Annotated[
         str, matching(r"auto|([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}", "auto, or a MAC address"), OfOneHost("MAC address")
     ] = AUTO
-    """Of its network card. auto: the one over which Windows is reached."""
+    """The MAC address of its network card. auto: the one over which Windows is reached."""
     installer: Annotated[str, AfterValidator(_release)] = "24.04.4"
     """The point release of Ubuntu Server."""
     mirror: str = MEDIA_MIRROR
-    """Where Ubuntu's releases are: an address that the host can reach, or a folder with a copy."""
+    """The source of Ubuntu's releases: an address that the host can reach, or a folder with a copy."""
     sha256: Sha256 | None = None
-    """Of the installer's image, as Canonical signed it; filled in by `winhost plan`."""
+    """The SHA-256 of the installer's image, as Canonical signed it; filled in by `winhost plan`."""
     kernel: Literal["generic", "hwe"] = "generic"
     timezone: Annotated[str, matching(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}", "a time zone")] = "Etc/UTC"
     upload: Upload = "wire"
-    """How an image of a folder here gets to the host, as for a new VM."""
+    """The way of an image in a folder here to the host, as for a new VM."""
     serve: str = AUTO
     """The address of this computer at which the installer fetches its settings, once. auto: the one that leads to the
     host.

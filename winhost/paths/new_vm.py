@@ -55,11 +55,11 @@ class Pinned(Closed):
     """An image and the disk made of it, byte for byte."""
 
     place: str
-    """Where the image is: its address, or its path on the computer that runs winhost."""
+    """The image: its address, or its path on the computer that runs winhost."""
     sha256: Sha256
     bytes: _Size
     disk_sha256: Sha256
-    """Of the VHDX that winhost makes of it."""
+    """The SHA-256 of the VHDX that winhost makes of it."""
     disk_bytes: _Size
 
     @property
@@ -77,9 +77,9 @@ class VmImage(Closed):
     path of a qcow2 or raw image with cloud-init.
     """
     mirror: str = MIRROR
-    """Where Ubuntu's releases are: an address, or a folder with a copy of them and their signed SHA256SUMS."""
+    """The source of Ubuntu's releases: an address, or a folder with a copy of them and their signed SHA256SUMS."""
     sha256: Sha256 | None = None
-    """Of the image. Left out, it is what Canonical signed, and of a file what it is now."""
+    """The SHA-256 of the image. Default: the one that Canonical signed; of a file, that of its present content."""
     pinned: Pinned | None = None
     """Exactly which image and disk; filled in by `winhost plan`, and `winhost apply` takes no other."""
 
@@ -165,26 +165,28 @@ class NewVm(VmNetworkSettings):
         AfterValidator(no_device),
         OfOneHost("VM name"),
     ]
-    """Of the VM and of the folder of its disk. No VM may have it yet."""
+    """The name of the VM and of the folder of its disk. No VM may have it yet."""
     cpus: Annotated[int, Field(strict=True, ge=1, le=2048)]
     """Virtual processors."""
     memory: Annotated[str, _whole_size(2 * MiB, _LEAST_MEMORY)]
     """Static: all of it is pinned while the VM runs."""
     disk: Annotated[str, _whole_size(MiB, _LEAST_DISK)]
-    """How large the guest sees its disk. The file grows up to that, and the volume must have room for all of it."""
+    """The size of its disk as the guest sees it. The file grows up to that, and the volume must have room for all of
+    it.
+    """
     image: VmImage = VmImage()
-    """What the disk is made of, where no VHDX is given."""
+    """The image that the disk is made of, where no VHDX is given."""
     vhdx: File | None = None
     """A VHDX with a Linux that starts on a Generation 2 VM, instead of an image. It is copied, never changed."""
     guest: Guest | None = None
-    """How its Linux is set up on its first start. Left out, that is left to whoever prepared its disk."""
+    """The set-up of its Linux on its first start. Default: none; whoever prepared its disk did it."""
     upload: Upload = "wire"
-    """How its disk gets to the host from the computer that runs winhost: over the connection itself, or fetched by the
-    host's curl.exe from a port that winhost opens for that time, or written to the host by SFTP, as `sftp` of the host
-    in fleet.yaml says, or to its administrative share (smb); these are many times faster.
+    """The way of its disk to the host from the computer that runs winhost: over the connection itself, or fetched by
+    the host's curl.exe from a port that winhost opens for that time, or written to the host by SFTP, as `sftp` of the
+    host in fleet.yaml says, or to its administrative share (smb); these are many times faster.
     """
     secure_boot: bool = True
-    """With the template for Linux. winhost never switches it off by itself."""
+    """Secure Boot, with the template for Linux. winhost never switches it off by itself."""
 
     @model_validator(mode="after")
     def _has_one_disk(self) -> "NewVm":

@@ -21,7 +21,7 @@ class OwnAddress(Closed):
     """The settings of an address of its own."""
 
     address: Annotated[str, AfterValidator(address_value), OfOneHost("address")] = DHCP
-    """As 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."""
+    """The address with its prefix, as 192.0.2.10/24. Behind NAT, where no DHCP server is, winhost chooses one."""
     gateway: IPv4Address | None = None
     dns: Annotated[tuple[IPv4Address, ...], BeforeValidator(_listed)] = ()
     """Name servers. Left out behind NAT: those of the host."""

@@ -41,9 +41,9 @@ class PlaybookResource(Closed):
     resource: str = Field(json_schema_extra=_with_settable)
     """A resource that can be set."""
     title: str
-    """What it is, for the plan's table; may hold ${references}."""
+    """The title in the plan's table; may hold ${references}."""
     key: dict[str, str] = Field(default={})
-    """Which instance; values may be ${references}."""
+    """The key of the instance; values may be ${references}."""
     desired: dict[str, Json]
     """The properties and the values they shall have."""
     why: str
@@ -72,7 +72,7 @@ class Playbook(Closed):
     path: str
     """The path whose decisions fill the references."""
     settings: dict[str, Json] = Field(default={})
-    """What the path lets you decide; as plan --set does."""
+    """The settings of the path, as for plan --set."""
     resources: list[PlaybookResource]
 
     @cached_property

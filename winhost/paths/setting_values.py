@@ -107,8 +107,10 @@ Account = Annotated[str, matching(_ACCOUNT, f"1 to 20 letters, digits, - and _, 
 Sha256 = Annotated[str, matching("[0-9a-f]{64}", "a SHA-256: 64 digits of 0-9 and a-f, in small letters")]
 Debian = Annotated[str, matching(_VERSION, "the version of a package as apt writes it, as 1.20.0-1")]
 Upload = Literal["wire", "http", "sftp", "smb"]
-"""How a file gets to the host from the computer that runs winhost: over the connection itself, or fetched by the host's
-curl.exe from a port that winhost opens for that time, or written to the host by SFTP or to its administrative share."""
+"""The way of a file to the host from the computer that runs winhost: over the connection itself, or fetched by the
+host's curl.exe from a port that winhost opens for that time, or written to the host by SFTP or to its administrative
+share.
+"""
 Source = Annotated[str, AfterValidator(_source)]
 
 
@@ -177,7 +179,7 @@ class PublishedEndpoint(Closed):
     """The endpoint's address and who may reach it. `winhost plan --workload` sets it, by --listen and --allow."""
 
     port: Annotated[int, Field(strict=True, ge=1, le=65535)]
-    """Of the Linux, and the same of Windows where that forwards it."""
+    """The port of the Linux, and of Windows where that forwards it."""
     allow: tuple[IPv4Network | IPv6Network, ...]
     """Networks that may come to it."""
 

@@ -44,7 +44,7 @@ class Guest(Closed):
         matching(USER, "a user: lower-case letters, digits, _ and -, a letter or _ first"),
         AfterValidator(_no_root),
     ] = "winhost"
-    """Who logs on with that key, and becomes root with sudo. There is no password."""
+    """The user who logs on with that key, and becomes root with sudo. There is no password."""
 
 
 class GuestDecisions:

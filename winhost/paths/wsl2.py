@@ -55,8 +55,8 @@ def memory(facts: HostFacts, gpus: Sequence[Gpu], stated: Bytes | None) -> WslMe
 # ---- network of the distro
 
 
-Mode = Literal["bridged", "mirrored", "nat"]
-UNBRIDGED: tuple[Mode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first
+NetworkingMode = Literal["bridged", "mirrored", "nat"]
+UNBRIDGED: tuple[NetworkingMode, ...] = ("mirrored", "nat")  # what a plan takes by itself, the better one first
 
 
 # The first byte: locally administered, and not multicast.

@@ -165,22 +165,22 @@ class Wsl2Settings(Closed):
     bridge: Bridge | None = None
     account: Account = "winhost"
     administrator: bool = False
-    """Whether the account that owns the distro is an administrator: only for where WSL is seen to refuse others."""
+    """Make the account that owns the distro an administrator: only for where WSL is seen to refuse others."""
     distro: Name = "winhost"
     image: Annotated[File, BeforeValidator(named)]
     """The name of one that is pinned, as Ubuntu-24.04, or source and sha256 of any other."""
     wsl: WslPackage
     memory: Annotated[str, AfterValidator(memory_value)] = "auto"
-    """What Linux gets: auto, or as 48 GiB."""
+    """The memory of the Linux: auto, or a size such as 48 GiB."""
     swap: Annotated[str, AfterValidator(swap_value), BeforeValidator(zero_as_text)] = "auto"
     """auto: the default of WSL, a quarter of memory; 0: none, as Kubernetes requires; or a size."""
     processors: Annotated[int, Field(strict=True, ge=1, le=2048)] | None = None
     access: Access = Access()
     containers: Containers
     never_sleep: bool = False
-    """Whether the active power plan is set never to sleep or hibernate on AC power."""
+    """Set the active power plan never to sleep or hibernate on AC power."""
     endpoint: PublishedEndpoint | None = None
-    """What serves in the distro for other machines: Windows opens or forwards its port. `--workload` sets it."""
+    """The endpoint in the distro for other machines: Windows opens or forwards its port. `--workload` sets it."""
 
     watchers: tuple[Watcher, ...] = ()
     """The watchers that ask for the GPUs in the sessions of people at the desktop. `--workload` sets them, by

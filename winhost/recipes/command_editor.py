@@ -35,10 +35,10 @@ class CommandEditor(Editor):
     def add_variable(self, name: str, value: str) -> Sequence[TextEdit]:
         if self._engine.in_container:
             return self.add_to_container("--env", f"{name}={value}")
-        place = self._engine.at.start
+        offset = self._engine.at.start
         if self._shell is ShellKind.SH:
-            return (TextEdit(place, place, f"{name}={value} "),)
-        start, _ = self._source.line_of(place)
+            return (TextEdit(offset, offset, f"{name}={value} "),)
+        start, _ = self._source.line_of(offset)
         line = f'$env:{name}="{value}"' if self._shell is ShellKind.POWERSHELL else f"set {name}={value}"
         return (TextEdit(start, start, line + self._source.newline),)
 

@@ -76,7 +76,7 @@ def cdi_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
     try:
         found = documents(SourceFile(source.text.replace("\t", " "), source.encoding, source.bom))
     except NotYaml as wrong:
-        return [Found("unreadable", wrong.place, {"problem": str(wrong)})]
+        return [Found("unreadable", wrong.offset, {"problem": str(wrong)})]
     case = CdiCase(YamlNode(source, found[0].node if found else None), target)
     # What another maker's devices need is not known.
     known = case.document.get("devices").items() and case.document.get("kind").value in (_GPU, "")
@@ -191,10 +191,10 @@ def driver(case: CdiCase) -> Iterator[Found]:
 
 def wsl(case: CdiCase) -> Iterator[Found]:
     """A specification of WSL names its device and libraries, and any other none of them."""
-    places = (*case.nodes, *case.mounts)
+    sources = (*case.nodes, *case.mounts)
     if case.target.path == "wsl2":
         yield from _lacks_of_wsl(case)
-    elif case.target.path and (odd := next((each for each in places if each.value.startswith(_STORE)), None)):
+    elif case.target.path and (odd := next((each for each in sources if each.value.startswith(_STORE)), None)):
         yield Found("only-for-wsl", odd.start, {"value": odd.value})
 
 

@@ -50,7 +50,7 @@ def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
     try:
         document = json_document(source)
     except NotYaml as wrong:
-        return [*found, Found("not-json", wrong.place, {"problem": str(wrong)})]
+        return [*found, Found("not-json", wrong.offset, {"problem": str(wrong)})]
     if not document.is_map:
         words = {"name": "The file", "kind": _SAID["map"]}
         return [*found, Found("wrong-kind", document.start if document.node else 0, words)]
@@ -63,14 +63,14 @@ def keys(document: YamlNode) -> Iterator[Found]:
     kinds = {name: kind for kind in _KINDS for name in daemon_keys()[kind].split()}
     either = daemon_keys()["either"].split()
     for name, value in document.pairs():
-        place = value.start
+        offset = value.start
         if row := daemon_keys()["old"].get(name):
             edits = replaced(value.key_text, row["to"]) if "to" in row else without(value, document)
-            yield Found("old-key", place, {"name": name, "instead": row["instead"]}, edits)
+            yield Found("old-key", offset, {"name": name, "instead": row["instead"]}, edits)
         elif name not in kinds and name not in either:
-            yield Found("unknown-key", place, {"name": name, "near": near_or_end(name, [*kinds, *either])})
+            yield Found("unknown-key", offset, {"name": name, "near": near_or_end(name, [*kinds, *either])})
         elif name not in either and not _KINDS[kinds[name]](value):
-            yield Found("wrong-kind", place, {"name": name, "kind": _SAID[kinds[name]]})
+            yield Found("wrong-kind", offset, {"name": name, "kind": _SAID[kinds[name]]})
         else:
             yield from _within(name, value)
 
@@ -129,11 +129,11 @@ def _declared(document: YamlNode) -> Sequence[TextEdit]:
     first = next(iter(document.pairs()), None)
     if first is None:
         return ()
-    source, place = document.source, first[1].start
-    start, _ = source.line_of(place)
-    indent = source.text[start:place]
+    source, offset = document.source, first[1].start
+    start, _ = source.line_of(offset)
+    indent = source.text[start:offset]
     between = f"{source.newline}{indent}" if not indent.strip() else " "
-    return (TextEdit(place, place, f"{runtime},{between}"),)
+    return (TextEdit(offset, offset, f"{runtime},{between}"),)
 
 
 def memory(document: YamlNode) -> Iterator[Found]:

@@ -79,7 +79,7 @@ def read_recipe(source: SourceFile) -> Recipe | None:
     try:
         return _READERS[form](source)
     except NotYaml as wrong:
-        return Recipe(form, (), ((str(wrong), wrong.place),))
+        return Recipe(form, (), ((str(wrong), wrong.offset),))
 
 
 RULES = (
@@ -145,24 +145,24 @@ def _in_recipe(source: SourceFile, target: RecipeTarget) -> list[Found]:
     for engine in recipe.engines:
         case = RecipeCase(engine, recipe, target, source)
         for each in run(RULES if case.other is None else COMMON, case):
-            lacks, elsewhere = each.place == engine.at.start, engine.partial or recipe.template
+            lacks, elsewhere = each.at == engine.at.start, engine.partial or recipe.template
             if not (lacks and elsewhere):
                 unmended = each.doubt or recipe.template or recipe.form is RecipeForm.CONFIG  # its keys have no dashes
                 edits = () if unmended else each.edits
-                once.setdefault((each.code, each.place), replace(each, edits=edits, where=engine.where))
+                once.setdefault((each.code, each.at), replace(each, edits=edits, where=engine.where))
     return [*_in_whole(recipe, source), *once.values()]
 
 
 def _in_whole(recipe: Recipe, source: SourceFile) -> Iterator[Found]:
     """Find what is true of the file, and of none of its engines."""
-    for problem, place in recipe.unread:
-        yield Found("a-template" if "{{" in source.text else "unreadable", place, {"problem": problem})
+    for problem, offset in recipe.unread:
+        yield Found("a-template" if "{{" in source.text else "unreadable", offset, {"problem": problem})
     if not recipe.template:  # of a template, they may be of two branches
         yield from recipe.slips
     else:
         yield Found("template-values", max(source.text.find("{{"), 0))
-    for place, level in sleep_levels(source.text):
-        yield Found("level-not-read", place, {"level": level})
+    for offset, level in sleep_levels(source.text):
+        yield Found("level-not-read", offset, {"level": level})
 
 
 # --- Mending, and what was found in the course of it ----------------------------------------------------------------

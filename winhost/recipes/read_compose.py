@@ -293,8 +293,8 @@ def removed_from(command: YamlNode, setting: Setting) -> Sequence[TextEdit]:
         return ()
     if command.node.flow_style:
         items = command.items()
-        places = [n for n, each in enumerate(items) if each.node in [one.node for one in gone]]
-        return without_items(items, places[0], places[-1]) if len(places) == places[-1] - places[0] + 1 else ()
+        numbers = [n for n, each in enumerate(items) if each.node in [one.node for one in gone]]
+        return without_items(items, numbers[0], numbers[-1]) if len(numbers) == numbers[-1] - numbers[0] + 1 else ()
     edits = [edit for each in gone for edit in without(each, command)]
     return edits if len(edits) == len(gone) else ()
 

@@ -75,41 +75,41 @@ class UnitEntry:
 
 def entries(source: SourceFile) -> Iterator[UnitEntry]:
     """Yield the settings of a unit, in order."""
-    section, place, text = "", 0, source.text
-    while place < len(text):
-        end = _logical_end(text, place)
-        line = text[place:end]
+    section, offset, text = "", 0, source.text
+    while offset < len(text):
+        end = _logical_end(text, offset)
+        line = text[offset:end]
         if found := _SECTION.match(line):
             section = found[1]
         elif (found := _ENTRY.match(line)) and not line.lstrip().startswith(("#", ";")):
             whole = source.whole
-            value = _without_remarks(whole.part(place + found.end(), place + len(line.rstrip())))
-            yield UnitEntry(section, found[1], value, whole.part(place + found.start(1), place + found.end(1)))
-        place = end + 1
+            value = _without_remarks(whole.part(offset + found.end(), offset + len(line.rstrip())))
+            yield UnitEntry(section, found[1], value, whole.part(offset + found.start(1), offset + found.end(1)))
+        offset = end + 1
 
 
-def _logical_end(text: str, place: int) -> int:
+def _logical_end(text: str, offset: int) -> int:
     """Return the end of the line that begins here, continuation lines included."""
     goes_on = False
     while True:
-        end = text.find("\n", place)
+        end = text.find("\n", offset)
         if end < 0:
             return len(text)
-        if not (goes_on and _REMARK.match(text, place)):  # a remark within is passed over
-            goes_on = text[place:end].rstrip("\r").endswith("\\")
+        if not (goes_on and _REMARK.match(text, offset)):  # a remark within is passed over
+            goes_on = text[offset:end].rstrip("\r").endswith("\\")
         if not goes_on:
             return end
-        place = end + 1
+        offset = end + 1
 
 
 def _without_remarks(text: PlacedText) -> PlacedText:
     """Lines between those of a value that are remarks are none of it."""
     kept: list[int] = []
-    place = 0
+    offset = 0
     for line in text.value.splitlines(keepends=True):
-        if not (place and _REMARK.match(line)):
-            kept += range(place, place + len(line))
-        place += len(line)
+        if not (offset and _REMARK.match(line)):
+            kept += range(offset, offset + len(line))
+        offset += len(line)
     if len(kept) == len(text.value):
         return text
     return PlacedText("".join(text.value[i] for i in kept), [text.at[i] for i in kept], text.start, text.end)
@@ -265,8 +265,8 @@ class UnitEditor(Editor):
 
     def _line(self, line: str) -> Sequence[TextEdit]:
         """A new one before that which starts the engine."""
-        place = self._engine.at if self._quadlet else self._engine.places["ExecStart"]
-        start, _ = self._source.line_of(place.start)
+        starts = self._engine.at if self._quadlet else self._engine.places["ExecStart"]
+        start, _ = self._source.line_of(starts.start)
         return (TextEdit(start, start, line + self._source.newline),)
 
 
@@ -277,16 +277,16 @@ def _within(text: PlacedText, value: PlacedText) -> bool:
 def read_environment(source: SourceFile) -> Recipe:
     """A file of `NAME=VALUE` lines, as `--env-file` and EnvironmentFile= take."""
     engine = RecipeEngine(RecipeForm.ENVIRONMENT, "environment", source.whole.part(0, 0), known=False)
-    place = 0
+    offset = 0
     for line in source.text.split("\n"):
         bare = line.strip()
         if "=" in bare and not bare.startswith(("#", ";")):
-            first = place + line.index(bare) + (bare.startswith("export ") and len("export "))
-            setting = variable(source.whole.part(first, place + line.index(bare) + len(bare)), ())
+            first = offset + line.index(bare) + (bare.startswith("export ") and len("export "))
+            setting = variable(source.whole.part(first, offset + line.index(bare) + len(bare)), ())
             engine.variables.append(_unquoted(setting))
             if engine.variables[-1].value != setting.value or bare.startswith("export "):
-                engine.slips.append(Found("not-for-docker", place + line.index(bare)))
-        place += len(line) + 1
+                engine.slips.append(Found("not-for-docker", offset + line.index(bare)))
+        offset += len(line) + 1
     engine.editor = EnvironmentEditor(source)
     return Recipe(RecipeForm.ENVIRONMENT, (engine,) if engine.variables else ())
 

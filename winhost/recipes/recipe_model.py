@@ -185,7 +185,7 @@ def _last(settings: Iterable[Setting], name: str) -> Setting | None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All engines of a file. unread: why something in it could not be read, with the place; slips: of the file as a
+    """All engines of a file. unread: why something in it could not be read, with the offset; slips: of the file as a
     whole; template: what is not in it may come from where its values are.
     """
 

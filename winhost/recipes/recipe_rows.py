@@ -51,9 +51,9 @@ def _by_row(row: Row, case: RecipeCase) -> Iterator[Found]:
             continue
         lacking = next(iter(_names(row.find, "lacks")), "")
         doubt = unsure or (case.elsewhere(lacking) if lacking else "")
-        place = setting.text.start if setting else case.engine.at.start
+        offset = setting.text.start if setting else case.engine.at.start
         words = {"name": setting.name, "value": setting.told, "kind": _kind(case)} if setting else {}
-        yield Found(row.code, place, words, _edits(row.mend, setting, case), doubt)
+        yield Found(row.code, offset, words, _edits(row.mend, setting, case), doubt)
 
 
 def answers(question: str) -> bool:

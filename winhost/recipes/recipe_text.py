@@ -22,7 +22,7 @@ _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs
 
 @dataclass(frozen=True)
 class PlacedText:
-    """A value as its reader sees it. at: the place of each character in the file, or nothing where that is not known;
+    """A value as its reader sees it. at: the offset of each character in the file, or nothing where that is not known;
     start, end: where it is written, with its quotes.
     """
 
@@ -93,16 +93,16 @@ class SourceFile:
 
     @cached_property
     def _lines(self) -> list[int]:
-        return [0, *(place + 1 for place, char in enumerate(self.text) if char == "\n")]
+        return [0, *(offset + 1 for offset, char in enumerate(self.text) if char == "\n")]
 
-    def position(self, place: int) -> tuple[int, int]:
+    def position(self, offset: int) -> tuple[int, int]:
         """Line and column, counted from 1."""
-        line = bisect_right(self._lines, place)
-        return line, place - self._lines[line - 1] + 1
+        line = bisect_right(self._lines, offset)
+        return line, offset - self._lines[line - 1] + 1
 
-    def line_of(self, place: int) -> tuple[int, int]:
+    def line_of(self, offset: int) -> tuple[int, int]:
         """Return the start of the line of this position, and of the next line."""
-        line = bisect_right(self._lines, place)
+        line = bisect_right(self._lines, offset)
         return self._lines[line - 1], self._lines[line] if line < len(self._lines) else len(self.text)
 
     @cached_property

@@ -146,18 +146,18 @@ def _counted(value: str) -> int | None:
 
 
 def _given(setting: Setting, case: RecipeCase) -> Iterator[Found]:
-    value, place, gpus = setting.value or "", setting.text.start, case.engine.gpus
+    value, offset, gpus = setting.value or "", setting.text.start, case.engine.gpus
     if setting.name == "--gpus requested":
         yield from _requested(setting, case)
     if case.is_pod and _is_quantity(setting) and not re.fullmatch(r"\d+", value):
-        yield Found("gpu-not-whole", place, {"value": value})
+        yield Found("gpu-not-whole", offset, {"value": value})
     if setting.name != "--gpus":
         return
     count = _counted(value)
     if count is not None and case.wsl:
         yield from _given_on_wsl(setting, value, count, case)
     elif count is not None and count < gpus and not case.engine.spread:
-        yield Found("too-few-gpus", place, {"taken": gpus, "what": f"the container gets {count}"})
+        yield Found("too-few-gpus", offset, {"taken": gpus, "what": f"the container gets {count}"})
 
 
 def _is_quantity(setting: Setting) -> bool:
@@ -176,16 +176,16 @@ def _requested(setting: Setting, case: RecipeCase) -> Iterator[Found]:
 
 def _given_on_wsl(setting: Setting, value: str, count: int, case: RecipeCase) -> Iterator[Found]:
     """A part of the GPUs, which cannot be chosen there; all that the host has are what the container gets."""
-    place, gpus = setting.text.start, case.target.gpus
+    offset, gpus = setting.text.start, case.target.gpus
     numbers = [int(each) for each in re.findall(r"\b\d{1,3}\b", value)] if "device=" in value else []
     there = len(gpus) if gpus is not None else max(numbers, default=-1) + 1  # GPU 1 is one of two
     if case.is_pod:
         if count > 1:
-            yield Found("too-many-requested", place, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
+            yield Found("too-many-requested", offset, {"value": f"{count} GPUs"}, replaced(setting.shown, "1"))
     elif count < there:
-        yield Found("gpus-on-wsl", place, {"value": value}, replaced(setting.shown, "all"))
+        yield Found("gpus-on-wsl", offset, {"value": value}, replaced(setting.shown, "all"))
     elif gpus is None:
-        yield Found("gpus-all-on-wsl", place, {"value": value})
+        yield Found("gpus-all-on-wsl", offset, {"value": value})
 
 
 def visible_gpus(case: RecipeCase) -> Iterator[Found]:
@@ -263,16 +263,16 @@ def _no_shm(case: RecipeCase) -> Iterator[Found]:
 
 def _shm_of(found: Setting, value: str, case: RecipeCase) -> Iterator[Found]:
     size = kubernetes_size(value) if case.is_pod else docker_size(value)
-    better, place, gpus = _written(enough(case), case), found.text.start, case.engine.gpus
+    better, offset, gpus = _written(enough(case), case), found.text.start, case.engine.gpus
     mend = replaced(found.shown, better)
     if size is None:
         form = " of Kubernetes" if case.is_pod else ""
-        yield Found("shm-bad", place, {"value": value, "form": form, "better": better}, mend)
+        yield Found("shm-bad", offset, {"value": value, "form": form, "better": better}, mend)
     elif size < 1024**2:
-        yield Found("shm-unit", place, {"value": value, "bytes": in_gib(size), "better": better}, mend)
+        yield Found("shm-unit", offset, {"value": value, "bytes": in_gib(size), "better": better}, mend)
     elif gpus > 1 and size < gpus * _LEAST_PER_GPU:
         words = {"size": in_gib(size), "taken": gpus, "needed": in_gib(gpus * _LEAST_PER_GPU), "better": better}
-        yield Found("shm-small", place, words, mend)
+        yield Found("shm-small", offset, words, mend)
     memory, size = case.engine.boxed("--memory"), size or docker_size(value)
     limit = (kubernetes_size if case.is_pod else docker_size)(memory.value or "") if memory else None
     if memory and limit and size and limit <= size:
@@ -327,12 +327,12 @@ def ending(case: RecipeCase) -> Iterator[Found]:
     timeout = engine.number("--shutdown-timeout", 0)
     better = {RecipeForm.COMPOSE: "stop_grace_period: 60s", RecipeForm.KUBERNETES: "terminationGracePeriodSeconds: 60"}
     words = {"seconds": f"{grace:g}", "timeout": timeout, "better": better.get(engine.form, "--stop-timeout=60")}
-    place = found.text.start if found else engine.at.start
+    offset = found.text.start if found else engine.at.start
     short = engine.sleeps and grace < LEAST_GRACE and not case.is_pod
     if timeout and timeout >= grace:
-        yield Found("grace-below-timeout", place, words, _longer(found, timeout + 30, case))
+        yield Found("grace-below-timeout", offset, words, _longer(found, timeout + 30, case))
     elif short:
-        yield Found("short-grace", place, words, _longer(found, 60, case))
+        yield Found("short-grace", offset, words, _longer(found, 60, case))
     if drains is None and engine.known and (case.version is None or case.version >= FIRST_DRAINING):
         more = grace <= DRAINING and not short
         edits = engine.editor.add_option(f"--shutdown-timeout={DRAINING}")

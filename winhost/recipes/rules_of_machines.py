@@ -23,8 +23,8 @@ def gpus_there(case: RecipeCase) -> Iterator[Found]:
     gpus = case.target.gpus
     if gpus is not None and case.engine.known and case.engine.gpus > len(gpus) and not case.engine.spread:
         at = case.engine.option("--tensor-parallel-size") or case.engine.option("--data-parallel-size")
-        place = at.text.start if at else case.engine.at.start
-        yield Found("more-gpus-than-there", place, {"taken": case.engine.gpus, "gpus": len(gpus)})
+        offset = at.text.start if at else case.engine.at.start
+        yield Found("more-gpus-than-there", offset, {"taken": case.engine.gpus, "gpus": len(gpus)})
 
 
 def generation(case: RecipeCase) -> Iterator[Found]:

@@ -95,24 +95,24 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
     known, having = knows(kind, setting.name, version), versions_with(kind, setting.name)
     doubt = "" if case.version else UNKNOWN_VERSION
     words = {"name": setting.name, "version": version}
-    place, noun = setting.text.start, _WORDS[kind]
+    offset, noun = setting.text.start, _WORDS[kind]
     if known or (known is None and case.version and case.version < seen_versions()[0]):
         return
     row, other = renames()[f"{noun}s"].get(setting.name), _other_negation(setting, version)
     if having and known is None:
-        yield Found("option-unsure", place, words)
+        yield Found("option-unsure", offset, words)
     elif case.version is None and not case.wants_newest and (having or (row and case.derived)):
         instead = row["instead"] if row else f"Write {other}." if other else "Remove it."
         last = having[-1] if having else f"one before {seen_versions()[0]}"
-        yield Found("gone-by-now", place, {**words, "last": last, "instead": instead}, doubt=doubt)
+        yield Found("gone-by-now", offset, {**words, "last": last, "instead": instead}, doubt=doubt)
     elif row and not (having and version < having[0]):
         idle = "anyway" in row and setting.value == row["anyway"]
         code = f"{noun}-idle" if idle else f"{noun}-renamed"
-        yield Found(code, place, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
+        yield Found(code, offset, {**words, "instead": row["instead"]}, _renamed(row, setting, case), doubt)
     elif other:
         words["instead"] = f"Write {other}."
         mended = () if case.uses(other, setting) else replaced(setting.text, other)
-        yield Found("option-renamed", place, words, mended, doubt)
+        yield Found("option-renamed", offset, words, mended, doubt)
     elif not having:
         known_names = [*names(kind), *(renames()["also"] if kind == "env" else ())]
         name = meant(setting.name, known_names)
@@ -122,11 +122,11 @@ def _by_version(kind: Kind, setting: Setting, case: RecipeCase) -> Iterator[Foun
         slip = did_you_mean(setting.name, known_names, cutoff=CUTOFF)
         sure = slip or option or (kind == "engine" and not case.derived)
         unknown = f"unknown-{noun}" if sure and not case.reads(setting.name) else "not-of-vllm"
-        yield Found(unknown, place, {"name": setting.name, "near": near}, edits)
+        yield Found(unknown, offset, {"name": setting.name, "near": near}, edits)
     elif version < having[0]:
-        yield Found(f"{noun}-too-new", place, {**words, "first": having[0]})
+        yield Found(f"{noun}-too-new", offset, {**words, "first": having[0]})
     else:
-        yield Found(f"{noun}-gone", place, {**words, "last": having[-1]}, case.engine.editor.remove(setting), doubt)
+        yield Found(f"{noun}-gone", offset, {**words, "last": having[-1]}, case.engine.editor.remove(setting), doubt)
 
 
 def _renamed(row: Mapping[str, Any], setting: Setting, case: RecipeCase) -> Sequence[TextEdit]:
@@ -149,19 +149,19 @@ def _other_negation(setting: Setting, version: Version) -> str | None:
 def values(case: RecipeCase) -> Iterator[Found]:
     """Values that the parser refuses, or takes for something else."""
     for setting in case.engine.options:
-        value, place = setting.value, setting.text.start
+        value, offset = setting.value, setting.text.start
         if value is None:
             if setting.name in names("engine") and setting.name not in shapes().flags:
-                yield Found("no-value", place, {"name": setting.name})
+                yield Found("no-value", offset, {"name": setting.name})
             continue
         if _is_open(value) or "." in setting.written:
             continue
         if setting.name in shapes().flags:
             yield _flag_with_value(case, setting, value)
         elif value.startswith("{"):
-            yield from _json(setting, value, place)
+            yield from _json(setting, value, offset)
         else:
-            yield from _value(setting, value, place)
+            yield from _value(setting, value, offset)
 
 
 def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Found:
@@ -175,31 +175,31 @@ def _flag_with_value(case: RecipeCase, setting: Setting, value: str) -> Found:
     return Found("flag-with-value", setting.text.start, {"name": setting.name, "value": value}, edits)
 
 
-def _json(setting: Setting, value: str, place: int) -> Iterator[Found]:
+def _json(setting: Setting, value: str, offset: int) -> Iterator[Found]:
     try:
         json.loads(re.sub(r"<[\w-]+>", "0", value))  # a placeholder of a page
     except ValueError as error:
-        yield Found("bad-json", place, {"name": setting.name, "value": value, "problem": str(error).partition(":")[0]})
+        yield Found("bad-json", offset, {"name": setting.name, "value": value, "problem": str(error).partition(":")[0]})
     except RecursionError:
-        yield Found("bad-json", place, {"name": setting.name, "value": value, "problem": "it is nested too deeply"})
+        yield Found("bad-json", offset, {"name": setting.name, "value": value, "problem": "it is nested too deeply"})
 
 
-def _value(setting: Setting, value: str, place: int) -> Iterator[Found]:
+def _value(setting: Setting, value: str, offset: int) -> Iterator[Found]:
     name, choices = setting.name, shapes().choices.get(setting.name)
     number = re.fullmatch(r"-?\d+", value) if name in shapes().whole else re.fullmatch(r"-?\d*\.?\d+", value)
     if (name in shapes().whole | shapes().number) and name not in _LENGTHS and not number:
         kind = "whole" if name in shapes().whole else "decimal"
-        yield Found("bad-number", place, {"name": name, "value": value, "kind": kind})
+        yield Found("bad-number", offset, {"name": name, "value": value, "kind": kind})
     elif choices and value not in choices:
         words = {"name": name, "value": value, "near": near_or_end(value, choices), "choices": ", ".join(choices)}
-        yield Found("bad-choice", place, words)
+        yield Found("bad-choice", offset, words)
     elif name == "--gpu-memory-utilization" and float(value) > 1:
         better = f"{float(value) / 100:g}" if 2 <= float(value) <= 100 else "0.9"
-        yield Found("utilization-percent", place, {"value": value, "better": better}, replaced(setting.shown, better))
+        yield Found("utilization-percent", offset, {"value": value, "better": better}, replaced(setting.shown, better))
     elif name in _LENGTHS and (found := _HUMAN.fullmatch(value)):
         power = _POWERS.index(found[2]) + 1
         lengths: dict[str, object] = {"name": name, "value": value, "small": int(float(found[1]) * 1000**power)}
-        yield Found("lower-case-k", place, {**lengths, "large": int(float(found[1]) * 1024**power)})
+        yield Found("lower-case-k", offset, {**lengths, "large": int(float(found[1]) * 1024**power)})
 
 
 def _is_open(value: str) -> bool:

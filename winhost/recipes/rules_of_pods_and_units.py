@@ -169,8 +169,8 @@ def start_time(case: RecipeCase) -> Iterator[Found]:
     else:
         return
     if waits is not None:
-        place = (limit or waits).text.start
-        yield Found("start-too-short", place, {**_said(waits), "seconds": f"{given:g}"})
+        offset = (limit or waits).text.start
+        yield Found("start-too-short", offset, {**_said(waits), "seconds": f"{given:g}"})
 
 
 def _is_slow(setting: Setting) -> bool:

@@ -1,4 +1,4 @@
-"""The words of a command line as three shells split them, each with its place: sh, PowerShell and cmd.
+"""The words of a command line as three shells split them, each with its offset: sh, PowerShell and cmd.
 
 People paste from Windows: lines go on with `\\`, a backtick or `^`, quotes are curly, dashes long. What a shell would
 trip over is a slip: a finding. The words are read as they were meant.
@@ -83,7 +83,7 @@ def _documents(text: str) -> Iterator[tuple[int, int]]:
 
 
 class _Lexer:
-    """Goes through the text once; `word` collects the characters of the word being read, each with its place."""
+    """Goes through the text once; `word` collects the characters of the word being read, each with its offset."""
 
     def __init__(self, text: PlacedText, shell: ShellKind, *, comments: bool, compose: bool) -> None:
         self._text, self._shell, self._comments, self._compose = text.value, shell, comments, compose
@@ -94,7 +94,7 @@ class _Lexer:
         self._i = 0
         self.slips: list[Found] = []
 
-    def _place(self, i: int) -> int:
+    def _offset(self, i: int) -> int:
         if self._at is None:
             return self._whole.start
         return self._at[i] if i < len(self._at) else self._whole.end
@@ -172,46 +172,46 @@ class _Lexer:
         if char not in _SHELL_OF:
             return False
         if char == ESCAPES[self._shell] and (remark := _REMARK.match(self._text, self._i + 1)):
-            self._slip("comment-after-continuation", self._place(self._i), char=char)
+            self._slip("comment-after-continuation", self._offset(self._i), char=char)
             self._i = remark.end()
             return True
         end = _GOES_ON.match(self._text, self._i + 1)
         if end is None:
             return False
-        place = self._place(self._i)
+        offset = self._offset(self._i)
         wanted = ESCAPES[self._shell]
         if char != wanted and self._text[self._i - 1 : self._i] not in (" ", "\t"):
             return False  # the end of a path, or of `command`
         if char != wanted:
-            edit = TextEdit(place, place + 1, wanted)
-            self._slip("foreign-continuation", place, edit, char=char, shell=self._shell.value, wanted=wanted)
+            edit = TextEdit(offset, offset + 1, wanted)
+            self._slip("foreign-continuation", offset, edit, char=char, shell=self._shell.value, wanted=wanted)
         if end["blanks"] and end.end() < len(self._text):
-            edit = TextEdit(place + 1, place + 1 + len(end["blanks"]), "")
-            self._slip("blank-after-continuation", place, edit, char=char)
+            edit = TextEdit(offset + 1, offset + 1 + len(end["blanks"]), "")
+            self._slip("blank-after-continuation", offset, edit, char=char)
         self._i = end.end()
         shown = _GOING_ON if self._prompted else _GOING_ON_ALONE
         if prompt := shown.match(self._text, self._i):
             self._i = prompt.end()
-        self._in_the_middle(place)
+        self._in_the_middle(offset)
         return True
 
-    def _in_the_middle(self, place: int) -> None:
+    def _in_the_middle(self, offset: int) -> None:
         """A comment or an empty line after a line that goes on ends the command there."""
         rest = self._text[self._i :].split("\n", 1)[0].strip()
         if rest.startswith("#") and self._comments:
-            self._slip("comment-in-command", self._place(self._i))
+            self._slip("comment-in-command", self._offset(self._i))
             self._i = min(self._i + len(self._text[self._i :].split("\n", 1)[0]) + 1, len(self._text))
         elif not rest and self._text[self._i :].strip():
-            self._slip("continues-into-nothing", place)
+            self._slip("continues-into-nothing", offset)
 
-    def _slip(self, code: str, place: int, edit: TextEdit | None = None, **words: str) -> None:
-        self.slips.append(Found(code, place, words, (edit,) if edit and self._at is not None else ()))
+    def _slip(self, code: str, offset: int, edit: TextEdit | None = None, **words: str) -> None:
+        self.slips.append(Found(code, offset, words, (edit,) if edit and self._at is not None else ()))
 
     def _word(self) -> PlacedText:
         start = self._i
         letters: list[tuple[str, int]] = []
         if self._shell is ShellKind.CMD and self._text[self._i] == "'":
-            self._slip("no-quote-in-cmd", self._place(start))
+            self._slip("no-quote-in-cmd", self._offset(start))
         if _LONG_DASH.match(self._text, self._i):
             self._long_dash(letters)
         while self._i < len(self._text) and not self._ends():
@@ -235,16 +235,16 @@ class _Lexer:
         return char == ESCAPES[self._shell] and _GOES_ON.match(self._text, self._i + 1) is not None
 
     def _read(self, letters: list[tuple[str, int]], start: int) -> PlacedText:
-        at = () if self._at is None else tuple(self._place(i) for _, i in letters)
-        end = self._place(self._i - 1) + 1 if self._at is not None else self._whole.end
-        return PlacedText("".join(char for char, _ in letters), at, self._place(start), end)
+        at = () if self._at is None else tuple(self._offset(i) for _, i in letters)
+        end = self._offset(self._i - 1) + 1 if self._at is not None else self._whole.end
+        return PlacedText("".join(char for char, _ in letters), at, self._offset(start), end)
 
     def _long_dash(self, letters: list[tuple[str, int]]) -> None:
         start = self._i
         while self._i < len(self._text) and self._text[self._i] in _DASHES + "-":
             self._i += 1
-        place = self._place(start)
-        self._slip("long-dash", place, TextEdit(place, self._place(self._i - 1) + 1, "--"), char=self._text[start])
+        offset = self._offset(start)
+        self._slip("long-dash", offset, TextEdit(offset, self._offset(self._i - 1) + 1, "--"), char=self._text[start])
         letters += [("-", start), ("-", start)]
 
     def _quote(self, char: str) -> str | None:
@@ -269,13 +269,13 @@ class _Lexer:
                 self._i += 1  # as programs of Windows read it
             letters.append((self._text[self._i], self._i))
             self._i += 1
-        self._slip("open-quote", self._place(start), char=quote)
+        self._slip("open-quote", self._offset(start), char=quote)
 
     def _lost_quotes(self, start: int) -> None:
         """Windows PowerShell hands a word to a program without the double quotes that are in it."""
         inner = self._text[start + 1 : self._i - 1]
         if self._shell is ShellKind.POWERSHELL and re.search(r'(?<!\\)"', inner):
-            self._slip("quotes-lost", self._place(start))
+            self._slip("quotes-lost", self._offset(start))
 
     def _escaped(self, letters: list[tuple[str, int]]) -> bool:
         """Within double quotes; sh keeps the sign before anything but these."""
@@ -292,7 +292,10 @@ class _Lexer:
     def _straighten(self, i: int, quote: str) -> None:
         if self._text[i] != quote:
             self._slip(
-                "curly-quote", self._place(i), TextEdit(self._place(i), self._place(i) + 1, quote), char=self._text[i]
+                "curly-quote",
+                self._offset(i),
+                TextEdit(self._offset(i), self._offset(i) + 1, quote),
+                char=self._text[i],
             )
 
     def _expansion(self, letters: list[tuple[str, int]]) -> None:

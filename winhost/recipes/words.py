@@ -154,7 +154,7 @@ def read_engine(words: Sequence[PlacedText], engine: RecipeEngine) -> None:
         if word.value == "--" or not word.value:
             continue
         if not _is_option(word.value):
-            _place(word, engine)
+            _take(word, engine)
             continue
         written, equals, _ = word.value.partition("=")
         written, inner = _glued(written)
@@ -195,7 +195,7 @@ def _taken(name: str, rest: list[PlacedText]) -> list[PlacedText]:
     return taken
 
 
-def _place(word: PlacedText, engine: RecipeEngine) -> None:
+def _take(word: PlacedText, engine: RecipeEngine) -> None:
     if engine.model is None:
         engine.model, engine.leads = word, not engine.options
     else:

@@ -18,7 +18,7 @@ from winhost.resources.windows.vms import INSTALLED
 from winhost.wslconfig.rules import HostLimits
 
 T = TypeVar("T")
-MODES = ("mirrored", "bridged")
+NETWORKING_MODES = ("mirrored", "bridged")
 # The lint has findings of its own for these: they hang on the version or on a policy that it knows.
 _OWN = ("wsl2.bridge-removed", "wsl2.policy-no-bridge", "wsl2.policy-no-mirror")
 
@@ -39,7 +39,7 @@ def wslconfig_limits(facts: HostFacts) -> HostLimits:
         version=Version(wsl.version) if wsl and wsl.version else None,
         in_box=None if wsl is None else wsl.present and wsl.version is None,
         forbidden=known("the policies of WSL", lambda: forbidden(facts)) or frozenset(),
-        no_modes={mode: why for mode in MODES if (why := _why_not(facts, mode))},
+        no_modes={mode: why for mode in NETWORKING_MODES if (why := _why_not(facts, mode))},
         switches=known("the switches", lambda: _switches(facts)),
         memory=known("the memory", lambda: facts.memory.total),
         processors=known("the processors", lambda: sum(each.state.threads for each in facts.all(Processor))),
@@ -49,10 +49,10 @@ def wslconfig_limits(facts: HostFacts) -> HostLimits:
     )
 
 
-def _why_not(facts: HostFacts, mode: str) -> str | None:
+def _why_not(facts: HostFacts, networking_mode: str) -> str | None:
     """The reason for which this mode, and not just any, cannot be had."""
     of_all = {reason.code for reason in judge(facts, "wsl2/nat").every_reason}
-    for reason in judge(facts, f"wsl2/{mode}").every_reason:
+    for reason in judge(facts, f"wsl2/{networking_mode}").every_reason:
         if reason.severity is Severity.UNSUPPORTED and reason.code not in (*of_all, *_OWN):
             return f"{reason.sentence} [{reason.code}]"
     return None

@@ -1,4 +1,4 @@
-"""YAML by its nodes, with the place of each character of a scalar, so that a file can be changed where it stands."""
+"""YAML by its nodes, with the position of each character of a scalar, so that a file can be changed where it stands."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,15 @@ from winhost.recipes.recipe_text import PlacedText, SourceFile
 
 _MERGE = "tag:yaml.org,2002:merge"
 _DEEPEST = 60
-MOST = 512 * 1024  # characters; the parser that knows places is slow
+MOST = 512 * 1024  # characters; the parser that knows offsets is slow
 
 
 class NotYaml(Exception):
-    """place: where in the text."""
+    """offset: where in the text."""
 
-    def __init__(self, problem: str, place: int) -> None:
+    def __init__(self, problem: str, offset: int) -> None:
         super().__init__(problem)
-        self.place = place
+        self.offset = offset
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class YamlNode:
 
     @property
     def text(self) -> PlacedText:
-        """A scalar with the place of each of its characters."""
+        """A scalar with the offset of each of its characters."""
         first, last = self.node.start_mark.index, self.node.end_mark.index
         at = _aligned(self.value, self.source.text, first, last, self.node.style)
         return PlacedText(self.value, at or (), first, last)
@@ -148,25 +148,25 @@ def documents(source: SourceFile) -> list[YamlNode]:
 
 
 def _aligned(value: str, text: str, first: int, last: int, style: str | None) -> list[int] | None:
-    """The place of each character of a scalar: blanks are where the next sign begins, as folding changes them."""
+    """The offset of each character of a scalar: blanks are where the next sign begins, as folding changes them."""
     i, end = first, last
     if style in ("'", '"'):
         i, end = first + 1, last - 1
     elif style in ("|", ">"):
         i = text.index("\n", first) + 1
-    places: list[int] = []
+    offsets: list[int] = []
     for char in value:
         if char.isspace():
-            places.append(min(i, end))
+            offsets.append(min(i, end))
             i = _past_blank(text, i, end, style)
             continue
         i = _next_sign(text, i, end, style)
         i += style == "'" and text[i : i + 2] == "''"
         if i >= end or text[i] != char:
             return None
-        places.append(i)
+        offsets.append(i)
         i += 1
-    return places
+    return offsets
 
 
 def _past_blank(text: str, i: int, end: int, style: str | None) -> int:

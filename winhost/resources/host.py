@@ -34,7 +34,7 @@ from winhost.resources.windows.vms import AssignableDevice, HyperVRole
 S = TypeVar("S", bound=State)
 T = TypeVar("T")
 
-DOCUMENT = "document"  # stands for all facts among what an answer rests on
+DOCUMENT = "document"  # stands for all facts among the inputs of an answer
 STATED = "stated"  # for all versions that are stated
 
 
@@ -164,15 +164,15 @@ class HostFacts:
         self, judges: Iterable[Callable[..., T]], *about: Any, key: object = (), given: Iterable[Any] = ()
     ) -> list[T | MissingFact]:
         """The outcomes of judges about a subject, or the fact that each lacks, kept as by `keep`. key: of the subject,
-        nothing for the host; given: what each rests on, because the subject comes from it.
+        nothing for the host; given: the inputs of each, because the subject comes from them.
         """
         found, kept, outside = [], self._kept, self._reads
-        rests = sum(_INPUTS[each] for each in given)
+        inputs = sum(_INPUTS[each] for each in given)
         for judge in judges:
             asked: Any = (judge, key) if key else judge
             known = kept.get(asked)
             if known is None:
-                self._reads = rests
+                self._reads = inputs
                 try:
                     seen: T | MissingFact = judge(*about)
                 except MissingFact as missing:
@@ -217,7 +217,7 @@ class HostFacts:
         return frozenset(name for name, bit in [*_INPUTS.items()] if reads & bit)
 
     def rest_on(self, *read: Any) -> None:
-        """Note what the answer rests on that is being computed, where it does not show by itself."""
+        """Note an input of the answer that is being computed, where it does not show by itself."""
         for each in read:
             self._reads |= _INPUTS[each]
 

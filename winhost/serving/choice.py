@@ -296,9 +296,9 @@ def _own(judged: Assessment) -> str:
 
 def _chosen(variant: str, own: str, running: frozenset[str]) -> str:
     if running:
-        return "the network mode that WSL runs in now"
+        return "the networking mode that WSL runs in now"
     if variant == own:
-        return "the network mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
+        return "the networking mode that winhost plan takes by itself, as WSL is here now; another: --set network=…"
     switch = " --set bridge.switch=NAME" if variant == f"{WSL}/bridged" else ""
     chosen = f"--set network={variant_name(variant)}{switch}"
     return f"{own} cannot carry this workload here; winhost plan takes this with {chosen}"

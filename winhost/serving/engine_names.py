@@ -7,7 +7,7 @@ UNITS = "/usr/local/lib/systemd/system"
 SOCKETS = "/run/winhost-engines"
 MODELS = "/srv/winhost/models"
 MODEL = "/model"
-"""Where an engine in a container finds its model."""
+"""The folder in which an engine in a container finds its model."""
 CACHE = "winhost-vllm"
 """The volume with compiled graphs."""
 _LONGEST = 40

@@ -109,7 +109,7 @@ _BACKWARDS = range(len(PHASES) - 1, -1, -1)
 
 
 LINES_OF_A_START = 5000
-"""As many of its log are read."""
+"""The number of lines of its log that are read."""
 _LAST = 3  # lines that are shown where nothing is known
 _LONGEST = 300
 _ERROR = re.compile(r"(?:^|\] )((?:\w+\.)*\w*(?:Error|Exception): .+)")

@@ -91,11 +91,21 @@ def rows() -> Mapping[str, ProfileRow | Cause]:
     return {row.code: row for row in every}
 
 
+_DOES: Mapping[Kind, str] = {
+    "container": "sets the container's {}",
+    "env": "sets {}",
+    "engine": "sets {}",
+    "wslconfig": "names {} of .wslconfig",
+    "note": "says: {}",
+}
+
+
 def explain_row(code: str) -> Explanation:
     """The explanation of a code among `rows`."""
     row = rows()[code]
     when = f", for: {format_when(row.when)}" if row.when else ""
-    does = f"sets {row.name}" if isinstance(row, ProfileRow) else "starts and stops a model instead of letting it sleep"
+    against_sleep = "starts and stops a model instead of letting it sleep"
+    does = _DOES[row.kind].format(row.name) if isinstance(row, ProfileRow) else against_sleep
     means = f"`winhost serve profile` {does}{when}."
     return Explanation(code, row.why, means, (), None, catalogue.evidence_of(row.evidence), ())
 

@@ -1,4 +1,4 @@
-"""The options and variables of each version of vLLM, and changes of their defaults: data of 15 versions."""
+"""The options and variables of each version of vLLM that was read, and changes of their defaults."""
 
 from bisect import bisect_right
 from collections.abc import Mapping

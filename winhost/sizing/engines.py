@@ -237,7 +237,7 @@ def _lora(model: Model) -> MemoryPart | None:
 
 SLEEPING, SUSPENDED, STOPPED = "sleeping process", "suspended process", "stopped process"
 REMAINS = (SLEEPING, SUSPENDED, STOPPED)
-"""What each model keeps of its GPUs between its turns."""
+"""The memory that each model keeps of its GPUs between its turns."""
 ALL_BUT, CUDA_GRAPHS = "all but the process", "CUDA graphs"
 OUTSIDE_LINES = (*REMAINS, "process", "CUDA context", CUDA_GRAPHS, "NCCL")
 _NOTHING = MemoryPart(STOPPED, 0, 0, "a process that is stopped leaves nothing")

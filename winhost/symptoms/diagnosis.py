@@ -25,7 +25,7 @@ STANDINGS: Mapping[Severity, Standing] = {
     Severity.UNVERIFIED: "possible",
     Severity.NOTE: "ruled-out",
 }
-"""By the severity of a cause."""
+"""The words for a cause, by its severity."""
 By: TypeAlias = Literal["text", "facts"]
 
 
@@ -160,8 +160,8 @@ LONGEST = 400  # characters of a line that are shown
 
 @dataclass(frozen=True)
 class CauseFinding(Finding):
-    """One thing that may be behind a symptom. severity: what the rest of the text and the facts of the host say of it,
-    as in STANDINGS; observed: what of them; subject: the symptom.
+    """One thing that may be behind a symptom. severity: unsupported where the rest of the text or the facts of the host
+    show it, unverified where it is possible, note where they rule it out; observed: what of them; subject: the symptom.
 
     by: which of the two says so, None where neither does; tell: how to find out whether it is this; reason: a code that
     winhost explain knows more of.

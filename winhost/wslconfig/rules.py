@@ -19,7 +19,7 @@ from winhost.wslconfig.keys import Key, Value, counted, key_of, keys_of, never_k
 @dataclass(frozen=True)
 class HostLimits:
     """The limits of a host for .wslconfig; None: not known. version: of WSL; in_box: Windows' own, which has none;
-    forbidden: the WSL policies that are 0; no_modes: network modes that this host cannot have, each with why;
+    forbidden: the WSL policies that are 0; no_modes: networking modes that this host cannot have, each with why;
     switches: the kind of each by its name; processors: logical ones; vram: of all GPUs that WSL can use; drives:
     letters; unknown: what could not be read.
     """
@@ -70,17 +70,17 @@ class LintContext:
         return next((line for key, line in self.keys if str(key) == name), None)
 
     def ask(self, question: str) -> tuple[Value | Version | None]:
-        """The version of WSL, its network mode, or the value of section.key: where WSL keeps its default, what is
+        """The version of WSL, its networking mode, or the value of section.key: where WSL keeps its default, what is
         written there.
         """
-        if question in ("version", "mode"):
+        if question in ("version", "networking_mode"):
             return (getattr(self, question),)
         value, line = self.values.get(question), self.line(question)
         return (line.value if value is None and line else value,)
 
     @property
-    def mode(self) -> str:
-        """The network mode that the file sets; WSL defaults to NAT."""
+    def networking_mode(self) -> str:
+        """The networking mode that the file sets; WSL defaults to NAT."""
         return str(self.values.get("wsl2.networkingMode") or "nat")
 
     def found(self, line: ConfigLine, code: str, **words: object) -> Found:
@@ -220,7 +220,7 @@ def without_effect(context: LintContext) -> Iterator[Found]:
         shown = str(value).lower() if isinstance(value, bool) else value
         effect = evaluate(key.when, context.ask)
         for question, (answer,) in effect.seen.items() if effect.holds is False else ():
-            if question == "mode":
+            if question == "networking_mode":
                 code = "other-mode-anyway" if shown == key.default else "other-mode"
                 modes = " or ".join(key.when[question])
                 yield context.found(line, code, key=key, mode=answer, modes=modes, value=shown)
@@ -253,17 +253,17 @@ def unknown(context: LintContext) -> Iterator[Found]:
 
 
 def mode(context: LintContext) -> Iterator[Found]:
-    """A network mode that this host cannot have."""
-    line, why = context.line("wsl2.networkingMode"), context.host.no_modes.get(context.mode)
+    """A networking mode that this host cannot have."""
+    line, why = context.line("wsl2.networkingMode"), context.host.no_modes.get(context.networking_mode)
     if line is not None and why is not None:
-        yield context.found(line, "no-bridge" if context.mode == "bridged" else "no-mirror", why=why)
+        yield context.found(line, "no-bridge" if context.networking_mode == "bridged" else "no-mirror", why=why)
 
 
 def switch(context: LintContext) -> Iterator[Found]:
     """A switch that is not there, or that leads nowhere."""
     line, switches = context.line("wsl2.vmSwitch"), context.host.switches
     name = str(context.values.get("wsl2.vmSwitch") or "")
-    if line is None or switches is None or not name or context.mode != "bridged":
+    if line is None or switches is None or not name or context.networking_mode != "bridged":
         return
     if name not in switches:
         near = did_you_mean(name, switches) or (f"; there is {', '.join(sorted(switches))}" if switches else "")

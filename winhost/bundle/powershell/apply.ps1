@@ -45,7 +45,7 @@ function Write-WinhostDependents {
         }
     })
     if ($told.Count -gt 0) {
-        Write-WinhostEntry $Run 'dependents' @{ resting = $told }
+        Write-WinhostEntry $Run 'dependents' @{ resources = $told }
     }
 }
 

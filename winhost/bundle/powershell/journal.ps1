@@ -234,7 +234,7 @@ function Add-WinhostEntry {
             }
         }
         'dependents' {
-            foreach ($told in @($Entry.resting)) {
+            foreach ($told in @($Entry.resources)) {
                 (Find-WinhostById $Record.touched $told.resource $told.key).dependents = @($told.users)
             }
         }

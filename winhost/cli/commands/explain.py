@@ -31,7 +31,8 @@ def explain() -> None:
 
     For a CODE of winhost: what the reason says and means, its remedy, its evidence with sources, and related reasons.
     The codes for a fact that could not be read are listed once, as *.unknown, and can be explained for each path and
-    capability, for example nvlink.unknown. For a CODE that lint prints: what it finds, why, and what to do.
+    capability, for example nvlink.unknown. For a CODE that lint prints: what it finds, why, and what to do. For a CODE
+    of serve profile --explain: the line, when it is set, why, and its evidence.
 
     TEXT is what another program printed: an error code of Windows (0xC035001E or -2147023511), or a message of wsl.exe,
     Hyper-V, Linux's kernel, Docker, NCCL or vLLM. FILE is a log of any size; - is standard input, which is also read

@@ -32,7 +32,7 @@ class RecipeOptions:
     fix: bool = flag("Write what can be mended by itself to NAME.mended.EXT.")
     in_place: bool = flag("Mend the file itself and keep all other bytes of it.")
     force: bool = declared(options.force, False)
-    everything: bool = flag("Show what each finding rests on.", name="--explain")
+    everything: bool = flag("Show the evidence of each finding.", name="--explain")
     strict: bool = declared(strict_option, False)
     output: options.Output = declared(options.answers("FILE", "The file that --fix writes."), options.Output())
 

@@ -110,13 +110,13 @@ class Linux:
     online: bool = True
     """It reaches registries and hubs."""
     containers: list[str] = field(default_factory=list)
-    """Of Docker, those that run."""
+    """The containers of Docker that run."""
     stdin: Node | None = None
-    """Of the program that runs."""
+    """The settings of the program that runs."""
     rules: str = ""
-    """Those of winhost that nftables has taken."""
+    """The rules of winhost that nftables has loaded."""
     parts: dict[type, object] = field(default_factory=dict)
-    """What else there is in it, each made when it is first asked for."""
+    """The other parts of the machine, each made when it is first asked for."""
     started: int = -1
     undo_due: float | None = None
     """When a change is undone that nobody has kept."""

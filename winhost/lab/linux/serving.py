@@ -156,7 +156,7 @@ class SimulatedServing:
     used: dict[str, dict[str, Json]] = field(default_factory=dict)  # by keys, as the gateway writes it
     versions: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0-87-generic", "driver": "580.95.05"})
     clock: Iterator[float] = field(default_factory=lambda: count(1000.0, 0.02))
-    """Of the script: it passes by being looked at, whatever the lab's own does."""
+    """The script's clock: it moves on each time it is read, independently of the lab's own."""
     _hopeless: Callable[[], bool] | None = None
     _left: bool = True
     """Models that are to yield have done so."""

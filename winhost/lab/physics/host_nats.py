@@ -1,6 +1,6 @@
 """NATs of a simulated host (WinNAT), and their internal switches.
 
-What it rests on: the reference of modules NetNat and Hyper-V; that a second NAT is refused with "the parameter is
+Its sources: the reference of modules NetNat and Hyper-V; that a second NAT is refused with "the parameter is
 incorrect" is reported, and that Windows supports one is Microsoft's word.
 """
 

@@ -254,9 +254,9 @@ class VirtualMachine:
     start_delay: int = 0
     disks: list[str] = field(default_factory=list)
     dvds: list[str] = field(default_factory=list)
-    """What is in its DVD drives, "" where nothing is."""
+    """The files in its DVD drives, "" where nothing is."""
     discs: list[bytes | None] = field(default_factory=list)
-    """What was for cloud-init in one of them at each start."""
+    """The seed for cloud-init in one of them, at each start."""
     boots_from: str | None = None
     com1: str | None = None
     switch: str | None = None

@@ -1,7 +1,7 @@
 """Features and VMs of a simulated Windows: the restart that a role waits for, how Hyper-V changes, starts and stops
 VMs, and what keeps one from starting.
 
-What it rests on: Microsoft's "Plan for" and "Deploy graphics devices using DDA", and public reports of what fails
+Its sources: Microsoft's "Plan for" and "Deploy graphics devices using DDA", and public reports of what fails
 where.
 """
 

@@ -41,7 +41,7 @@ class GuestDisc:
 
 
 _LABEL = slice(16 * 2048 + 40, 16 * 2048 + 72)
-"""Where the first volume descriptor of ISO 9660 has its label."""
+"""The offset of the label in the first volume descriptor of ISO 9660."""
 
 
 def is_for_cloud_init(image: bytes) -> bool:

@@ -54,7 +54,7 @@ ASSIGNED = "assigned:"
             DependentRule("VmMemory", since=("dynamic",)),
         ),
         undo=UndoRule(
-            # Without its tools nobody can tell what rests on the role.
+            # Without its tools nobody can tell what depends on the role.
             unknown_if=(
                 UnknownIf(
                     (
