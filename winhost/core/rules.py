@@ -36,8 +36,9 @@ class Condition:
 
 @dataclass(frozen=True)
 class KeepIf:
-    """Rollback leaves the resource as it is if all of `when` holds. reason: a property of `when` in braces stands for
-    what was found: the text after starts_with, what was gained, or the value.
+    """Rollback leaves the resource as it is if all of `when` holds; of `irreversible`, the change cannot be taken back.
+    reason: a property of `when` in braces stands for what was found: the text after starts_with, what was gained, or
+    the value.
     """
 
     when: tuple[Condition, ...]
