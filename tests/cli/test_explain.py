@@ -1,6 +1,7 @@
 """The story of a reason, from the command line."""
 
 import os
+import threading
 from collections import Counter
 from io import BufferedReader, BytesIO, RawIOBase, TextIOWrapper
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Line
+from tests.processes import PATIENCE_S
 from tests.rows import each_row
 from winhost.findings.show import standing
 from winhost.knowledge import catalogue
@@ -108,6 +110,20 @@ def test_several_files_have_an_answer_each(line: Line) -> None:
     assert [(each["source"], len(each["found"])) for each in said.results] == [("a.log", 1), ("b.log", 0)]
     assert said.code == 1
     assert "b.log: nothing known in 1 line.\n" in line("explain", "a.log", "b.log").out
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_with_a_name_is_read_as_a_file(line: Line) -> None:
+    """As `<(PROGRAM)` of a shell is."""
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=lambda: Path("pipe").write_text("0x80070569", "utf-8"), daemon=True)
+    writer.start()
+    assert "[wsl.service-logon]" in line("explain", "pipe").out
+    writer.join(PATIENCE_S)
+
+
+def test_a_device_without_a_text_is_empty_and_not_missing(line: Line) -> None:
+    assert f"there is nothing to explain: {os.devnull} is empty" in line("explain", os.devnull).err
 
 
 def test_facts_rule_out_what_the_host_contradicts(line: Line) -> None:

@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Line
+from winhost.cli.apply import Checked
 from winhost.cli.detect import show_facts
 from winhost.cli.errors import show_failure
 from winhost.cli.output import error_text
@@ -16,7 +18,7 @@ from winhost.core.answers import Unavailable
 from winhost.model.documents import read_document
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Facts
-from winhost.model.plan import RISKS, Deferred
+from winhost.model.plan import RISKS, Deferred, Plan
 from winhost.resources.registry import RESOURCE_TYPES
 
 
@@ -38,6 +40,14 @@ def test_a_plan_is_one_screen_with_every_approval(line: Line) -> None:
     details = line(*words, "--details").out
     assert len(details.splitlines()) > len(said.out.splitlines())
     assert all(step["title"].partition(", its")[0] in details for step in steps)
+
+
+def test_what_is_planned_later_is_named_once_and_not_by_names_that_are_not_known_yet(line: Line) -> None:
+    assert line("plan", line.facts("server2025-3gpu"), "--vm", "llm-01", "-o", "plan.json").code == 0
+    later = Checked.of(read_document(Path("plan.json"), Plan), ()).later
+    assert "MMIO windows" in later
+    assert not [title for title in later if "…" in title]
+    assert len({*later}) == len(later) > 4
 
 
 def test_steps_that_ask_for_an_approval_are_named_among_many(line: Line) -> None:

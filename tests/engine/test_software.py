@@ -113,7 +113,7 @@ def test_wsl_that_updated_itself_meanwhile_is_somebody_else_s(here: World) -> No
     here.machine.software.wsl = "2.8.1.0"
     assert set(here.rollback().kept) == {
         "Wsl: kept: version changed since by somebody else",
-        "VirtualMachinePlatform: kept: for Wsl, which came since; take that back, then this again",
+        "VirtualMachinePlatform: kept: for Wsl, which came later; undo that, then do this again",
     }
     left = here.state()
     assert left["Wsl"][0]["state"]["version"] == "2.8.1.0"

@@ -93,7 +93,7 @@ def test_what_somebody_changed_inside_is_found_by_verify_and_kept_by_rollback(he
     outcome = here.rollback()
     # Who changed it goes by the same way in to change it back.
     assert outcome.kept == (
-        "The way in: kept: for The unit's file, which came since; take that back, then this again",
+        "The way in: kept: for The unit's file, which came later; undo that, then do this again",
         "The unit's file: kept: text changed since by somebody else",
     )
     inside.write(UNIT_FILE, ours)

@@ -102,7 +102,7 @@ def test_two_runs_on_one_vm_go_back_in_their_own_order(installed: World) -> None
     first, second = installed.store.runs()
     kept = back(installed, first).kept
     assert len(kept) == 4
-    assert all("which came since" in sentence for sentence in kept)
+    assert all("which came later" in sentence for sentence in kept)
     assert installed.machine.vms[installed.vm()].power == "running"
     assert back(installed, second).kept == ()
     assert back(installed, first).kept == ()
@@ -187,7 +187,7 @@ def test_settings_of_a_vm_that_undoable_keep_the_role(tmp_path: Path) -> None:
     found = here.machine.vms[other].high
     here.machine.stop_vm(other, within=300)
     here.machine.set_vm(other, high=256 << 30)
-    since = "Hyper-V role and its tools: kept: for files-01, which came since; take that back, then this again"
+    since = "Hyper-V role and its tools: kept: for files-01, which came later; undo that, then do this again"
     assert here.rollback().kept == (since,)
     here.machine.set_vm(other, high=found)
     assert here.rollback().kept == ()

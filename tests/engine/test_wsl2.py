@@ -267,7 +267,7 @@ def test_a_distro_of_theirs_keeps_the_account_its_right_and_its_tasks(tmp_path: 
     here.machine.distros.sessions[ACCOUNT].distros["theirs"] = theirs
     here.machine.files.write("C:\\Users\\winhost\\Theirs\\ext4.vhdx", b"")
     outcome = here.rollback()
-    since = "kept: for Theirs, which came since; take that back, then this again"
+    since = "kept: for Theirs, which came later; undo that, then do this again"
     for title in ("Account winhost", "Right of winhost to run tasks", "Tasks of winhost"):
         assert f"{title}: {since}" in outcome.kept
     assert list(here.machine.distros.sessions[ACCOUNT].distros.values()) == [theirs]

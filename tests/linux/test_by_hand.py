@@ -389,7 +389,7 @@ def test_what_somebody_installed_since_leaves_the_run_partly_rolled_back_until_i
     packages["docker.io"] = LabPackage("28.2.2")
     done = hand.run(made, "rollback")
     assert (done.code, outcome(done)) == (1, "partly rolled back")
-    assert [kept for kept in done.document["kept"] if "for docker.io, which came since" in kept]
+    assert [kept for kept in done.document["kept"] if "for docker.io, which came later" in kept]
     assert any("run.py rollback" in each for each in done.document["next"])
     assert hand.run(made, "apply").code == 0  # it blocks no other run
     del packages["docker.io"]

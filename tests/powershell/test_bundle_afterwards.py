@@ -160,10 +160,10 @@ def test_two_plans_on_one_vm_go_back(two_plans: tuple[World, Plans], order: list
         done, outcome = here.rollback(bundle), rollback(run, EVERY_CONSENT, context)
         assert (done.said["outcome"], len(done.said["kept"])) == (outcome.outcome, len(outcome.kept))
         for by_hand, by_winhost in zip(done.said["kept"], outcome.kept, strict=True):  # which names the run as well
-            assert by_hand.partition("; take")[0] == by_winhost.partition(" with run")[0]
+            assert by_hand.partition("; undo")[0] == by_winhost.partition(" with run")[0]
         partly = order[turn:] == [0, 1, 0]
         assert (outcome.outcome, done.code) == (("partly rolled back", 1) if partly else ("rolled back", 0))
-        assert ("Take back what came since" in " ".join(done.said["next"])) == bool(outcome.kept) == partly
+        assert ("Undo what came later" in " ".join(done.said["next"])) == bool(outcome.kept) == partly
         assert here.state() == other.state()
     assert other.state() == machine(INSTALLED).settled_state()
     assert [here.rollback(bundle).refused for here, bundle, _, _ in made] == ["UnknownRun"] * 2
@@ -215,7 +215,7 @@ def test_the_settings_stay_for_a_gpu_that_was_given_by_hand(case: Callable[..., 
     it.here.machine = twin(it.other.machine)
     done, outcome = it.here.rollback(made), it.other.rollback()
     assert done.said["kept"] == list(outcome.kept)
-    assert [sentence for sentence in outcome.kept if f"for {GPU_16GB}, which came since" in sentence]
+    assert [sentence for sentence in outcome.kept if f"for {GPU_16GB}, which came later" in sentence]
     assert it.here.state() == it.other.state()
 
 

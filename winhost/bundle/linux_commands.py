@@ -166,9 +166,7 @@ def backward(run: Run) -> Result:
     if outcome == PARTLY:  # the same once more is for this run first
         holders = (other for held in run.outlook.waiting.values() for other in held.others)
         first = ", then ".join(dict.fromkeys(other.rollback for other in holders))
-        what = (
-            f"Roll back the rest: {first}, then" if first else "Take back what came since, then go on with going back:"
-        )
+        what = f"Roll back the rest: {first}, then" if first else "Undo what came later, then go on with the rollback:"
         following = [f"{what} {GO_BACK}"]
     following += [f"Mend what could not be read, then go on with going back: {GO_BACK}"] * bool(missing)
     result = ended(run, outcome, checks, [*kept, *map(not_judged, missing)], following)

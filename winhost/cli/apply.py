@@ -36,7 +36,7 @@ from winhost.cli.running import (
     stopping,
     under_way,
 )
-from winhost.cli.show_plan import show_consents, show_short, show_stage, show_steps
+from winhost.cli.show_plan import show_consents, show_short, show_stage, show_steps, title_without_name
 from winhost.cli.tables import format_two
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
@@ -76,7 +76,7 @@ class Checked:
     @classmethod
     def of(cls, plan: Plan, steps: tuple[Step, ...]) -> "Checked":
         needed = in_order(risk for step in steps for risk in step.risks)
-        later = tuple(deferred.title for deferred in plan.deferred)
+        later = tuple(dict.fromkeys(title_without_name(deferred) for deferred in plan.deferred))
         return cls(plan.host, steps, later, needed, tuple(risk for risk in plan.possible_risks if risk not in needed))
 
 

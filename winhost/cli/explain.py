@@ -15,7 +15,7 @@ from typing import BinaryIO
 import click
 
 from winhost.cli.envelope import show_list, show_results
-from winhost.cli.named_files import STDIN, invite_paste, is_there
+from winhost.cli.named_files import STDIN, invite_paste, is_readable, is_there
 from winhost.cli.named_files import facts_file as named_facts
 from winhost.cli.options import Output
 from winhost.cli.output import say, show_finding
@@ -65,7 +65,7 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
     facts = HostFacts(read_facts(named)) if named else None
     asked = len(words) == 1 and words[0] in symptoms()
     own = (
-        of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not is_there(words[0], Path.is_file) else None
+        of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not is_there(words[0], is_readable) else None
     )
     known = of_symptom(words[0], facts) if asked else own
     answers = [known] if known else list(_diagnoses(words, facts))
@@ -111,7 +111,7 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
     """The diagnosis of each file, or of all words together, because a shell splits a line that was not quoted. Raises
     UsageError: UnknownCode, NoSuchFile, EmptyText.
     """
-    if all(word == STDIN or is_there(word, Path.is_file) for word in words):
+    if all(word == STDIN or is_there(word, is_readable) for word in words):
         with watching(reads=True) as watch:
             watch.hosts = len(words)
             for word in words:

@@ -27,6 +27,11 @@ def is_there(word: str, kind: Callable[[Path], bool] = Path.exists) -> bool:
         return False
 
 
+def is_readable(path: Path) -> bool:
+    """Tell whether this is a file, or a pipe or device that can be read as one, such as `<(PROGRAM)` of a shell."""
+    return path.exists() and not path.is_dir()
+
+
 def invite_paste() -> None:
     """Say how standard input ends if somebody types it."""
     if sys.stdin.isatty():

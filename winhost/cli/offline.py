@@ -294,7 +294,7 @@ def _show(fetched: FetchedFolder) -> None:
         say(f"Where apt looks for them first: cp {fetched.there}/packages/*.deb /var/cache/apt/archives/", hang=2)
     for each in fetched.not_known:
         say(f"Not known yet, and not fetched: {each}. Plan again after that stage, and fetch again.", hang=2)
-    say(f"On the Linux that serves, put the folder to {fetched.there} and check it: sha256sum --quiet -c {_SUMS}")
+    say(f"On the Linux that serves, copy the folder to {fetched.there} and check it: sha256sum --quiet -c {_SUMS}")
     show_next(("apply", str(Path(fetched.folder, _PLAN))))
 
 

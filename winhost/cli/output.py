@@ -136,9 +136,13 @@ def refuse_other_kind(path: Path, kind: Kind, force: bool = False) -> None:
         return
     found = _kind_of(path)
     if found not in (None, kind):
+        # Nothing in a mended file tells that winhost wrote it.
+        what = (
+            "is there already" if kind == "mended file" else f"is {_WORDS.get(found or '', found)}, not {_WORDS[kind]}"
+        )
         raise UsageError(
             "OtherKind",
-            what=f"{visible(str(path))} is {_WORDS.get(found or '', found)}, not {_WORDS[kind]}",
+            what=f"{visible(str(path))} {what}",
             meaning="Nothing was written.",
             hint="Name another file with -o, or write over this one with --force.",
         )

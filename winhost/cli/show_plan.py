@@ -323,7 +323,7 @@ def _show_stage_in_groups(stage: Stage) -> None:
     if stage.deferred:
         say(f"Stage {stage.number + 1} is planned from the host as it is then; a refusal stops the run:")
     for until in dict.fromkeys(each.until for each in stage.deferred):
-        waiting = dict.fromkeys(_waiting(each) for each in stage.deferred if each.until == until)
+        waiting = dict.fromkeys(title_without_name(each) for each in stage.deferred if each.until == until)
         say(_on_a_line(f"  With {titled(until)}: ", [*waiting]), hang=2)
 
 
@@ -347,7 +347,7 @@ def grouped_titles(things: Iterable[Step | Deferred]) -> Iterator[tuple[str, str
     """Yield groups of steps, or of what is planned only later, with their titles."""
     groups: dict[str, list[str]] = {}
     for each in things:
-        title = _waiting(each) if isinstance(each, Deferred) else short(each.title)
+        title = title_without_name(each) if isinstance(each, Deferred) else short(each.title)
         groups.setdefault(_GROUP_OF[each.resource], []).append(title)
     for group, titles in groups.items():
         yield group, ", ".join(dict.fromkeys(titles))
@@ -413,8 +413,8 @@ def _packages(verb: str, names: Sequence[str]) -> str:
     return f"{verb} {listed if len(listed) <= _LONGEST_VALUE else f'{len(names)} packages'}"
 
 
-def _waiting(deferred: Deferred) -> str:
-    """Return the title of a deferred step, without the `…` of an unknown name at its end."""
+def title_without_name(deferred: Deferred) -> str:
+    """Return the title of a deferred step, without the `…` of a name that only later facts tell, at its end."""
     told = short(deferred.title)
     return told.removesuffix(" of …").removesuffix("…").rstrip() or titled(deferred.resource)
 

@@ -25,7 +25,7 @@ from winhost.resources.linux.read_only import ContainerEngine, LinuxGpu, LinuxGp
 
 
 def release_newer_than_known(facts: HostFacts) -> str | None:
-    """A release of Ubuntu whose archive nobody has looked into."""
+    """A release of Ubuntu whose archive nobody has checked."""
     system, newest = facts.the(LinuxSystem), subjects()["ubuntu"].newest
     release = version_of(system.version or "0")
     return f"Ubuntu {system.version}, {checked(newest)}" if release is None or release > Version(newest) else None
@@ -89,7 +89,7 @@ def driver_of_others(facts: HostFacts) -> str | None:
 
 
 def driver_newer_than_known(facts: HostFacts) -> str | None:
-    """A branch of NVIDIA's driver that nobody has looked into. In WSL it is that of Windows, which its host judges."""
+    """A branch of NVIDIA's driver that nobody has checked. In WSL it is that of Windows, which its host judges."""
     driver = facts.the(LinuxGpuDriver).loaded
     if facts.the(LinuxSystem).wsl or not driver:
         return None

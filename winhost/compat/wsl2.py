@@ -46,7 +46,7 @@ def newer_than_known(facts: HostFacts) -> str | None:
 
 
 def line_newer_than_known(facts: HostFacts) -> str | None:
-    """A line of WSL that nobody has looked into."""
+    """A line of WSL that nobody has checked."""
     found = wsl_version(facts)
     return f"WSL {found}, {checked(NEWEST_KNOWN)}" if found and found.major > NEWEST_KNOWN.major else None
 
@@ -128,7 +128,7 @@ def vram_above_memory(facts: HostFacts) -> str | None:
 
 
 def driver_newer_than_known(facts: HostFacts) -> str | None:
-    """A branch of NVIDIA's driver that nobody has looked into."""
+    """A branch of NVIDIA's driver that nobody has checked."""
     driver = windows_driver(facts)
     return f"driver {driver}, {checked(f'R{NEWEST_DRIVER}')}" if driver and driver.major > NEWEST_DRIVER.major else None
 

@@ -74,9 +74,9 @@ def outlook(record: Changes, host: HostAnswers, later: LaterRuns, put_back: Set[
 def _why_waiting(names: Sequence[str], held: Holders) -> str:
     runs = [*held.runs, *map(str, held.others)]
     if not runs:
-        return f"for {', '.join(names)}, which came since; take that back, then this again"
+        return f"for {', '.join(names)}, which came later; undo that, then do this again"
     by = f"run{'s' * (len(runs) > 1)} {', '.join(runs)}"
-    came = f"for {', '.join(names)}, which came since with {by}" if names else f"changed since by {by}"
+    came = f"for {', '.join(names)}, which came later with {by}" if names else f"changed since by {by}"
     return f"{came}; roll that back, then this again"
 
 

@@ -73,7 +73,7 @@ class _Judging:
         missing = {id_: self._missing[id_] for id_, touched in lost.items() if not self._goes_along(touched)}
         kept = {id_: undo.reason for id_, undo in self._undone.items() if isinstance(undo, Keep)}
         for id_, names in self._used.items():
-            kept[id_] = f"for {', '.join(names)}, which came since; take that back, then this again"
+            kept[id_] = f"for {', '.join(names)}, which came later; undo that, then do this again"
         undone: Mapping[Id, Undo] = {id_: undo for id_, undo in self._undone.items() if id_ not in self._used}
         in_order = {id_: kept[id_] for id_ in self._record.touched if id_ in kept}
         return Verdicts(undone, in_order, missing, self._used)
@@ -81,7 +81,7 @@ class _Judging:
     def _goes(self, id_: Id) -> bool:
         return id_ in self._undone and id_ not in self._used and bool(_rest(self._undone[id_]))
 
-    # ---- what came since
+    # ---- what came later
 
     def _kept_for(self, touched: ChangedResource) -> tuple[str, ...]:
         """The names of dependents that are newer than the change. Raises MissingFact."""

@@ -226,7 +226,7 @@ def _next(run: str, back: RollbackOutlook) -> str | None:
         return (
             f"Roll back the rest: {', then '.join([*first, again])}"
             if first
-            else (f"Take back what came since, with the winhost that ran it or by hand; then: {again}")
+            else (f"Undo what came later, with the winhost that ran it or by hand; then: {again}")
         )
     first = sorted({lacks.until for lacks in missing if lacks.until})
     if not first:

@@ -136,7 +136,7 @@ class Collection:
         )
         if source is None:
             what = f"{visible(name)}, from which the plan takes {visible(pinned)}, is not beside the plan"
-            raise UsageError("ArchiveNotBeside", what=what, hint=f"Put it to {visible(str(beside))}, as it was planned")
+            raise UsageError("ArchiveNotBeside", what=what, hint=f"Put it at {visible(str(beside))}, as it was planned")
         if source != path:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, _part(path))

@@ -209,7 +209,7 @@ def chosen_disk(facts: HostFacts, asked: str) -> Disk | None:
         return None
     begun = begun_disk(facts)
     if begun is not None and asked not in ("auto", begun.guid):
-        hint = f"Take it back first (winhost rollback RUN), or go on there: --set disk={begun.guid}"
+        hint = f"Undo it first (winhost rollback RUN), or go on there: --set disk={begun.guid}"
         raise Refusal("disk.not-empty", f"An EFI system partition for Ubuntu is begun on {begun.model} already", hint)
     if begun is not None:
         return begun

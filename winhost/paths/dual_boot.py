@@ -226,7 +226,7 @@ class DualBootDecisions(ContainersInside):
             raise Refusal(
                 "disk.too-large",
                 f"behind the partition for Ubuntu are no {about(self._staging)} for that of its installer",
-                "Take that back first (winhost rollback RUN), and plan both at once.",
+                "Undo that first (winhost rollback RUN), and plan both at once.",
             )
 
     def _behind_windows(self) -> Places:

@@ -1,5 +1,6 @@
 """Docker's own settings, daemon.json, held against what engines need and what Docker refuses."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ _KINDS: Mapping[str, Callable[[YamlNode], bool]] = {
     "number": lambda node: node.tag == "int",
 }
 _SAID = {"text": "a text", "flag": "true or false", "list": "a list", "map": "an object", "number": "a number"}
+_INVALID = re.compile("[\udc80-\udcff]")  # bytes that are no UTF-8, as surrogateescape decodes them
 
 
 @once
@@ -34,11 +36,17 @@ def daemon_keys() -> Mapping[str, Any]:
 
 def daemon_findings(source: SourceFile, target: RecipeTarget) -> list[Found]:
     """All that is wrong in a daemon.json."""
+    if source.encoding == "latin-1":  # the text is not what its byte order mark says
+        return [Found("not-utf-8", 0)]
+    if invalid := _INVALID.search(source.text):
+        return [Found("not-utf-8", invalid.start())]
     found: list[Found] = []
     if source.encoding != "utf-8":
-        found = [Found("not-utf-8", 0, {"encoding": source.encoding.upper()})]
+        found = [Found("utf-16", 0, {"encoding": source.encoding.upper()})]
     elif source.text.startswith(MARK):
         found = [Found("byte-order-mark", 0, {}, (TextEdit(0, 1, ""),))]
+    if not source.text.strip(MARK).strip():
+        return [*found, Found("empty-file", 0)]
     try:
         document = json_document(source)
     except NotYaml as wrong:

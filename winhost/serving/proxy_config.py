@@ -54,10 +54,10 @@ def proxy_config(proxy: str, request: ProxyRequest) -> str:
 
 
 PLACES = {
-    "haproxy": "Put it to /etc/haproxy/haproxy.cfg, then: haproxy -c -f /etc/haproxy/haproxy.cfg && "
+    "haproxy": "Write it to /etc/haproxy/haproxy.cfg, then: haproxy -c -f /etc/haproxy/haproxy.cfg && "
     "systemctl reload-or-restart haproxy",
-    "nginx": "Put it to /etc/nginx/conf.d/winhost.conf, then: nginx -t && systemctl reload-or-restart nginx",
-    "caddy": "Put it to /etc/caddy/Caddyfile, then: caddy validate --config /etc/caddy/Caddyfile && "
+    "nginx": "Write it to /etc/nginx/conf.d/winhost.conf, then: nginx -t && systemctl reload-or-restart nginx",
+    "caddy": "Write it to /etc/caddy/Caddyfile, then: caddy validate --config /etc/caddy/Caddyfile && "
     "systemctl restart caddy",
 }
 

@@ -105,7 +105,7 @@ function Wait-WinhostUndone {
 
 function Find-WinhostBack {
     param($Run, $Facts)
-    # waits: some of it can be put back only when what came since is taken back. missing: what could not be judged.
+    # waits: some of it can be put back only when what came later is undone. missing: what could not be judged.
     # open: all that is not given back now. first: how runs are rolled back that it waits for.
     $back = @{ goals = @(); kept = @(); waits = $false; missing = @(); open = @(); first = @() }
     $verdicts = @(foreach ($touched in $Run.record.touched) {
@@ -141,7 +141,7 @@ function Find-WinhostBack {
         if ($each.used.Count -gt 0) {
             $back.open += $thing
             $back.waits = $true
-            $back.kept += "$($touched.title): kept: for $($each.used -join ', '), which came since; take that back, then this again"
+            $back.kept += "$($touched.title): kept: for $($each.used -join ', '), which came later; undo that, then do this again"
             continue
         }
         if ($each.undo.lacks -cne '') {
@@ -205,7 +205,7 @@ function Test-WinhostGoes {
     $Verdict.used.Count -eq 0 -and $Verdict.undo.lacks -ceq '' -and $Verdict.undo.desired.Count -gt 0
 }
 
-# ---- what came since, from another run or by hand, stands on what this run made: to undo that would break it
+# ---- what came later, from another run or by hand, stands on what this run made: to undo that would break it
 
 function Find-WinhostKeptFor {
     param($Touched, $Verdicts, $Facts)
@@ -518,7 +518,7 @@ function Complete-WinhostRollback {
         $next += "Roll back the rest: $($first -join ', then '), then .\Rollback.ps1"
     }
     elseif ($partly) {
-        $next += 'Take back what came since, then go on with going back: .\Rollback.ps1'
+        $next += 'Undo what came later, then go on with the rollback: .\Rollback.ps1'
     }
     elseif ($null -ne $Run.older) {
         $next += 'An earlier run of this plan stands as well. To undo that too: .\Rollback.ps1 once more.'

@@ -65,7 +65,7 @@ function Find-WinhostEntriesOfLinux {
 
 function Remove-WinhostEntriesSince {
     param([string]$Guid)
-    # Without a list nobody can tell which came since.
+    # Without a list nobody can tell which came later.
     $list = Read-WinhostEfiList $Guid
     if ($null -eq $list -or -not (Test-WinhostDesired $list 'entries')) {
         return
