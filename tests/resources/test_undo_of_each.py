@@ -8,6 +8,8 @@ import pytest
 from tests.core.declared import is_at_one
 from tests.rows import each_row
 from winhost.core.answers import Json, MissingFact
+from winhost.core.requirements import lasting
+from winhost.core.steps import Change
 from winhost.core.undo import Keep, find_undo
 from winhost.resources.registry import RESOURCE_TYPES, RULES
 from winhost.resources.shared import NO_PROFILE
@@ -516,3 +518,31 @@ def test_every_resource_that_can_be_changed_has_its_decisions() -> None:
 @each_row("name", sorted(RULES))
 def test_what_was_not_there_is_undone_in_one_way(name: str) -> None:
     assert is_at_one(RULES[name].undo)
+
+
+# What a change cannot take back: the resource, what it is found as, and the sentence of the plan.
+LASTING: dict[str, tuple[str, State, str | None]] = {
+    "the key of a watcher": ("YieldWatcher", {"digest": "a" * 64}, "the key that was there is not kept"),
+    "a stale watcher": ("YieldWatcher", {"task": "stale"}, "the script that was there is not kept"),
+    "a stale watcher with a key": (
+        *("YieldWatcher", {"task": "stale", "digest": "a" * 64}),
+        "the key that was there is not kept, and the script that was there is not kept",
+    ),
+    "a new watcher": ("YieldWatcher", {"task": "absent", "digest": None}, None),
+    "a disk": (
+        *("DataDisk", {"filesystem": None}),
+        "disk S1 of 10 bytes: winhost never wipes a disk; its file system and what is on it stay",
+    ),
+}
+
+
+@each_row("name", LASTING)
+def test_a_plan_says_what_stays(name: str) -> None:
+    resource, before, said = LASTING[name]
+    change = Change({"serial": "S1", "size": "10"}, before, dict.fromkeys(before, "other"))
+    assert lasting(RULES[resource].irreversible, change) == said
+
+
+def test_every_irreversible_change_has_its_sentence() -> None:
+    shown = {resource for resource, *_ in LASTING.values()} | {"AccountTasks", "Wsl"}  # in tests of their own
+    assert shown == {name for name, rules in RULES.items() if rules.irreversible}
