@@ -104,7 +104,7 @@ def test_what_is_there_already_is_left_alone(line: Line, plan: Path, there: str)
 
 def test_wrong_plans_are_refused_as_everywhere(line: Line, plan: Path) -> None:
     refused(line("bundle", "no-such.json", "-o", "made"), 2, "no-such.json")
-    refused(line("bundle", line.facts("server2025-3gpu"), "-o", "made"), 2, "winhost.plan/2")
+    refused(line("bundle", line.facts("server2025-3gpu"), "-o", "made"), 2, "winhost.plan/3")
     document = json.loads(plan.read_text())
     document["stages"][0]["desired"][0]["resource"] = "Fan"
     plan.write_text(json.dumps(document))

@@ -56,7 +56,7 @@ def test_what_is_imported_may_come_from_another_program_and_facts_may_not(
 
 def test_json_holds_the_facts_document(line: Line) -> None:
     said = line("facts", "import", DATA / "recorded" / "nvidia-smi-2xH200-linux.xml", "--host", "h200", "--json")
-    assert said.result["facts"]["schema"] == "winhost.facts/2"
+    assert said.result["facts"]["schema"] == "winhost.facts/3"
     assert said.result["host"] == "h200"
     assert len(said.result["facts"]["resources"]["PciDevice"]) == 2
 
@@ -178,7 +178,7 @@ def test_diff_as_one_document(line: Line) -> None:
     assert gone[0]["before"]["name"]
 
 
-@pytest.mark.parametrize("broken", ["{", '{"schema": "winhost.plan/2"}'])
+@pytest.mark.parametrize("broken", ["{", '{"schema": "winhost.plan/3"}'])
 def test_diff_of_something_else_is_exit_2(line: Line, broken: str) -> None:
     Path("broken.json").write_text(broken)
     said = line("diff", line.facts("server2025-3gpu"), "broken.json")

@@ -94,7 +94,7 @@ def test_the_same_facts_make_the_same_plan_to_the_byte(line: Line) -> None:
     plans = [line("plan", "--facts", facts, "--vm", "llm-01", "--json").out for _ in range(2)]
     first, second = (re.sub(r'"made_at": "[^"]+"', "", plan) for plan in plans)
     assert first == second != plans[0]
-    assert json.loads(plans[0])["results"][0]["plan"]["schema"] == "winhost.plan/2"
+    assert json.loads(plans[0])["results"][0]["plan"]["schema"] == "winhost.plan/3"
 
 
 @pytest.mark.costly

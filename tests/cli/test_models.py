@@ -95,7 +95,7 @@ def test_gated_models_say_what_they_need(line: Line) -> None:
 
 def test_a_file_that_is_no_facts_is_that_hosts_error(line: Line) -> None:
     broken = line.folder / "broken.json"
-    broken.write_text('{"schema": "winhost.facts/2"}', encoding="utf-8")
+    broken.write_text('{"schema": "winhost.facts/3"}', encoding="utf-8")
     said = line("models", line.facts("win11-pro-1gpu"), broken, "--json")
     assert said.code == 2
     assert [each.get("error") is None for each in said.results] == [True, False]

@@ -61,7 +61,7 @@ def test_facts_of_a_host_replace_no_other_file(line: Line, lab: object) -> None:
     said = line("detect", "*", "-o", "facts")
     assert (said.code, "--force" in said.err) == (2, True)
     assert Path("facts/desk-01.json").read_text(encoding="utf-8") == "{}"
-    assert '"winhost.facts/2"' in Path("facts/gpu-03.json").read_text(encoding="utf-8")
+    assert '"winhost.facts/3"' in Path("facts/gpu-03.json").read_text(encoding="utf-8")
     assert line("detect", "*", "-o", "facts", "--force").code == 0
     assert line("detect", "*", "-o", "facts").code == 0
 

@@ -78,7 +78,7 @@ def test_it_is_kept_as_facts_and_verdicts_rest_on_it(line: Line) -> None:
     assert {each["part"] for each in measured["found"]["outcomes"] if each["outcome"] == "done"} == {*FOUND}
     assert (measured["path"], measured["target"], len(measured["script"])) == ("wsl2", "Ubuntu-24.04", 64)
     kept = json.loads(Path("facts/desk-01.json").read_text(encoding="utf-8"))
-    assert (kept["schema"], kept["measured"]) == ("winhost.facts/2", [measured])
+    assert (kept["schema"], kept["measured"]) == ("winhost.facts/3", [measured])
     after = line("assess", "facts/desk-01.json", "--path", "wsl2", "--full", "--json").result["options"][0]
     found = {each["capability"]: each for each in after["capabilities"]}
     for name, code in (

@@ -73,8 +73,8 @@ def test_what_is_no_number_is_told_in_plain_words(line: Line, words: tuple[str, 
         (("assess",), "{", "is not JSON", "Mend it, or read the host into a file: winhost detect HOST -o facts"),
         (("apply",), "", "is empty", "Mend it, or plan: winhost plan HOST -o plan.json"),
         (("render", "proxy", "haproxy", "--certificate", "/x"), "", "is empty", "winhost workload init ORG/NAME"),
-        (("apply",), '{"schema": "winhost.facts/2"}', "not 'winhost.plan/2'", "winhost plan FACTS -o plan.json"),
-        (("install", "media", "-o", "x/"), '{"schema": "winhost.facts/2"}', "not 'winhost.ins", "winhost install plan"),
+        (("apply",), '{"schema": "winhost.facts/3"}', "not 'winhost.plan/3'", "winhost plan FACTS -o plan.json"),
+        (("install", "media", "-o", "x/"), '{"schema": "winhost.facts/3"}', "not 'winhost.ins", "winhost install plan"),
         (("install", "media", "-o", "x/"), '{"schema": "winhost.install-plan/9"}', "reads 'winhost.ins", "Plan again"),
     ],
 )
@@ -142,7 +142,7 @@ def test_one_unreachable_host_does_not_hide_the_others(line: Line, lab: Lab) -> 
     said = line("detect", "*", "--json")
     assert said.code == 5
     results = {result["host"]: result for result in said.results}
-    assert results["gpu-03"]["facts"]["schema"] == "winhost.facts/2"
+    assert results["gpu-03"]["facts"]["schema"] == "winhost.facts/3"
     assert results["desk-01"]["error"]["kind"] == "Unreachable"
 
 
@@ -179,8 +179,8 @@ def test_a_file_beside_it_with_almost_the_same_name_is_meant(line: Line) -> None
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        ("winhost.facts/3", "another version"),
-        ("winhost.plan/2", "another kind"),
+        ("winhost.facts/4", "another version"),
+        ("winhost.plan/3", "another kind"),
         ("winhost.detection/1", "--json printed"),
         (7, "another kind"),
     ],

@@ -108,7 +108,7 @@ def test_settings_go_into_the_plan_as_they_are_set(line: Line) -> None:
     desired = ("network=nat", "distro=1.10", "account=serve", "access.allow=[192.168.1.0/24,192.0.2.0/24]")
     words = [word for setting in desired for word in ("--set", setting)]
     document = plan(line, *WITH_KEY, *words, "--json").result["plan"]
-    assert document["schema"] == "winhost.plan/2"
+    assert document["schema"] == "winhost.plan/3"
     steps = {step["resource"]: step for step in document["stages"][0]["steps"]}
     assert steps["LocalAccount"]["key"] == {"account": "serve"}
     assert steps["PortForward"]["desired"] == {

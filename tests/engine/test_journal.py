@@ -82,8 +82,8 @@ def test_a_line_of_another_place_is_refused(tmp_path: Path) -> None:
 
 def test_a_journal_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    path.write_text(json.dumps({"schema": "winhost.bundle-journal/2", "lines": "of another kind"}) + "\n")
-    with raises("ForeignJournal", match="winhost.bundle-journal/2"):
+    path.write_text(json.dumps({"schema": "winhost.bundle-journal/3", "lines": "of another kind"}) + "\n")
+    with raises("ForeignJournal", match="winhost.bundle-journal/3"):
         read_journal(path)
 
 

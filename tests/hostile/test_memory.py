@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="t
 
 MANY = 99_000  # values: as many as are read
 FACTS = (
-    '{"schema":"winhost.facts/2","host":"h","origin":"recorded","read_at":"2026-01-01T00:00:00Z","winhost":"1",'
+    '{"schema":"winhost.facts/3","host":"h","origin":"recorded","read_at":"2026-01-01T00:00:00Z","winhost":"1",'
     '"resources":'
 )
 FLEET = "schema: winhost.fleet/1\nhosts:\n"

@@ -55,7 +55,7 @@ NEAR = {
     "\nMountPoint : C:\nVolumeStatus : FullyEncrypted\nProtectionStatus : On\n": "manage-bde -protectors",
     "identifier              {fwbootmgr}\ndisplayorder            {bootmgr}\n": "bcdedit /enum all",
     "System Information report\n[System Summary]\n": "msinfo32",
-    '{\n  "host": "gpu-01",\n  "schema": "winhost.facts/2"\n}\n': "winhost assess --facts",
+    '{\n  "host": "gpu-01",\n  "schema": "winhost.facts/3"\n}\n': "winhost assess --facts",
     "schema: winhost.host/2\norigin: synthetic\nabout: NVIDIA's RTX 4090 at PCIROOT(0)\n": "winhost lab up",
 }
 

@@ -326,7 +326,7 @@ def test_a_plan_with_a_byte_order_mark_is_read(hand: InLinux, made: Path) -> Non
     assert hand.run(with_plan(made, b"\xef\xbb\xbf" + (made / "plan.json").read_bytes()), "verify").code == 4
 
 
-@pytest.mark.parametrize(("text", "says"), [(b" \n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/2")])
+@pytest.mark.parametrize(("text", "says"), [(b" \n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/3")])
 def test_what_is_no_plan_is_said_plainly(hand: InLinux, made: Path, text: bytes, says: str) -> None:
     error = hand.run(with_plan(made, text), "apply").document["error"]
     assert (error["kind"], error["exit_code"]) == ("WrongDocument", 2)

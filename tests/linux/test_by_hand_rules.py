@@ -72,7 +72,7 @@ def test_core_needs_the_standard_library_alone(name: str) -> None:
 
 def test_a_journal_of_another_version_is_refused_by_name() -> None:
     """Its lines could tell of a run that stands, so nothing goes on beside it."""
-    for number in (1, 3):
+    for number in (2, 4):
         line = json.dumps({"n": 1, "event": "run", "schema": f"winhost.bundle-journal/{number}"})
         with pytest.raises(BundleRefusal, match=f"bundle-journal/{number}") as refused:
             linux_journal.parse_journal("0b91.20261122", f"{line}\n".encode())

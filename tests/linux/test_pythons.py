@@ -74,7 +74,7 @@ def test_a_refusal_names_the_python_that_is_there_and_what_to_do() -> None:
 def folder(tmp_path: Path) -> Path:
     """What is carried into a Linux, with a plan that is for none."""
     stage = {"desired": [], "steps": [], "deferred": []}
-    plan = {"schema": "winhost.plan/2", "request": {"path": "wsl2"}, "stages": [stage]}
+    plan = {"schema": "winhost.plan/3", "request": {"path": "wsl2"}, "stages": [stage]}
     files = {**linux_sources(), "plan.json": json.dumps(plan).encode()}
     for name, content in {**files, "SHA256SUMS": sums(files)}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def error(minor: int, folder: Path, *words: str, given: str = "") -> Any:
 @each_row("minor", minors)
 def test_run_py_tells_facts(minor: int, folder: Path) -> None:
     assert run(minor, str(folder / "run.py"), "--help").returncode == 0
-    assert "winhost.facts/2" in error(minor, folder, "facts", "-", given="{}")["what"]
+    assert "winhost.facts/3" in error(minor, folder, "facts", "-", given="{}")["what"]
 
 
 @pytest.mark.costly

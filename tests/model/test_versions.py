@@ -40,9 +40,9 @@ def every_kind(folder: Path) -> Mapping[str, Example]:
     system = NewSystem("gpu-01", "winhost", (key,), "52:54:00:12:34:56")
     install = InstallPlan("gpu-01", MANIFEST.machine, system, "24.04.4", MANIFEST)
     return {
-        "winhost.facts/2": Example("facts.json", write_document(here.facts()), (read_facts, read_known_disks, expand)),
-        "winhost.plan/2": Example("plan.json", write_document(plan), (read_plan,)),
-        "winhost.journal/2": Example("run.jsonl", journal, (read_journal,)),
+        "winhost.facts/3": Example("facts.json", write_document(here.facts()), (read_facts, read_known_disks, expand)),
+        "winhost.plan/3": Example("plan.json", write_document(plan), (read_plan,)),
+        "winhost.journal/3": Example("run.jsonl", journal, (read_journal,)),
         "winhost.install-plan/1": Example("install.json", written_install_plan(install), (read_install_plan,)),
         "winhost.disk-manifest/1": Example(
             "manifest.json", write_document(MANIFEST), (read_manifest, read_known_disks)
@@ -79,7 +79,7 @@ def test_a_file_of_another_version_is_refused_and_one_of_this_version_is_read(tm
 
 def test_a_journal_that_an_older_winhost_continued_is_refused_whole(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    lines = [{"n": 1, "schema": "winhost.journal/1"}, {"n": 2, "event": "continued", "schema": "winhost.journal/2"}]
+    lines = [{"n": 1, "schema": "winhost.journal/1"}, {"n": 2, "event": "continued", "schema": "winhost.journal/3"}]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with raises("OtherVersion", match="journal/1"):
         read_journal(path)

@@ -257,7 +257,7 @@ def test_a_plan_with_a_byte_order_mark_is_read(case: Callable[..., Case]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [(b"", "is empty"), (b" \r\n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/2")]
+    ("text", "says"), [(b"", "is empty"), (b" \r\n", "is empty"), (b"{", "is no JSON"), (b"[]", "winhost.plan/3")]
 )
 def test_what_is_no_plan_is_said_plainly(case: Callable[..., Case], text: bytes, says: str) -> None:
     it = case()

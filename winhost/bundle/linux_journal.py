@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from winhost.bundle.linux_run import State
 
-SCHEMA = "winhost.bundle-journal/2"
+SCHEMA = "winhost.bundle-journal/3"
 LINES = LineFormat(lambda entry: json.dumps(entry, separators=(",", ":")))
 
 

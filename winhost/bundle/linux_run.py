@@ -293,9 +293,9 @@ def plan_of(text: bytes) -> State:
         raise BundleRefusal(
             2, "WrongDocument", f"plan.json {why}", "Nothing was done.", "Make the bundle again."
         ) from None
-    if not isinstance(plan, dict) or plan.get("schema") != "winhost.plan/2":
+    if not isinstance(plan, dict) or plan.get("schema") != "winhost.plan/3":
         raise BundleRefusal(
-            2, "WrongDocument", "plan.json has not the schema winhost.plan/2", "", "Make the bundle again."
+            2, "WrongDocument", "plan.json has not the schema winhost.plan/3", "", "Make the bundle again."
         )
     return plan
 
@@ -411,7 +411,7 @@ def own_facts(bundle: Bundle) -> State:
     """The beginning of a document of facts."""
     read_at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     known = {"host": bundle.plan["host"], "origin": bundle.plan["origin"], "read_at": read_at, "winhost": WINHOST}
-    return {"schema": "winhost.facts/2", **known, "resources": {}}
+    return {"schema": "winhost.facts/3", **known, "resources": {}}
 
 
 def facts_of_windows(path: str) -> State:
@@ -423,9 +423,9 @@ def facts_of_windows(path: str) -> State:
         document = json.loads(data.decode(encoding))
     except ValueError as error:
         raise BundleRefusal(2, "WrongDocument", f"{path} is no JSON: {error}", "Nothing was changed.") from None
-    if not isinstance(document, dict) or document.get("schema") != "winhost.facts/2":
+    if not isinstance(document, dict) or document.get("schema") != "winhost.facts/3":
         raise BundleRefusal(
-            2, "WrongDocument", f"{path} has not the schema winhost.facts/2", "", "Make it with Facts.ps1."
+            2, "WrongDocument", f"{path} has not the schema winhost.facts/3", "", "Make it with Facts.ps1."
         )
     return document
 

@@ -166,7 +166,7 @@ def _kind_of(path: Path) -> str | None:
 
 
 def _schema(data: bytes) -> str | None:
-    """Return `facts` for a document with the schema `winhost.facts/2`, in JSON or YAML."""
+    """Return `facts` for a document with the schema `winhost.facts/3`, in JSON or YAML."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

@@ -32,7 +32,7 @@ class RunStarted(JournalEvent):
     """The first line. accepted: consents given for going there; folder: of the plan, for the files beside it."""
 
     event: Literal["run"]
-    schema: Literal["winhost.journal/2"]
+    schema: Literal["winhost.journal/3"]
     run: str
     winhost: str
     plan: Plan

@@ -15,7 +15,7 @@ from winhost.model.files import TooLarge, read_within
 from winhost.model.units import MiB
 from winhost.model.versions import refuse_other_version
 
-SCHEMA = "winhost.journal/2"
+SCHEMA = "winhost.journal/3"
 LARGEST = 64 * MiB  # a step adds a few KiB, and a run has some dozens of them
 LINES = LineFormat(lambda entry: visible_json(entry, separators=(",", ":")), ending=b"\n")
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows has none; links there take rights that few accounts have

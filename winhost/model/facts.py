@@ -16,7 +16,7 @@ from winhost.model.once import once
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
-SCHEMA = "winhost.facts/2"
+SCHEMA = "winhost.facts/3"
 ORIGINS = ("recorded", "imported", "synthetic")
 
 

@@ -8,7 +8,7 @@ from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import DesiredResource, Step
 
-SCHEMA = "winhost.plan/2"
+SCHEMA = "winhost.plan/3"
 
 # What each consent allows, in the words that the user is asked with.
 RISKS: Mapping[str, str] = {
@@ -128,7 +128,7 @@ class Plan:
     unchecked: tuple[Unchecked, ...] = ()
     variant: str | None = None
     stated: tuple[str, ...] = ()
-    schema: Literal["winhost.plan/2"] = "winhost.plan/2"
+    schema: Literal["winhost.plan/3"] = "winhost.plan/3"
 
     @property
     def steps(self) -> Iterator[Step]:

@@ -7,9 +7,9 @@ from winhost.model.errors import UsageError, visible
 
 # Schema → how to get a file of this version.
 READ: Mapping[str, str] = {
-    "winhost.facts/2": "Read the host again: winhost detect HOST -o FILE",
-    "winhost.plan/2": "Plan again: winhost plan HOST -o FILE",
-    "winhost.journal/2": "Roll back with the winhost that wrote it, or plan from the host as it is: winhost plan HOST",
+    "winhost.facts/3": "Read the host again: winhost detect HOST -o FILE",
+    "winhost.plan/3": "Plan again: winhost plan HOST -o FILE",
+    "winhost.journal/3": "Roll back with the winhost that wrote it, or plan from the host as it is: winhost plan HOST",
     "winhost.install-plan/1": "Plan again: winhost install plan FACTS -o FILE",
     "winhost.disk-manifest/1": "Read the host again: winhost detect HOST -o FILE",
     "winhost.fleet/1": "Write it anew, as this prints: winhost schema fleet",

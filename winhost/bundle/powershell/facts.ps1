@@ -42,7 +42,7 @@ function Read-WinhostFacts {
         read_at = [System.DateTime]::UtcNow.ToString('yyyy-MM-ddTHH:mm:ss+00:00', [cultureinfo]::InvariantCulture)
         winhost = $script:WinhostVersion
         resources = $resources
-        schema = 'winhost.facts/2'
+        schema = 'winhost.facts/3'
     }
 }
 

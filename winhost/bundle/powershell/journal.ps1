@@ -1,6 +1,6 @@
 # the journal: each line on disk before the next thing happens, with a hash of itself and that of the line before
 
-$script:WinhostJournalSchema = 'winhost.bundle-journal/2'
+$script:WinhostJournalSchema = 'winhost.bundle-journal/3'
 
 # ---- where it is: a folder that only administrators and the system can enter, and that outlives the bundle
 

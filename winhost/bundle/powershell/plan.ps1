@@ -25,13 +25,13 @@ function ConvertFrom-WinhostPlan {
     if ($text.Trim() -cne '') {
         try {
             $plan = ConvertFrom-Json -InputObject $text -ErrorAction Stop
-            $why = "has the schema $(Read-WinhostField $plan 'schema'), not winhost.plan/2"
+            $why = "has the schema $(Read-WinhostField $plan 'schema'), not winhost.plan/3"
         }
         catch {
             $why = "is no JSON: $($_.Exception.Message)"
         }
     }
-    if ("$(Read-WinhostField $plan 'schema')" -cne 'winhost.plan/2') {
+    if ("$(Read-WinhostField $plan 'schema')" -cne 'winhost.plan/3') {
         Stop-WinhostScript 2 'WrongDocument' "plan.json $why" 'Nothing was done.' 'Make the bundle again with this winhost.'
     }
     $plan
