@@ -7,11 +7,11 @@ from winhost.model.errors import UsageError, visible
 
 # Schema → how to get a file of this version.
 READ: Mapping[str, str] = {
-    "winhost.facts/3": "Read the host again: winhost detect HOST -o FILE",
+    "winhost.facts/3": "Read the host again: winhost detect HOST -o FOLDER",
     "winhost.plan/3": "Plan again: winhost plan HOST -o FILE",
     "winhost.journal/3": "Roll back with the winhost that wrote it, or plan from the host as it is: winhost plan HOST",
     "winhost.install-plan/1": "Plan again: winhost install plan FACTS -o FILE",
-    "winhost.disk-manifest/1": "Read the host again: winhost detect HOST -o FILE",
+    "winhost.disk-manifest/1": "Read the host again: winhost detect HOST -o FOLDER",
     "winhost.fleet/1": "Write it anew, as this prints: winhost schema fleet",
     "winhost.workload/1": "Write it anew, as this prints: winhost schema workload",
     "winhost.playbook/2": "Start from the shipped playbook, or write it as this prints: winhost schema playbook",
