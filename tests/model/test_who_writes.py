@@ -19,7 +19,7 @@ from winhost.model.files import (
     heed_writers,
     writers_of,
 )
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import load_fleet
 from winhost.model.windows_rights import judged_descriptor
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")

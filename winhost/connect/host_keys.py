@@ -93,10 +93,9 @@ class KnownKeys:
 
 def known_keys(host: str, at: str, login: Login) -> KnownKeys:
     """The keys that the host may show. Raises UsageError: KeyUnusable."""
-    named = login.host_key_at or "ssh.host_key in fleet.yaml"
+    named = login.at("host_key", "known_hosts") or "ssh.host_key in fleet.yaml"
     if login.host_key is None:
-        assert login.known_hosts is not None
-        keys = _of_file(host, login.known_hosts, login.address, login.port)
+        keys = _of_file(host, login.known_hosts.expanduser(), login.address, login.port)
         return KnownKeys(host, at, keys, unknown=f"{named}, or in {visible(str(login.known_hosts))}")
     if login.host_key.startswith("SHA256:"):
         return KnownKeys(host, at, fingerprint=login.host_key)

@@ -177,7 +177,7 @@ def _logon_refused(library: Library, target: Host, lost: Lost, error: Exception)
     scheme = f"{'https' if transport.tls else 'http'}, port {transport.port}"
     reason = f"{library.describe(error)} ({scheme})"
     denied = library.denies(error)
-    return AuthenticationFailed(target.name, reason, transport.password_at, at=at(target), denied=denied)
+    return AuthenticationFailed(target.name, reason, transport.at("password"), at=at(target), denied=denied)
 
 
 def _session_lost(target: Host, lost: Lost, reason: str, failure: Failure) -> WireError:

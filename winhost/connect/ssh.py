@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from threading import Timer
 from typing import Any
@@ -21,7 +20,7 @@ from winhost.connect.this_linux import AT, ThisLinux
 from winhost.connect.tunnel import NotJoined, SshWay
 from winhost.connect.wire_errors import SessionDropped, TimedOut, Unreachable, WireError, one_line
 from winhost.core.dataclass import dataclass
-from winhost.model.fleet import LinuxHost, Login, Sudo
+from winhost.model.fleet import LinuxHost
 
 log = logging.getLogger(__name__)
 
@@ -38,26 +37,6 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # what a shell says of a program that it
 _SUDO_PATIENCE = 3  # times the silence allowed: where no name server answers, sudo looks for its own host for 20 s
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshTarget(Login):
-    """A Linux machine and how it is entered. jump: through which other one; sudo: how its user becomes root; timeouts:
-    the part of the host in fleet.yaml that has them; here: it is this computer, and SSH is not needed.
-    """
-
-    name: str
-    user: str = "root"
-    jump: Login | None = None
-    sudo: Sudo | None = None
-    timeouts: str = "transport"
-    here: bool = False
-
-
-def target_of(host: LinuxHost) -> SshTarget:
-    """The SSH target of a Linux of its own."""
-    login = {each.name: getattr(host.login, each.name) for each in fields(host.login)}
-    return SshTarget(name=host.name, jump=host.jump, sudo=host.sudo, timeouts="ssh", here=host.here, **login)
-
-
 @dataclass(frozen=True)
 class SshConnector:
     """Opens sessions on one machine.
@@ -65,7 +44,7 @@ class SshConnector:
     `program`: the agent's text with its last line, which serves requests; `fits`: see Agent.
     """
 
-    target: SshTarget
+    target: LinuxHost
     program: str
     fits: Fits = anything
 
@@ -93,7 +72,7 @@ class SshWire:
     hear: is told what it waits for.
     """
 
-    def __init__(self, target: SshTarget, program: str) -> None:
+    def __init__(self, target: LinuxHost, program: str) -> None:
         self.host = target.name
         self.hear: Callable[[str], None] = lambda text: None
         self._target = target
@@ -169,10 +148,10 @@ class SshWire:
 
     def _start(self) -> Any:
         target, token = self._target, secrets.token_hex(16)
-        command = program_as_root(target.sudo, token, _AS_ROOT) if target.sudo else START
+        command = program_as_root(target, token, _AS_ROOT) if target.sudo else START
         channel = self._client.start(command, target, self._guard)
         if target.sudo:
-            logon = SudoLogon(self.host, target.user, target.sudo, token, self._at)
+            logon = SudoLogon(target, token, self._at)
             with logged(log, self.host, "become root with sudo"):
                 logon.become_root(channel, self._guard.cap(_SUDO_PATIENCE * target.operation_timeout))
         return channel

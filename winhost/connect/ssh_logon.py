@@ -264,7 +264,9 @@ def _ours(login: Login, guard: Guard, error: Exception, late: bool, known: Known
     if isinstance(error, AuthenticationException) and not late:
         shown = {"this key": login.key, "any key of the ssh-agent": login.agent, "this password": login.password}
         proof = " or ".join(name for name, given in shown.items() if given)
-        return key_refused(guard.host, f"user {visible(login.user)}", login.key_at, at=guard.at, proof=proof)
+        return key_refused(
+            guard.host, f"user {visible(login.user)}", login.at("key", "password", "agent"), at=guard.at, proof=proof
+        )
     return no_shell(guard.host, one_line(error) or type(error).__name__, at=guard.at)
 
 

@@ -9,7 +9,6 @@ from typing import TypeVar
 from winhost.connect.agent import Agent, Connector, Received, State
 from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.logged import failure
-from winhost.connect.ssh import SshTarget
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.tunnel import SshWay
 from winhost.connect.ways_in import TELLING, Answers, GuestSilent, has_way_in, linux_targets, running_guests
@@ -26,7 +25,7 @@ from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
 from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer
-from winhost.model.fleet import Host
+from winhost.model.fleet import Host, LinuxHost
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class WindowsWithLinux:
     target: Host
     resources: tuple[str, ...]
     program: str
-    open_linux: Callable[[SshTarget, str], Agent]
+    open_linux: Callable[[LinuxHost, str], Agent]
 
     @property
     def host(self) -> str:

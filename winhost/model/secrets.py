@@ -61,6 +61,8 @@ class SecretRef:
     @classmethod
     def parse(cls, text: object) -> "SecretRef":
         """Raises ValueError without a word of the text, because it may be the password itself."""
+        if isinstance(text, cls):
+            return text
         scheme, colon, target = text.partition(":") if isinstance(text, str) else ("", "", "")
         if not colon or scheme not in _SCHEMES:
             raise ValueError(f"is not a secret reference: write {_FORMS}")

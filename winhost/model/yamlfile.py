@@ -539,7 +539,8 @@ def _is_written(kind: object) -> bool:
 def _fields(kind: object) -> Iterator[tuple[str, Any]]:
     """The keys that a file may have there, each with its annotation."""
     if isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel):
-        yield from ((info.alias or name, info.annotation) for name, info in kind.model_fields.items())
+        known = kind.model_fields.items()
+        yield from ((info.alias or name, info.annotation) for name, info in known if NOT_WRITTEN not in info.metadata)
     elif _is_written(kind):
         for each in fields(cast(Any, kind)):
             if NOT_WRITTEN not in getattr(each.type, "__metadata__", ()):
