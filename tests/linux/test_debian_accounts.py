@@ -147,7 +147,7 @@ def test_lines_of_others_stay_byte_for_byte(agent: Agent, debian: Debian, theirs
     agent.set("SshKey", key, {"present": False}, {}, {})
     assert file.read_bytes() == others.encode()
     file.chmod(0o666)
-    assert code(agent, "SshKey", key, {"present": True}) == "Winhost.WrongPlace"
+    assert code(agent, "SshKey", key, {"present": True}) == "Winhost.WrongState"
     file.unlink()
     file.symlink_to("/root/.ssh/authorized_keys")
     assert code(agent, "SshKey", key, {"present": True}) != ""
@@ -155,7 +155,7 @@ def test_lines_of_others_stay_byte_for_byte(agent: Agent, debian: Debian, theirs
     debian.run("rm", "-r", "/home/ada/.ssh")
     assert code(agent, "SshKey", key, {"present": True, "comment": "two\nlines"}) == "Winhost.BadRequest"
     (debian.root / "etc/ssh/sshd_config.d/60-test.conf").write_text("AuthorizedKeysFile /etc/keys/%u\n")
-    assert code(agent, "SshKey", key, {"present": True}) == "Winhost.WrongPlace"
+    assert code(agent, "SshKey", key, {"present": True}) == "Winhost.WrongState"
     (debian.root / "etc/ssh/sshd_config.d/60-test.conf").unlink()
     agent.set("LinuxUser", PERSON, {"there": False}, {}, {})
 

@@ -18,7 +18,7 @@ from winhost.cli.errors import secret_reference
 from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.output import say
 from winhost.cli.shells import command_line
-from winhost.connect.guard import place
+from winhost.connect.guard import shown_address
 from winhost.connect.host_keys import known_keys
 from winhost.connect.own_key import fingerprint, public_data
 from winhost.connect.shown_key import shown_host_key
@@ -209,7 +209,7 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
         return None
     shown = shown_host_key(login.address, login.port)
     if shown is None:
-        why = f"no SSH server with an Ed25519 key answers at {place(login.address, login.port)}"
+        why = f"no SSH server with an Ed25519 key answers at {shown_address(login.address, login.port)}"
         meaning = "It is off, SSH does not run there, or a firewall is in the way. Nothing was changed."
         raise Unreachable(name, why, code="NoSshServer", meaning=meaning, hint=START_SSHD)
     seen = fingerprint(public_data(shown))

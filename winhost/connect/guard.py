@@ -137,7 +137,7 @@ def guarded(kind: type[socket.socket], guard: Guard) -> type[Any]:
     return type(f"Guarded{kind.__name__}", (Guarded, kind), {"guard": guard})
 
 
-def place(address: str, port: int) -> str:
+def shown_address(address: str, port: int) -> str:
     """An address and its port, in words that keep them apart also for IPv6."""
     return f"{one_line(address)} port {port}"
 
@@ -166,7 +166,7 @@ def connected(
             made = kind(family, type_, protocol)  # fails for IPv6 where this system has none
             # A share for each address: one that swallows everything must not cost the others their turn.
             made.settimeout(max(_LEAST_S, (end - time.monotonic()) / (len(found) - number)))
-            with logged(log, guard.host, f"connect to {place(where[0], where[1])}", logging.DEBUG):
+            with logged(log, guard.host, f"connect to {shown_address(where[0], where[1])}", logging.DEBUG):
                 made.connect(where)
         except OSError as error:
             if made is not None:

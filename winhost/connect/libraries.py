@@ -8,7 +8,7 @@ from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisc
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from winhost.connect.guard import place
+from winhost.connect.guard import shown_address
 from winhost.connect.http import trusted
 from winhost.connect.wire_errors import (
     AuthenticationFailed,
@@ -94,7 +94,7 @@ def quieten() -> None:
 
 def at(target: Host) -> str:
     """The address and port that errors name."""
-    return place(target.address, target.transport.port)
+    return shown_address(target.address, target.transport.port)
 
 
 def check_bundle(target: Host) -> None:

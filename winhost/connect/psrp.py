@@ -93,7 +93,7 @@ class PsrpWire:
 
 
 def _serialized(scripts: str) -> Any:
-    """The text as an element, which pypsrp takes in the place of a text.
+    """The text as an element, which pypsrp takes instead of a text.
 
     pypsrp would look at each character, and write a line's end as `_x000A_`: 6 bytes more in each of 5,000 lines. XML
     keeps a line feed as it is, and the parts have no other character that PowerShell wants escaped.

@@ -12,7 +12,7 @@ from threading import Timer
 from typing import Any
 
 from winhost.connect.agent import Agent, Fits, anything
-from winhost.connect.guard import Guard, place
+from winhost.connect.guard import Guard, shown_address
 from winhost.connect.logged import brief, logged
 from winhost.connect.ssh_logon import SshConnection, no_shell
 from winhost.connect.sudo import SudoLogon, program_as_root
@@ -58,7 +58,7 @@ class SshConnector:
         Raises WireError, and UsageError (KeyUnusable, SecretUnreadable).
         """
         target = self.target
-        way = AT if target.here else f"ssh, {place(target.address, target.port)}"
+        way = AT if target.here else f"ssh, {shown_address(target.address, target.port)}"
         with logged(log, target.name, f"open {way}, as {brief(target.user)}"):
             wire = SshWire(target, self.program)
         agent = Agent(wire, target.call_timeout, self.fits, "linux")
@@ -78,7 +78,7 @@ class SshWire:
         self._target = target
         self._unsent = json.dumps(program) + "\n"
         self._received = b""
-        at = AT if target.here else place(target.address, target.port)
+        at = AT if target.here else shown_address(target.address, target.port)
         self._guard = Guard(target.name, at, timeouts=target.timeouts)
         self._client: SshConnection | ThisLinux = ThisLinux() if target.here else SshConnection()
         self._guard.begin(target.call_timeout, opening=True)
@@ -116,7 +116,7 @@ class SshWire:
         if target.here:
             return None
         key = target.key.target if target.key and target.key.scheme == "file" else None
-        over = f"{jump.user}@{place(jump.address, jump.port)}" if jump else None
+        over = f"{jump.user}@{shown_address(jump.address, jump.port)}" if jump else None
         return SshWay(target.user, target.address, target.port, key, over)
 
     def tunnel(self, address: str, port: int) -> socket.socket:
@@ -128,7 +128,7 @@ class SshWire:
             raise Unreachable(
                 self.host,
                 str(refused),
-                at=place(address, port),
+                at=shown_address(address, port),
                 code="NotTunnelled",
                 problem="did not connect winhost further",
                 meaning="sshd there let winhost in and refused the connection, or nothing listens at that address.",

@@ -11,7 +11,7 @@ from dataclasses import field
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from winhost.connect.guard import Guard, connected, place
+from winhost.connect.guard import Guard, connected, shown_address
 from winhost.connect.host_keys import HostKeyRefused, KnownKeys, key_unusable, known_keys
 from winhost.connect.tunnel import NotJoined, joined
 from winhost.connect.wire_errors import (
@@ -86,7 +86,7 @@ class SshConnection:
         if jump is None:
             self._log_on(login, guard, lambda: _tcp(login, guard))
             return
-        at = place(jump.address, jump.port)
+        at = shown_address(jump.address, jump.port)
         first = Guard(f"{name}/jump", at, timeouts=guard.timeouts)
         first.begin(login.call_timeout, opening=True)
         self._log_on(jump, first, lambda: _tcp(jump, first))

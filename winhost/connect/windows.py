@@ -3,7 +3,7 @@
 import logging
 
 from winhost.connect.agent import Agent, Fits, Wire, anything
-from winhost.connect.guard import place
+from winhost.connect.guard import shown_address
 from winhost.connect.logged import brief, logged
 from winhost.connect.sent_parts import Scripts
 from winhost.core.dataclass import dataclass
@@ -27,7 +27,7 @@ class WindowsConnector:
     def open(self) -> Agent:
         """Raises Unreachable, CertificateRefused, AuthenticationFailed, TimedOut."""
         how = self.target.transport
-        at = place(self.target.address, how.port)
+        at = shown_address(self.target.address, how.port)
         if how.kind is WireKind.LOCAL:
             from winhost.connect.this_computer import LocalWire
 
