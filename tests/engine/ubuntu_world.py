@@ -11,8 +11,8 @@ from typing import Any
 from tests.engine.two_machines import OURS
 from tests.engine.world import WindowsAlone, World
 from winhost.connect.agent import Agent, Connector
+from winhost.connect.checked_answers import one_answer
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.one_answer import one_answer
 from winhost.connect.ssh_logon import not_there
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import SessionDropped

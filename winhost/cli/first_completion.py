@@ -12,8 +12,8 @@ from contextlib import ExitStack, closing
 from ipaddress import ip_address, ip_network
 from time import monotonic, sleep
 
+from winhost.connect.guard import own_address
 from winhost.connect.tunnel import SshWay
-from winhost.connect.way_there import own_address
 from winhost.core.answers import Json
 from winhost.core.checks import Check
 from winhost.core.dataclass import dataclass

@@ -19,9 +19,8 @@ from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.output import say
 from winhost.cli.shells import command_line
 from winhost.connect.guard import shown_address
-from winhost.connect.host_keys import known_keys
+from winhost.connect.host_keys import known_keys, shown_host_key
 from winhost.connect.own_key import fingerprint, public_data
-from winhost.connect.shown_key import shown_host_key
 from winhost.connect.ssh_logon import START_SSHD
 from winhost.connect.wire_errors import Failure, Unreachable
 from winhost.core.dataclass import dataclass

@@ -7,12 +7,10 @@ from dataclasses import replace
 from winhost.cli.plan_options import given_keys
 from winhost.cli.watch import Watch
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.host_keys import HostKeyRefused
 from winhost.connect.own_key import check_given
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshConnector, SshWire
-from winhost.connect.ssh_logon import not_there
-from winhost.connect.ways_in import TELLING, linux_targets, no_linux_key, running_guests, target_beside
+from winhost.connect.ways_in import TELLING, first_found, linux_targets, no_linux_key, running_guests, target_beside
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.windows_with_linux import WindowsWithLinux
 from winhost.connect.wire_errors import Unreachable
@@ -23,7 +21,6 @@ from winhost.engine.probe import probe
 from winhost.engine.store import Store
 from winhost.engine.two_systems import RememberedWindows, TwoSystems, runs_linux
 from winhost.engine.verified import WINDOWS
-from winhost.model.errors import WinhostError
 from winhost.model.facts import Answer, Facts
 from winhost.model.fleet import AnyHost, Host, LinuxHost
 from winhost.model.plan import Plan
@@ -71,7 +68,7 @@ def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Wat
             path, wire = "linux", SshWire(host, program)
         else:
             path, targets = _targets(host, facts)
-            wire = _wire_to_first(host, targets, program)
+            wire = first_found(host.name, targets, lambda target: SshWire(target, program))
         with closing(wire):
             return replace(facts, measured=(probe(wire, program, path, also, image),))
 
@@ -103,7 +100,8 @@ def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWi
         answers = agent.read(TELLING if windows is None else (*TELLING, _SYSTEM))
         if windows is not None:
             windows[:] = _windows_version(answers.get(_SYSTEM))
-        return _wire_to_first(host, linux_targets(with_ssh_key(host), answers, "serve"), program)
+        targets = linux_targets(with_ssh_key(host), answers, "serve")
+        return first_found(host.name, targets, lambda target: SshWire(target, program))
 
 
 def _windows_version(answer: "Answer | None") -> list[Version]:
@@ -112,17 +110,6 @@ def _windows_version(answer: "Answer | None") -> list[Version]:
     numbers = [system.state.get(each) for each in ("build", "revision")] if system else []
     known = numbers and all(isinstance(each, int) for each in numbers)
     return [Version(WINDOWS, ".".join(map(str, numbers)))] if known else []
-
-
-def _wire_to_first(host: Host, targets: Sequence[LinuxHost], program: str) -> SshWire:
-    """Connect at the first address where the host's Linux is found. Raises as SshWire does."""
-    lost: WinhostError | None = None
-    for target in targets:  # what else has an address that was its own once shows another key
-        try:
-            return SshWire(target, program)
-        except (Unreachable, HostKeyRefused) as error:
-            lost = error
-    raise lost or not_there(host.name, "the host has seen no address of its guest yet")
 
 
 def check_reach(host: AnyHost, plan: Plan) -> None:

@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import Discriminator, Field, Strict, Tag, TypeAdapter, ValidationError
 
-from winhost.connect.wire_errors import one_line
+from winhost.connect.wire_errors import RemoteError, bad_answer, one_line
 from winhost.core.answers import Json, RemoteFault
 from winhost.core.dataclass import dataclass
+from winhost.model.documents import plain
 from winhost.model.errors import visible
 from winhost.model.once import once
 from winhost.model.units import MiB, size
@@ -145,6 +146,22 @@ def checked(answer: object, kind: type[A]) -> A | Refusal:
             faults.append(f"{position}: {each['msg']}" if position else each["msg"])
         more = f"; and {len(faults) - _FAULTS} more" if len(faults) > _FAULTS else ""
         raise NotTheAgents(one_line("; ".join(faults[:_FAULTS]) + more)[:500]) from None
+    return found
+
+
+def one_answer(host: str, text: str, kind: type[A], doing: str) -> A:
+    """Parse the one answer of a program that is no agent, such as that of `winhost probe`. Raises RemoteError."""
+    try:
+        (answer,) = parsed(text, 1)
+        found = checked(answer, kind)
+    except NotTheAgents as why:
+        raise bad_answer(host, str(why), doing) from None
+    if isinstance(found, FailedAnswer):
+        raise RemoteError(host, found.error, doing)
+    if not isinstance(found, kind):
+        raise bad_answer(host, "it says that it did not try", doing)
+    if unlike := not_text(plain(found)):
+        raise bad_answer(host, unlike, doing)
     return found
 
 

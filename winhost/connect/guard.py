@@ -18,6 +18,8 @@ from winhost.model.units import MiB
 
 log = logging.getLogger(__name__)
 
+_DISCARD = 9  # a port that nothing is sent to: it is only asked which way leads there
+
 MOST = 8 * MiB  # what a host may send in answer to one call, with everything around it
 MOST_AT_ONCE = 1 * MiB  # and in one HTTP answer: WSMan is asked for less, and XML takes a hundred times its size
 _LEAST_S = 0.001
@@ -176,6 +178,14 @@ def connected(
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return made
     raise _lost(guard, lost, refused, seconds)
+
+
+def own_address(toward: str) -> str:
+    """The address of the interface that leads to a host. Raises OSError where none does."""
+    family, kind, protocol, _, address = socket.getaddrinfo(toward, _DISCARD, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as asked:
+        asked.connect(address)
+        return str(asked.getsockname()[0]).partition("%")[0]
 
 
 def _looked_up(guard: Guard, address: str, port: int, end: float, lost: MakeError) -> Sequence[_Address]:

@@ -4,6 +4,8 @@ first.
 
 import base64
 import binascii
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ from winhost.model.fleet import Login
 
 if TYPE_CHECKING:
     from paramiko import PKey  # type: ignore[import-untyped]  # it brings no types
+
+_SHOWN_WITHIN_S = 15
 
 # The algorithms by which keys of each type sign, in the order of preference.
 _ALGORITHMS = {
@@ -100,6 +104,24 @@ def known_keys(host: str, at: str, login: Login) -> KnownKeys:
     if login.host_key.startswith("SHA256:"):
         return KnownKeys(host, at, fingerprint=login.host_key)
     return KnownKeys(host, at, tuple(_public(host, line) for line in login.host_key.strip().split("\n")))
+
+
+def shown_host_key(address: str, port: int) -> str | None:
+    """Ask a machine for its Ed25519 key without logging on: as in a .pub file, without a comment; None where no SSH
+    server answers.
+    """
+    from paramiko import SSHException, Transport
+
+    with suppress(SSHException, EOFError, OSError), socket.create_connection((address, port), _SHOWN_WITHIN_S) as line:
+        transport = Transport(line)
+        try:
+            transport.get_security_options().key_types = ("ssh-ed25519",)
+            transport.start_client(timeout=_SHOWN_WITHIN_S)
+            key = transport.get_remote_server_key()
+            return f"{key.get_name()} {key.get_base64()}"
+        finally:
+            transport.close()
+    return None
 
 
 def _public(host: str, text: str) -> "PKey":

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from winhost.connect.guard import own_address
 from winhost.connect.logged import logged
-from winhost.connect.way_there import own_address
 from winhost.model.fleet import in_url
 from winhost.web.served import served
 

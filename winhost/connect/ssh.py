@@ -159,7 +159,9 @@ class SshWire:
     def _ask(self, request: str, within: float) -> str:
         self._guard.begin(within)
         try:
-            self._send((self._unsent + request + "\n").encode("ascii"))
+            data = (self._unsent + request + "\n").encode("ascii")
+            while data:
+                data = data[self._within_silence(partial(self._channel.send, data), "it takes nothing") :]
         except OSError:
             if not self._channel.closed:
                 raise
@@ -177,17 +179,16 @@ class SshWire:
     def _at(self) -> str:
         return self._guard.at
 
-    def _send(self, data: bytes) -> None:
-        while data:
-            sent: int = self._within_silence(partial(self._channel.send, data), "it takes nothing")
-            data = data[sent:]
-
     def _line(self) -> bytes:
         """The next line that is no sign of life."""
         while True:
             line, ended, rest = self._received.partition(b"\n")
             if not ended:
-                self._received = line + self._more()
+                received: bytes = self._within_silence(partial(self._channel.recv, 65536), "no sign of life")
+                if not received:
+                    raise self._ended()
+                self._guard.took(len(received))
+                self._received = line + received
                 continue
             self._received = rest
             if line.startswith(_WAITS):
@@ -201,13 +202,6 @@ class SshWire:
             said = json.loads(line).get("waiting")
             if isinstance(said, str):
                 self.hear(one_line(said)[:200])
-
-    def _more(self) -> bytes:
-        received: bytes = self._within_silence(partial(self._channel.recv, 65536), "no sign of life")
-        if not received:
-            raise self._ended()
-        self._guard.took(len(received))
-        return received
 
     def _within_silence(self, act: Callable[[], Any], what: str) -> Any:
         silence = self._target.operation_timeout

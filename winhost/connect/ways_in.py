@@ -1,9 +1,12 @@
 """The SSH addresses of a Windows host's Linux, as Windows tells them: the distro of its WSL, or a guest of ours."""
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
-from winhost.connect.wire_errors import NotAvailable, Unreachable, linux_not_running, one_line
+from winhost.connect.host_keys import HostKeyRefused
+from winhost.connect.ssh_logon import not_there
+from winhost.connect.wire_errors import NotAvailable, Unreachable, WireError, linux_not_running, one_line
 from winhost.core.answers import Json, Record
 from winhost.model.errors import UsageError
 from winhost.model.facts import Answer
@@ -18,6 +21,7 @@ BESIDE = "UbuntuInstaller"  # the resource that tells the same of a Linux that r
 TELLING = (ACCESS, FORWARD, SEED, POWER, BESIDE)
 _SSH_PORT = 22
 
+T = TypeVar("T")
 Answers = Mapping[str, Answer]
 
 
@@ -90,6 +94,19 @@ def linux_targets(host: Host, answers: Answers, doing: str) -> tuple[LinuxHost, 
     if guests:
         return tuple(_guest(host, ssh, guests[0], _records(answers, FORWARD)))
     return (_distro(host, ssh, distros[0], _records(answers, FORWARD)),)
+
+
+def first_found(host: str, targets: Iterable[LinuxHost], open_there: Callable[[LinuxHost], T]) -> T:
+    """Open a session at the first address that shows the Linux's key: another machine may have a former address by now.
+    Raises WireError.
+    """
+    lost: WireError | None = None
+    for target in targets:
+        try:
+            return open_there(target)
+        except (Unreachable, HostKeyRefused) as error:
+            lost = error
+    raise lost or not_there(host, "the host has seen no address of its guest yet")
 
 
 def _with_key(host: Host) -> Ssh:

@@ -34,14 +34,12 @@ class WindowsConnector:
             return Agent(LocalWire(self.target, self.scripts), how.call_timeout, self.fits)
         doing = f"open {how.kind}, {'https' if how.tls else 'http'}, {at}, {how.auth} as {brief(how.user)}"
         with logged(log, self.target.name, doing):
-            wire = self._wire()
+            if how.kind is WireKind.WINRS:
+                from winhost.connect.winrs import WinrsWire
+
+                wire: Wire = WinrsWire(self.target, self.scripts)
+            else:
+                from winhost.connect.psrp import PsrpWire
+
+                wire = PsrpWire(self.target, self.scripts)
         return Agent(wire, how.call_timeout, self.fits)
-
-    def _wire(self) -> Wire:
-        if self.target.transport.kind is WireKind.WINRS:
-            from winhost.connect.winrs import WinrsWire
-
-            return WinrsWire(self.target, self.scripts)
-        from winhost.connect.psrp import PsrpWire
-
-        return PsrpWire(self.target, self.scripts)
