@@ -55,7 +55,12 @@ def sha256_of(path: Path) -> str:
 
 def write_whole(path: Path, pieces: Iterable[str | bytes], *, mode: int = 0o644) -> None:
     """Write a file as `fill_whole` does, text in UTF-8."""
-    fill_whole(path, lambda file: _write(file, pieces), mode=mode)
+
+    def write(file: IO[bytes]) -> None:
+        for piece in pieces:
+            file.write(piece.encode() if isinstance(piece, str) else piece)
+
+    fill_whole(path, write, mode=mode)
 
 
 def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o644) -> None:
@@ -77,11 +82,6 @@ def fill_whole(path: Path, fill: Callable[[IO[bytes]], None], *, mode: int = 0o6
     except OSError as error:
         error.filename = str(path)
         raise
-
-
-def _write(file: IO[bytes], pieces: Iterable[str | bytes]) -> None:
-    for piece in pieces:
-        file.write(piece.encode() if isinstance(piece, str) else piece)
 
 
 def _replace(path: Path, mode: int, fill: Callable[[IO[bytes]], None]) -> None:
@@ -193,17 +193,13 @@ def writers_of(path: Path) -> Writers:
             Writers(Openness[level], each, who) for each, level, who in judged_on_windows(whole)
         )
     else:
-        found = _on_posix(whole)
+        resolved = whole.resolve()
+        leading = dict.fromkeys((whole, *whole.parents, resolved, *resolved.parents))
+        found = (_judged(each, each.lstat()) for each in leading)
     return max(found, key=lambda each: each.openness)
 
 
 # ---- Linux and macOS
-
-
-def _on_posix(path: Path) -> Iterator[Writers]:
-    resolved = path.resolve()
-    for each in dict.fromkeys((path, *path.parents, resolved, *resolved.parents)):
-        yield _judged(each, each.lstat())
 
 
 def _judged(path: Path, status: os.stat_result) -> Writers:

@@ -125,6 +125,7 @@ _VerifyOfHost = Annotated[
 
 
 _P = TypeVar("_P", bound="_Options")
+_L = TypeVar("_L", bound="Login")
 
 
 class _Options(WrittenModel):
@@ -155,7 +156,7 @@ class _Timeouts(_Options):
 
 
 class SharedTransport(_Timeouts):
-    """The connection to hosts over WSMan."""
+    """The connection to hosts over WSMan. A key that a host omits comes from its groups, then from the defaults."""
 
     kind: WireKind = WireKind.PSRP
     """The protocol over WSMan: psrp (default), PowerShell remoting, or winrs, where only the remote shell is open. Or
@@ -253,8 +254,9 @@ class Layer(Written):
     """The connection to their Linux."""
 
 
+# In code, a Windows: of an entry with kind: linux, `load_fleet` makes a LinuxHost.
 class Host(_Options):
-    """One host; in code, a Windows."""
+    """One host."""
 
     name: Annotated[str, NOT_WRITTEN] = ""
     kind: Literal["windows", "linux"] = "windows"
@@ -346,21 +348,22 @@ class Fleet:
 _MOST_KNOWN = 40
 
 
-# ---- from the file to its hosts
-
-
 def in_url(address: str) -> str:
     """The address as URLs and USER@ADDRESS have it: one of IPv6 within brackets."""
     return f"[{address}]" if ":" in address else address
 
 
+# ---- from the file to its hosts
+
+
 def load_fleet(path: Path) -> Fleet:
     """Reads a fleet.yaml. Raises UsageError (FileFaults) with all of its faults. Resolves no secret."""
     loaded = load_placed(path, FleetFile, _disagreements)
-    hosts = ((name, options or Host()) for name, options in loaded.value.hosts.items())
-    return Fleet(
-        path, tuple((_linux if each.kind == "linux" else _windows)(loaded, name, each) for name, each in hosts)
-    )
+    hosts: list[AnyHost] = []
+    for name, options in loaded.value.hosts.items():
+        host = options or Host()
+        hosts.append(_linux(loaded, name, host) if host.kind == "linux" else _windows(loaded, name, host))
+    return Fleet(path, tuple(hosts))
 
 
 def _inherited(
@@ -380,9 +383,9 @@ def _inherited(
     return kind.model_construct({*values}, **values, written_at=written_at)
 
 
-_OF_NETWORKS = {"kind", "tls", "port", "auth", "user", "password", "verify"}
-_OF_DISTROS = {"key", "passphrase", "user", "address", "port"}
-_OF_SSHD = {"user", "port", "host_key", "key", "passphrase", "agent", "password", "known_hosts", "jump"}
+_NETWORK_KEYS = {"kind", "tls", "port", "auth", "user", "password", "verify"}
+_DISTRO_KEYS = {"key", "passphrase", "user", "address", "port"}
+_SSHD_KEYS = {"user", "port", "host_key", "key", "passphrase", "agent", "password", "known_hosts", "jump"}
 _TIMEOUTS = {"connect_timeout", "operation_timeout", "call_timeout"}
 
 
@@ -396,12 +399,11 @@ def _windows(loaded: Loaded[FleetFile], name: str, host: Host) -> Host:
     ssh = _inherited(Ssh, loaded.value, name, "ssh", loaded.where)
     sftp = host.sftp
     if sftp:
-        at = loaded.where(("hosts", name, "sftp"))
-        password = None if _proves(sftp) else transport.password
-        sftp = sftp.with_unset(address=address, user=transport.user, password=password, **_timeouts(transport))
-        known_hosts = _beside(loaded, sftp.known_hosts)
-        sftp = sftp.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": at, "host_key": at}})
-    given = None if ssh.model_fields_set.isdisjoint(_OF_DISTROS) else ssh
+        inherited: dict[str, Any] = {"address": address, "user": transport.user, **_timeouts(transport)}
+        if not _proves(sftp):
+            inherited["password"] = transport.password
+        sftp = _logon(loaded, sftp, loaded.where(("hosts", name, "sftp")), inherited)
+    given = None if ssh.model_fields_set.isdisjoint(_DISTRO_KEYS) else ssh
     return host.model_copy(
         update={"name": name, "address": address, "transport": transport, "ssh": given, "sftp": sftp}
     )
@@ -409,7 +411,7 @@ def _windows(loaded: Loaded[FleetFile], name: str, host: Host) -> Host:
 
 def _transport(given: Transport, address: str) -> Transport:
     """The transport with its defaults, as far as they depend on others of its keys."""
-    if address.lower() == "localhost" and given.model_fields_set.isdisjoint(_OF_NETWORKS):
+    if address.lower() == "localhost" and given.model_fields_set.isdisjoint(_NETWORK_KEYS):
         given = given.with_unset(kind=WireKind.LOCAL)
     auth = Auth.NTLM if given.kind is WireKind.WINRS else Auth.NEGOTIATE
     return given.with_unset(port=5986 if given.tls else 5985, auth=auth)
@@ -434,13 +436,18 @@ def _linux(loaded: Loaded[FleetFile], name: str, host: Host) -> LinuxHost:
     )
     if linux.jump is None:
         return linux
-    jump, at = linux.jump, linux.at("jump")
-    # A password is never shown to both.
-    proof = () if _proves(jump) else ("key", "passphrase", "agent")
-    known_hosts = _beside(loaded, jump.known_hosts) if "known_hosts" in jump.model_fields_set else linux.known_hosts
-    jump = jump.with_unset(user=user, **{key: getattr(linux, key) for key in proof}, **_timeouts(linux))
-    jump = jump.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": at, "host_key": at}})
+    inherited = {"user": user, "known_hosts": linux.known_hosts, **_timeouts(linux)}
+    if not _proves(linux.jump):  # a password is never shown to both
+        inherited |= {"key": linux.key, "passphrase": linux.passphrase, "agent": linux.agent}
+    jump = _logon(loaded, linux.jump, linux.written_at["jump"], inherited)
     return linux.model_copy(update={"jump": jump})
+
+
+def _logon(loaded: Loaded[FleetFile], logon: _L, at: str, inherited: Mapping[str, Any]) -> _L:
+    """The logon to a second sshd, with what it does not say itself. at: its position in the file."""
+    logon = logon.with_unset(**inherited)
+    known_hosts = _beside(loaded, logon.known_hosts)
+    return logon.model_copy(update={"known_hosts": known_hosts, "written_at": {"key": at, "host_key": at}})
 
 
 def _timeouts(options: _Timeouts) -> dict[str, int]:
@@ -449,7 +456,7 @@ def _timeouts(options: _Timeouts) -> dict[str, int]:
 
 def _is_here(host: Host, name: str, ssh: Ssh) -> bool:
     """A Linux without SSH: the one that winhost runs on."""
-    return (host.address or name).lower() == "localhost" and ssh.model_fields_set.isdisjoint(_OF_SSHD)
+    return (host.address or name).lower() == "localhost" and ssh.model_fields_set.isdisjoint(_SSHD_KEYS)
 
 
 def _proves(logon: SharedLogon) -> bool:
@@ -488,11 +495,11 @@ def _of_windows(address: str, host: Host, transport: Transport, ssh: Ssh) -> _Fa
     if transport.kind is WireKind.LOCAL:
         if address.lower() != "localhost":
             yield ("address",), "should be localhost: kind: local is the computer that winhost runs on"
-        for key in sorted(host.transport.model_fields_set & _OF_NETWORKS - {"kind"}):
+        for key in sorted(host.transport.model_fields_set & _NETWORK_KEYS - {"kind"}):
             yield ("transport", key), "is for a host over the network: kind: local logs on nowhere"
     if ssh.key is None and ssh.passphrase:  # of hosts with kind: linux, layers may say it
         yield ("ssh", "key"), "is missing: the passphrase is that of a key"
-    for key in sorted(host.ssh.model_fields_set - _OF_DISTROS) if host.ssh else ():
+    for key in sorted(host.ssh.model_fields_set - _DISTRO_KEYS) if host.ssh else ():
         yield ("ssh", key), "is for a host with kind: linux"  # Windows says where a distro is and what it shows
 
 
