@@ -198,7 +198,7 @@ def _place_of(record: RunState, deployed: Deployed, session: HostSession, reache
     except WinhostError:
         return  # everything is as planned all the same
     address = reached_address(record, deployed.gateway, reached, lambda: way)
-    found: dict[str, Json] = {"address": address, "ssh": list(way.words) if way else None}
+    found: dict[str, Json] = {"address": address, "ssh": list(way.arguments) if way else None}
     yield Check("Where the endpoint is reached", ASKED, PLACE, found, found, holds=True)
 
 

@@ -147,13 +147,13 @@ def _of_file(host: str, path: Path, address: str, port: int) -> tuple["PKey", ..
         return ()
     except OSError as error:
         raise key_unusable(host, "known_hosts file", f"{path}: {error.strerror}") from None
-    revoked = {words[3] for words in lines if words[:1] == ["@revoked"] and len(words) > 3}
+    revoked = {fields[3] for fields in lines if fields[:1] == ["@revoked"] and len(fields) > 3}
     found = []
-    for words in lines:
-        if len(words) < 3 or words[0].startswith(("@", "#")) or words[2] in revoked:
+    for fields in lines:
+        if len(fields) < 3 or fields[0].startswith(("@", "#")) or fields[2] in revoked:
             continue
         try:
-            entry = HostKeyEntry.from_line(" ".join(words[:3]))
+            entry = HostKeyEntry.from_line(" ".join(fields[:3]))
         except SSHException:
             continue  # it is no key, so it vouches for nobody
         if entry and any(one == name or _is_hash_of(HostKeys, one, name) for one in entry.hostnames):

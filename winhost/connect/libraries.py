@@ -44,11 +44,11 @@ _DISTRUST = {
 
 @dataclass(frozen=True)
 class ReadError:
-    """An error of a library. words: the host's, where it had some, on one line; denied: the logon itself succeeded, and
-    the host then denied access.
+    """An error of a library. detail: the host's own words, where it had some, on one line; denied: the logon itself
+    succeeded, and the host then denied access.
     """
 
-    words: str
+    detail: str
     failure: Failure
     refused: bool = False
     denied: bool = False
@@ -63,13 +63,13 @@ class Library(Protocol):
     def read(self, error: Exception) -> ReadError: ...
 
 
-def read_fault(words: str, *, fault: object = None, status: int | None = None, refused: bool = False) -> ReadError:
-    """Tell what an error is, by its words, the code of its WSMan fault, and the HTTP status."""
+def read_fault(detail: str, *, fault: object = None, status: int | None = None, refused: bool = False) -> ReadError:
+    """Tell what an error is, by its text, the code of its WSMan fault, and the HTTP status."""
     kind = kind_of(fault)
     failure = Failure.STARTING if status in (429, 500, 502, 503, 504) else Failure.NOT_WSMAN
     if fault is not None:
         failure = Failure.BUSY if kind == "busy" else Failure.ENDPOINT
-    return ReadError(words, failure, refused or kind == "denied", kind == "denied")
+    return ReadError(detail, failure, refused or kind == "denied", kind == "denied")
 
 
 def translated(library: Library, target: Host, lost: Lost, action: Callable[[], T]) -> T:
@@ -147,14 +147,14 @@ def _ours(library: Library, target: Host, lost: Lost, error: Exception) -> WireE
     found = library.read(error)
     if found.refused and lost is SessionDropped:
         # The logon was good when the session began: a new session shall tell whether it still is.
-        return lost(target.name, found.words, at=at(target))
+        return lost(target.name, found.detail, at=at(target))
     if found.refused:
         transport = target.transport
-        reason = f"{found.words} ({'https' if transport.tls else 'http'}, port {transport.port})"
+        reason = f"{found.detail} ({'https' if transport.tls else 'http'}, port {transport.port})"
         where = transport.at("password")
         return AuthenticationFailed(target.name, reason, where, at=at(target), denied=found.denied)
     if isinstance(error, library.errors):
-        return _session_lost(target, lost, found.words, found.failure)
+        return _session_lost(target, lost, found.detail, found.failure)
     return _cut(target, lost, cause)
 
 

@@ -159,9 +159,9 @@ class Pypsrp:
 
         if isinstance(error, WinRMTransportError):
             return read_fault(f"HTTP {error.code}", status=error.code)
-        words = one_line(error)[:300]
+        detail = one_line(error)[:300]
         if not isinstance(error, WSManFaultError):
-            return read_fault(words, refused=isinstance(error, AuthenticationError | SpnegoError))
+            return read_fault(detail, refused=isinstance(error, AuthenticationError | SpnegoError))
         if isinstance(error.code, int):
-            words = f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
-        return read_fault(words, fault=error.code)
+            detail = f"{one_line(error.reason or 'WSMan fault')} (0x{error.code:08X})"
+        return read_fault(detail, fault=error.code)

@@ -132,13 +132,13 @@ class Pywinrm:
         from spnego.exceptions import SpnegoError
         from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
 
-        words = one_line(error)[:300]
+        detail = one_line(error)[:300]
         if isinstance(error, AuthenticationError):
-            words = one_line(f"Failed to authenticate the user {self._transport.user} with {self._transport.auth}")
+            detail = one_line(f"Failed to authenticate the user {self._transport.user} with {self._transport.auth}")
         elif isinstance(error, WinRMTransportError):
             return read_fault(f"HTTP {error.code}", status=error.code)
         elif isinstance(error, WSManFaultError):
             if error.wsman_fault_code is not None:
-                words = f"{one_line(error.reason)} (0x{error.wsman_fault_code:08X})"
-            return read_fault(words, fault=error.wsman_fault_code or error.fault_code)
-        return read_fault(words, refused=isinstance(error, AuthenticationError | SpnegoError))
+                detail = f"{one_line(error.reason)} (0x{error.wsman_fault_code:08X})"
+            return read_fault(detail, fault=error.wsman_fault_code or error.fault_code)
+        return read_fault(detail, refused=isinstance(error, AuthenticationError | SpnegoError))

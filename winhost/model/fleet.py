@@ -314,14 +314,14 @@ class Fleet:
     file: Path
     hosts: tuple[AnyHost, ...]
 
-    def select(self, words: Sequence[str]) -> list[AnyHost]:
-        """The hosts meant by names, patterns (`gpu-*`) and groups (`@dda`), each once, in the order of the words.
+    def select(self, names: Sequence[str]) -> list[AnyHost]:
+        """The hosts that are meant by names, patterns (`gpu-*`) and groups (`@dda`), each once and in this order.
 
-        Raises UsageError: UnknownHost, for a word that means no host.
+        Raises UsageError: UnknownHost, for a name that means no host.
         """
         chosen: dict[str, AnyHost] = {}
-        for word in words:
-            chosen.update((host.name, host) for host in self._meant(word))
+        for name in names:
+            chosen.update((host.name, host) for host in self._meant(name))
         return list(chosen.values())
 
     def _meant(self, word: str) -> list[AnyHost]:

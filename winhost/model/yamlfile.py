@@ -429,11 +429,11 @@ def _mistake(several: Sequence[ErrorDetails], data: object, model: type[Any]) ->
 
 def _near_choice(several: Sequence[ErrorDetails]) -> str:
     """The word that was meant, where there is more to choose from than one."""
-    words = [
+    choices = [
         word for each in several for word in re.findall(r"'([^']+)'", str(each.get("ctx", {}).get("expected", "")))
     ]
     given = several[0]["input"]
-    return did_you_mean(given, words) if isinstance(given, str) and len(words) + len(several) > 2 else ""
+    return did_you_mean(given, choices) if isinstance(given, str) and len(choices) + len(several) > 2 else ""
 
 
 def _written(loc: Loc, data: Any) -> Loc:
