@@ -277,7 +277,7 @@ def test_a_source_that_somebody_changed_is_left_alone(no_source: Agent, debian: 
     file = debian.root / f"etc/apt/sources.list.d/{SOURCE['name']}.sources"
     text = file.read_text()
     file.write_text(text + "Architectures: amd64\n")
-    assert refused(no_source, "AptSource", SOURCE, {"present": False}) == "Winhost.WrongPlace"
+    assert refused(no_source, "AptSource", SOURCE, {"present": False}) == "Winhost.WrongState"
     file.write_text(text)
 
 
@@ -310,7 +310,7 @@ def test_what_we_installed_goes_with_what_came_for_it(sourced: Agent) -> None:
 
 
 def test_another_version_comes_up_and_down_but_not_past_a_hold(tool: Agent) -> None:
-    assert refused(tool, "DebianPackage", TOOL, {"version": "1.1"}) == "Winhost.WrongPlace"
+    assert refused(tool, "DebianPackage", TOOL, {"version": "1.1"}) == "Winhost.WrongState"
     assert change(tool, "DebianPackage", TOOL, {"version": "1.1", "held": False}).after["version"] == "1.1"
     assert version(tool, LIB) == "1.1"
     assert change(tool, "DebianPackage", TOOL, {"version": "1.0"}).after["version"] == "1.0"

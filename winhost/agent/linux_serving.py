@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from winhost.agent.linux_agent import AgentFault, bad_request, describe_error, matching, place_of, run, wrong_place
+from winhost.agent.linux_agent import AgentFault, bad_request, describe_error, matching, place_of, run, wrong_state
 from winhost.agent.linux_http import LOST, ask, choices, parsed, samples, timed
 from winhost.agent.linux_keys import keys
 from winhost.agent.linux_units import FailedStarts, holds_port, journal, start_unit, stop_unit, unit_name, unit_states
@@ -70,7 +70,7 @@ def deployed(asked: State) -> State:
         return {"text": None}
     with os.fdopen(file, "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise wrong_place(f"{FILE} is no file.")
+            raise wrong_state(f"{FILE} is no file.")
         return {"text": opened.read(MOST_FILE).decode("utf-8")}
 
 
@@ -208,7 +208,7 @@ def test(asked: State) -> State:
     """
     place = gateway_place(asked["gateway"])
     if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
-        raise wrong_place("The gateway does not listen there, or not alone.")
+        raise wrong_state("The gateway does not listen there, or not alone.")
     engine = asked.get("engine")
     starts = FailedStarts(engine["unit"], engine["turns"] is True) if engine else None
     hopeless = starts.for_good if starts else None
@@ -220,7 +220,7 @@ def yields(asked: State) -> State:
     """Read whether models yield their GPUs, or set it to `mode`. code: the error code of /ready, if not 200."""
     place, mode = gateway_place(asked["gateway"]), asked.get("mode")
     if not holds_port(unit_states([asked["gateway"]["unit"]])[0]["pid"], place["port"]):
-        raise wrong_place("The gateway does not listen there, or not alone.")
+        raise wrong_state("The gateway does not listen there, or not alone.")
     if mode is not None:
         if mode not in YIELDS:
             raise bad_request(f"One of {', '.join(YIELDS)} is expected.")

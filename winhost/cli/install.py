@@ -57,7 +57,7 @@ from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.plan_options import FleetKeys
 from winhost.cli.watch import watching
 from winhost.compat.assess import judge
-from winhost.connect.shown_key import shown_host_key
+from winhost.connect.host_keys import shown_host_key
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason

@@ -218,7 +218,7 @@ class Into:
     def _file_of(self, host: str) -> Path:
         """The file of a host in the folder. Facts may have any host name, even `../../x`."""
 
-        from winhost.model.fleetfile import host_name  # with the models of that file
+        from winhost.model.fleet import host_name  # with the models of that file
 
         try:
             return self.path / f"{host_name(host)}.json"

@@ -22,7 +22,7 @@ from winhost.web.asking import (
     is_this_machine,
     opened,
     parsed,
-    place_of,
+    url_parts,
 )
 
 HUB = "https://huggingface.co"
@@ -82,7 +82,7 @@ class HubRepository:
         try:
             if not self.hub.isprintable() or " " in self.hub:
                 raise NotAnswered(f"names {visible(self.hub[:200])}, which is no address")
-            return place_of(self.hub)
+            return url_parts(self.hub)
         except NotAnswered as error:
             raise not_listed(self.model, f"the hub {error}", "Write --hub as https://HOST") from None
 

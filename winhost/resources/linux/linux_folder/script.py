@@ -21,7 +21,7 @@ def linux_folder(path: str) -> State:
     if found is None:
         return {"files": None, "only_root": None}
     if not stat.S_ISDIR(found.st_mode):
-        raise wrong_place(f"{path} is no folder.")
+        raise wrong_state(f"{path} is no folder.")
     states = [found, *(status(f"{path}/{name}") for name in names_in(path))]
     return {"files": value(lambda: texts_in(path)), "only_root": all(map(of_root_alone, states))}
 
