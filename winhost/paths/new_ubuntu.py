@@ -19,8 +19,7 @@ from winhost.autoinstall.facts_manifest import (
 from winhost.autoinstall.install_plan import InstallPlan, NewSystem
 from winhost.autoinstall.medium_files import before_settings
 from winhost.core.answers import Json, MissingFact, Unavailable, if_available
-from winhost.images.cloud_images import is_address
-from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
+from winhost.images.ubuntu_releases import MEDIA_MIRROR, InstallerRelease, is_address
 from winhost.model.once import once
 from winhost.model.reason import Refusal
 from winhost.paths.linux import ContainersInside, DriverChoice, LinuxDecisions, LinuxSettings, wanted_driver
@@ -97,7 +96,7 @@ class NewUbuntu(OwnAddress):
         name = self.release.image
         if self.sha256 is None:
             raise MissingFact("StagedFile", Unavailable(StagedFile.resource_type.name))
-        source = self.release.place(name) if is_address(self.mirror) else f"./{name}"
+        source = self.release.source(name) if is_address(self.mirror) else f"./{name}"
         return {"sha256": self.sha256, "name": name, "source": source, "title": f"Installer of Ubuntu {self.installer}"}
 
 

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from winhost.core.answers import Json, MissingFact, Unavailable, if_known
 from winhost.hardware.host_gpus import gpu_label
-from winhost.images.cloud_images import MIRROR, is_address, known_images, refuse_by_name
-from winhost.images.cloud_images import NAME as CLOUD_IMAGE
+from winhost.images.ubuntu_releases import MIRROR, is_address, known_images, refuse_by_name
+from winhost.images.ubuntu_releases import NAME as CLOUD_IMAGE
 from winhost.model.facts import Instance
 from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import Bytes, GiB, MiB, about, parse_size, size

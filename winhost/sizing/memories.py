@@ -1,4 +1,4 @@
-"""What is counted in each memory, and whether it fits there."""
+"""The memories of a workload: what is counted in each, and whether it fits there."""
 
 from collections.abc import Iterable, Sequence
 
