@@ -104,7 +104,8 @@ class SeenFunction:
         return str(value.value) if isinstance(value, Observation) else ""
 
     @property
-    def place(self) -> str | None:
+    def position(self) -> str | None:
+        """The location path, else what stands for it."""
         return self.location or (self.address.location if self.address else None)
 
 
