@@ -25,8 +25,8 @@ from winhost.autoinstall.installer_storage import PYTHON, guard_commands
 from winhost.autoinstall.manifest import DiskManifest, MachineIdentity
 from winhost.core.dataclass import dataclass
 from winhost.hardware.gpus import known
-from winhost.images.installer_media import InstallerRelease
 from winhost.images.seed import GuestAddress, GuestSeed, network_config, user_data
+from winhost.images.ubuntu_releases import InstallerRelease
 from winhost.model.documents import write_document
 from winhost.model.errors import UsageError
 from winhost.model.versions import refuse_other_kind, refuse_other_version

@@ -62,7 +62,7 @@ from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
 from winhost.images.guest_disk import image_cache
-from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
+from winhost.images.ubuntu_releases import MEDIA_MIRROR, InstallerRelease
 from winhost.model.documents import write_document
 from winhost.model.errors import Exit, RefusedError, UsageError, visible
 from winhost.model.facts import Facts

@@ -85,8 +85,8 @@ def wslconfig(
 ) -> int:
     """Check the .wslconfig of an account."""
     from winhost.recipes.wslconfig_limits import wslconfig_limits  # with all that judges a host
-    from winhost.wslconfig import WSLCONFIG, lint  # other lints do without
-    from winhost.wslconfig.rules import NOTHING_KNOWN  # likewise
+    from winhost.wslconfig.format import WSLCONFIG  # other lints do without
+    from winhost.wslconfig.rules import NOTHING_KNOWN, lint
 
     wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if known := facts_named(facts, facts_file):
@@ -99,7 +99,8 @@ def wslconfig(
 
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
     """Check the /etc/wsl.conf of a distro."""
-    from winhost.wslconfig import WSLCONF, lint  # other lints do without
+    from winhost.wslconfig.format import WSLCONF  # other lints do without
+    from winhost.wslconfig.rules import lint
 
     wsl = _version(version, "2.7.14", "--wsl")
     return _show_settings(

@@ -24,7 +24,7 @@ from winhost.model.units import gib, gib_range
 from winhost.render import verdict_text
 from winhost.sizing.budget import Budget
 from winhost.sizing.fit import WhatWouldFit
-from winhost.sizing.memory_places import MemoryPlace
+from winhost.sizing.memories import MemoryUse
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
 
@@ -185,7 +185,8 @@ def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
     """Show the budget of the path that fits best."""
     click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
     rows = (
-        (memory.where, gib_range(memory.least, memory.used), _given(memory), _left(memory)) for memory in budget.places
+        (memory.where, gib_range(memory.least, memory.used), _given(memory), _left(memory))
+        for memory in budget.memories
     )
     table(("memory", "used", "available", "free"), rows)
     table(
@@ -205,11 +206,11 @@ def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
         _show_shortage(short)
 
 
-def _given(memory: MemoryPlace) -> str:
+def _given(memory: MemoryUse) -> str:
     return "unknown" if memory.capacity is None else gib_range(memory.capacity, memory.most or 0)
 
 
-def _left(memory: MemoryPlace) -> str:
+def _left(memory: MemoryUse) -> str:
     match memory.fits:
         case True:
             return gib(memory.margin or 0)
