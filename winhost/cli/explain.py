@@ -32,7 +32,7 @@ from winhost.model.path import EVERY_PATH
 from winhost.model.reason import Explanation, Severity
 from winhost.resources.factsfile import read_facts
 from winhost.resources.host import HostFacts
-from winhost.serving.profile import explain_row, rows
+from winhost.serving.profile import explain_row, explained
 from winhost.symptoms.codes import UnknownCode, alone
 from winhost.symptoms.diagnosis import CauseFinding, Diagnosed, SymptomFinding, diagnosis, of_code, of_symptom
 from winhost.symptoms.scan import pieces
@@ -86,7 +86,7 @@ def _explanation(code: str) -> Explanation | None:
         return replace(story_of(code), says=said_of(code))
     if code in lint_codes():
         return explain_lint(code)
-    return explain_row(code) if code in rows() else None
+    return explain_row(code) if code in explained() else None
 
 
 def _is_piped() -> bool:
@@ -167,7 +167,7 @@ def _refuse_misspelt(word: str) -> None:
             meaning="Taken as a message, nothing is known of it either.",
             hint="Name an existing file, quote the message, or pipe it: … | winhost explain -",
         )
-    raise catalogue.unknown_code(shown, (*lint_codes(), *rows()))
+    raise catalogue.unknown_code(shown, (*lint_codes(), *explained()))
 
 
 def _listed(prefix: str) -> list[Code]:
@@ -180,10 +180,10 @@ def _listed(prefix: str) -> list[Code]:
     every = {code: reasons[code].sentence for code in ordered}
     every |= {name: symptom.says for name, symptom in symptoms().items()}
     every |= {code: explain_lint(code).sentence for code in lint_codes()}
-    every |= {code: row.why for code, row in rows().items()}
+    every |= {code: row.why for code, row in explained().items()}
     found = [Code(code, sentence) for code, sentence in every.items() if code.startswith(prefix)]
     if not found:
-        raise catalogue.unknown_code(masked(prefix), (*lint_codes(), *rows()))
+        raise catalogue.unknown_code(masked(prefix), (*lint_codes(), *explained()))
     return found
 
 
