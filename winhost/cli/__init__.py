@@ -64,7 +64,7 @@ COMMANDS = {
 
 # Module of `commands` → those of its commands that are not called as it is.
 _MODULES = {
-    "look": ("detect", "probe", "assess", "report", "diff", "facts", "known"),
+    "look": ("detect", "probe", "assess", "report", "diff", "facts", "known", "explain", "schema"),
     "plan": ("up",),
     "change": ("apply", "resume", "rollback", "runs", "verify", "down", "boot", "bundle", "fetch"),
     "endpoint": ("chat", "open", "status", "yield"),

@@ -52,28 +52,30 @@ class Code:
 
 
 def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, output: Output) -> int:
-    """Explain a reason by its CODE, or what is known of a text."""
-    if not words and not listed and _is_piped():
-        words = (STDIN,)
+    try:
+        if not words and not listed and sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer):
+            words = (STDIN,)
+    except (OSError, ValueError):
+        pass  # standard input is closed, or nobody may read it
     if listed or not words:
         show_list("codes", output.shape, _listed(words[0] if words else ""), ("code", "sentence"))
         return Exit.SUCCESS
-    if len(words) == 1 and (explanation := _explanation(words[0])):
+    word = words[0] if len(words) == 1 else ""
+    if explanation := _explanation(word):
         show_results("explanation", output.shape, [(explanation.code, explanation)], show_explanation)
         return Exit.SUCCESS
     named = named_facts(None, facts_file, "--facts")
     facts = HostFacts(read_facts(named)) if named else None
-    asked = len(words) == 1 and words[0] in symptoms()
-    own = (
-        of_code(words[0].removeprefix("winhost.")) if len(words) == 1 and not is_there(words[0], is_readable) else None
-    )
-    known = of_symptom(words[0], facts) if asked else own
+    known = None
+    if word in symptoms():
+        known = of_symptom(word, facts)
+    elif word and not is_there(word, is_readable):
+        known = of_code(word.removeprefix("winhost."))
     answers = [known] if known else list(_diagnoses(words, facts))
-    named_answers = [(each.source, each) for each in answers]
     return show_results(
         "diagnosis",
         output.shape,
-        named_answers,
+        [(each.source, each) for each in answers],
         show_diagnosis,
         document=lambda told: told.answer,
         code=lambda each: int(Exit.SUCCESS if each.found else Exit.FAILURE),
@@ -89,17 +91,10 @@ def _explanation(code: str) -> Explanation | None:
     return explain_row(code) if code in explained() else None
 
 
-def _is_piped() -> bool:
-    """Tell whether another program or a file is our standard input and begins to write within `_PATIENCE_S`. A program
-    that starts us may leave its own input open and never write to it.
-    """
-    try:
-        return sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer)
-    except (OSError, ValueError):  # it is closed, or nobody may read it
-        return False
-
-
 def _begins(stream: BinaryIO) -> bool:
+    """Tell whether a program or a file begins to write within `_PATIENCE_S`. A program that starts us may leave its own
+    input open and never write to it.
+    """
     if not isinstance(stream, BufferedReader):
         return True
     if os.name != "nt" and not select.select([stream], [], [], _PATIENCE_S)[0]:  # Windows can ask sockets alone
@@ -115,10 +110,17 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
         with watching(reads=True) as watch:
             watch.hosts = len(words)
             for word in words:
-                noted = _Text()
+                blank = True
+
+                def noted(text: Iterable[str]) -> Iterator[str]:
+                    nonlocal blank
+                    for piece in text:
+                        blank = blank and piece.isspace()
+                        yield piece
+
                 with _opened(word) as stream, watch.reading(word):
-                    answer = diagnosis(noted.pieces(pieces(stream)), word, facts)
-                if len(words) == 1 and noted.blank:
+                    answer = diagnosis(noted(pieces(stream)), word, facts)
+                if len(words) == 1 and blank:
                     named = "standard input" if word == STDIN else visible(word)
                     raise UsageError(
                         "EmptyText",
@@ -133,18 +135,6 @@ def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagno
     if not answer.found and not answer.unknown_codes and len(words) == 1:
         _refuse_misspelt(words[0])
     yield answer
-
-
-@dataclass
-class _Text:
-    """Notes whether a text has anything but blank lines."""
-
-    blank: bool = True
-
-    def pieces(self, text: Iterable[str]) -> Iterator[str]:
-        for piece in text:
-            self.blank = self.blank and piece.isspace()
-            yield piece
 
 
 def _opened(word: str) -> AbstractContextManager[BinaryIO]:

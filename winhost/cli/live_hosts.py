@@ -70,19 +70,15 @@ def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Wat
         if isinstance(host, LinuxHost):
             path, wire = "linux", SshWire(target_of(host), program)
         else:
-            path, targets = _targets(host, facts)
+            beside = linux_beside(host) if runs_linux(facts) else None
+            if beside is not None:
+                path, targets = "dual-boot", [beside]
+            else:
+                path = "dda" if running_guests(facts.resources) else "wsl2"
+                targets = [*linux_targets(with_ssh_key(host), facts.resources, "probe")]
             wire = _wire_to_first(host, targets, program)
         with closing(wire):
             return replace(facts, measured=(probe(wire, program, path, also, image),))
-
-
-def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[SshTarget]]:
-    """Return the path of the Linux that runs now, and where it may be reached."""
-    beside = linux_beside(host) if runs_linux(facts) else None
-    if beside is not None:
-        return "dual-boot", (beside,)
-    path = "dda" if running_guests(facts.resources) else "wsl2"
-    return path, linux_targets(with_ssh_key(host), facts.resources, "probe")
 
 
 def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWire:

@@ -68,11 +68,19 @@ def check_rights(host: AnyHost) -> None:
     if not is_local(host):
         return
     if isinstance(host, LinuxHost):
-        if host.sudo is not None and host.sudo.password is None and not _becomes_root():
+        if host.sudo is None or host.sudo.password is not None:
+            return
+        program = shutil.which("sudo")
+        words, nothing = [str(program), "-n", "true"], subprocess.DEVNULL
+        if not program or subprocess.run(words, capture_output=True, check=False, stdin=nothing).returncode:  # noqa: S603 - constant words
             hint = 'Type it as root: sudo "$(command -v winhost)" up'
             raise _lacking(host.name, f"{getuser()} is not root here, and sudo asks for a password", hint)
-    elif os.name == "nt" and not _is_elevated():
-        raise not_administrator(host.name)
+    elif os.name == "nt":
+        import ctypes  # Windows alone has what is asked here
+
+        shell: object = getattr(ctypes, "windll").shell32  # noqa: B009 - other systems' stubs lack it
+        if not shell.IsUserAnAdmin():  # type: ignore[attr-defined]
+            raise not_administrator(host.name)
 
 
 def check_rights_told(host: AnyHost, facts: Facts) -> None:
@@ -91,21 +99,6 @@ def not_administrator(host: str) -> UsageError:
 def _lacking(host: str, what: str, hint: str) -> UsageError:
     meaning = "Nothing was changed: no change that is needed can be made without them."
     return UsageError("NotAdministrator", what=what, meaning=meaning, hint=hint, host=host)
-
-
-def _becomes_root() -> bool:
-    sudo = shutil.which("sudo")
-    if sudo is None:
-        return False
-    words = [sudo, "-n", "true"]
-    return subprocess.run(words, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode == 0  # noqa: S603 - constant words
-
-
-def _is_elevated() -> bool:
-    import ctypes  # Windows alone has what is asked here
-
-    shell: object = getattr(ctypes, "windll").shell32  # noqa: B009 - other systems' stubs lack it
-    return bool(shell.IsUserAnAdmin())  # type: ignore[attr-defined]
 
 
 log = logging.getLogger(__name__)

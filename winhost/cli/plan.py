@@ -1,6 +1,6 @@
 """winhost plan: plan what would change."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -61,12 +61,11 @@ def plan(hosts: HostsAndFacts, given: PlanOptions, force: bool, details: bool, o
     if into and many:
         check_each_once(hosts)
 
-    def planned(reads: Iterable[Snapshot], watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
-        for read in reads:
-            result = planned_host(read, asked, joining, into, stated_facts, keys, watch)
-            yield read.host, result
+    def planned(watch: Watch) -> Iterator[tuple[str, PlannedHost | WinhostError]]:
+        for read in read_each(hosts, watch, named):
+            yield read.host, planned_host(read, asked, joining, into, stated_facts, keys, watch)
 
-    results, fleet = watched(lambda watch: planned(read_each(hosts, watch, named), watch)), hosts.fleet_file
+    results, fleet = watched(planned), hosts.fleet_file
     if many and output.shape in ("table", "wide") and not details:
         code = show_plans([*results], output.wide)
     else:
@@ -207,25 +206,21 @@ class Into:
 
     def write(self, made: Plan) -> Path:
         """Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
+        file = self.path
+        if self.many or self.path.is_dir():
+            from winhost.model.fleetfile import host_name  # with the models of that file
 
-        file = self._file_of(made.host) if self.many or self.path.is_dir() else self.path
+            try:
+                file = self.path / f"{host_name(made.host)}.json"
+            except ValueError:  # facts may have any host name, even `../../x`
+                raise UsageError(
+                    "NoFileName",
+                    what=f"no file can be named after the host '{visible(made.host)}'",
+                    hint="Plan it alone and name the file: winhost plan FACTS -o plan.json",
+                    host=made.host,
+                ) from None
         with os_errors():
             if self.many:
                 self.path.mkdir(parents=True, exist_ok=True)
             write_file(file, write_document(made), "plan", self.force)
         return file
-
-    def _file_of(self, host: str) -> Path:
-        """The file of a host in the folder. Facts may have any host name, even `../../x`."""
-
-        from winhost.model.fleetfile import host_name  # with the models of that file
-
-        try:
-            return self.path / f"{host_name(host)}.json"
-        except ValueError:
-            raise UsageError(
-                "NoFileName",
-                what=f"no file can be named after the host '{visible(host)}'",
-                hint="Plan it alone and name the file: winhost plan FACTS -o plan.json",
-                host=host,
-            ) from None

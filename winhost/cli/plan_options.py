@@ -168,31 +168,27 @@ def default_request(path: str, host: str = "HOST") -> PathRequest:
 
 
 def read_settings(settings: tuple[str, ...]) -> tuple[str, ...]:
-    """Read the settings of `--set`, with the contents of the files that they name. Raises BadParameter."""
-    return _pinned(tuple(map(_with_key, settings)))
-
-
-def _with_key(setting: str) -> str:
-    """Replace the file of a public key by the key itself. Raises BadParameter, which shows nothing of the file."""
-    name, _, value = setting.partition("=")
-    if name in KEY_SETTINGS and value.startswith("@"):
-        option = KEY_SETTINGS[name]
-        with usage_errors(option):
-            text = text_of(Path(value[1:]).expanduser(), option)
-            refuse_private(text)
-        return f"{name}={text}"
-    return setting
-
-
-def _pinned(settings: tuple[str, ...]) -> tuple[str, ...]:
-    """Add the present SHA-256 of a disk image that lies beside the plan. Raises BadParameter."""
+    """Read the settings of `--set`. The file of a public key is replaced by the key, and the present SHA-256 of a disk
+    image that lies beside the plan is added. Raises BadParameter, which shows nothing of a key's file.
+    """
+    read = []
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        option = KEY_SETTINGS.get(name)
+        if option and value.startswith("@"):
+            with usage_errors(option):
+                text = text_of(Path(value[1:]).expanduser(), option)
+                refuse_private(text)
+            read.append(f"{name}={text}")
+        else:
+            read.append(setting)
     source, given = "new_vm.vhdx.source=./", "new_vm.vhdx.sha256="
-    names = [each[len(source) - 2 :] for each in settings if each.startswith(source)]
-    if not names or any(each.startswith(given) for each in settings):
-        return settings
+    names = [each[len(source) - 2 :] for each in read if each.startswith(source)]
+    if not names or any(each.startswith(given) for each in read):
+        return tuple(read)
     try:
         with Path(names[-1]).open("rb") as file:
-            return (*settings, given + file_digest(file, "sha256").hexdigest())
+            return (*read, given + file_digest(file, "sha256").hexdigest())
     except OSError as error:
         why = f"{visible(names[-1])} cannot be read: {error.strerror}"
         raise click.BadParameter(why, param_hint="--vhdx, or --set new_vm.vhdx.source") from None
@@ -249,15 +245,10 @@ def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
         if not isinstance(inner, dict):
             raise click.BadParameter(f"{visible(name)}: {group} is no group of settings", param_hint="--set")
         settings = inner
-    settings[last] = _parsed_value(path, name, value)
-
-
-def _parsed_value(path: str, name: str, value: str) -> Json:
-    """Parse a value as YAML. A text stays as it was typed, because 2.10 is not the number 2.1."""
-    kinds = kinds_at(VOCABULARIES[path].settings, tuple(name.split(".")))
-    parsed = value_of(value)
+    # The value is YAML, but a text stays as it was typed, because 2.10 is not the number 2.1.
+    kinds, parsed = kinds_at(VOCABULARIES[path].settings, tuple(name.split("."))), value_of(value)
     none = parsed is None and type(None) in kinds
-    return value.strip() if str in kinds and not isinstance(parsed, str) and not none else parsed
+    settings[last] = value.strip() if str in kinds and not isinstance(parsed, str) and not none else parsed
 
 
 # ---- public keys, compared with the private keys of the fleet file
@@ -343,17 +334,15 @@ def _open_key(path: str, settings: Mapping[str, Json], *, serves: bool) -> tuple
 
 def given_keys(request: PathRequest) -> dict[str, str]:
     """The public keys in the settings and resources of a playbook, each with the option that gave it."""
-    return dict(_given(request))
-
-
-def _given(request: PathRequest) -> Iterator[tuple[str, str]]:
+    given: dict[str, str] = {}
     for name, option in KEY_SETTINGS.items():
         key: object = request.playbook.parsed_settings
         for part in name.split("."):
             key = getattr(key, part, None)
         if isinstance(key, str):
-            yield key, option
+            given[key] = option
     for each in request.playbook.resources:
         listed = each.desired.get("authorized") if each.resource == "WslAccess" else None
         if isinstance(listed, list):
-            yield from ((str(key), "--playbook") for key in listed)
+            given |= {str(key): "--playbook" for key in listed}
+    return given

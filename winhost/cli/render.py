@@ -100,16 +100,15 @@ def _write_folder(folder: Path, files: dict[str, str], force: bool) -> None:
 
 
 def _show_rendered(rendered: Rendered, output: Output) -> int:
-    return show_results("rendered", output.shape, [(rendered.host, rendered)], _show)
+    def show(_: Rendered) -> None:
+        if rendered.file is None:
+            click.echo(rendered.text, nl=False)
+        else:
+            say(f"Written to {visible(rendered.file)}")
+        for each in rendered.notes:
+            say(f"note: {each}", hang=2, err=True)
 
-
-def _show(rendered: Rendered) -> None:
-    if rendered.file is None:
-        click.echo(rendered.text, nl=False)
-    else:
-        say(f"Written to {visible(rendered.file)}")
-    for each in rendered.notes:
-        say(f"note: {each}", hang=2, err=True)
+    return show_results("rendered", output.shape, [(rendered.host, rendered)], show)
 
 
 def kubernetes(

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from dataclasses import field, replace
 from functools import partial
@@ -82,34 +82,27 @@ class Asking:
     retry_options: str | None = None
 
 
-def asking_for(plan: Plan, stages: Iterable[Stage], **more: Any) -> Asking:
+def asking_for(plan: Plan, stages: Sequence[Stage], **more: Any) -> Asking:
     """Collect the consents that these stages of a plan ask for, and what is deferred in them."""
-    needed: dict[str, list[str]] = {}
-    maybe: dict[str, list[str]] = {}
-    for stage in stages:
-        for step in stage.steps:
-            _noted(needed, step.risks, step.title)
-            _noted(maybe, step.may_need, step.title)
-        for deferred in stage.deferred:
-            _noted(maybe, deferred.asks, f"{deferred.title}, later")
-    return Asking(plan.host, _titles_by_risk(needed), _titles_by_risk(maybe, but=needed), plan.request.vm, **more)
+    steps = [step for stage in stages for step in stage.steps]
+    asking = asking_for_steps(plan.host, steps, vm=plan.request.vm, **more)
+    possible = [(step.may_need, step.title) for step in steps]
+    possible += [(each.asks, f"{each.title}, later") for stage in stages for each in stage.deferred]
+    maybe = {risk: titles for risk, titles in _titles_by_risk(possible).items() if risk not in asking.needed}
+    return replace(asking, maybe=maybe)
 
 
 def asking_for_steps(host: str, steps: Iterable[Step], **more: Any) -> Asking:
     """Collect the consents that steps ask for."""
-    needed: dict[str, list[str]] = {}
-    for step in steps:
-        _noted(needed, step.risks, step.title)
-    return Asking(host, _titles_by_risk(needed), **more)
+    return Asking(host, _titles_by_risk((step.risks, step.title) for step in steps), **more)
 
 
-def _noted(titles: dict[str, list[str]], risks: Iterable[str], title: str) -> None:
-    for risk in risks:
-        titles.setdefault(risk, []).append(title)
-
-
-def _titles_by_risk(titles: Mapping[str, list[str]], but: Container[str] = ()) -> dict[str, tuple[str, ...]]:
-    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles) if risk not in but}
+def _titles_by_risk(asked: Iterable[tuple[Iterable[str], str]]) -> dict[str, tuple[str, ...]]:
+    titles: dict[str, list[str]] = {}
+    for risks, title in asked:
+        for risk in risks:
+            titles.setdefault(risk, []).append(title)
+    return {risk: tuple(dict.fromkeys(titles[risk])) for risk in in_order(titles)}
 
 
 def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
     No word is ever broken: if a terminal has no room for the longest word of each column, each row becomes a paragraph,
     and a file or a pipe gets wider lines.
     """
-    cells = [[_cell(cell) for cell in row] for row in rows]
+    cells = [[cell if isinstance(cell, Text) else Text(glued(visible(str(cell)))) for cell in row] for row in rows]
     texts = [[Text(name), *(row[index] for row in cells)] for index, name in enumerate(columns)]
     words = [max((cell_len(word) for text in column for word in text.plain.split()), default=0) for column in texts]
     between = _BETWEEN * len(columns)
@@ -92,10 +92,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str |
     else:
         whole = [max(text.cell_len for text in column) for column in texts]
         _grid(columns, cells, title, available, _shared(words, whole, available - between))
-
-
-def _cell(cell: object) -> Text:
-    return cell if isinstance(cell, Text) else Text(glued(visible(str(cell))))
 
 
 def _grid(

@@ -18,7 +18,7 @@ from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -91,9 +91,10 @@ def load_placed(
     heed_writers(path, data)
     if isinstance(data, dict) and str(data.get("schema")).startswith("winhost."):
         place = f"{path}:{_nearest(document.positions, ('schema',)).line}"
-        literals = (get_args(kind) for kind in model.__annotations__.values() if get_origin(kind) is Literal)
-        for (schema,) in (each for each in literals if each[0] in READ):
-            refuse_other_kind(place, data, schema, READ[schema])
+        for kind in model.__annotations__.values():
+            schema = next(iter(get_args(kind)), None)  # of `schema: Literal["winhost.fleet/1"]`
+            if isinstance(schema, str) and schema in READ:
+                refuse_other_kind(place, data, schema, READ[schema])
         refuse_other_version(place, data)
     value, mistakes, more = _validated(json.dumps(data), data, model)
     checked = value if value is not None or more else _without(mistakes, data, model)
