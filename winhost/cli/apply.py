@@ -262,14 +262,14 @@ def _with_options(
     return request.with_options(**values) if values else request
 
 
-# Settings of which one was pinned by a hash: how they begin, the group that has the pin, and its name there.
+# Settings that a plan pins by a hash: their prefix, the group that has the pin, and its name there.
 _PINS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("new_vm.image.", ("new_vm", "image"), "pinned"),
     ("system.installer=", ("system",), "sha256"),
     ("system.mirror=", ("system",), "sha256"),
 )
 
-# What --set names besides the settings of a path: what `plan` has options for.
+# Names for --set besides the settings of a path: `plan` has options for them.
 _OPTIONS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
     "dda": {"vm": str, "gpu": str, "high": SIZE, "low": SIZE, "power": click.Choice(get_args(Power))}
 }

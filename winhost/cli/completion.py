@@ -1,5 +1,5 @@
 """Complete commands and options in shells when the tab key is pressed. Each press starts a new winhost, which reads as
-little as it can. If something cannot be read, nothing is offered, because nobody would see an error.
+little as it can. If something cannot be read, nothing is offered: a shell would not show an error.
 """
 
 import re

@@ -237,8 +237,8 @@ _FOUND: Mapping[str, Callable[[ProbeAnswer], str]] = {
 }
 
 
-NOT_EXPOSED = "Winhost.NotExposed"  # as the agent says of what no interface of Windows hands out
-NOT_READ = "Winhost.NotRead"  # and of what it leaves out of a whole host: nobody misses it
+NOT_EXPOSED = "Winhost.NotExposed"  # the code of what no interface of Windows exposes
+NOT_READ = "Winhost.NotRead"  # the code of what the agent leaves out when it reads a whole host
 
 
 def show_facts(facts: Facts, written_to: Path | None = None, wide: bool = False) -> None:

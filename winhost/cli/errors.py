@@ -39,7 +39,7 @@ def _wrong_usage(what: str, meaning: str | None = None, hint: str | None = None)
 
 def from_missing_fact(missing: MissingFact) -> WinhostError:
     """Make the error for a fact that was not read, and without which a command cannot go on."""
-    from winhost.connect.wire_errors import error_of  # errors that users make do without
+    from winhost.connect.wire_errors import error_of  # wrong usage must not load it
 
     return error_of(missing) or WinhostError(
         "NotKnown",
@@ -175,14 +175,14 @@ def show_failure(error: Exception, words: Sequence[str]) -> int:
 
 
 def _show(error: WinhostError, form: Form | None, words: Sequence[str]) -> None:
-    """Show an error. If nobody listens any more, only the exit code tells of it."""
+    """Show an error. If stdout and stderr are closed, only the exit code tells of it."""
     try:
         if form:
             from winhost.cli.envelope import answer  # loads pydantic, which a misspelt word need not wait for
 
             answer("error", [failed(error)], form)
         elif "--jsonl" in words:
-            from winhost.cli.jsonl import print_end  # likewise, and the engine
+            from winhost.cli.jsonl import print_end  # loads the engine as well
 
             print_end(None, error)
         else:

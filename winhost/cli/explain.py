@@ -1,4 +1,4 @@
-"""winhost explain: explain a reason by its code, or a text that somebody pastes when something failed."""
+"""winhost explain: explain a reason by its code, or an error that is pasted."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def explain(words: tuple[str, ...], listed: bool, facts_file: Path | None, outpu
         if not words and not listed and sys.stdin is not None and not sys.stdin.isatty() and _begins(sys.stdin.buffer):
             words = (STDIN,)
     except (OSError, ValueError):
-        pass  # standard input is closed, or nobody may read it
+        pass  # standard input is closed or unreadable
     if listed or not words:
         show_list("codes", output.shape, _listed(words[0] if words else ""), ("code", "sentence"))
         return Exit.SUCCESS
@@ -99,7 +99,7 @@ def _begins(stream: BinaryIO) -> bool:
         return True
     if os.name != "nt" and not select.select([stream], [], [], _PATIENCE_S)[0]:  # Windows can ask sockets alone
         return False
-    return bool(stream.peek(1)) or not stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # /dev/null is nobody's text
+    return bool(stream.peek(1)) or not stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # /dev/null is no text
 
 
 def _diagnoses(words: Sequence[str], facts: HostFacts | None) -> Iterator[Diagnosed]:
@@ -141,7 +141,7 @@ def _opened(word: str) -> AbstractContextManager[BinaryIO]:
     if word != STDIN:
         return Path(word).open("rb")
     invite_paste()
-    # What somebody types is read to its end at once: each further read would want another Ctrl-D.
+    # Typed text is read to its end at once: each further read would need another Ctrl-D.
     return BytesIO(sys.stdin.buffer.read()) if sys.stdin.isatty() else nullcontext(sys.stdin.buffer)
 
 

@@ -260,7 +260,7 @@ _LIST = "files.json"
 @dataclass(frozen=True)
 class MadeMedia:
     """The media. place: the image or the folder; host_key: the new system's host key; installed: whether a system with
-    that key was seen, null if nobody waited for it.
+    that key was seen, null if winhost did not wait for it.
     """
 
     place: str
@@ -273,7 +273,9 @@ class MadeMedia:
 def media(plan_file: Path, asked: MediaOptions, force: bool, output: Output) -> int:
     plan, out = read_install_plan(plan_file), output.required_path
     there = any(out.iterdir()) if output.folder and out.is_dir() else out.exists()
-    if there and not (force and out.is_file()):  # media with a key never replace what may be of use to somebody
+    if there and not (
+        force and out.is_file()
+    ):  # media with a key never replace anything but a file, and that only with --force
         hint = "Name another place with -o" + ("" if output.folder else ", or write over the file with --force")
         raise UsageError("MediaThere", what=f"{visible(str(out))} is there already", hint=hint)
     if there:

@@ -30,7 +30,7 @@ class ListedLabHost:
 
 
 def up(hosts: tuple[str, ...], output: Path | None, force: bool, tls: bool, engine: str, speed: float) -> None:
-    from winhost.lab.running_lab import ALL, Lab  # with all servers, which a list of hosts does without
+    from winhost.lab.running_lab import ALL, Lab  # loads all servers, which a list of hosts must not
 
     if output:
         refuse_other_kind(output / "fleet.yaml", "lab's fleet", force)

@@ -83,7 +83,7 @@ def wslconfig(
     file: Path, facts: Path | None, version: str | None, facts_file: Path | None, strict: bool, output: Output
 ) -> int:
     from winhost.recipes.wslconfig_limits import wslconfig_limits  # with all that judges a host
-    from winhost.wslconfig import WSLCONFIG, lint  # other lints do without
+    from winhost.wslconfig import WSLCONFIG, lint  # other lints must not load it
     from winhost.wslconfig.rules import NOTHING_KNOWN  # likewise
 
     wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
@@ -96,7 +96,7 @@ def wslconfig(
 
 
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
-    from winhost.wslconfig import WSLCONF, lint  # other lints do without
+    from winhost.wslconfig import WSLCONF, lint  # other lints must not load it
 
     wsl = _version(version, "2.7.14", "--wsl")
     found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONF, version=wsl)
@@ -106,7 +106,7 @@ def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> in
 def autoinstall(
     file: Path, facts: Path | None, facts_file: Path | None, installer: str | None, strict: bool, output: Output
 ) -> int:
-    from winhost.autoinstall.autoinstall_file import read_known_disks  # other lints do without
+    from winhost.autoinstall.autoinstall_file import read_known_disks  # other lints must not load it
     from winhost.autoinstall.lint import lint_autoinstall  # likewise
 
     named = named_facts(facts, facts_file)
@@ -121,11 +121,11 @@ def _show_settings(file: Path, host: str | None, findings: Sequence[FileFinding]
     return _show("lint", [(linted.file, linted)], RecipeOptions(strict=strict, output=output))
 
 
-# --- What somebody wrote to start vLLM, and the settings of Docker and CDI for it ----------------------------------
+# --- Commands and files that start vLLM, and the settings of Docker and CDI for it ---------------------------------
 
 
 def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
-    from winhost.recipes.lint_recipe import lint_recipe  # other lints do without
+    from winhost.recipes.lint_recipe import lint_recipe  # other lints must not load it
 
     target = _target(asked, _version(asked.vllm, "0.33.0", "--vllm"))
     texts = [_given((word,)) for word in words] if all(map(_is_file, words)) else [_given(words)]
@@ -148,7 +148,7 @@ def serve(words: tuple[str, ...], asked: RecipeOptions) -> int:
 
 
 def docker_daemon(file: Path, asked: RecipeOptions) -> int:
-    from winhost.recipes.lint_recipe import lint_docker_daemon  # other lints do without
+    from winhost.recipes.lint_recipe import lint_docker_daemon  # other lints must not load it
 
     target, given = _target(asked), _given_file(file, _MOST)
     _check_mending(asked, given)
@@ -157,7 +157,7 @@ def docker_daemon(file: Path, asked: RecipeOptions) -> int:
 
 
 def cdi(file: Path, asked: RecipeOptions) -> int:
-    from winhost.recipes.lint_recipe import lint_cdi  # other lints do without
+    from winhost.recipes.lint_recipe import lint_cdi  # other lints must not load it
 
     target, given = _target(asked), _given_file(file, _MOST)
     found = lint_cdi(given.data, target)
@@ -165,7 +165,7 @@ def cdi(file: Path, asked: RecipeOptions) -> int:
 
 
 def _target(asked: RecipeOptions, vllm: Version | None = None) -> "RecipeTarget":
-    from winhost.compat.target import Target  # other lints do without
+    from winhost.compat.target import Target  # other lints must not load it
     from winhost.recipes.recipe_case import RecipeTarget  # likewise
     from winhost.resources.linux.read_only import LinuxSystem  # likewise
     from winhost.resources.windows.read_only import OsFamily  # likewise
@@ -212,7 +212,7 @@ def _compose_files(file: Path | None) -> Mapping[str, str]:
 
 def _no_recipe(words: Sequence[str], given: Given, form: str | None) -> UsageError:
     """The error for a word that is no file, or for a file that may be only a part of a recipe."""
-    from winhost.recipes.words import other_engines  # other lints do without
+    from winhost.recipes.words import other_engines  # other lints must not load it
 
     shown, text = visible(hidden(words[0])[:80]), given.data.decode("utf-8", "replace")
     meant = given.file is None and len(words) == 1 and words[0] not in ("", STDIN) and not words[0].strip().count(" ")

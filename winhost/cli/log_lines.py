@@ -65,7 +65,7 @@ def _shown() -> LogLines | None:
 
 
 def _log_versions() -> None:
-    import platform  # neither is needed unless somebody asks for the log
+    import platform  # neither is needed without --debug
     from importlib.metadata import PackageNotFoundError, version  # it loads the parser of e-mail
 
     def version_of(library: str) -> str:

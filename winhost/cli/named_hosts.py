@@ -112,7 +112,6 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
 
     Raises UsageError for no words, no fleet file, faults in it, or an unknown host.
     """
-
     if not words:
         raise nothing_named(offline=False)
     told = _told_hosts()
@@ -142,7 +141,7 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
         known = ()
     found = next((host for host in known if account.lower() in _accounts(host)), None)
     if found is None:
-        from winhost.cli.commands.host import NewHost  # who has a name does without
+        from winhost.cli.commands.host import NewHost  # a host with a name needs neither
         from winhost.cli.host_add import add_host  # with all that tries a new host
 
         found = add_host(NewHost(account), fleet_file, ask_to_add=True).host

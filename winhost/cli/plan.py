@@ -80,7 +80,7 @@ def _stated(assumed: tuple[str, ...], hosts: HostsAndFacts) -> "tuple[Statement,
     """The assumptions for facts files. Raises BadParameter for a live host, which is asked instead."""
     if not assumed:
         return ()
-    from winhost.cli.assess import statements  # with all rules, which a plan of one path does without
+    from winhost.cli.assess import statements  # loads all rules, which a plan of one path must not
 
     stated_facts = statements(assumed)
     if any_host(hosts):
@@ -108,7 +108,7 @@ def _joining(asked: AskedPlan) -> "PlannedStack | None":
     """The workload to serve; None if none is named. Raises UsageError for options that need one."""
     cluster = asked.cluster
     if options := asked.stack.meant():
-        from winhost.cli.planned_stack import PlannedStack  # with all that serves, which other plans do without
+        from winhost.cli.planned_stack import PlannedStack  # loads all that serves, which other plans must not
 
         return PlannedStack(options, cluster)
     if cluster.said:
@@ -121,7 +121,7 @@ def _asked_of(
 ) -> "tuple[PathRequest, Fit | None]":
     path, best = asked.path, None
     if path is None:
-        from winhost.engine.choosing import recommended  # with the rules of all paths
+        from winhost.engine.choosing import recommended  # loads the rules of all paths
 
         best = recommended(facts)
         path = path_of(best.variant)
@@ -138,7 +138,7 @@ def _known(read: Snapshot, assumed: "tuple[Statement, ...]") -> HostFacts:
     named = command_line((str(read.file),)) if read.file else None  # no fleet file may know its host
     if not assumed:
         return HostFacts(read.known, named=named)
-    from winhost.compat.stated import stated  # as above
+    from winhost.compat.stated import stated  # loads all rules
 
     return HostFacts(stated(read.known, assumed), named=named)
 
@@ -164,14 +164,14 @@ def planned_host(
             watch(disk_images.told(made.host, doing, done, whole))
 
         if disk_images.is_open(request):  # to get an image takes minutes: what refuses the plan is told before
-            from winhost.cli.new_vm_image import with_image_of  # with all that finds images
+            from winhost.cli.new_vm_image import with_image_of  # loads all that finds images
 
             request = with_image_of(asked.pinned(plain, tell), request)
             made = make_plan(facts, request)
         made = replace(made, notes=(*made.notes, *uncompared, *(served.notes if served else ())))
         made = replace(made, made_at=datetime.now(UTC).isoformat(timespec="seconds"))
         if best:
-            from winhost.engine.choosing import check_unasked  # as above
+            from winhost.engine.choosing import check_unasked  # loads the rules of all paths
 
             check_unasked(facts, made, best)
         uploads.check(made.steps, disk_images.found(Path(), request, tell))
@@ -208,7 +208,7 @@ class Into:
         """Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
         file = self.path
         if self.many or self.path.is_dir():
-            from winhost.model.fleetfile import host_name  # with the models of that file
+            from winhost.model.fleetfile import host_name  # loads the models of fleet.yaml
 
             try:
                 file = self.path / f"{host_name(made.host)}.json"

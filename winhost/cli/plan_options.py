@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from winhost.engine.keys import SshKey
     from winhost.images.guest_disk import Tell
 
-# What of a Request each option fills in.
+# Fields of a request, each with the option that fills it in.
 _OPTIONS = {each.name: flag_of(each) for each in fields(PlanOptions) if each.metadata.get("section") == DDA}
 
 # Each setting that is a public key, with the option that gives it.
@@ -57,7 +57,6 @@ class AskedPlan(PlanOptions):
 
         Raises UsageError: UnknownPath, NotOfPath.
         """
-
         check_path(self.variant)
         named = {f"--path {self.variant}": frozenset([path_of(self.variant)])} if self.variant else {}
         named |= dict(self._belongings())
@@ -78,7 +77,6 @@ class AskedPlan(PlanOptions):
 
         Raises UsageError (NoPlaybook, OtherPath), BadParameter, and what reading a playbook raises.
         """
-
         if path in self._parsed:
             return self._parsed[path]
         playbook, settings = self._playbook(path), (*self._of_variant(path), *self.settings)
@@ -105,7 +103,7 @@ class AskedPlan(PlanOptions):
 
     def pinned(self, request: PathRequest, tell: "Tell") -> PathRequest:
         """Pin the image of a new VM, once for all hosts. Raises as `with_image` does."""
-        from winhost.cli.new_vm_image import with_image  # with all that finds images
+        from winhost.cli.new_vm_image import with_image  # loads all that finds images
 
         self._parsed[request.path] = with_image(request, tell)
         return self._parsed[request.path]
@@ -113,11 +111,9 @@ class AskedPlan(PlanOptions):
     @cached_property
     def _edited(self) -> Playbook | None:
         """The user's own playbook."""
-
         return read_playbook(self.playbook) if self.playbook else None
 
     def _playbook(self, path: str) -> Playbook:
-
         check_path(path)
         known = {file.stem: file for file in shipped("playbooks").glob("*.yaml")}
         if path not in known:
@@ -136,7 +132,6 @@ class AskedPlan(PlanOptions):
 
     def _belongings(self) -> Iterator[tuple[str, frozenset[str]]]:
         """Each option that was given, with the paths that it belongs to."""
-
         for name, option in _OPTIONS.items():
             if getattr(self, name) not in (None, ()):
                 yield option, frozenset(path for path, words in VOCABULARIES.items() if name in words.options)
@@ -150,7 +145,6 @@ class AskedPlan(PlanOptions):
 
     def _of_variant(self, path: str) -> Iterator[str]:
         """The setting `network=nat` of `--path wsl2/nat`. Raises BadParameter if a setting contradicts it."""
-
         variant = variant_name(self.variant) if self.variant else None
         if variant is None:
             return
@@ -300,7 +294,7 @@ class FleetKeys:
 
     def of(self, host: str) -> "SshKey":
         """The key for the Linux of a host: that in fleet.yaml, else the one that winhost makes. Raises as `give`."""
-        from winhost.engine.keys import ssh_key  # as above
+        from winhost.engine.keys import ssh_key  # most plans need no key
 
         found = self._hosts.get(host)
         return ssh_key(host, found.ssh if isinstance(found, Host) else None, pending=self._pending)
@@ -312,7 +306,7 @@ class FleetKeys:
             file = find_fleet(self._file)
         except UsageError:
             return {}
-        from winhost.model.fleetfile import load_fleet  # with the models of that file
+        from winhost.model.fleetfile import load_fleet  # loads the models of that file
 
         return {host.name: host for host in load_fleet(file).hosts}
 

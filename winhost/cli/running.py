@@ -110,7 +110,6 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
 
     With --yes, ask only for those without which the run could not begin. Raises ConsentNeeded at the first no.
     """
-
     if not sys.stdin.isatty():
         return accepted
     given = list(accepted)
@@ -157,7 +156,7 @@ class Stop:
         """Interrupt the run as soon as it waits for its host. Raises KeyboardInterrupt if it does so now."""
         self._now = True
         if self._cuttable:
-            self._cuttable = False  # by whoever raises: a `finally` can be cut short itself
+            self._cuttable = False  # here, because a `finally` can be interrupted itself
             raise KeyboardInterrupt
 
     @contextmanager
@@ -318,7 +317,7 @@ def carried_through(
     brief: bool = False,
 ) -> Outcome:
     """Carry a run through. On a terminal, each consent that turns out to be needed is asked for once, and the run is
-    resumed with it. Raises ConsentNeeded if nobody gives it.
+    resumed with it. Raises ConsentNeeded if it is not given.
 
     run: the run to resume; plan_file: the plan of one that begins.
     """
@@ -359,7 +358,7 @@ def show_ends(ends: "Iterable[tuple[str, Outcome | WinhostError]]", options: Run
         show_outcome(end, brief=brief)
         if end.outcome == "applied" and end.holds and not brief:
             if not hosts:
-                with suppress(WinhostError):  # somebody edits fleet.yaml meanwhile; other hosts still have their ends
+                with suppress(WinhostError):  # fleet.yaml may have faults by now; each host still gets its outcome
                     hosts.update(hosts_by_name(known_fleet(options.fleet_file)))
             show_served(end.run, hosts.get(end.host), end.checks)
 
@@ -386,7 +385,6 @@ def ended_run(
 
     ask: what is shown and asked for first; it gives the consents.
     """
-
     record = replay(run_name, read_journal(Store().existing(run_name)))
     host = hosts_named([record.host], options.fleet_file)[0]
     with shown_on(options.document):

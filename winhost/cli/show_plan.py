@@ -32,7 +32,7 @@ from winhost.resources.windows.vms import owner
 class PlannedHost:
     """A plan, and the file that it was written to, if any. The file holds only the plan.
 
-    recommended: the verdict by which the path was chosen, if nobody named one.
+    recommended: the verdict by which the path was chosen, if the user named none.
     """
 
     host: str

@@ -55,8 +55,8 @@ def verify(hosts: HostsAndFacts, details: bool, output: Output) -> int:
 def _remember(found: Verified, fleet_file: Path | None) -> None:
     """Remember the versions with which each model answered, so that `winhost status` can tell later what changed."""
     if any(each.resource == "ServingReady" for each in found.checks):
-        from winhost.cli.named_hosts import hosts_named  # with the fleet file, which facts files do without
-        from winhost.cli.serving_target import remember_versions  # with all that speaks over networks, likewise
+        from winhost.cli.named_hosts import hosts_named  # loads the models of fleet.yaml, which facts files must not
+        from winhost.cli.serving_target import remember_versions  # loads all that speaks over networks
 
         (host,) = hosts_named([found.host], fleet_file)
         remember_versions(host)
