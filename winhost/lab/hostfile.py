@@ -52,11 +52,6 @@ _STATES = {state.resource_type.name: state for state in WINDOWS_STATES}
 _UNITS = {"KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": GiB * 1024}
 _SIZES = {"start", "length", "total", "free", "size", "low", "high", "startup", "minimum", "maximum", "vram"}
 _SIZES |= {"offset", "smallest", "largest"}
-# What follows from PciDevice and Vm. Nor need a complete host write what it has none of.
-_DERIVED = {"AssignableDevice", "GpuDriverModel", "HyperVFirewall", "VmPower"}
-# What is as usual where nobody says otherwise: how Windows lays out its disks, and what a new machine boots.
-_USUAL = {"FirmwareBoot", "EfiVolume", "FastStartup", "HardwareClock", "Partition", "PowerSource", "ResizeLimit"}
-_USUAL |= {"RunningSystem", "SecureBoot", "StorageController"}
 
 ResourceStates = dict[str, Any]
 """Resource to its instances as JSON, or to `{unknown: …}`."""
@@ -253,13 +248,18 @@ def _mistakes(file: HostFile, path: Path, above: tuple[Path, ...]) -> Iterator[M
     if file.base:
         yield from _base_mistakes(_base_of(path, file.base), (*above, path))
     if file.resources:
-        once = {name for name, type_ in WINDOWS.items() if not type_.key} - _USUAL
-        for resource in sorted(once - set(file.resources)):
-            yield ("resources",), f"{resource} is missing"
+        yield from ((("resources",), f"{name} is missing") for name in _to_state() if name not in file.resources)
     for section, given in (("resources", file.resources), ("change", file.change)):
         for resource, value in given.items():
             if problem := _shape_problem(resource, value):
                 yield (section, resource), problem
+
+
+@once
+def _to_state() -> list[str]:
+    """The resources without a key whose usual state no machine knows."""
+    nothing = Machine(Facts("", "synthetic", READ_AT, __version__, {}))
+    return sorted(name for name, type_ in WINDOWS.items() if not type_.key and not nothing.instances(name))
 
 
 def _base_mistakes(base: Path, above: tuple[Path, ...]) -> Iterator[Mistake]:
@@ -300,9 +300,6 @@ def _complete(file: HostFile) -> ResourceStates:
             resources[resource] = [{"key": each.key, "state": _in_bytes(each.state)} for each in given]
         else:
             resources[resource] = given if "unknown" in given else [{"key": {}, "state": _in_bytes(given)}]
-    for resource in (name for name, type_ in WINDOWS.items() if type_.key and type_.absent is None):
-        if resource not in _DERIVED | _USUAL:
-            resources.setdefault(resource, [])  # of what nobody wrote there is nothing
     resources.setdefault("AssignableDevice", [_assigned(each) for each in resources.get("PciDevice", ())])
     return resources
 

@@ -97,20 +97,20 @@ class Disks(Part):
     for_administrators = ("ResizeLimit", "EfiVolume", "EfiBackup")
     administrators_set = ("Partition", "OwnPartition")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.physics = DisksPhysics.model_validate(host.lab.found.get("disks", {}))
-        self.disks = [whole_disk(record, number) for number, record in enumerate(initial.get("Disk", ()))]
-        self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(initial.get("Partition"))}
-        told = {r.key["partition"]: r.state for r in initial.get("ResizeLimit", ())}
+        self.disks = [whole_disk(record, number) for number, record in enumerate(host.initial.get("Disk", ()))]
+        self.partitions = {r.key["partition"]: dict(r.state) for r in self._laid_out(host.initial.get("Partition"))}
+        told = {r.key["partition"]: r.state for r in host.initial.get("ResizeLimit", ())}
         self._limits = {guid: dict(told.get(guid) or limits(state)) for guid, state in self.partitions.items()}
         self.labels: dict[str, tuple[str, str]] = {}
         self.read_only: set[str] = set()  # by the attribute of the table
         self._mounted_read_only: set[str] = set()
         self._files: dict[str, dict[str, tuple[str, bytes]]] = {}
-        self._formatted = {r.key["partition"]: dict(r.state) for r in initial.get("EfiVolume", ())}
-        self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, initial.get("BitLocker", ()))}
-        self._controllers = initial.get("StorageController", tuple(controllers(self.disks)))
+        self._formatted = {r.key["partition"]: dict(r.state) for r in host.initial.get("EfiVolume", ())}
+        self.volumes = {r.key["volume"]: dict(r.state) for r in map(encryption, host.initial.get("BitLocker", ()))}
+        self._controllers = host.initial.get("StorageController", tuple(controllers(self.disks)))
         paging = of_type("Win32_PageFileUsage", Name="C:\\pagefile.sys")
         copy = of_type("Win32_ShadowCopy", ID="{0F1E2D3C-4B5A-4697-8877-665544332211}")
         host.cim_classes["Win32_PageFileUsage"] = partial(self._if_held, "page-file", paging)

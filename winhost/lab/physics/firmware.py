@@ -46,7 +46,7 @@ class FirmwarePart(Part):
 
     for_administrators = ("FirmwareBoot", "OwnBootEntry", "SecureBoot")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.physics = FirmwarePhysics.model_validate(host.lab.found.get("firmware", {}))
         host.programs["bcdedit.exe"] = self.bcdedit
@@ -55,7 +55,7 @@ class FirmwarePart(Part):
         self._stated = {
             name: {each: value for each, value in records[0].state.items() if not isinstance(value, Mapping)}
             for name in self.for_administrators
-            if (records := initial.get(name))
+            if (records := host.initial.get(name))
         }
         self._boot: dict[str, Json] | None = None
         self._pending: dict[str, Mapping[str, Json]] = {}  # entries that were written and are in no order yet

@@ -4,7 +4,7 @@ Its sources: the reference of modules NetNat and Hyper-V; that a second NAT is r
 incorrect" is reported, and that Windows supports one is Microsoft's word.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -20,10 +20,10 @@ from winhost.resources.windows.network import NO_NAT
 class HostNats(Part):
     """prefixes: of the NATs of a host, by their names."""
 
-    def __init__(self, host: Host, network: Network, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._network = network
-        found = {record.key["name"]: record.state["network"] for record in initial.get("NatSwitch", ())}
+        self._network: Network = host.network
+        found = {record.key["name"]: record.state["network"] for record in host.initial.get("NatSwitch", ())}
         self.prefixes = {name: str(prefix) for name, prefix in {**found, **host.lab.nats}.items() if prefix}
 
     def records(self) -> Mapping[str, Callable[[], Iterator[Record]]]:

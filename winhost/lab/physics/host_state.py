@@ -89,8 +89,8 @@ class HostState:
         self._facts = facts
         self._lock = threading.RLock()
         self._logon_ready, self._servicing = True, False
-        self._initial = _initial(facts, self.lab)
-        system = self._initial.get("OperatingSystem", ())
+        self.initial = _initial(facts, self.lab)
+        system = self.initial.get("OperatingSystem", ())
         self._system = typed(OperatingSystem, system[0]).state if system else None
         self._role, self._tools = self._features()
         self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
@@ -124,7 +124,7 @@ class HostState:
     # ---- made from facts
 
     def _first(self, resource: str) -> Mapping[str, Json]:
-        records = self._initial.get(resource, ())
+        records = self.initial.get(resource, ())
         return records[0].state if records else {}
 
     def _features(self) -> tuple[str, str]:
@@ -136,31 +136,31 @@ class HostState:
         return state, state
 
     def _make_devices(self) -> list[Device]:
-        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self._initial.get("AssignableDevice", ())}
+        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
         return [
             device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
-            for r in self._initial.get("PciDevice", ())
+            for r in self.initial.get("PciDevice", ())
         ]
 
     @property
     def other_devices(self) -> set[str]:
         """Locations of devices that are no GPUs, and that VMs had when the host was given."""
         gpus = {d.location for d in self.devices}
-        told = self._initial.get("AssignableDevice", ())
+        told = self.initial.get("AssignableDevice", ())
         return {r.key["location"] for r in told if r.state.get("present") is True} - gpus
 
     def _make_vms(self) -> dict[str, VirtualMachine]:
-        assignments = {r.key["location"]: str(r.state["assignment"]) for r in self._initial.get("AssignableDevice", ())}
-        gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self._initial.get("AssignableDevice", ())}
+        assignments = {r.key["location"]: str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
+        gone = {r.key["location"]: f"PCIP\\{r.key['device']}\\gone" for r in self.initial.get("AssignableDevice", ())}
         instances = gone | {d.location: d.instance for d in self.devices}
 
         def make(guid: str) -> VirtualMachine:
             def state_of(resource: str) -> Mapping[str, Json]:
-                return next((r.state for r in self._initial.get(resource, ()) if r.key["vm"] == guid), {})
+                return next((r.state for r in self.initial.get(resource, ()) if r.key["vm"] == guid), {})
 
             return virtual_machine(guid, state_of, assignments, lambda location: instances.get(location, ""))
 
-        return {r.key["vm"]: make(r.key["vm"]) for r in self._initial.get("Vm", ())}
+        return {r.key["vm"]: make(r.key["vm"]) for r in self.initial.get("Vm", ())}
 
     # ---- looking
 
@@ -261,16 +261,16 @@ class HostState:
 
     def put(self, resource: str, key: Key, state: Mapping[str, Json]) -> None:
         """Give properties to an instance that no part keeps; in its absent state it is gone."""
-        records = {_frozen(each.key): each for each in self._initial.get(resource, ())}
+        records = {_frozen(each.key): each for each in self.initial.get(resource, ())}
         absent = WINDOWS[resource].absent
         before = records[_frozen(key)].state if _frozen(key) in records else absent or {}
         records[_frozen(key)] = Record({**before, **state}, key)
-        self._initial[resource] = tuple(each for each in records.values() if each.state != absent)
+        self.initial[resource] = tuple(each for each in records.values() if each.state != absent)
 
     def has_module(self, module: str) -> bool:
         """Tell whether this Windows has a PowerShell module."""
         some = {"Hyper-V": self._tools == "installed", "ServerManager": not self.is_client}
-        return some.get(module, module != "BitLocker" or bool(self._initial.get("BitLocker")))
+        return some.get(module, module != "BitLocker" or bool(self.initial.get("BitLocker")))
 
     def denied(self, cmdlet: str) -> CmdletError:
         """The error of this cmdlet for those who are no administrators."""
@@ -312,9 +312,9 @@ class HostState:
         """
         with self._lock:
             found = {
-                resource: self.instances(resource) for resource in {**self._initial, **WINDOWS} if resource != "Boot"
+                resource: self.instances(resource) for resource in {**self.initial, **WINDOWS} if resource != "Boot"
             }
-            records = {name: _as_json(each) for name, each in found.items() if each or name in self._initial}
+            records = {name: _as_json(each) for name, each in found.items() if each or name in self.initial}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             volatile |= {("WslDistro", "file_size"), ("VmDisk", "file_size")}
             if not self._service_runs:
@@ -333,7 +333,7 @@ class HostState:
             self._asked = len(self.parts)
         if (part := self._tellers.get(resource)) is not None:
             return part.records()[resource]
-        return self._listers.get(resource, lambda: self._initial.get(resource, ()))
+        return self._listers.get(resource, lambda: self.initial.get(resource, ()))
 
     @property
     def _listers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
@@ -352,11 +352,11 @@ class HostState:
 
     def _with(self, resource: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
         """Yield the given records with their present values."""
-        return (Record({**r.state, **changed()}, r.key) for r in self._initial.get(resource, ()))
+        return (Record({**r.state, **changed()}, r.key) for r in self.initial.get(resource, ()))
 
     def _hyper_v_host(self) -> tuple[Record, ...]:
-        if "HyperVHost" in self._initial or isinstance(self._facts.resources.get("HyperVHost"), Unknown):
-            return self._initial.get("HyperVHost", ())
+        if "HyperVHost" in self.initial or isinstance(self._facts.resources.get("HyperVHost"), Unknown):
+            return self.initial.get("HyperVHost", ())
         # Where the role never was, nobody has asked yet.
         return (Record({"iov_support": self._remaps_dma(), "iov_reasons": [], "service": "running"}),)
 
@@ -474,12 +474,13 @@ class HostState:
 
 
 def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
-    """All instances: those that were read, and the hidden ones."""
+    """All instances: the usual ones, those that were read, and the hidden ones."""
+    usual = {name: (Record(each.usual),) for name, each in WINDOWS.items() if each.usual is not None}
     read = {resource: answer for resource, answer in facts.resources.items() if isinstance(answer, tuple)}
     hidden = {
         resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
     }
-    return read | hidden
+    return usual | read | hidden
 
 
 def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:

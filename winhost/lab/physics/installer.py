@@ -4,7 +4,7 @@ import gzip
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -39,7 +39,7 @@ class InstallerPart(Part):
 
     for_administrators = ("RunningSystem", "UbuntuInstaller")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.physics = InstallerPhysics.model_validate(host.lab.found.get("installer", {}))
         self.mounted: set[str] = set()  # paths of images

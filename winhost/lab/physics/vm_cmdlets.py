@@ -193,7 +193,7 @@ class VmCmdlets(HostState):
     def _partitioned(self, found: Device) -> bool:
         """Tell whether a GPU was split. Client Windows knows one count, which means that it is whole."""
         interface = found.instance.replace("\\", "#").casefold()
-        states = [r.state for r in self._initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
+        states = [r.state for r in self.initial.get("PartitionableGpu", ()) if interface in r.key["gpu"].casefold()]
         return any(state["used"] or state["partitions"] > min(state["valid_counts"]) for state in states)
 
     # ---- found, or refused

@@ -40,13 +40,12 @@ class Software(Part):
     for_administrators = ("StagedFile",)
     administrators_set = ("Wsl", "GpuDriverModel")
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._initial = initial
         self.platform = self._first_platform()
         self.record: dict[str, str] = {}  # values of the registry key of winhost
         self._brought: dict[str, SourcePhysics] = {}
-        for key in (record.key for record in initial.get("StagedFile", ())):
+        for key in (record.key for record in host.initial.get("StagedFile", ())):
             path = self.path_of(key["sha256"], key["name"])
             self._keep(path, key["sha256"], self._source(key["source"]))
             self.record[f"file {key['sha256']}-{key['name']}"] = key["source"]
@@ -56,7 +55,7 @@ class Software(Part):
         self._runs: dict[str, int] = {}  # how often a package was run
         self._pending = {
             record.key["location"]: record.state["pending"]
-            for record in initial.get("GpuDriverModel", ())
+            for record in host.initial.get("GpuDriverModel", ())
             if isinstance(record.state["pending"], str)
         }
         host.registry_keys.append(self._keys)
@@ -65,10 +64,10 @@ class Software(Part):
         return [(RECORD, dict(self.record))] if self.record else []
 
     def _first_platform(self) -> str:
-        for record in self._initial.get("VirtualMachinePlatform", ()):
+        for record in self.host.initial.get("VirtualMachinePlatform", ()):
             return str(record.state["feature"])
         # Who may not ask for features may still see their effect.
-        return "installed" if any(r.state["version"] for r in self._initial.get("Wsl", ())) else "available"
+        return "installed" if any(r.state["version"] for r in self.host.initial.get("Wsl", ())) else "available"
 
     @property
     def has_platform(self) -> bool:
@@ -76,7 +75,7 @@ class Software(Part):
         return self.platform in ("installed", "uninstall-pending")
 
     def _begin_with_wsl(self) -> None:
-        for record in self._initial.get("Wsl", ()):
+        for record in self.host.initial.get("Wsl", ()):
             version, package = (_text(record.state.get(name)) for name in ("version", "package"))
             self.wsl, self.in_box = version, record.state["present"] is True and version is None
             if version and package:
@@ -409,7 +408,7 @@ class CurlPhysics(Closed):
 class Curl(Part):
     """curl.exe, where Windows has it."""
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._physics = CurlPhysics.model_validate(host.lab.found.get("curl", {}))
         if self._physics.there:

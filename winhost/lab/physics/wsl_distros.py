@@ -1,7 +1,7 @@
 """Distros of a simulated Windows as resources, and what winhost wrote down of them."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import count
 from typing import Any
@@ -24,14 +24,14 @@ class Distros(WslExe):
 
     for_administrators = DISTRO_RESOURCES
 
-    def __init__(self, host: Host, initial: Mapping[str, Sequence[Record]]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
-        for record in initial.get("WslDistro", ()):
+        for record in host.initial.get("WslDistro", ()):
             self._take_over(record)
-        for record in initial.get("WslVm", ()):
+        for record in host.initial.get("WslVm", ()):
             self._take_over_vm(record)
         for resource, take_over in (("WslConf", self._take_over_conf), ("WslAccess", self._take_over_access)):
-            for record in initial.get(resource, ()):
+            for record in host.initial.get(resource, ()):
                 if record.key["distro"].casefold() in self.session(record.key["account"]).distros:
                     take_over(record)
         for resource in DISTRO_RESOURCES:
