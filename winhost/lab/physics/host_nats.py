@@ -10,7 +10,6 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.own_switches import Switch
 from winhost.lab.physics.parts import Change, Host, Kept, Made, Part, as_cmdlet
 from winhost.lab.physics.windows_errors import refusal
 from winhost.lab.physics.windows_network import APPEARS, Network
@@ -40,7 +39,8 @@ class HostNats(Part):
             if record is None or other.casefold() != name:
                 raise refusal("OtherNat", other=other, prefix=prefix)
         mine: Kept = {"network": network, "switch": record and record["switch"], "complete": False, "name": name}
-        switch = self._named(name)
+        switches = (each for each in self._network.switches if str(each.state["name"]).casefold() == name)
+        switch = next(switches, None)
         if switch is not None and (record is None or mine["switch"] not in (None, switch.guid)):
             raise refusal("NameTaken", what="switch", name=name)
         switch = switch or self._network.new_internal_vm_switch(name)
@@ -50,9 +50,6 @@ class HostNats(Part):
         if not self.prefixes:
             self.new_net_nat(name, network)
         self.keep("nat", name, {**mine, "switch": switch.guid, "complete": True})
-
-    def _named(self, name: str) -> Switch | None:
-        return next((each for each in self._network.switches if str(each.state["name"]).casefold() == name), None)
 
     def _remove(self, name: str, record: Kept) -> None:
         for each in [other for other in self.prefixes if other.casefold() == name]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from winhost.core.answers import Json, Key, Record, Unavailable, Unknown
@@ -248,7 +247,15 @@ class HostState:
     def instances(self, resource: str) -> tuple[Record, ...]:
         """All instances of a resource, whoever may see them."""
         with self._lock:
-            return tuple(self._lister(resource)())
+            if resource in VM_RESOURCES:
+                return tuple(Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
+            if self._asked != len(self.parts):
+                self._tellers = {name: part for part in reversed(self.parts) for name in part.records()}
+                self._asked = len(self.parts)
+            # Only this one is looked up, because each read asks for dozens.
+            if (part := self._tellers.get(resource)) is not None:
+                return tuple(part.records()[resource]())
+            return tuple(self._listers.get(resource, lambda: self.initial.get(resource, ()))())
 
     def set_record(self, asked: SetCall) -> bool:
         """Change a resource to whose change Windows adds nothing: its record takes what is desired."""
@@ -324,35 +331,26 @@ class HostState:
                     del record["state"][name]
             return records
 
-    def _lister(self, resource: str) -> Callable[[], Iterable[Record]]:
-        """Return what lists a resource. Only this one is looked up, because each read asks for dozens."""
-        if resource in VM_RESOURCES:
-            return lambda: (Record(vm.state(resource), {"vm": vm.guid}) for vm in self.vms.values())
-        if self._asked != len(self.parts):
-            self._tellers = {name: part for part in reversed(self.parts) for name in part.records()}
-            self._asked = len(self.parts)
-        if (part := self._tellers.get(resource)) is not None:
-            return part.records()[resource]
-        return self._listers.get(resource, lambda: self.initial.get(resource, ()))
-
     @property
     def _listers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         # Not kept: in a copy of this host they would go on telling of this one.
+        session = {"administrator": self.lab.administrator, "simulated": True}
+        role = {"role": self._role, "tools": self._tools, "vms": len(self.vms) if self.manages_vms else 0}
         return {
-            "Session": partial(self._with, "Session", self._session_state),
-            "Boot": partial(self._with, "Boot", self._boot_state),
-            "Firmware": partial(self._with, "Firmware", self._firmware_state),
-            "Memory": partial(self._with, "Memory", lambda: {"free": self._free_memory()}),
-            "HyperVRole": partial(self._with, "HyperVRole", self._role_state),
-            "PendingReboot": partial(self._with, "PendingReboot", lambda: {"reasons": list(self._reasons)}),
+            "Session": lambda: self._with("Session", session | {name: tell() for name, tell in self.session.items()}),
+            "Boot": lambda: self._with("Boot", self._boot_state()),
+            "Firmware": lambda: self._with("Firmware", self._firmware_state()),
+            "Memory": lambda: self._with("Memory", {"free": self._free_memory()}),
+            "HyperVRole": lambda: self._with("HyperVRole", role),
+            "PendingReboot": lambda: self._with("PendingReboot", {"reasons": list(self._reasons)}),
             "HyperVHost": self._hyper_v_host,
             "PciDevice": lambda: (Record(d.state(), d.key) for d in self.devices),
             "AssignableDevice": self._assignments,
         }
 
-    def _with(self, resource: str, changed: Callable[[], Mapping[str, Json]]) -> Iterator[Record]:
+    def _with(self, resource: str, changed: Mapping[str, Json]) -> Iterator[Record]:
         """Yield the given records with their present values."""
-        return (Record({**r.state, **changed()}, r.key) for r in self.initial.get(resource, ()))
+        return (Record({**r.state, **changed}, r.key) for r in self.initial.get(resource, ()))
 
     def _hyper_v_host(self) -> tuple[Record, ...]:
         if "HyperVHost" in self.initial or isinstance(self._facts.resources.get("HyperVHost"), Unknown):
@@ -385,14 +383,6 @@ class HostState:
         if known_or(self._first("Firmware"), "hypervisor_present", False):
             return {**state, "virtualization_enabled": True, "second_level_translation": True}
         return state
-
-    def _session_state(self) -> dict[str, Json]:
-        added = {name: tell() for name, tell in self.session.items()}
-        return {"administrator": self.lab.administrator, "simulated": True, **added}
-
-    def _role_state(self) -> dict[str, Json]:
-        vms = len(self.vms) if self.manages_vms else 0
-        return {"role": self._role, "tools": self._tools, "vms": vms}
 
     def _used_memory(self) -> int:
         return sum(vm.startup for vm in self.vms.values() if vm.occupies_memory)

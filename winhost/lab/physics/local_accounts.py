@@ -303,22 +303,20 @@ class LocalAccounts(Part):
         name, desired = asked.key["account"], asked.desired
         account = self.find(name)
         if desired.get("there") is False:
-            if account is not None:
-                self._remove(account)
+            if account is None:
+                return
+            account.check_ours()
+            if distros := self.distros(account):
+                raise refusal("HoldsDistro", name=account.name, distros=distros)
+            if account.profile is not None and self.loaded(account):
+                raise refusal("LoggedOn", name=account.name)
+            self.remove_profile(account.sid)
+            self.remove_local_user(account.sid)
             return
         account = account or self.new_local_user(name, new_secret(), MARKER)
         if desired.get("administrator", account.administrator) is not account.administrator:
             account.check_ours()
             (self.remove_local_group_member if account.administrator else self.add_local_group_member)(account.sid)
-
-    def _remove(self, account: Account) -> None:
-        account.check_ours()
-        if distros := self.distros(account):
-            raise refusal("HoldsDistro", name=account.name, distros=distros)
-        if account.profile is not None and self.loaded(account):
-            raise refusal("LoggedOn", name=account.name)
-        self.remove_profile(account.sid)
-        self.remove_local_user(account.sid)
 
     def distros(self, account: Account) -> int | None:
         """The number of distros' disks of an account of ours; nobody looks into other accounts."""

@@ -156,7 +156,10 @@ class Machine(VmMaking, FeatureCmdlets):
         self.clock.sleep(self.lab.restart_delay)
         with self._lock:
             self._up = self.linux.runs = False
-            self._stop_all()
+            for vm in self.vms.values():
+                vm.was_running = vm.power == "running"
+                if vm.power in ("running", "paused"):
+                    vm.power = "saved" if vm.stop_action == "save" and not vm.assignments else "off"
             ending, self._ends_with_boot = self._ends_with_boot, []
         for end in ending:
             end()
@@ -197,22 +200,11 @@ class Machine(VmMaking, FeatureCmdlets):
         self._reasons = []
         self._logon_ready, self._servicing = False, changed
         self.boot += 1
-        self._start_all()
-        self._up = True
-        return changed
-
-    def _stop_all(self) -> None:
-        for vm in self.vms.values():
-            vm.was_running = vm.power == "running"
-            if vm.power in ("running", "paused"):
-                vm.power = "saved" if vm.stop_action == "save" and not vm.assignments else "off"
-
-    def _start_all(self) -> None:
-        if not self._service_runs:
-            return
-        for vm in self.vms.values():
+        for vm in self.vms.values() if self._service_runs else ():
             desired = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
             # A VM that cannot start says so in the event log, and to nobody else.
             with suppress(CmdletError):
                 if desired and vm.power != "running":
                     self._power_on(vm)
+        self._up = True
+        return changed

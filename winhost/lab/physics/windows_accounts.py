@@ -302,7 +302,8 @@ class Accounts(LocalAccounts):
         if task.logon == "interactive":
             task.running = bool(self.accounts[task.account.casefold()].sessions)
             return
-        self._log_on(task.account)
+        account = self.accounts[task.account.casefold()]
+        account.profile = account.profile or f"C:\\Users\\{account.name}"
         if task.distro is None:
             self._do_jobs(task.account)
             task.result = 0
@@ -325,10 +326,6 @@ class Accounts(LocalAccounts):
         if mine & set(self.rights[DENY_BATCH]) or not mine & set(self.rights[BATCH]):
             return NOT_GRANTED
         return None
-
-    def _log_on(self, name: str) -> None:
-        account = self.accounts[name.casefold()]
-        account.profile = account.profile or f"C:\\Users\\{account.name}"
 
     # ---- jobs
 

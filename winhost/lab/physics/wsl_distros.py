@@ -252,7 +252,13 @@ class Distros(WslExe):
             self._add(account, name, str(desired.get("image")))
         if runs is not None:
             distro, _ = self._our_distro(account, name)
-            (self._start_and_hold if runs else self._end)(account, distro)
+            if not runs:
+                self._end(account, distro)
+                return
+            self._end_idle(account)
+            self._resume(account, distro)
+            self.host.clock.sleep(_KEEP_SECONDS)
+            refuse(not distro.running, "NotHeld")
 
     def _add(self, account: str, name: str, image: str) -> None:
         files, folder = self.host.files, folder_of(account, name)
@@ -284,12 +290,6 @@ class Distros(WslExe):
         self.host.files.remove_folder(folder_of(account, name))
         self.host.files.remove(f"{folder_of(account, name)}.json")
         self._end_idle(account)
-
-    def _start_and_hold(self, account: str, distro: Distro) -> None:
-        self._end_idle(account)
-        self._resume(account, distro)
-        self.host.clock.sleep(_KEEP_SECONDS)
-        refuse(not distro.running, "NotHeld")
 
     def _resume(self, account: str, distro: Distro) -> None:
         task = self._keeper(account, distro.name)
