@@ -9,12 +9,12 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from .engine_control import EngineFault, NotUp
 from .engine_side import Engines, TooLong
-from .gateway_metrics import PREFIX, head, line
+from .gateway_metrics import PREFIX, family
 from .gateway_settings import PublishedModel
 
 _READ_S = 5
@@ -58,7 +58,7 @@ class _Found:
 
 
 class EngineMetrics:
-    """Reads engines for whoever may see their metrics."""
+    """Read the metrics of engines for whoever may see them."""
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
@@ -83,17 +83,19 @@ class EngineMetrics:
         most = min(_MOST_BYTES, _MOST_TOGETHER // max(1, len(models)))
         found = await asyncio.gather(*(self._fresh(model, states.get(model.name), most) for model in models))
         by_name = dict(zip((model.name for model in models), found, strict=True))
-        lines = [*head("engine_metrics", "gauge", "1 for what came of reading the metrics of an engine.")]
-        lines += [line("engine_metrics", {"model": name, "result": each.result}, 1) for name, each in by_name.items()]
-        lines += head("engine_metrics_seconds", "gauge", "How long reading them took.")
-        asked = {name: each.seconds for name, each in by_name.items() if each.seconds}
-        lines += [line("engine_metrics_seconds", {"model": name}, round(took, 3)) for name, took in asked.items()]
+        results = [({"model": name, "result": each.result}, 1) for name, each in by_name.items()]
+        seconds = [({"model": name}, round(each.seconds, 3)) for name, each in by_name.items() if each.seconds]
+        lines = [
+            *family("engine_metrics", "gauge", "1 for the result of reading the metrics of an engine.", results),
+            *family("engine_metrics_seconds", "gauge", "How long reading them took.", seconds),
+        ]
         text = bytearray("".join(f"{each}\n" for each in lines), "utf-8")
         for name in dict.fromkeys(name for each in found for name in each.families):
             same = [each.families[name] for each in found if name in each.families]
             text += "".join(f"# {what} {name} {said}\n" for what, said in same[0].comments.items()).encode("utf-8")
-            for sample in (sample for each in same for sample in _parts_of(each.samples)):
-                text += sample.encode("utf-8")
+            samples = [sample for each in same for sample in each.samples]
+            for at in range(0, len(samples), _LINES_AT_ONCE):
+                text += "".join(f"{each}\n" for each in samples[at : at + _LINES_AT_ONCE]).encode("utf-8")
                 await asyncio.sleep(0)
         return bytes(text)
 
@@ -126,11 +128,6 @@ class EngineMetrics:
         return _Found(result, now, max(now - began, 0.001), families)
 
 
-def _parts_of(samples: "list[str]") -> Iterable[str]:
-    for at in range(0, len(samples), _LINES_AT_ONCE):
-        yield "".join(f"{each}\n" for each in samples[at : at + _LINES_AT_ONCE])
-
-
 async def _families(text: str, model: str) -> "dict[str, _Family]":
     """Parse metrics by name, and label them with this model. Lines that do not fit the format are left out."""
     found: defaultdict[str, _Family] = defaultdict(_Family)
@@ -144,14 +141,14 @@ async def _families(text: str, model: str) -> "dict[str, _Family]":
             what, current, said = comment.groups()
             if not current.startswith(_OWN) and (what == "HELP" or said in _KINDS):
                 found[current].comments.setdefault(what, said)
-        elif (sample := _SAMPLE.fullmatch(each)) and (said := _said(model, *sample.groups(""))):
+        elif (sample := _SAMPLE.fullmatch(each)) and (said := _labelled(model, *sample.groups(""))):
             name = sample[1]
             found[current if name.removeprefix(current) in _PARTS else name].samples.append(said)
     return {name: family for name, family in found.items() if family.samples}
 
 
-def _said(model: str, name: str, labels: str, number: str, when: str) -> str:
-    """The line, labelled with its model. Empty if Prometheus would refuse it, and with it the whole text."""
+def _labelled(model: str, name: str, labels: str, number: str, when: str) -> str:
+    """The line of a sample with its model as a label. Empty if Prometheus would refuse the text for it."""
     if name.startswith(_OWN) or not _NUMBER.fullmatch(number):
         return ""
     if math.isinf(float(number)) and not number.endswith("Inf"):

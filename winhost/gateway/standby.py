@@ -13,7 +13,6 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from .answer_framing import LAST_CHUNK, AnswerFraming, in_chunk
 from .connections import ClientConnection
@@ -21,7 +20,7 @@ from .continuing import Again, Continued, EngineSays, NotContinued
 from .engine_connection import EngineConnection
 from .engine_control import EngineFault, NotUp
 from .engine_side import Answer, Engines
-from .gateway_metrics import head, line
+from .gateway_metrics import family
 from .gateway_settings import FIRST, SECOND, GatewaySettings, PublishedModel
 from .key_limits import TokenCount
 from .turn_state import TurnEnded
@@ -442,15 +441,14 @@ def lines(pairs: "Mapping[str, Pair]") -> Iterable[str]:
     """The metrics for Prometheus; none where no model has two engines."""
     if not pairs:
         return
-    each: list[tuple[Any, ...]] = [(name, pair, side) for name, pair in pairs.items() for side in pair.sides]
-    yield from head("standby_state", "gauge", "1 for the engine that answers now, first or second.")
-    for name, pair in pairs.items():
-        if len(pair.sides) > 1:
-            yield line("standby_state", {"model": name, "state": pair.side.name}, 1)
-    yield from head("standby_failures_total", "counter", "How often an engine let requests down.")
-    for name, _, side in each:
-        yield line("standby_failures_total", {"model": name, "engine": side.name}, side.failures)
-    yield from head("standby_taken_over_total", "counter", "; ".join(f"{a}: {b}" for a, b in _RESULTS.items()) + ".")
-    for name, pair in pairs.items():
-        for result in _RESULTS:
-            yield line("standby_taken_over_total", {"model": name, "result": result}, pair.counts[result])
+    states = [({"model": name, "state": pair.side.name}, 1) for name, pair in pairs.items() if len(pair.sides) > 1]
+    yield from family("standby_state", "gauge", "1 for the engine that answers now, first or second.", states)
+    failures = [
+        ({"model": name, "engine": side.name}, side.failures) for name, pair in pairs.items() for side in pair.sides
+    ]
+    yield from family("standby_failures_total", "counter", "How often an engine let requests down.", failures)
+    results = [
+        ({"model": name, "result": result}, pair.counts[result]) for name, pair in pairs.items() for result in _RESULTS
+    ]
+    meaning = "; ".join(f"{result}: {what}" for result, what in _RESULTS.items()) + "."
+    yield from family("standby_taken_over_total", "counter", meaning, results)
