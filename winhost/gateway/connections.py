@@ -211,21 +211,17 @@ class Accepted(asyncio.BufferedProtocol):
             )
         except (OSError, asyncio.TimeoutError) as error:  # ssl.SSLError is an OSError
             secured = None
-            _forget_frames(error)
+            # Its frames hold all that the connection had, and a crowd of them would stay until the garbage collector
+            # stops every stream to find them.
+            one: BaseException | None = error
+            while one:
+                one.__traceback__ = None
+                one = one.__context__
         if secured is None:
             transport.abort()
             self._clients.leave(client)
         else:
             client.connection_made(secured)
-
-
-def _forget_frames(error: "BaseException | None") -> None:
-    """Drop the frames of an error. They hold all that the connection had, and a crowd of them would stay until the
-    garbage collector stops every stream to find them.
-    """
-    while error:
-        error.__traceback__ = None
-        error = error.__context__
 
 
 class Source(Protocol):
@@ -357,8 +353,8 @@ class ClientConnection(asyncio.Protocol):
     # ---- what comes in
 
     def read_now(self) -> None:
-        """Read what is there when the connection is accepted, as most requests are, a turn of the event loop before
-        asyncio looks.
+        """Read what has come by the time the connection is accepted, as most requests have, a turn of the event loop
+        before asyncio would.
         """
         try:
             data = os.read(self.number, _FIRST_BYTES)
@@ -368,7 +364,7 @@ class ClientConnection(asyncio.Protocol):
             self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
-        """asyncio hands on what comes with the end of the handshake before it says that there is a connection."""
+        """Take what the client sends. asyncio calls this before `connection_made` if it comes with the handshake."""
         if self._early is not None:
             self._early += data
         else:
@@ -408,7 +404,7 @@ class ClientConnection(asyncio.Protocol):
             requests[-1].receive(found, last=not framing.in_body)
 
     def took(self, size: int) -> None:
-        """Note that so many bytes of bodies are no longer held here."""
+        """Note that this many bytes of bodies are no longer held here."""
         self._held -= size
         if self._paused and self._held <= _HELD_BYTES and not self._transport.is_closing():
             self._paused = False
@@ -459,7 +455,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def has_key(self) -> None:
-        """Its client sent a valid key."""
+        """Note that the client sent a valid key."""
         request = self._requests[0]
         self._clients.has_key(self, more=request.kept or not request.whole)
 

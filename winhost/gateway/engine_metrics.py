@@ -24,7 +24,6 @@ _HOLDS_S = 1.0  # for so long everyone gets the same text, so that no engine is 
 _LINES_AT_ONCE = 100  # streams go on in between
 _LONGEST_LINE = 8_192
 _ASKED_IN = ("awake", "draining")
-_READ = "read"
 
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _COMMENT = re.compile(rf"# (HELP|TYPE) ({_NAME}) (.*)")
@@ -81,7 +80,7 @@ class EngineMetrics:
 
     async def _text(self, models: Collection[PublishedModel], states: Mapping[str, str]) -> bytes:
         most = min(_MOST_BYTES, _MOST_TOGETHER // max(1, len(models)))
-        found = await asyncio.gather(*(self._fresh(model, states.get(model.name), most) for model in models))
+        found = await asyncio.gather(*(self._read(model, states.get(model.name), most) for model in models))
         by_name = dict(zip((model.name for model in models), found, strict=True))
         results = [({"model": name, "result": each.result}, 1) for name, each in by_name.items()]
         seconds = [({"model": name}, round(each.seconds, 3)) for name, each in by_name.items() if each.seconds]
@@ -99,33 +98,31 @@ class EngineMetrics:
                 await asyncio.sleep(0)
         return bytes(text)
 
-    async def _fresh(self, model: PublishedModel, state: "str | None", most: int) -> _Found:
-        async with self._reading[model.name]:
-            before = self._found.get(model.name)
-            if before and time.monotonic() - before.at < _HOLDS_S:
-                return before
-            found = self._found[model.name] = await self._read(model, state, most)
-            return found
-
     async def _read(self, model: PublishedModel, state: "str | None", most: int) -> _Found:
-        began = time.monotonic()
-        if state is not None and state not in _ASKED_IN:
-            return _Found(state, began)
-        result, families = _READ, {}
-        try:
-            text = await asyncio.wait_for(self._engines.metrics(model, most), _READ_S)
-            async with self._understanding:
-                families = await _families(text.decode("utf-8"), model.name)
-        except NotUp:
-            result = "unreachable"
-        except asyncio.TimeoutError:
-            result = "late"
-        except TooLong:
-            result = "too-long"
-        except (EngineFault, UnicodeError):
-            result = "wrong"
-        now = time.monotonic()
-        return _Found(result, now, max(now - began, 0.001), families)
+        """Read the metrics of one engine, unless that was done just before."""
+        async with self._reading[model.name]:
+            began = time.monotonic()
+            before = self._found.get(model.name)
+            if before and began - before.at < _HOLDS_S:
+                return before
+            result, families, seconds = state or "", {}, 0.0
+            if state is None or state in _ASKED_IN:
+                try:
+                    text = await asyncio.wait_for(self._engines.metrics(model, most), _READ_S)
+                    async with self._understanding:
+                        families = await _families(text.decode("utf-8"), model.name)
+                    result = "read"
+                except NotUp:
+                    result = "unreachable"
+                except asyncio.TimeoutError:
+                    result = "late"
+                except TooLong:
+                    result = "too-long"
+                except (EngineFault, UnicodeError):
+                    result = "wrong"
+                seconds = max(time.monotonic() - began, 0.001)
+            found = self._found[model.name] = _Found(result, time.monotonic(), seconds, families)
+            return found
 
 
 async def _families(text: str, model: str) -> "dict[str, _Family]":

@@ -185,7 +185,7 @@ class Engines:
         return text
 
     async def ready(self, model: PublishedModel) -> bool:
-        """Tell whether an engine answers a request with a completion. The result is kept for a while, however many ask."""
+        """Tell whether an engine completes a request. The result is kept for a while, however many ask."""
         async with self._asking:
             asked, found = self._ready.get(model.name, (float("-inf"), False))
             if time.monotonic() - asked > _READY_HOLDS_S[found]:

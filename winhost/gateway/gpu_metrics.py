@@ -76,7 +76,16 @@ class GpuMetrics:
 
 
 def gpu_lines(gpus: "list[dict[str, Any]]") -> Iterable[str]:
-    samples = [(name, {**_labels(gpu), **labels}, value) for gpu in gpus for name, labels, value in _samples(gpu)]
+    samples: list[tuple[str, dict[str, str], float]] = []
+    for gpu in gpus:
+        index = str(gpu.get("index"))
+        texts = {
+            "hw_id": str(gpu.get("uuid") or index),
+            "hw_name": f"GPU {index}",
+            "hw_model": str(gpu.get("name", "")),
+        }
+        own = {name: _TEXT.sub("_", text) for name, text in texts.items() if text}
+        samples += [(name, {**own, **labels}, value) for name, labels, value in _samples(gpu)]
     for name, (kind, meaning) in _FAMILIES.items():
         mine = ((labels, value) for family_name, labels, value in samples if family_name == name)
         yield from family(name, kind, meaning, mine, prefix="")
@@ -94,12 +103,6 @@ def _samples(gpu: "dict[str, Any]") -> "Iterable[tuple[str, dict[str, str], floa
     if isinstance(lost := gpu.get("lost"), bool):
         yield "hw_status", {**_GPU, "hw_state": "ok"}, int(not lost)
         yield "hw_status", {**_GPU, "hw_state": "failed"}, int(lost)
-
-
-def _labels(gpu: "dict[str, Any]") -> "dict[str, str]":
-    index = str(gpu.get("index"))
-    found = {"hw_id": str(gpu.get("uuid") or index), "hw_name": f"GPU {index}", "hw_model": str(gpu.get("name", ""))}
-    return {name: _TEXT.sub("_", text) for name, text in found.items() if text}
 
 
 def _errors(gpu: "dict[str, Any]") -> "dict[str, int]":

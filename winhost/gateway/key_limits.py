@@ -4,10 +4,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .key_lines import KEY_NAME, MOST_OF_A_LIMIT
+from .key_lines import KEY_LIMITS, KEY_NAME, MOST_OF_A_LIMIT
 from .settings_values import WrongSettings, number, table
 
 _NAME = re.compile(KEY_NAME)
@@ -23,7 +23,6 @@ class KeyLimit:
 
 
 _NO_LIMIT = KeyLimit()
-LIMITS = tuple(each.name for each in fields(KeyLimit))
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,12 @@ class PerKey:
 
 def parse_per_key(value: Any) -> PerKey:
     """Raises WrongSettings."""
-    given = table(value, "per_key", (), [*LIMITS, "keys"])
+    given = table(value, "per_key", (), [*KEY_LIMITS, "keys"])
     each = _changed(KeyLimit(), {name: given[name] for name in given if name != "keys"}, "per_key")
     keys = given.get("keys", {})
     if not isinstance(keys, dict) or not all(_NAME.fullmatch(name) for name in keys):
         raise WrongSettings("per_key.keys: an object with names of API keys is expected")
-    own = {name: table(limits, f"per_key.keys.{name}", (), [*LIMITS]) for name, limits in keys.items()}
+    own = {name: table(limits, f"per_key.keys.{name}", (), [*KEY_LIMITS]) for name, limits in keys.items()}
     return PerKey(each, {name: _changed(each, limits, f"per_key.keys.{name}") for name, limits in own.items()})
 
 

@@ -155,8 +155,9 @@ class PlainTransport(asyncio.Transport):
         self._closing = self._ended = True
         self._buffer.clear()
         self._selector.forget(self._number)
-        self._loop.call_soon(self._lost, error)
 
-    def _lost(self, error: "Exception | None") -> None:
-        self._protocol.connection_lost(error)
-        self._socket.close()
+        def lost() -> None:
+            self._protocol.connection_lost(error)
+            self._socket.close()
+
+        self._loop.call_soon(lost)

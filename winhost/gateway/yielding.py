@@ -9,11 +9,11 @@ import json
 import logging
 import math
 from collections.abc import Callable, Set
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .settings_values import SOCKET, number, table, word
+from .settings_values import SOCKET, names_of, number, table, word
 
 _LOG = logging.getLogger("gateway")
 ROUTE = "/winhost/yield"
@@ -47,7 +47,7 @@ class YieldSettings:
 
 def parse_yields(value: Any) -> YieldSettings:
     """Raises WrongSettings."""
-    given = table(value, "yields", (), [each.name for each in fields(YieldSettings)])
+    given = table(value, "yields", (), names_of(YieldSettings))
     times = {name: number(given, "yields", name, _LONGEST_S) for name in given if name != "mode"}
     return YieldSettings(mode=word(given, "yields", "mode", SOCKET) if "mode" in given else None, **times)
 
