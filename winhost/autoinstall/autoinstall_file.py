@@ -99,7 +99,7 @@ def _at(mark: Any) -> tuple[int, int]:
 
 
 def _walk(node: Any, loc: Loc = ()) -> Iterator[tuple[Loc, Any]]:
-    """Yield every key and item with its mark. Aliases are followed, so whoever calls this bounds the number of values."""
+    """Yield every key and item with its mark. Aliases are followed, so the caller bounds the number of values."""
     if len(loc) > _DEEPEST:
         raise Unreadable(f"it is nested more than {_DEEPEST} deep", _at(node.start_mark))
     if isinstance(node, yaml.MappingNode):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .fair_selector import WITH_KEY, WITHOUT_KEY, FairSelector
-from .plain_transport import READ_BYTES, PlainTransport
+from .plain_transport import FIRST_BYTES, READ_BYTES, PlainTransport
 from .strict_http import Framing, Head, Refused
 from .trusted_proxies import ProxyHeader, TrustedProxies, WrongHeader
 
@@ -26,8 +26,6 @@ _LINGER_S = 2  # for the rest of a body that was refused: its client may read th
 _KNOWN = 4_096  # addresses that sent a valid key and are remembered
 # OpenSSL's records have 16 KiB. asyncio would keep 256 KiB for each connection, from its handshake on.
 sslproto.SSLProtocol.max_size = 32_768  # type: ignore[attr-defined, unused-ignore]  # not in 3.10
-# Less than what pauses reading: asyncio has not begun it yet, and Python 3.10 would begin all the same.
-_FIRST_BYTES = 16_384
 
 
 @dataclass
@@ -357,7 +355,7 @@ class ClientConnection(asyncio.Protocol):
         before asyncio would.
         """
         try:
-            data = os.read(self.number, _FIRST_BYTES)
+            data = os.read(self.number, FIRST_BYTES)
         except OSError:  # nothing yet, or an error for asyncio to find
             return
         if data:

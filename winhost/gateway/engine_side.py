@@ -40,7 +40,7 @@ class Engines:
     """
 
     def __init__(self, limits: Limits, read_by: ReadBy = lambda fd, read: None) -> None:
-        """read_by: as of FairSelector."""
+        """read_by: FairSelector.read_by."""
         self._limits, self._read_by = limits, read_by
         self._kept: defaultdict[SocketOrPort, dict[EngineConnection, None]] = defaultdict(dict)
         self._hung_up: defaultdict[SocketOrPort, int] = defaultdict(int)  # a Counter calls Python for what it has not

@@ -437,7 +437,7 @@ class FrontDoor:
         model = self._settings.models[exchange.model]
         if model.standby:
             pair = self._pairs[model.name]
-            return pair.answer(exchange.route, body.parts, exchange.id, exchange.again, until, turn)
+            return Relayed(pair, exchange.route, body.parts, exchange.id, exchange.again, until, turn)
         hold = 0 if self._turns.takes_turns(model.name) else None
         return self._engines.answer(model, exchange.route, body.parts, exchange.id, hold)
 

@@ -40,7 +40,7 @@ class NoUnit(CannotDo):
 
 
 class KeeperService:
-    """The answers to the gateway. It starts and stops no unit that the settings do not name."""
+    """Answer the gateway's requests. No unit is started or stopped that the settings do not name."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._units = {turns.unit for turns in settings.taking_turns.values() if turns.unit}
@@ -247,7 +247,7 @@ async def keep(settings: GatewaySettings) -> None:
 
 
 def main(words: "list[str]") -> int:
-    """Runs until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     log_to_stderr()
     try:
         if len(words) != 1:

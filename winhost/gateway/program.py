@@ -55,7 +55,7 @@ class CannotStart(Exception):
 
 
 def main(words: list[str]) -> int:
-    """Runs until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT."""
     log_to_stderr()
     # Log lines name no thread, process or source line, so `logging` need not look for them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
