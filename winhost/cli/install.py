@@ -31,7 +31,6 @@ from winhost.autoinstall.install_plan import (
     settings_to_fetch,
     written_install_plan,
 )
-from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
 from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
@@ -43,7 +42,7 @@ from winhost.autoinstall.medium_files import (
     with_settings,
     without_settings,
 )
-from winhost.autoinstall.settings_server import heard_progress, offered_settings
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, bmc_session
 from winhost.cli.commands.install import BmcOptions, InstallOptions, MediaOptions
