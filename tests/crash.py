@@ -1,0 +1,122 @@
+"""Kill controllers and bundles of every world at random moments, let each go on and back, and count what ends otherwise
+than undisturbed: `python -m tests.crash --kills 300 --seed 1`.
+
+A kill on the way there is gone on with and rolled back, and rolled back from where it was, too; one on the way back is
+rolled back again. Without root the worlds of run.py are left out, without a PowerShell (WINHOST_PWSH) those of scripts.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import click
+
+from tests.engine.crash import Choice, Moment, Straight
+from tests.engine.crash_cases import CASES
+from tests.powershell.conftest import why_not
+from tests.powershell.test_killed_at_random import Kills, some_person
+
+
+@dataclass
+class Count:
+    """kills: of controllers; ways: how often one of them went on or back; differences: each with where and why."""
+
+    kills: int = 0
+    ways: int = 0
+    differences: int = 0
+
+    def __add__(self, other: "Count") -> "Count":
+        return Count(self.kills + other.kills, self.ways + other.ways, self.differences + other.differences)
+
+    @contextmanager
+    def way(self, where: str) -> Iterator[None]:
+        """Count this way on or back, and say what it ended with where it did not end as undisturbed."""
+        self.ways += 1
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a run or a check ends with
+            self.differences += 1
+            click.echo(f"{where}: {error!r}", err=True)
+
+
+@dataclass(frozen=True)
+class Share(Choice):
+    """most: of the moments of each way, any of them alike."""
+
+    most: int = 0
+
+    def of(self, moments: Sequence[Moment], seams: object) -> list[Moment]:
+        return sorted(self.sample(moments, self.most), key=lambda moment: moment.number)
+
+
+def in_world(name: str, folder: Path, kills: int, seed: int) -> Count:
+    """Two of three kills come on the way there."""
+    count, back = Count(), kills // 3
+    with CASES[name].make(folder / "world") as here:
+        straight = Straight(CASES[name], folder / "copies", here, Share("", f"{seed} {name}", kills - back))
+        for moment in straight.moments["there"]:
+            count.kills += 1
+            killed = straight.killed("there", moment)
+            left = straight.copy(killed)
+            if killed.begun:
+                with count.way(f"{name}: there, {moment}: resumed"):
+                    straight.resume(killed)
+                    straight.roll_back(killed)
+            with count.way(f"{name}: there, {moment}: rolled back"):
+                if left.begun:
+                    straight.roll_back(left)
+                straight.is_as_found(left)
+        for moment in straight.choice.sample(straight.moments["back"], back):
+            count.kills += 1
+            with count.way(f"{name}: back, {moment}: rolled back"):
+                straight.roll_back(straight.killed("back", moment))
+    return count
+
+
+def of_scripts(folder: Path, kills: int, seed: int) -> Count:
+    """Apply.ps1 and Rollback.ps1, each killed up to twice for one end."""
+    count, tries = Count(), 0
+    with some_person() as person:
+        while count.kills < kills:
+            tries += 1
+            run = Kills(person, folder / str(tries), f"{seed} {tries}")
+            with count.way(f"scripts, try {tries} of seed {seed}"):
+                run.there_and_back()
+            count.kills += run.count
+    return count
+
+
+@click.command()
+@click.option("--kills", default=300, show_default=True, type=click.IntRange(1), help="At least so many.")
+@click.option("--seed", default=1, show_default=True, help="Chooses the moments.")
+@click.option("--only", metavar="WORD", default="", help="Only worlds with this in their name.")
+def main(kills: int, seed: int, only: str) -> None:
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    worlds: dict[str, Callable[[Path, int], Count]] = {
+        name: lambda folder, share, name=name: in_world(name, folder, share, seed)  # type: ignore[misc]
+        for name, case in CASES.items()
+        if only in name and (root or not case.root)
+    }
+    if only in "scripts in PowerShell" and not why_not():
+        worlds["scripts in PowerShell"] = lambda folder, share: of_scripts(folder, share, seed)
+    whole, began = Count(), time.monotonic()
+    for left, (name, kill) in zip(range(len(worlds), 0, -1), worlds.items(), strict=True):
+        share, at = -(-max(kills - whole.kills, 1) // left), time.monotonic()
+        with TemporaryDirectory() as folder, patch.dict(os.environ):
+            count = kill(Path(folder), share)
+        whole += count
+        told = f"{count.kills} kills, {count.ways} ways on or back, {count.differences} differences"
+        click.echo(f"{name}: {told}, {time.monotonic() - at:.0f} s")
+    seconds = time.monotonic() - began
+    click.echo(f"{whole.kills} kills, {whole.ways} ways on or back, {whole.differences} differences, {seconds:.0f} s")
+    sys.exit(1 if whole.differences or whole.kills < kills else 0)
+
+
+if __name__ == "__main__":
+    main()
