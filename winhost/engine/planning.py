@@ -9,9 +9,8 @@ from typing import Any
 from winhost import __version__
 from winhost.compat.assess import judge, recommended
 from winhost.connect.wire_errors import error_of
-from winhost.core.answers import NOT_THERE, Id, Json, MissingFact, Unavailable, identity, if_known
+from winhost.core.answers import NOT_THERE, HostAnswers, Id, Json, MissingFact, Unavailable, identity, if_known
 from winhost.core.dataclass import dataclass
-from winhost.core.host_answers import HostAnswers
 from winhost.core.order import NoInstance, differences, steps_for
 from winhost.core.rules import RESTART, Condition
 from winhost.core.steps import DesiredResource, Step
