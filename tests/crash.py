@@ -19,8 +19,10 @@ import click
 
 from tests.engine.crash import Choice, Moment, Straight
 from tests.engine.crash_cases import CASES
+from tests.powershell.bundles import a_person
 from tests.powershell.conftest import why_not
-from tests.powershell.test_killed_at_random import Kills, some_person
+from tests.powershell.test_killed_at_random import HOST, Kills
+from tests.powershell.twins import machine
 
 
 @dataclass
@@ -82,7 +84,7 @@ def in_world(name: str, folder: Path, kills: int, seed: int) -> Count:
 def of_scripts(folder: Path, kills: int, seed: int) -> Count:
     """Apply.ps1 and Rollback.ps1, each killed up to twice for one end."""
     count, tries = Count(), 0
-    with some_person() as person:
+    with a_person(machine(HOST)) as person:
         while count.kills < kills:
             tries += 1
             run = Kills(person, folder / str(tries), f"{seed} {tries}")

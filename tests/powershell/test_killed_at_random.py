@@ -4,7 +4,6 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,10 @@ NOTHING_LEFT = "There is nothing to undo."
 KILLS = 2  # on each way, unless it comes to its end before
 
 
-@contextmanager
-def some_person() -> Iterator[Person]:
+@pytest.fixture(scope="module")
+def person() -> Iterator[Person]:
     with a_person(machine(HOST)) as made:
         yield made
-
-
-person = pytest.fixture(scope="module")(some_person.__wrapped__)
 
 
 @dataclass

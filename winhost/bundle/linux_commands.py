@@ -44,14 +44,6 @@ if TYPE_CHECKING:
 PARTLY = "partly rolled back"
 
 
-def apply(bundle: Bundle, given: argparse.Namespace) -> Result:
-    return as_run(bundle, given, forward)
-
-
-def rollback(bundle: Bundle, given: argparse.Namespace) -> Result:
-    return as_run(bundle, given, backward)
-
-
 def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
     refuse_others(bundle)
     with opened(bundle, given.journals, looking=given.check) as journal:
@@ -230,9 +222,6 @@ def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
     return Result(0 if holds else 4, {"host": host, "holds": holds, "checks": list(map(asdict, checks))}, lines)
 
 
-COMMANDS = {"apply": apply, "rollback": rollback, "verify": verify, "facts": tell_facts}
-
-
 def preview(run: Run, steps: tuple[Step, ...], kept: list[str]) -> Result:
     result = ended(run, "nothing was changed", [], kept, [])
     lines = [step_line(step, n, len(steps)) for n, step in enumerate(steps, 1)] or ["Nothing to do."]
@@ -258,4 +247,7 @@ def ended(run: Run, outcome: str, checks: list[Check], kept: list[str], followin
 
 
 def main(given: argparse.Namespace, files: Files) -> Result:
-    return COMMANDS[given.command](bundle_of(files), given)
+    bundle = bundle_of(files)
+    if given.command in ("apply", "rollback"):
+        return as_run(bundle, given, forward if given.command == "apply" else backward)
+    return (verify if given.command == "verify" else tell_facts)(bundle, given)
