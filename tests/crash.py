@@ -8,12 +8,13 @@ rolled back again. Without root the worlds of run.py are left out, without a Pow
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest.mock import patch
 
 import click
 
@@ -23,6 +24,8 @@ from tests.powershell.bundles import a_person
 from tests.powershell.conftest import why_not
 from tests.powershell.test_killed_at_random import HOST, Kills
 from tests.powershell.twins import machine
+
+SCRIPTS = "scripts in PowerShell"
 
 
 @dataclass
@@ -35,6 +38,9 @@ class Count:
 
     def __add__(self, other: "Count") -> "Count":
         return Count(self.kills + other.kills, self.ways + other.ways, self.differences + other.differences)
+
+    def __str__(self) -> str:
+        return f"{self.kills} kills, {self.ways} ways on or back, {self.differences} differences"
 
     @contextmanager
     def way(self, where: str) -> Iterator[None]:
@@ -81,7 +87,7 @@ def in_world(name: str, folder: Path, kills: int, seed: int) -> Count:
     return count
 
 
-def of_scripts(folder: Path, kills: int, seed: int) -> Count:
+def of_scripts(_: str, folder: Path, kills: int, seed: int) -> Count:
     """Apply.ps1 and Rollback.ps1, each killed up to twice for one end."""
     count, tries = Count(), 0
     with a_person(machine(HOST)) as person:
@@ -94,29 +100,33 @@ def of_scripts(folder: Path, kills: int, seed: int) -> Count:
     return count
 
 
+def killed(name: str, kills: int, seed: int) -> tuple[Count, float]:
+    """Count in one world, and how many seconds that took."""
+    began = time.monotonic()
+    with TemporaryDirectory() as folder:
+        count = (of_scripts if name == SCRIPTS else in_world)(name, Path(folder), kills, seed)
+    return count, time.monotonic() - began
+
+
 @click.command()
 @click.option("--kills", default=300, show_default=True, type=click.IntRange(1), help="At least so many.")
 @click.option("--seed", default=1, show_default=True, help="Chooses the moments.")
 @click.option("--only", metavar="WORD", default="", help="Only worlds with this in their name.")
-def main(kills: int, seed: int, only: str) -> None:
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes at once.")
+def main(kills: int, seed: int, only: str, jobs: int) -> None:
     root = hasattr(os, "geteuid") and os.geteuid() == 0
-    worlds: dict[str, Callable[[Path, int], Count]] = {
-        name: lambda folder, share, name=name: in_world(name, folder, share, seed)  # type: ignore[misc]
-        for name, case in CASES.items()
-        if only in name and (root or not case.root)
-    }
-    if only in "scripts in PowerShell" and not why_not():
-        worlds["scripts in PowerShell"] = lambda folder, share: of_scripts(folder, share, seed)
+    worlds = [*([] if why_not() else [SCRIPTS]), *(name for name, case in CASES.items() if root or not case.root)]
+    worlds = [name for name in worlds if only in name]
     whole, began = Count(), time.monotonic()
-    for left, (name, kill) in zip(range(len(worlds), 0, -1), worlds.items(), strict=True):
-        share, at = -(-max(kills - whole.kills, 1) // left), time.monotonic()
-        with TemporaryDirectory() as folder, patch.dict(os.environ):
-            count = kill(Path(folder), share)
-        whole += count
-        told = f"{count.kills} kills, {count.ways} ways on or back, {count.differences} differences"
-        click.echo(f"{name}: {told}, {time.monotonic() - at:.0f} s")
-    seconds = time.monotonic() - began
-    click.echo(f"{whole.kills} kills, {whole.ways} ways on or back, {whole.differences} differences, {seconds:.0f} s")
+    with ProcessPoolExecutor(jobs) as pool:
+        while worlds and whole.kills < kills:  # a short run has fewer moments than its share
+            share = -(-(kills - whole.kills) // len(worlds))
+            found = pool.map(killed, worlds, repeat(share), repeat(seed))
+            for name, (count, seconds) in zip(worlds, found, strict=True):
+                click.echo(f"{name}: {count}, {seconds:.0f} s")
+                whole += count
+            seed += 1
+    click.echo(f"{whole}, {time.monotonic() - began:.0f} s")
     sys.exit(1 if whole.differences or whole.kills < kills else 0)
 
 

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from tests.crash import main
+from tests.crash import killed, main
 from tests.engine.crash import Straight
 
 
@@ -14,8 +14,8 @@ def test_it_counts_kills_and_what_ends_otherwise(monkeypatch: pytest.MonkeyPatch
     assert (done.exit_code, done.stdout.count(": 3 kills, 5 ways on or back, 0 differences")) == (0, 1)
 
     def otherwise(straight: Straight, here: object) -> None:
-        raise AssertionError("it is not as found")
+        raise AssertionError("it is not as made")
 
-    monkeypatch.setattr(Straight, "is_as_found", otherwise)
-    straight = CliRunner().invoke(main, words)
-    assert straight.exit_code == 1
+    monkeypatch.setattr(Straight, "resume", otherwise)
+    count, _ = killed("linux unit of one's own", 3, 1)
+    assert (count.kills, count.differences) == (3, 2)
