@@ -66,12 +66,7 @@ def failure(error: Exception) -> Result:
 
 
 def leave(result: Result, as_json: bool) -> NoReturn:
-    show(result, as_json)
-    sys.exit(result.code)
-
-
-def show(result: Result, as_json: bool) -> None:
-    """Print the result. A reader that is gone misses it; the journal has it."""
+    """Print the result and end. A reader that is gone misses it; the journal has it."""
     if as_json or "resources" in result.document:
         lines = [json.dumps(result.document)]
     else:
@@ -80,6 +75,7 @@ def show(result: Result, as_json: bool) -> None:
         stream = sys.stderr if "error" in result.document and not as_json else sys.stdout
         stream.write("".join(f"{line}\n" for line in lines))
         stream.flush()
+    sys.exit(result.code)
 
 
 def visible(text: str) -> str:
@@ -137,8 +133,11 @@ class Bundle(NamedTuple):
 
 def bundle_of(files: Files) -> Bundle:
     plan, resources = plan_of(files["plan.json"]), json.loads(files["resources.json"])
+    # A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then.
+    first = plan["stages"][0]
+    ours = {name: [each for each in first[name] if each["resource"] in resources] for name in ("desired", "steps")}
     sum_ = hashlib.sha256(files["plan.json"]).hexdigest()[:16]
-    return Bundle(plan, stage_of(plan, resources), sum_, load(files["agent.py"]), resources)
+    return Bundle(plan, {**first, **ours}, sum_, load(files["agent.py"]), resources)
 
 
 def load(text: bytes) -> Any:
@@ -162,13 +161,6 @@ def plan_of(text: bytes) -> State:
             2, "WrongDocument", "plan.json has not the schema winhost.plan/3", "", "Make the bundle again."
         )
     return plan
-
-
-def stage_of(plan: State, resources: State) -> State:
-    """A plan that was just made has one stage: what is deferred becomes a plan of its own, from facts read then."""
-    first = plan["stages"][0]
-    ours = {name: [each for each in first[name] if each["resource"] in resources] for name in ("desired", "steps")}
-    return {**first, **ours}
 
 
 # ==== 3. the machine: whose it is, and what its agent answers, as over SSH

@@ -43,14 +43,6 @@ PARTLY = "partly rolled back"
 RESTART_NEEDED = 75  # exit code, as EX_TEMPFAIL: it failed for now
 
 
-def apply(bundle: Bundle, given: argparse.Namespace) -> Result:
-    return as_run(bundle, given, forward)
-
-
-def rollback(bundle: Bundle, given: argparse.Namespace) -> Result:
-    return as_run(bundle, given, backward)
-
-
 def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
     refuse_others(bundle)
     with opened(bundle, given.journals, looking=given.check) as journal:
@@ -229,9 +221,6 @@ def verify(bundle: Bundle, given: argparse.Namespace) -> Result:
     return Result(0 if holds else 4, {"host": host, "holds": holds, "checks": list(map(asdict, checks))}, lines)
 
 
-COMMANDS = {"apply": apply, "rollback": rollback, "verify": verify}
-
-
 def preview(run: Run, steps: tuple[Step, ...], kept: list[str]) -> Result:
     result = ended(run, "nothing was changed", [], kept, [])
     lines = [step_line(step, n, len(steps)) for n, step in enumerate(steps, 1)] or ["Nothing to do."]
@@ -257,4 +246,10 @@ def ended(run: Run, outcome: str, checks: list[Check], kept: list[str], followin
 
 
 def main(given: argparse.Namespace, files: Files) -> Result:
-    return result_of(lambda: COMMANDS[given.command](bundle_of(files), given))
+    def answered() -> Result:
+        bundle = bundle_of(files)
+        if given.command == "verify":
+            return verify(bundle, given)
+        return as_run(bundle, given, forward if given.command == "apply" else backward)
+
+    return result_of(answered)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from winhost.bundle.linux_bundle import Bundle, BundleRefusal, ask, format_value, read, visible
 from winhost.bundle.linux_journal import BundleRun, Journal, step_of
-from winhost.core.answers import MissingFact, Record, Unavailable, Unknown, fault, identity
+from winhost.core.answers import HostAnswers, MissingFact, Record, Unavailable, Unknown, fault, identity
 from winhost.core.checks import Check, check, drifted
-from winhost.core.host_answers import HostAnswers
 from winhost.core.loop import Loop, NotSet
 from winhost.core.marks import BUNDLE, MarkedRun, read_marks, without
 from winhost.core.order import NoInstance, differences, steps_for
