@@ -179,10 +179,10 @@ def test_who_is_no_administrator_and_a_restricted_powershell_are_not_ready(desk:
         "language_mode": "ConstrainedLanguage",
         "powershell": "5.1",
     }
-    administrator = host_check._administrator(session, local=False)
+    administrator, powershell = host_check.rights(session, local=False)
     assert (administrator.works, "'DESK\\o''neil'" in (administrator.do or "")) == (False, True)
-    assert host_check._administrator({"administrator": {"unknown": {}}}, local=False).works is None
-    powershell = host_check._powershell(session)
+    administrator, _ = host_check.rights({"administrator": {"unknown": {}}}, local=False)
+    assert administrator.works is None
     assert (powershell.works, "needs FullLanguage" in powershell.found) == (False, True)
 
 
@@ -261,7 +261,9 @@ def test_without_a_keyring_the_file_refers_to_a_variable(
     assert "once" not in Path("mine.yaml").read_text()
 
 
-def test_a_keyring_that_refuses_is_told_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyring_that_refuses_is_told_without_the_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     keyring = ModuleType("keyring")
     keyring.get_keyring = lambda: SimpleNamespace(priority=1)  # type: ignore[attr-defined]
 
@@ -270,8 +272,10 @@ def test_a_keyring_that_refuses_is_told_without_the_password(monkeypatch: pytest
 
     keyring.set_password = refuse  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", keyring)
-    why = host_add._put("mine", TypedSecret("typed", "password", Secret("Canary")))
-    assert why == "the keyring refused (ValueError)"
+    monkeypatch.setattr("click.confirm", lambda *_, **__: True)
+    assert host_add._kept(TypedSecret("typed", "password", Secret("Canary")), "mine") == "env:MINE_PASSWORD"
+    told = capsys.readouterr().err
+    assert ("The password is not kept: the keyring refused (ValueError)." in told, "Canary" in told) == (True, False)
 
 
 @pytest.mark.parametrize(

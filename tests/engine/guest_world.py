@@ -123,7 +123,7 @@ def with_image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[GuestWorl
     source = SourceImage(str(image), sha256(image.read_bytes()).hexdigest(), image.stat().st_size)
     disk = guest_disk(source, lambda *_: None, cache=folder / "elsewhere")
     here = guest_world(folder)
-    pinned = {"place": source.place, "sha256": source.sha256, "bytes": source.bytes}
+    pinned = {"place": source.source, "sha256": source.sha256, "bytes": source.bytes}
     pinned |= {"disk_sha256": disk.sha256, "disk_bytes": disk.bytes}
     settings = {name: value for name, value in here.settings.items() if name != "vhdx"}
     here.settings = {**settings, "image": {"name": "./noble.qcow2", "pinned": pinned}}

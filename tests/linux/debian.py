@@ -91,6 +91,11 @@ class Debian:
         """What a command says there."""
         return sure(*self.inside(*command))
 
+    def journal(self, unit: str) -> str:
+        """The lines of a unit's journal, with all that its processes have written so far."""
+        self.run("journalctl", "--sync")
+        return self.run("journalctl", "--no-pager", "--output=cat", f"--unit={unit}")
+
     def inside(self, *command: str) -> list[str]:
         """A command of its own, for whoever runs it. It has to run."""
         assert self._process is not None

@@ -9,7 +9,7 @@ import pytest
 
 from tests.linux.debian import INSIDE, Debian, Keyring, make_repository
 from tests.linux.unpacked import unpack_linux
-from tests.processes import PATIENCE_S, wait_for
+from tests.processes import PATIENCE_S, started, wait_for
 from winhost.connect.agent import Agent
 from winhost.connect.wire_errors import RemoteError, SessionDropped
 from winhost.core.answers import Unavailable
@@ -177,11 +177,14 @@ def test_a_unit_that_fails_says_so_and_runs_once_its_file_is_mended(agent: Agent
     assert change(agent, "SystemdUnit", key, {"active": True}).after["active"] is True
 
 
-def test_why_a_unit_failed_is_told_by_its_journal_without_secrets(agent: Agent) -> None:
+def test_why_a_unit_failed_is_told_by_its_journal_without_secrets(agent: Agent, debian: Debian) -> None:
     file, key = {"path": "/etc/systemd/system/winhost-says.service"}, {"unit": "winhost-says.service"}
     says = "echo the model is missing; echo HF_TOKEN=hf_canary; echo from https://me:canary@host/x; exit 3"
     change(agent, "LinuxFile", file, {"text": f"[Service]\nType=oneshot\nExecStart=/bin/sh -c '{says}'\n"})
-    with pytest.raises(RemoteError) as caught:
+    # Journald is slower than systemd here: it goes on some time after the unit has failed.
+    debian.run("systemctl", "kill", "--signal=STOP", "systemd-journald.service")
+    late = f"until systemctl is-failed {key['unit']}; do sleep 0.1; done; sleep 1; pkill -CONT systemd-journal"
+    with started(debian.inside("sh", "-c", late)), pytest.raises(RemoteError) as caught:
         change(agent, "SystemdUnit", key, {"active": True})
     assert "the model is missing; HF_TOKEN=***; from https://me:***host/x" in caught.value.fault.message
     assert "canary" not in caught.value.fault.message

@@ -1,6 +1,7 @@
 # Part of the agent, files: no symbolic link is followed, whatever part of the path it is.
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import pwd
@@ -217,6 +218,15 @@ def owner_of(found: os.stat_result) -> str:
     with suppress(KeyError):
         group = getgrgid(found.st_gid).gr_name
     return f"{user}:{group}"
+
+
+def lock_taken(lock: int) -> bool:
+    """Take the lock of an open file; False where another process has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def boot_id() -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from winhost.agent.linux_agent import AgentFault, bad_request, matching, wrong_state
-from winhost.agent.linux_files import put, text_of
+from winhost.agent.linux_files import lock_taken, put, text_of
 from winhost.gateway.key_lines import (
     KEY_LIMITS,
     KEY_MODEL,
@@ -63,21 +62,13 @@ def keys_alone() -> Iterator[None]:
     lock = os.open(KEYS_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     until = time.monotonic() + LOCKED_S
     try:
-        while not keys_taken(lock):
+        while not lock_taken(lock):
             if time.monotonic() > until:
                 raise AgentFault("Winhost.KeysLocked", "ResourceBusy", "Somebody else changes keys, and does not end.")
             time.sleep(0.1)
         yield
     finally:
         os.close(lock)
-
-
-def keys_taken(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def now_s() -> int:

@@ -35,7 +35,13 @@ def boot(asked: BootOptions, output: Output) -> int:
         raise click.UsageError(
             "--return-after is for the Linux that runs: winhost boot LINUX-HOST linux --return-after 30"
         )
-    _check_consent(here.name, asked.console, asked.accepted)
+    if RESTART not in asked.accepted:
+        raise click.UsageError(f"{here.name} restarts: add --accept restart")
+    if asked.console is None:
+        raise click.UsageError(
+            "If the other system hangs, somebody has to turn the machine off and on: say --console where somebody can, "
+            "or --without-console to go on all the same"
+        )
     with watching() as watch:
         done = _switch(here, linux, system, watch)
         # The two systems of one machine may stand in the fleet under one name, or under two.
@@ -43,17 +49,6 @@ def boot(asked: BootOptions, output: Output) -> int:
         switched = _seen(done, here, there, asked.restart_deadline, watch) if there else done[0]
     show_results("boot", output.shape, [(here.name, switched)], _show)
     return 0 if switched.came_up in (None, system) else 1
-
-
-def _check_consent(host: str, console: bool | None, accepted: tuple[str, ...]) -> None:
-    """Raises UsageError."""
-    if RESTART not in accepted:
-        raise click.UsageError(f"{host} restarts: add --accept restart")
-    if console is None:
-        raise click.UsageError(
-            "If the other system hangs, somebody has to turn the machine off and on: say --console where somebody can, "
-            "or --without-console to go on all the same"
-        )
 
 
 def _switch(here: AnyHost, linux: LinuxHost | None, system: str, watch: Watch) -> tuple[Switched, str]:
@@ -107,14 +102,11 @@ def _stay(name: str, here: LinuxHost, return_after: int | None, output: Output) 
     request = {} if return_after is None else {"timer": return_after or None}
     with closing(_wire(here)) as wire:
         found = switching.on_linux(wire, heartbeat=True, **request)
-    return show_results("boot-linux", output.shape, [(name, found)], lambda told: say(_of_timer(name, told.timer)))
-
-
-def _of_timer(host: str, minutes: int | None) -> str:
-    if minutes is None:
-        return f"{visible(host)} runs Linux. No timer goes back to Windows by itself."
-    within = f"{minutes} minutes of a start"
-    return f"{visible(host)} runs Linux. It goes back to Windows if winhost does not come within {within}."
+    timer = "No timer goes back to Windows by itself."
+    if found.timer is not None:
+        timer = f"It goes back to Windows if winhost does not come within {found.timer} minutes of a start."
+    shown = f"{visible(name)} runs Linux. {timer}"
+    return show_results("boot-linux", output.shape, [(name, found)], lambda _: say(shown))
 
 
 def _wire(linux: LinuxHost) -> SshWire:

@@ -1,5 +1,5 @@
 """Complete commands and options in shells when the tab key is pressed. Each press starts a new winhost, which reads as
-little as it can. If something cannot be read, nothing is offered, because nobody would see an error.
+little as it can. If something cannot be read, nothing is offered: a shell would not show an error.
 """
 
 import re
@@ -112,7 +112,12 @@ def _named_in(*names: str) -> Words:
     return words
 
 
-_CODES = _named_in("knowledge.catalogue.entries", "symptoms.table.symptoms")
+_CODES = _named_in(
+    "knowledge.catalogue.entries",
+    "symptoms.table.symptoms",
+    "knowledge.lint_codes.lint_codes",
+    "serving.profile.explained",
+)
 _PATHS = _named_in("model.path.EVERY_PATH", "model.path.ALL_VARIANTS")
 
 HOSTS: dict[str, Any] = {"shell_complete": _offering(_fleet)}

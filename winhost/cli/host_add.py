@@ -30,7 +30,7 @@ from winhost.model.fleet_edit import Entry, fleet_to_change, write_added
 from winhost.model.secrets import Secret, SecretRef, TypedSecret
 
 _HTTPS, _HTTP, _SSH = 5986, 5985, 22
-_WAYS = ((_HTTPS, True), (_HTTP, False))  # to Windows, with TLS or without
+_WAYS: tuple[tuple[int, bool], ...] = ((_HTTPS, True), (_HTTP, False))  # to Windows, with TLS or without
 _KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _KEYRING = "winhost"  # the service under which passwords of hosts are kept
 
@@ -51,7 +51,14 @@ def add_host(new: NewHost, fleet_file: Path | None, *, ask_to_add: bool = False)
     user, address, port = _account(new.account)
     name = _name(new.name or address)
     file = fleet_to_change(fleet_file)
-    _refuse_known(file, name, new.name is not None)
+    known = load_fleet(file).hosts if file.exists() else ()
+    if name.lower() in {each.name.lower() for each in known}:
+        other = "another" if new.name is not None else "a"
+        raise UsageError(
+            "HostThere",
+            what=f"{name} is in {visible(str(file))} already",
+            hint=f"Try it: winhost host test {name}\nOr give this one {other} name: --name NAME",
+        )
     new = replace(new, port=new.port or port)
     if new.linux:
         host, entry = _linux(new, name, user, address)
@@ -95,29 +102,15 @@ def _name(text: str) -> str:
         raise UsageError("UnfitName", what=f"'{visible(short)[:80]}' {wrong}", hint="Name it with --name") from None
 
 
-def _refuse_known(file: Path, name: str, named: bool) -> None:
-    known = load_fleet(file).hosts if file.exists() else ()
-    if name.lower() in {each.name.lower() for each in known}:
-        raise UsageError(
-            "HostThere",
-            what=f"{name} is in {visible(str(file))} already",
-            hint=f"Try it: winhost host test {name}\nOr give this one {'another' if named else 'a'} name: --name NAME",
-        )
-
-
 # ---- Windows
 
 
 def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, Entry]:
     password = _given(new) or _typed(f"Password of {visible(user)} on {visible(address)}", new)
     verify: bool | Path = new.ca.expanduser().absolute() if new.ca else True
-    ways = (
-        _WAYS
-        if new.port is None
-        else ((new.port, False),)
-        if new.port == _HTTP
-        else ((new.port, True), (new.port, False))
-    )
+    ways = _WAYS
+    if new.port is not None:
+        ways = tuple((new.port, tls) for tls in (True, False) if not (tls and new.port == _HTTP))
     for number, (port, tls) in enumerate(ways):
         # Not validated: what does not fit is refused when the entry is written.
         transport = Transport.model_construct(port=port, tls=tls, user=user, password=password, verify=verify)
@@ -255,24 +248,19 @@ def _given(new: NewHost) -> SecretRef | None:
 def _typed(question: str, new: NewHost) -> SecretRef:
     """Ask for a password. Raises UsageError (NobodyTypes), click.Abort for Ctrl-C."""
     if not sys.stdin.isatty():
+        port = () if new.port is None or new.account.endswith(f":{new.port}") else ("--port", str(new.port))
+        words = ("winhost", "host", "add", new.account, *(("--linux",) if new.linux else ()), *port)
         raise UsageError(
             "NobodyTypes",
             what="nobody is there to type the password",
             hint="Say where it is, as env:NAME, file:/PATH, cmd:PROGRAM ARGUMENTS or keyring:SERVICE/USER: "
-            + _again(new),
+            + command_line((*words, "--password", "env:NAME")),
         )
     try:
         typed = str(click.prompt(question, hide_input=True, err=True))
     except click.Abort as stopped:
         raise click.Abort from stopped  # click has ended the line of a hidden prompt: see `winhost.cli.run`
     return TypedSecret("typed", "password", Secret(typed))
-
-
-def _again(new: NewHost) -> str:
-    """`winhost host add` with a reference to the password, also for who typed `winhost up`."""
-    port = () if new.port is None or new.account.endswith(f":{new.port}") else ("--port", str(new.port))
-    words = ("winhost", "host", "add", new.account, *(("--linux",) if new.linux else ()), *port)
-    return command_line((*words, "--password", "env:NAME"))
 
 
 def _with_reference(entry: Entry, host: AnyHost, name: str) -> Entry:
@@ -294,10 +282,19 @@ def _with_reference(entry: Entry, host: AnyHost, name: str) -> Entry:
 
 def _kept(secret: TypedSecret, name: str) -> str:
     """The reference under which the password is to be found from now on."""
-    why = _no_keyring()
+    why = None
+    try:
+        keyring = import_module("keyring")
+        if keyring.get_keyring().priority < 1:
+            why = "this computer has no keyring that could keep it"
+    except ImportError:
+        why = "keyring support is not installed (pip install 'winhost[keyring]')"
     if why is None and click.confirm("Keep the password in the keyring of this computer?", default=True, err=True):
-        why = _put(name, secret)
-        if why is None:
+        try:
+            keyring.set_password(_KEYRING, name, secret.value.reveal())
+        except Exception as error:  # noqa: BLE001 - each backend has errors of its own, and their words may hold it
+            why = f"the keyring refused ({type(error).__name__})"
+        else:
             return f"keyring:{_KEYRING}/{name}"
     variable = re.sub(r"\W", "_", name).upper() + "_PASSWORD"
     variable = f"_{variable}" if variable[0].isdigit() else variable
@@ -308,22 +305,3 @@ def _kept(secret: TypedSecret, name: str) -> str:
     click.echo(f"  {example}", err=True)
     say("  A program that prints the password does as well: password: cmd:PROGRAM ARGUMENTS", err=True)
     return f"env:{variable}"
-
-
-def _no_keyring() -> str | None:
-    """Say why there is no keyring that could keep it."""
-    try:
-        keyring = import_module("keyring").get_keyring()
-    except ImportError:
-        return "keyring support is not installed (pip install 'winhost[keyring]')"
-    if keyring.priority < 1:
-        return "this computer has no keyring that could keep it"
-    return None
-
-
-def _put(name: str, secret: TypedSecret) -> str | None:
-    try:
-        import_module("keyring").set_password(_KEYRING, name, secret.value.reveal())
-    except Exception as error:  # noqa: BLE001 - each backend has errors of its own, and their words may hold it
-        return f"the keyring refused ({type(error).__name__})"
-    return None

@@ -77,18 +77,14 @@ def show_check(checked: CheckedHost) -> None:
             say(f"{' ' * (width + 6)}{line}")
 
 
-def _planned(host: AnyHost) -> tuple[str, ...]:
-    if isinstance(host, LinuxHost):
-        return (NAME, PORT, HOST_KEY, LOGON, *((SUDO,) if host.sudo else ()), SESSION)
-    if host.transport.kind is WireKind.LOCAL:
-        return (SESSION, ADMINISTRATOR, POWERSHELL)
-    return (NAME, PORT, *((TLS,) if host.transport.tls else ()), LOGON, SESSION, ADMINISTRATOR, POWERSHELL)
-
-
 def _ended(host: AnyHost, error: WinhostError, done: set[str], new: bool) -> Iterator[TriedStep]:
     """Yield the steps that were left: those before the one that failed, that one, and those that were not tried."""
-    failed = _step_of(error)
-    planned = [each for each in _planned(host) if each not in done]
+    failed, steps = _step_of(error), (SESSION, ADMINISTRATOR, POWERSHELL)
+    if isinstance(host, LinuxHost):
+        steps = (NAME, PORT, HOST_KEY, LOGON, *((SUDO,) if host.sudo else ()), SESSION)
+    elif host.transport.kind is not WireKind.LOCAL:
+        steps = (NAME, PORT, *((TLS,) if host.transport.tls else ()), LOGON, *steps)
+    planned = [each for each in steps if each not in done]
     at = planned.index(failed) if failed in planned else 0
     for number, step in enumerate(planned):
         if number < at:
@@ -158,31 +154,30 @@ def _of_windows(host: Host) -> Iterator[TriedStep]:
             yield TriedStep(TLS, True, checked)
         yield TriedStep(LOGON, True, f"{how.auth} as {session.get('user')}{'' if how.tls else '; it seals messages'}")
     yield TriedStep(SESSION, True, "the agent of winhost answers")
-    yield _administrator(session, local)
-    yield _powershell(session)
+    yield from rights(session, local)
 
 
-def _administrator(session: Mapping[str, Any], local: bool) -> TriedStep:
+def rights(session: Mapping[str, Any], local: bool) -> Iterator[TriedStep]:
+    """Check what a session of Windows may do. local: it is one of this machine."""
     found, user = session.get("administrator"), one_line(session.get("user"))
     if found is True:
-        return TriedStep(ADMINISTRATOR, True, f"{user} has the rights of an administrator")
-    if found is not False:
-        return TriedStep(ADMINISTRATOR, None, "it could not be read")
-    do = (
-        "Start the terminal with `Run as administrator`, and run winhost there"
-        if local
-        else "On the host, in an elevated PowerShell: Add-LocalGroupMember -SID S-1-5-32-544 -Member "
-        f"'{user.replace(chr(39), chr(39) * 2)}'"
-    )
-    return TriedStep(ADMINISTRATOR, False, f"{user} has no rights of an administrator in this session", do)
-
-
-def _powershell(session: Mapping[str, Any]) -> TriedStep:
+        yield TriedStep(ADMINISTRATOR, True, f"{user} has the rights of an administrator")
+    elif found is not False:
+        yield TriedStep(ADMINISTRATOR, None, "it could not be read")
+    else:
+        do = (
+            "Start the terminal with `Run as administrator`, and run winhost there"
+            if local
+            else "On the host, in an elevated PowerShell: Add-LocalGroupMember -SID S-1-5-32-544 -Member "
+            f"'{user.replace(chr(39), chr(39) * 2)}'"
+        )
+        yield TriedStep(ADMINISTRATOR, False, f"{user} has no rights of an administrator in this session", do)
     mode, version = one_line(session.get("language_mode")), one_line(session.get("powershell"))
     if mode == _FULL:
-        return TriedStep(POWERSHELL, True, f"{version}, {mode}")
-    do = "A policy of AppLocker or App Control restricts PowerShell for this account: ask whoever made it to exempt it"
-    return TriedStep(POWERSHELL, False, f"{version}, {mode}; winhost needs {_FULL}", do)
+        yield TriedStep(POWERSHELL, True, f"{version}, {mode}")
+    else:
+        do = "A policy of AppLocker or App Control restricts PowerShell for this account: ask its author to exempt it"
+        yield TriedStep(POWERSHELL, False, f"{version}, {mode}; winhost needs {_FULL}", do)
 
 
 def _of_linux(host: LinuxHost) -> Iterator[TriedStep]:

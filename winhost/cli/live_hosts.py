@@ -67,19 +67,15 @@ def probe_live(host: AnyHost, also: Sequence[str], image: str | None, watch: Wat
         if isinstance(host, LinuxHost):
             path, wire = "linux", SshWire(host, program)
         else:
-            path, targets = _targets(host, facts)
+            beside = linux_beside(host) if runs_linux(facts) else None
+            if beside is not None:
+                path, targets = "dual-boot", [beside]
+            else:
+                path = "dda" if running_guests(facts.resources) else "wsl2"
+                targets = [*linux_targets(with_ssh_key(host), facts.resources, "probe")]
             wire = first_found(host.name, targets, lambda target: SshWire(target, program))
         with closing(wire):
             return replace(facts, measured=(probe(wire, program, path, also, image),))
-
-
-def _targets(host: Host, facts: Facts) -> tuple[str, Sequence[LinuxHost]]:
-    """Return the path of the Linux that runs now, and where it may be reached."""
-    beside = linux_beside(host) if runs_linux(facts) else None
-    if beside is not None:
-        return "dual-boot", (beside,)
-    path = "dda" if running_guests(facts.resources) else "wsl2"
-    return path, linux_targets(with_ssh_key(host), facts.resources, "probe")
 
 
 def serving_wire(host: AnyHost, windows: "list[Version] | None" = None) -> SshWire:

@@ -79,11 +79,19 @@ def check_rights(host: AnyHost) -> None:
     if not is_local(host):
         return
     if isinstance(host, LinuxHost):
-        if host.sudo and host.sudo_password is None and not _becomes_root():
+        if not host.sudo or host.sudo_password is not None:
+            return
+        program = shutil.which("sudo")
+        words, nothing = [str(program), "-n", "true"], subprocess.DEVNULL
+        if not program or subprocess.run(words, capture_output=True, check=False, stdin=nothing).returncode:  # noqa: S603 - constant words
             hint = 'Type it as root: sudo "$(command -v winhost)" up'
             raise _lacking(host.name, f"{getuser()} is not root here, and sudo asks for a password", hint)
-    elif os.name == "nt" and not _is_elevated():
-        raise not_administrator(host.name)
+    elif os.name == "nt":
+        import ctypes  # Windows alone has what is asked here
+
+        shell: object = getattr(ctypes, "windll").shell32  # noqa: B009 - other systems' stubs lack it
+        if not shell.IsUserAnAdmin():  # type: ignore[attr-defined]
+            raise not_administrator(host.name)
 
 
 def check_rights_told(host: AnyHost, facts: Facts) -> None:
@@ -104,21 +112,6 @@ def _lacking(host: str, what: str, hint: str) -> UsageError:
     return UsageError("NotAdministrator", what=what, meaning=meaning, hint=hint, host=host)
 
 
-def _becomes_root() -> bool:
-    sudo = shutil.which("sudo")
-    if sudo is None:
-        return False
-    words = [sudo, "-n", "true"]
-    return subprocess.run(words, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode == 0  # noqa: S603 - constant words
-
-
-def _is_elevated() -> bool:
-    import ctypes  # Windows alone has what is asked here
-
-    shell: object = getattr(ctypes, "windll").shell32  # noqa: B009 - other systems' stubs lack it
-    return bool(shell.IsUserAnAdmin())  # type: ignore[attr-defined]
-
-
 log = logging.getLogger(__name__)
 
 _USUAL_PORTS = (22, 5985, 5986)
@@ -130,7 +123,6 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
 
     Raises UsageError for no words, no fleet file, faults in it, or an unknown host.
     """
-
     if not words:
         raise nothing_named(offline=False)
     told = _told_hosts()
@@ -160,7 +152,7 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
         known = ()
     found = next((host for host in known if account.lower() in _accounts(host)), None)
     if found is None:
-        from winhost.cli.commands.host import NewHost  # who has a name does without
+        from winhost.cli.commands.host import NewHost  # a host with a name needs neither
         from winhost.cli.host_add import add_host  # with all that tries a new host
 
         found = add_host(NewHost(account), fleet_file, ask_to_add=True).host

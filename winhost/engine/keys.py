@@ -16,8 +16,7 @@ from filelock import FileLock
 
 from winhost.connect.own_key import public_line
 from winhost.core.dataclass import dataclass
-from winhost.engine.private import not_private
-from winhost.engine.store import Store
+from winhost.engine.store import Store, not_private
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import write_whole
 from winhost.model.fleet import Host, Ssh

@@ -19,8 +19,7 @@ from winhost.core.dataclass import dataclass
 from winhost.core.steps import SetAnswer
 from winhost.engine.boot import LINUX as LINUX_SYSTEM
 from winhost.engine.boot import WINDOWS, LinuxFirmware, entry_of, on_linux
-from winhost.engine.private import private_folder
-from winhost.engine.store import Store
+from winhost.engine.store import Store, private_folder
 from winhost.model.documents import write_document
 from winhost.model.facts import Answer, Facts
 from winhost.model.files import write_whole

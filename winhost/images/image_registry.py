@@ -321,7 +321,9 @@ class Registry:
     def _token(self, challenge: str) -> tuple[str, Secret]:
         """Ask the registry's own authority for a token to read this repository, for anybody or for an account."""
         scheme, _, rest = challenge.partition(" ")
-        basic = ("Basic", _basic(self.entry)) if self.entry else None
+        basic = None
+        if self.entry:
+            basic = "Basic", Secret(base64.b64encode(self.entry.reveal().encode()).decode("ascii"))
         if scheme.lower() == "basic" and basic:
             return basic
         asked = dict(_CHALLENGE.findall(rest[:4096]))
@@ -343,10 +345,6 @@ class Registry:
             why = f"the authority of {self.name.registry} gives no token ({answer.status})"
             raise not_resolved(self.name, why, f"{_COMPARE}. {_ENTRY}")
         return "Bearer", token
-
-
-def _basic(entry: Secret) -> Secret:
-    return Secret(base64.b64encode(entry.reveal().encode()).decode("ascii"))
 
 
 def _token_in(document: Mapping[str, Any]) -> Secret | None:

@@ -30,7 +30,7 @@ from winhost.model.files import TooLarge, heed_writers, near_name, read_within
 from winhost.model.once import once
 from winhost.model.secrets import SecretRef
 from winhost.model.units import MiB
-from winhost.model.versions import refuse_other_version
+from winhost.model.versions import READ, refuse_other_kind, refuse_other_version
 from winhost.model.written import NOT_WRITTEN, Written, WrittenAs
 
 Loc: TypeAlias = tuple[str | int, ...]
@@ -79,7 +79,9 @@ def load(path: Path, model: type[Model]) -> Model:
 def load_placed(
     path: Path, model: type[Model], check: Callable[[Model], Iterable[Mistake]], made_by: str = ""
 ) -> Loaded[Model]:
-    """Reads a YAML file whose parts must also agree with each other. Raises UsageError (FileFaults, OtherVersion).
+    """Reads a YAML file whose parts must also agree with each other.
+
+    Raises UsageError (FileFaults, WrongDocument, OtherVersion).
 
     `check` finds what a model alone cannot. In a file with other faults it checks what is left without them.
     made_by: how such a file is made, for somebody who has none.
@@ -87,7 +89,13 @@ def load_placed(
     document = _Document(str(path))
     data = document.read(_text(path, made_by))
     heed_writers(path, data)
-    refuse_other_version(f"{path}:{_nearest(document.positions, ('schema',)).line}", data)
+    if isinstance(data, dict) and str(data.get("schema")).startswith("winhost."):
+        place = f"{path}:{_nearest(document.positions, ('schema',)).line}"
+        for kind in model.__annotations__.values():
+            schema = next(iter(get_args(kind)), None)  # of `schema: Literal["winhost.fleet/1"]`
+            if isinstance(schema, str) and schema in READ:
+                refuse_other_kind(place, data, schema, READ[schema])
+        refuse_other_version(place, data)
     value, mistakes, more = _validated(json.dumps(data), data, model)
     checked = value if value is not None or more else _without(mistakes, data, model)
     if checked is not None:

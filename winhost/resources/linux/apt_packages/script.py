@@ -54,8 +54,7 @@ def apt_packages(key: Key | None) -> Found:
 
 
 def known_sets() -> list[str]:
-    found: list[str] = once("known sets", lambda: [*KNOWN_PACKAGE_SETS, *driver_sets()])
-    return found
+    return once("known sets", lambda: [*KNOWN_PACKAGE_SETS, *driver_sets()])
 
 
 def driver_sets() -> list[str]:
@@ -156,8 +155,7 @@ def simulate_side_by_side() -> None:
 
 
 def simulated_once(asked: dict[str, str]) -> Transaction:
-    found: Transaction = once(f"simulated {asked}", lambda: simulated(asked))
-    return found
+    return once(f"simulated {asked}", lambda: simulated(asked))
 
 
 def simulated(asked: dict[str, str]) -> Transaction:

@@ -37,7 +37,7 @@ def linux_user(name: str) -> State:
 
 
 def expiry(name: str) -> str | None:
-    days: dict[str, str] = once("shadow", lambda: {each[0]: each[7] for each in lines_of("/etc/shadow")})
+    days = once("shadow", lambda: {each[0]: each[7] for each in lines_of("/etc/shadow")})
     return (DAY_ONE + datetime.timedelta(days=int(days[name]))).isoformat() if days.get(name) else None
 
 
@@ -119,20 +119,16 @@ def remove_user(name: str, before: State) -> None:
         raise not_ours(f"User {name}")
     if logs_us_on(name):
         raise wrong_state(f"winhost is logged on as {name}.")
-    await_end(before["uid"])
+    # A session that was closed takes some seconds to end.
+    left = said_until(lambda: ", ".join(processes_of(before["uid"])[:10]), LINGERS, 0.2)
+    if left:
+        raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
     if made["joined"]:
         must("usermod", "--gid", "nogroup", "--", name)  # or its group, which was there before, would go along
     must("userdel", "--", name)
     if made["home"]:
         remove_home(made["home"])
     forget("made", f"user {name}")
-
-
-def await_end(uid: int) -> None:
-    """Wait until no process of this user runs: a session that was closed takes some seconds."""
-    left = said_until(lambda: ", ".join(processes_of(uid)[:10]), LINGERS, 0.2)
-    if left:
-        raise AgentFault("Winhost.InUse", "ResourceBusy", f"Processes of this user still run: {left}.", "userdel")
 
 
 def processes_of(uid: int) -> list[str]:
@@ -161,8 +157,5 @@ def remove_home(home: str) -> None:
 
 def is_of_skeleton(path: Path, home: str) -> bool:
     other = SKELETON + str(path)[len(home) :]
-    return path.is_file() and not path.is_symlink() and status(other) is not None and same_content(str(path), other)
-
-
-def same_content(one: str, other: str) -> bool:
-    return content(one) == content(other)
+    plain = path.is_file() and not path.is_symlink()
+    return plain and status(other) is not None and content(str(path)) == content(other)

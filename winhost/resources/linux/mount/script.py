@@ -99,7 +99,9 @@ def change_mount(key: Key, desired: State, how: State) -> None:
     make_mount_point(path)
     write_mount(path, wanted)
     if wanted["mounted"]:
-        await_uuid(wanted["uuid"])
+        uuid = wanted["uuid"]
+        if said_until(lambda: "" if Path(f"{BY_UUID}/{uuid}").exists() else uuid, APPEARS, 0.2):
+            raise wrong_state(f"No file system here has the UUID {uuid}.")
         must("systemctl", "enable", "--quiet", "--now", "--", mount_unit(path), within=seconds(how, 120))
 
 
@@ -144,11 +146,6 @@ def write_mount(path: str, wanted: State) -> None:
     validate(file, text)
     put(file, text)
     must("systemctl", "daemon-reload")
-
-
-def await_uuid(uuid: str) -> None:
-    if said_until(lambda: "" if Path(f"{BY_UUID}/{uuid}").exists() else uuid, APPEARS, 0.2):
-        raise wrong_state(f"No file system here has the UUID {uuid}.")
 
 
 def unmount(path: str, how: State, for_good: bool) -> None:

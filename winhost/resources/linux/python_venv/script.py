@@ -41,7 +41,11 @@ def change_python_venv(key: Key, desired: State, how: State) -> None:
     folder = key["folder"]
     ours = remembered("venvs", folder) is not None
     if "wheels" in desired and desired["wheels"] is None:
-        remove_venv(folder)
+        for each in (folder + ".making", folder):
+            with suppress(FileNotFoundError):
+                shutil.rmtree(each)
+        remove_folders_above(folder)
+        forget("venvs", folder)
         return
     wanted = {**venv_state(folder), **desired}
     wheels = [wheel_of(line) for line in wanted["wheels"] or ()]
@@ -152,12 +156,3 @@ def write_scripts(archive: zipfile.ZipFile, making: str, folder: str) -> None:
                 first = called.partition(".")[0]
                 script = SCRIPT.format(python=f"{folder}/bin/python3", module=module, first=first, called=called)
                 put(f"{making}/bin/{name}", script, 0o755)
-
-
-def remove_venv(folder: str) -> None:
-    """Remove an environment that winhost made."""
-    for each in (folder + ".making", folder):
-        with suppress(FileNotFoundError):
-            shutil.rmtree(each)
-    remove_folders_above(folder)
-    forget("venvs", folder)
