@@ -14,6 +14,7 @@ _SETTINGS = {
     "9d7815a6-7ee4-497e-8888-515a05f02364": "hibernate",
 }
 _S0 = {"en": "Standby (S0 Low Power Idle) Network Connected", "de": "Standby (S0 Niedriger Energieleerlauf)"}
+_BALANCED = "381b4222-f694-41f0-9685-ff5bb260df2e"  # https://learn.microsoft.com/windows/win32/power/power-setting-guids
 _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
 
@@ -32,7 +33,8 @@ class SleepPhysics(Closed):
 
 class Power(Part):
     """Adds to the records of power plans and sleep states what Windows does. Values that a host file does not state
-    are those of a new Windows: a client hibernates, and starts fast.
+    are those of a new Windows: a client hibernates, and starts fast. The power plan that every Windows has never
+    sleeps, as on a host that serves.
     """
 
     administrators_set = ("PowerPlan", "FastStartup")
@@ -49,6 +51,9 @@ class Power(Part):
         for name, state in usual.items():
             told = initial.get(name, ())
             host.put(name, {}, {**state, **(told[0].state if told else {})})
+        if not initial.get("PowerPlan"):
+            usual_plan = {"name": "Balanced", "active": True, "standby": 0, "hibernate": 0, "modern_standby": False}
+            host.put("PowerPlan", {"scheme": _BALANCED}, usual_plan)
         host.cim_classes |= {
             "Win32_PowerPlan": self._listed,
             "Win32_PowerSettingDataIndex": self._indexes,
