@@ -26,7 +26,7 @@ from winhost.imports.observation import (
     contradiction,
     unreadable,
 )
-from winhost.imports.storage_json import DISK_NUMBER
+from winhost.imports.storage import DISK_NUMBER
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Answer, Facts
 from winhost.resources.base import ResourceType

@@ -10,6 +10,7 @@ firmware has no numbers of Boot####: only the firmware's variables have them.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from winhost.imports.devices import is_gpu
 from winhost.imports.observation import (
     FileObservations,
     Misread,
@@ -20,7 +21,6 @@ from winhost.imports.observation import (
     Value,
     Worth,
 )
-from winhost.imports.survey_dda import is_gpu
 from winhost.imports.systeminfo import architecture, system_by_name
 from winhost.model.units import GiB
 

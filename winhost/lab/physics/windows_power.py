@@ -14,7 +14,9 @@ _SETTINGS = {
     "9d7815a6-7ee4-497e-8888-515a05f02364": "hibernate",
 }
 _S0 = {"en": "Standby (S0 Low Power Idle) Network Connected", "de": "Standby (S0 Niedriger Energieleerlauf)"}
-_BALANCED = "381b4222-f694-41f0-9685-ff5bb260df2e"  # https://learn.microsoft.com/windows/win32/power/power-setting-guids
+_BALANCED = (
+    "381b4222-f694-41f0-9685-ff5bb260df2e"  # https://learn.microsoft.com/windows/win32/power/power-setting-guids
+)
 _CONTROL = "SYSTEM\\CurrentControlSet\\Control"
 _FAST_STARTUP = f"{_CONTROL}\\Session Manager\\Power"
 
