@@ -86,7 +86,7 @@ def wslconfig(
     """Check the .wslconfig of an account."""
     from winhost.recipes.wslconfig_limits import wslconfig_limits  # with all that judges a host
     from winhost.wslconfig.format import WSLCONFIG  # other lints do without
-    from winhost.wslconfig.rules import NOTHING_KNOWN, lint
+    from winhost.wslconfig.rules import NOTHING_KNOWN, lint  # likewise
 
     wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if known := facts_named(facts, facts_file):
@@ -100,7 +100,7 @@ def wslconfig(
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
     """Check the /etc/wsl.conf of a distro."""
     from winhost.wslconfig.format import WSLCONF  # other lints do without
-    from winhost.wslconfig.rules import lint
+    from winhost.wslconfig.rules import lint  # likewise
 
     wsl = _version(version, "2.7.14", "--wsl")
     return _show_settings(

@@ -30,7 +30,7 @@ from winhost.serving.choice import Served
 from winhost.serving.computed import SHM_LEAST
 from winhost.serving.engine_files import START_SECONDS
 from winhost.serving.engine_names import MODEL, kv_folder
-from winhost.sizing.host_memory import engine_ram
+from winhost.sizing.memories import engine_ram
 
 _CACHE, _VOLUME, _SCRIPTS, _SHM = "/cache", "/volume", "/winhost", "/dev/shm"  # noqa: S108
 _EVERY_S, _PRUNED_EVERY_S = 10, 600

@@ -19,7 +19,7 @@ from winhost.model.written import Closed
 from winhost.paths.setting_values import OfOneHost, Sha256, Upload, matching, no_device
 from winhost.paths.vm_guest import Guest, GuestDecisions
 from winhost.paths.vm_network import VmNetworkSettings, vm_network
-from winhost.paths.wsl2_settings import File
+from winhost.paths.wsl2 import File
 from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.disks import StagedFile
 from winhost.resources.windows.read_only import Processor, Vm

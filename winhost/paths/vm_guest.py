@@ -13,8 +13,7 @@ from winhost.images.seed import GuestAddress, GuestSeed, seed_template
 from winhost.model.errors import UsageError, visible
 from winhost.model.once import once
 from winhost.model.written import Closed
-from winhost.paths.public_key import public_key
-from winhost.paths.setting_values import matching, packed
+from winhost.paths.setting_values import matching, packed, public_key
 from winhost.paths.vm_network import VmNetwork
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.accounts import SshHostKey

@@ -11,8 +11,7 @@ from winhost.core.answers import Json, MissingFact, Unavailable
 from winhost.core.dataclass import dataclass
 from winhost.model.facts import Instance
 from winhost.model.reason import Refusal
-from winhost.paths.own_address import DHCP, OwnAddress
-from winhost.paths.setting_values import PublishedEndpoint
+from winhost.paths.setting_values import DHCP, OwnAddress, PublishedEndpoint
 from winhost.paths.wsl2 import networks
 from winhost.resources.host import HostFacts
 from winhost.resources.windows.network import NatSwitch

@@ -12,15 +12,14 @@ from winhost.model.reason import Caution, Refusal, Severity
 from winhost.model.units import about, size
 from winhost.paths.never_sleep import cautions_of_sleep
 from winhost.paths.playbook import PlaybookResource
-from winhost.paths.wsl2 import adapter, allowed, memory
-from winhost.paths.wsl2_settings import Bridge, Wsl2Settings
+from winhost.paths.wsl2 import Bridge, Wsl2Settings, adapter, allowed, memory
 from winhost.resources.base import State
 from winhost.resources.host import HostFacts
 from winhost.resources.linux.read_only import LinuxGpuDriver
 from winhost.resources.windows.accounts import AccountRight, AccountTasks, LocalAccount
 from winhost.resources.windows.distros import WslDistro
 from winhost.resources.windows.read_only import NetworkAdapter, VmSwitch
-from winhost.sizing.host_memory import WINDOWS_USABLE
+from winhost.sizing.memories import WINDOWS_USABLE
 
 # ---- refusals
 
