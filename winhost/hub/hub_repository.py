@@ -94,10 +94,11 @@ class HubRepository:
     def about(self) -> dict[str, Any]:
         """The hub's record of the model: `sha`, `id`, `gated`, `private`."""
         model, revision = f"{self.hub}/api/models/{quote(self.model)}", quote(self.revision, safe="")
-        answer = self._answered(f"{model}/revision/{revision}", _MOST)
-        if answer.status == 404:  # a hub may answer the same for a model that it does not have
-            self._asked(model, _MOST)
-        said = self._parsed(self._fine(answer).body)
+        answer = self._asked(f"{model}/revision/{revision}", _MOST, fine=(200, 404))
+        if answer.status == 404:
+            self._asked(model, _MOST)  # a hub may answer the same for a model that it does not have
+            raise self._refused(answer)
+        said = self._parsed(answer.body)
         if not isinstance(said, dict) or not is_commit(str(said.get("sha"))):
             raise not_listed(self.model, "the hub does not tell its commit", _COMPARE)
         return said
@@ -162,18 +163,13 @@ class HubRepository:
     def _asked(
         self, url: str, most: Bytes, *, headers: dict[str, str] | None = None, fine: tuple[int, ...] = (200,)
     ) -> WebAnswer:
-        return self._fine(self._answered(url, most, headers), fine)
-
-    def _answered(self, url: str, most: Bytes, headers: dict[str, str] | None = None) -> WebAnswer:
         try:
-            return ask(url, most, headers=headers, credentials=self._credentials)
+            answer = ask(url, most, headers=headers, credentials=self._credentials)
         except NotAnswered as error:
             why, away = f"{self._url.netloc} {error}", "reached" in str(error) or "in time" in str(error)
             if away:
                 raise not_listed(self.model, why, _OFFLINE, reached=False) from None
             raise not_listed(self.model, why, "Use another hub, or try again later") from None
-
-    def _fine(self, answer: WebAnswer, fine: tuple[int, ...] = (200,)) -> WebAnswer:
         if answer.status not in fine:
             raise self._refused(answer)
         return answer

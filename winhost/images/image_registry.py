@@ -138,7 +138,7 @@ def manifest_document(data: bytes) -> dict[str, Any]:
 
 
 def is_index(document: dict[str, Any], kind: str | None) -> bool:
-    """A list of manifests, one for each platform."""
+    """Tell whether it is a list of manifests, one for each platform."""
     return (document.get("mediaType") or kind) in INDEXES or ("manifests" in document and "config" not in document)
 
 

@@ -300,7 +300,7 @@ def _on_their_disks(resources: Mapping[str, Answer]) -> Mapping[str, Answer]:
 
 
 def unplaced(number: int) -> str:
-    """Instead of the location of a GPU, by its number in a list."""
+    """Make the key that a GPU has in place of a location, by its number in a list."""
     return f"{UNPLACED}({number})#PCI(0000)"
 
 

@@ -124,7 +124,7 @@ def _memory(values: Sequence[str]) -> dict[str, Mapping[str, State]]:
 
 
 def _gpus(pairs: Sequence[tuple[str, str]]) -> Iterator[SeenFunction]:
-    """The name of a device stands before its id, its driver's version behind it."""
+    """Find the GPUs: the name of a device stands before its id, its driver's version behind it."""
     seen: set[str] = set()
     named: set[str] = set()
     for at, (_, value) in enumerate(pairs):

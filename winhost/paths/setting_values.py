@@ -59,6 +59,17 @@ def _at_least(text: str, least: Bytes, should: str) -> str:
     return text
 
 
+def whole_size(should: str, step: Bytes, least: Bytes, most: Bytes = 1 << 63, word: str = "") -> AfterValidator:
+    """Check that a text is a size in steps within bounds, or the word; `should` says the same in words."""
+
+    def check(text: str) -> str:
+        if text != word and (not least <= parse_size(text) <= most or parse_size(text) % step):
+            raise ValueError(f"should be {should}")
+        return text
+
+    return AfterValidator(check)
+
+
 def swap_value(text: str) -> str:
     return text if text in ("auto", NO_SWAP) else _at_least(text, MiB, "auto, 0 for none, or")
 

@@ -89,7 +89,7 @@ def _seen(facts: HostFacts, state: type[S]) -> tuple[Instance[S], ...]:
 
 
 def _of_linux(facts: HostFacts) -> Iterator[Refusal]:
-    """Nothing until there is SSH access, by which the distro is read."""
+    """Refuse a Linux GPU driver in the distro, which is read once there is SSH access."""
     driver = if_available(lambda: facts.the(LinuxGpuDriver))
     if driver and driver.packages:
         yield Refusal(

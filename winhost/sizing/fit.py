@@ -76,7 +76,7 @@ class _FixSearch:
         self.now = now
 
     def fixes(self) -> tuple[Fix, ...]:
-        """The smallest change first."""
+        """Find the fixes, the smallest change first."""
         found = self._tried([(), *self._of_workload()])
         if not any(change.kind in LESS for fix in found for change in fix.changes):
             found += self._tried(self._together())
@@ -270,7 +270,7 @@ def _sleep(model: Model) -> FitChange:
 
 
 def _tensor_sizes(model: Model) -> Iterator[int]:
-    """The next larger ones first, then the next smaller ones."""
+    """Yield the numbers of GPUs that can share the heads: the next larger ones first, then the next smaller ones."""
     assert model.attention is not None
     heads, larger = model.attention.kv_heads, [size for size in TENSOR if size > model.parallel.tensor]
     for tensor in (*larger, *(size for size in reversed(TENSOR) if size < model.parallel.tensor)):
@@ -279,7 +279,7 @@ def _tensor_sizes(model: Model) -> Iterator[int]:
 
 
 def _added(available_memory: AvailableMemory, count: int) -> Iterator[FitChange]:
-    """More GPUs, each as large as the largest there is."""
+    """Add GPUs, each as large as the largest there is."""
     if available_memory.gpus:
         there = len(available_memory.gpus)
         yield FitChange(ChangeKind.GPUS, None, there, there + count, max(available_memory.gpus))
