@@ -6,7 +6,7 @@ from collections.abc import Mapping
 FILES: Mapping[str, str] = {
     "facts": "model.facts.Facts",
     "plan": "model.plan.Plan",
-    "fleet": "model.fleetfile.FleetFile",
+    "fleet": "model.fleet.FleetFile",
     "playbook": "paths.playbook.Playbook",
     "workload": "model.workload.WorkloadFile",
     "host": "lab.hostfile.HostFile",

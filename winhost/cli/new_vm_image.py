@@ -59,13 +59,11 @@ def _found(asked: VmImage) -> tuple[str, SourceImage]:
             raise click.BadParameter("an image at an address of its own needs --image-sha256", param_hint="--image")
         return asked.name, SourceImage(asked.name, asked.sha256)
     path = Path(asked.name).absolute()
-    return asked.name, SourceImage(str(path), asked.sha256 or _sha256(path))
-
-
-def _sha256(path: Path) -> str:
+    if asked.sha256:
+        return asked.name, SourceImage(str(path), asked.sha256)
     try:
         with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()
+            return asked.name, SourceImage(str(path), file_digest(file, "sha256").hexdigest())
     except OSError as error:
         why = f"{visible(str(path))} cannot be read: {error.strerror}"
         raise click.BadParameter(why, param_hint="--image") from None

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import UsageError, WinhostError, visible
+from winhost.model.errors import Exit, UsageError, WinhostError, visible
 from winhost.model.files import near_name, sha256_of
 from winhost.model.secrets import Secret, SecretRef
 from winhost.model.units import Bytes, MiB
@@ -24,7 +24,7 @@ from winhost.web.asking import (
     is_this_machine,
     opened,
     parsed,
-    place_of,
+    url_parts,
 )
 
 HUB = "https://huggingface.co"
@@ -40,15 +40,19 @@ _OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Or name another
 
 
 class NotListed(WinhostError):
-    """reached: whether the hub answered at all."""
+    """reached: whether the hub answered at all; exit_code: USAGE where the input is wrong and nothing was asked."""
 
-    def __init__(self, what: str, hint: str, *, reached: bool = True) -> None:
+    def __init__(self, what: str, hint: str, *, reached: bool = True, exit_code: Exit = Exit.FAILURE) -> None:
         super().__init__("NotListed", what=what, hint=hint)
-        self.reached = reached
+        self.reached, self.exit_code = reached, exit_code
 
 
 def not_listed(model: str, why: str, hint: str, *, reached: bool = True) -> NotListed:
     return NotListed(f"{visible(model[:200])}: {visible(why)}", hint, reached=reached)
+
+
+def _wrong(model: str, why: str, hint: str) -> NotListed:
+    return NotListed(f"{visible(model[:200])}: {visible(why)}", hint, exit_code=Exit.USAGE)
 
 
 def is_commit(text: str) -> bool:
@@ -72,21 +76,21 @@ class HubRepository:
     def __post_init__(self) -> None:
         """Raises WinhostError (NotListed)."""
         if _NAME.fullmatch(self.model) is None or ".." in self.model:
-            raise not_listed(self.model, "is not the name of a model", "Write it as ORG/NAME")
+            raise _wrong(self.model, "is not the name of a model", "Write it as ORG/NAME")
         if _REVISION.fullmatch(self.revision) is None or ".." in self.revision:
-            raise not_listed(self.model, f"{self.revision[:100]} is no revision", "Name a branch, a tag or a commit")
+            raise _wrong(self.model, f"{self.revision[:100]} is no revision", "Name a branch, a tag or a commit")
         url = self._url
         if self.token and url.scheme != "https" and not is_this_machine(url):
-            raise not_listed(self.model, "a token is sent over https alone", "Give the hub's address with https")
+            raise _wrong(self.model, "a token is sent over https alone", "Give the hub's address with https")
 
     @property
     def _url(self) -> SplitResult:
         try:
             if not self.hub.isprintable() or " " in self.hub:
                 raise NotAnswered(f"names {visible(self.hub[:200])}, which is no address")
-            return place_of(self.hub)
+            return url_parts(self.hub)
         except NotAnswered as error:
-            raise not_listed(self.model, f"the hub {error}", "Write --hub as https://HOST") from None
+            raise _wrong(self.model, f"the hub {error}", "Write --hub as https://HOST") from None
 
     @property
     def page(self) -> str:
@@ -109,7 +113,11 @@ class HubRepository:
         """The repository under its present name, at its present commit; and the hub's record of it."""
         about = self.about()
         name = about.get("id")
-        return replace(self, model=name if isinstance(name, str) else self.model, revision=about["sha"]), about
+        try:
+            return replace(self, model=name if isinstance(name, str) else self.model, revision=about["sha"]), about
+        except NotListed as wrong:  # by the hub, not by the user
+            wrong.exit_code = Exit.FAILURE
+            raise
 
     def sizes(self) -> dict[str, Bytes]:
         """Files by path, without weights that are there in another format as well."""
@@ -217,7 +225,7 @@ def model_files(model: str, revision: str, reference: str | None = None, hub: st
     """
     if not is_commit(revision):
         hint = "Give all 40 digits: a branch may lead elsewhere tomorrow"
-        raise not_listed(model, f"{visible(revision)} is not a commit", hint)
+        raise _wrong(model, f"{revision[:100]} is not a commit", hint)
     token = SecretRef.parse(reference).resolve() if reference else None
     files = without_copies(listed_files(HubRepository(model, revision, hub, token)))
     if not files:

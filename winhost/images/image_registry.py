@@ -17,7 +17,7 @@ from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
 from winhost.model.secrets import Secret, SecretRef
 from winhost.model.units import Bytes, MiB
-from winhost.web.asking import NotAnswered, OpenAnswer, WebAnswer, ask, is_this_machine, opened, parsed, place_of
+from winhost.web.asking import NotAnswered, OpenAnswer, WebAnswer, ask, is_this_machine, opened, parsed, url_parts
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HOST = r"localhost(?::\d{1,5})?|\[[0-9a-f:]+\]:\d{1,5}|[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d{1,5})?|[a-z0-9-]+:\d{1,5}"
@@ -331,7 +331,7 @@ class Registry:
         query = urlencode({**more, "scope": f"repository:{self.name.repository}:pull"})
         url = f"{asked['realm']}{'&' if '?' in asked['realm'] else '?'}{query}"
         try:
-            if basic and place_of(url).scheme != "https" and not is_this_machine(place_of(url)):
+            if basic and url_parts(url).scheme != "https" and not is_this_machine(url_parts(url)):
                 raise NotAnswered("wants the password without TLS")
             answer = ask(url, MiB, credentials=basic)
             document = manifest_document(answer.body) if answer.status == 200 else {}

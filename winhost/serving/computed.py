@@ -28,7 +28,6 @@ from winhost.sizing.engines import CUDA_GRAPHS, REMAINS, Engine, engine
 from winhost.sizing.memories import (
     CUDA_SEES,
     GRAPHS_INSIDE,
-    RAM,
     SHM,
     VIDEO,
     MemoryUse,
@@ -66,11 +65,6 @@ def shared_memory(model: Model, budget: Budget) -> tuple[Bytes, str]:
     parts.append(f"{gib(model.gpus * SHM_MARGIN)} margin ({gib(SHM_MARGIN)} a GPU)")
     size = max(SHM_LEAST, -(-needed // SHM_STEP) * SHM_STEP)
     return size, f"{' + '.join(parts)} = {gib(needed)}; up to a multiple of {gib(SHM_STEP)}: {gib(size)}"
-
-
-def _shm(case: Case) -> Computed:
-    size, how = shared_memory(case.model, case.budget)
-    return Computed(size, how)
 
 
 def _share(case: Case) -> Computed:
@@ -164,21 +158,14 @@ def _vram(case: Case, place: MemoryUse) -> Bytes:
 
 def _gpus(case: Case) -> Computed:
     gpus = case.budget.placement.gpus[case.model.name]
-    doubt = _ORDER_IN_GUEST if case.target.path == "dda" and _differ(case, len(gpus)) else None
+    alike = len({gpu.pci.key["device"] for gpu in case.target.gpus}) <= 1 and len(set(case.vram)) <= 1
+    doubt = _ORDER_IN_GUEST if case.target.path == "dda" and len(gpus) < len(case.target.gpus) and not alike else None
     return Computed(",".join(map(str, gpus)), "where the budget places it, in the order of the PCI bus", doubt)
 
 
-def _differ(case: Case, taken: int) -> bool:
-    """Tell whether it matters which of the GPUs a number means."""
-    kinds = {gpu.pci.key["device"] for gpu in case.target.gpus}
-    return taken < len(case.target.gpus) and (len(kinds) > 1 or len(set(case.vram)) > 1)
-
-
 def _ram(case: Case) -> Computed:
-    ram = case.budget.at(RAM)
-    assert ram is not None
-    whole = -(-ram.used // GiB)
-    taken = f"{gib(ram.used)} of memory in all; as it is set, WSL gets {gib(case.wsl_ram)}"
+    whole = -(-case.ram.used // GiB)
+    taken = f"{gib(case.ram.used)} of memory in all; as it is set, WSL gets {gib(case.wsl_ram)}"
     # What .wslconfig calls GB is GiB.
     return Computed(f"{whole}GB", f"{taken}; winhost plan HOST --path wsl2 --set 'memory={whole} GiB' writes it")
 
@@ -200,10 +187,6 @@ def _named(said: Callable[[str], str | Mount]) -> Callable[[Case], Computed]:
 def _weights_folder(case: Case) -> Computed:
     folder = packed_folder if case.model.load_format is LoadFormat.PACKED else model_folder
     return Computed(Mount(folder(case.model.served_name), MODEL, read_only=True), "by the model's name")
-
-
-def _engine_folder(name: str) -> Mount:
-    return Mount(socket_folder(name), socket_folder(name))
 
 
 def _transfer(case: Case) -> Computed:
@@ -232,14 +215,14 @@ def _mirror_folder(case: Case) -> Computed:
 
 
 COMPUTED: Mapping[str, Callable[[Case], Computed]] = {
-    "engine.folder": _named(_engine_folder),
+    "engine.folder": _named(lambda name: Mount(socket_folder(name), socket_folder(name))),
     "engine.socket": _named(socket),
     "cache.volume": lambda _: Computed(Mount(CACHE, "/root/.cache/vllm"), None),
     "model.folder": _weights_folder,
     "kv.folder": _mirror_folder,
     "kv.transfer": _transfer,
     "lmcache.container": _named(lmcache),
-    "shm.size": _shm,
+    "shm.size": lambda case: Computed(*shared_memory(case.model, case.budget)),
     "gpu.share": _share,
     "gpu.numbers": _gpus,
     "ram": _ram,
