@@ -24,8 +24,7 @@ from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
 from winhost.model.yamlfile import MISSING, Mistake, dotted, kinds_at, value_of
 from winhost.paths.playbook import PathRequest, Playbook, WrongPlaybook, read_playbook, spelled_out
-from winhost.paths.public_key import refuse_private
-from winhost.paths.setting_values import OwnValue, own_values
+from winhost.paths.setting_values import OwnValue, own_values, refuse_private
 from winhost.paths.vocabulary import VOCABULARIES
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from winhost.cli.stack_options import ClusterOptions, StackOptions
 from winhost.cli.stack_parts import BY_DIGEST, StackParts, show_made_keys
 from winhost.compat.stated import stated_linux
 from winhost.core.dataclass import dataclass
-from winhost.hub.hub_repository import HUB
+from winhost.hub.repositories import HUB
 from winhost.model.errors import UsageError, visible
 from winhost.model.workloadfile import load_workload
 from winhost.resources.host import HostFacts

@@ -69,7 +69,7 @@ from winhost.engine.run_context import Outcome, RunContext
 from winhost.engine.store import Store
 from winhost.engine.verify import verify_plan
 from winhost.hub.catalogue import catalogue, named
-from winhost.hub.model_folder import ModelFolder
+from winhost.hub.repositories import ModelFolder
 from winhost.model.documents import write_document
 from winhost.model.errors import RefusedError, UsageError, WinhostError, visible
 from winhost.model.facts import Facts
