@@ -22,7 +22,10 @@ from winhost.model.facts import Facts
 from winhost.model.fleet import AnyHost, Fleet, Host, LinuxHost, Login, Sudo, Transport, WireKind, find_fleet, in_url
 from winhost.model.fleetfile import UNVERIFIED, host_name, load_fleet
 
+log = logging.getLogger(__name__)
+
 LOCALHOST = "localhost"
+_USUAL_PORTS = (22, 5985, 5986)
 _UNNAMED = "this-machine"
 
 
@@ -47,15 +50,23 @@ def this_machine() -> AnyHost:
     return LinuxHost(name, Login(LOCALHOST, user), sudo=None if user == "root" else Sudo(), here=True)
 
 
-def local_host(fleet_file: Path | None) -> AnyHost:
-    """Return the host of fleet.yaml that is this machine, else this machine. Raises UsageError: FileFaults."""
+def known_fleet(fleet_file: Path | None) -> Fleet | None:
+    """Return None if there is no fleet file and none was named. Raises UsageError: NoFleet, FileFaults."""
     try:
-        fleet = load_fleet(find_fleet(fleet_file))
+        file = find_fleet(fleet_file)
     except UsageError as error:
-        if fleet_file is not None or error.code != "NoFleet":
-            raise
-        return this_machine()
-    return next((host for host in fleet.hosts if is_local(host)), None) or this_machine()
+        if fleet_file is None and error.code == "NoFleet":
+            return None
+        raise
+    log.debug("the fleet file is %s", file.absolute())
+    return load_fleet(file)
+
+
+def local_host(fleet_file: Path | None) -> AnyHost:
+    """Return the host of fleet.yaml that is this machine, else this machine. Raises as `known_fleet` does."""
+    fleet = known_fleet(fleet_file)
+    hosts = fleet.hosts if fleet else ()
+    return next(filter(is_local, hosts), None) or this_machine()
 
 
 def is_local(host: AnyHost) -> bool:
@@ -101,11 +112,6 @@ def _lacking(host: str, what: str, hint: str) -> UsageError:
     return UsageError("NotAdministrator", what=what, meaning=meaning, hint=hint, host=host)
 
 
-log = logging.getLogger(__name__)
-
-_USUAL_PORTS = (22, 5985, 5986)
-
-
 def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
     """Return the hosts that words name, and warn of each whose certificate is not checked. This machine's own name
     means this machine, also if fleet.yaml does not have it.
@@ -114,8 +120,11 @@ def hosts_named(words: Sequence[str], fleet_file: Path | None) -> list[AnyHost]:
     """
     if not words:
         raise nothing_named(offline=False)
-    told = _told_hosts()
-    fleet = _fleet([word for word in words if word not in told], fleet_file)
+    told, fleet = _told_hosts(), known_fleet(fleet_file)
+    if fleet is None:
+        if not all(word in told or is_own_name(word) for word in words):
+            find_fleet(fleet_file)  # raises NoFleet
+        fleet = Fleet(Path("fleet.yaml"), ())
     chosen: dict[str, AnyHost] = {}
     for word in words:
         if word in told:
@@ -165,18 +174,6 @@ def _told_hosts() -> dict[str, AnyHost]:
     context = click.get_current_context(silent=True)
     found: dict[str, AnyHost] = context.find_root().meta.setdefault("winhost.told", {}) if context else {}
     return found
-
-
-def _fleet(words: Sequence[str], fleet_file: Path | None) -> Fleet:
-    """Load the fleet file. Without one, return a fleet without hosts if every word means this machine."""
-    try:
-        file = find_fleet(fleet_file)
-    except UsageError as error:
-        if fleet_file is not None or error.code != "NoFleet" or not all(map(is_own_name, words)):
-            raise
-        return Fleet(Path("fleet.yaml"), ())
-    log.debug("the fleet file is %s", file.absolute())
-    return load_fleet(file)
 
 
 def nothing_named(*, offline: bool) -> UsageError:

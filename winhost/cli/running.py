@@ -16,10 +16,10 @@ from winhost.cli.envelope import show_results
 from winhost.cli.first_completion import completions
 from winhost.cli.jsonl import print_end
 from winhost.cli.live_hosts import connector_for
-from winhost.cli.named_hosts import hosts_named, is_local
+from winhost.cli.named_hosts import hosts_named, is_local, known_fleet
 from winhost.cli.options import RunOptions
 from winhost.cli.output import say, with_fleet
-from winhost.cli.served_hosts import hosts_by_name, known_fleet, lines_of_served, served_by
+from winhost.cli.served_hosts import hosts_by_name, lines_of_served, served_by
 from winhost.cli.serving_target import remember_versions
 from winhost.cli.tables import format_two
 from winhost.cli.terminal import lasting_streams
