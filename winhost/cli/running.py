@@ -116,20 +116,15 @@ def consents(asking: Asking, accepted: tuple[str, ...], yes: bool) -> tuple[str,
     for risk, titles in {**asking.needed, **({} if yes else asking.maybe)}.items():
         if risk in given:
             continue
-        if not click.confirm(_question(asking, risk, titles), err=True):
+        where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
+        when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
+        named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
+        if not click.confirm(visible(f"{where}: {risk}: {RISKS[risk]}. For: {named}. {when}"), err=True):
             raise ConsentNeeded(
                 asking.host, asking.run, (risk,), asking.going_back, asking.changed, asking.retry_options
             )
         given.append(risk)
     return tuple(given)
-
-
-def _question(asking: Asking, risk: str, titles: tuple[str, ...]) -> str:
-    """Write the question for a consent: the host, and the steps that need it."""
-    where = f"{asking.host}, VM {asking.vm}" if asking.vm else asking.host
-    when = "Allow it?" if risk in asking.needed else "Allow it if it turns out to be needed?"
-    named = "; ".join(titles[:_LISTED]) + (f"; and {len(titles) - _LISTED} more" if len(titles) > _LISTED else "")
-    return visible(f"{where}: {risk}: {RISKS[risk]}. For: {named}. {when}")
 
 
 class Stop:
