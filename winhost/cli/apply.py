@@ -296,7 +296,7 @@ def rollback(run_name: str, options: RunOptions) -> int:
     code = show_ends([(outcome.host, outcome)], options)
     if code or options.yes or options.document or not sys.stdin.isatty():
         return code
-    others = replace(options, accepted=())  # those for this run are not for another one
+    others = replace(options, accepted=())  # an approval for this run does not count for another
     store = Store()
     codes = (
         rollback(other, others)

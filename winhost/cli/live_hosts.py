@@ -113,7 +113,7 @@ def _windows_version(answer: "Answer | None") -> list[Version]:
 def _wire_to_first(host: Host, targets: Sequence[SshTarget], program: str) -> SshWire:
     """Connect at the first address where the host's Linux is found. Raises as SshWire does."""
     lost: WinhostError | None = None
-    for target in targets:  # what else has an address that was its own once shows another key
+    for target in targets:  # another machine at a former address of the guest shows another key
         try:
             return SshWire(target, program)
         except (Unreachable, HostKeyRefused) as error:

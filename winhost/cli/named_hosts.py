@@ -192,7 +192,7 @@ def _warn_of_unverified(hosts: Iterable[AnyHost]) -> None:
     warned: set[str] = context.meta.setdefault("winhost.unverified", set()) if context else set()
     for host in hosts:
         if not isinstance(host, Host):
-            continue  # what SSH does not know it refuses
+            continue  # SSH refuses an unknown host key by itself
         transport = host.transport
         if transport.tls and transport.verify is False and host.name not in warned:
             warned.add(host.name)

@@ -228,7 +228,7 @@ def _decide(path: str, settings: dict[str, Json], setting: str) -> None:
     name, equals, value = setting.partition("=")
     if not equals or not all(name.split(".")):
         raise click.BadParameter(f"{visible(setting)!r} is not NAME=VALUE", param_hint="--set")
-    if not value.strip():  # of a file that is not there, in $(cat …)
+    if not value.strip():  # such as $(cat FILE) of a file that does not exist
         raise click.BadParameter(
             f"{visible(name)} is given nothing; for none say {visible(name)}=null", param_hint="--set"
         )

@@ -169,7 +169,7 @@ class Stop:
             self._cuttable = False
 
 
-# What stops a run, and how that is said. Windows has no SIGHUP, and sends SIGBREAK for Ctrl-Break.
+# Signals that stop a run, each with the reason that is shown. Windows has no SIGHUP; Ctrl-Break sends SIGBREAK.
 _SIGNALS = {
     "SIGINT": "as you asked",
     "SIGTERM": "because it was asked to terminate (SIGTERM)",

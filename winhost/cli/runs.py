@@ -171,7 +171,7 @@ def _is_known(host: str) -> bool:
 
 
 def _titled(things: Iterable[RawEvent], titles: Mapping[Id, str]) -> list[str]:
-    """Each once, as the steps call them: two steps may be about two things of one title."""
+    """Return each title once, as the steps have it: two steps may be about two resources with one title."""
     return list(dict.fromkeys(titles[identity(thing["resource"], thing["key"])] for thing in things))
 
 

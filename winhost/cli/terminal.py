@@ -103,7 +103,7 @@ def help_width() -> int | None:
 PIPE_CLOSED = 141  # the exit code of a program whose reader closed the pipe: 128 + SIGPIPE
 _GONE = {errno.EPIPE, errno.EINVAL} if os.name == "nt" else {errno.EPIPE}  # Windows calls a closed pipe invalid
 
-# What we write ourselves and the old code pages of Windows lack. What else they lack comes from hosts and files.
+# Characters that winhost writes and old code pages of Windows lack. Others come from hosts and files.
 _SPELLED = {"→": "->", "✓": "+", "✗": "x", "…": "...", "━": "=", "↻": "@", "·": "."}
 
 
