@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -49,10 +50,10 @@ def detect(hosts: tuple[str, ...], force: bool, fleet_file: Path | None, at_once
     seen = list[str]()
 
     def results() -> Iterator[tuple[str, Detected | WinhostError]]:
-        for read in watched(lambda watch: read_hosts(hosts, fleet_file, at_once, watch)):
-            error = read.error or written(output.path, read, force)
-            seen.extend([] if error else [read.host])
-            yield read.host, error or Detected(read.host, read.known)
+        for read in _kept(lambda watch: read_hosts(hosts, fleet_file, at_once, watch), output.path, force):
+            if not read.error:
+                seen.append(read.host)
+            yield read.host, read.error or Detected(read.host, read.known)
 
     def show(found: Detected) -> None:
         show_facts(found.facts, output.path, output.wide)
@@ -72,18 +73,21 @@ def _check_path(path: Path | None, hosts: tuple[str, ...], fleet_file: Path | No
         raise one_file(path)
 
 
-def written(folder: Path | None, read: Snapshot, force: bool) -> WinhostError | None:
-    """Write a host's facts into a folder, or over a facts file. Returns an error instead of raising it."""
-    if folder is None:
-        return None
-    try:
-        with os_errors():
-            if not folder.is_file():
-                folder.mkdir(parents=True, exist_ok=True)
-            write_file(facts_path(folder, read.host), write_document(read.facts), "facts", force)
-    except WinhostError as error:
-        return error
-    return None
+def _kept(reads: Callable[[Watch], Iterator[Snapshot]], path: Path | None, force: bool) -> Iterator[Snapshot]:
+    """Yield readings after writing their facts into a folder, or over a facts file. What prevents that is the error of
+    the reading.
+    """
+    for read in watched(reads):
+        error = read.error
+        if path is not None and error is None:
+            try:
+                with os_errors():
+                    if not path.is_file():
+                        path.mkdir(parents=True, exist_ok=True)
+                    write_file(facts_path(path, read.host), write_document(read.facts), "facts", force)
+            except WinhostError as refused:
+                error = refused
+        yield replace(read, error=error)
 
 
 @dataclass(frozen=True)
@@ -108,14 +112,13 @@ def probe(
         raise click.UsageError("--also container and --image go together: name the image to start")
     _check_path(output.path, hosts, fleet_file)
 
-    def snapshots(watch: Watch) -> Iterator[Snapshot]:
+    def reads(watch: Watch) -> Iterator[Snapshot]:
         each = partial(probe_live, also=also, image=image, watch=watch)
         return ask_hosts(hosts, fleet_file, at_once, watch, each)
 
     def results() -> Iterator[tuple[str, Probed | WinhostError]]:
-        for read in watched(snapshots):
-            error = read.error or written(output.path, read, force)
-            yield read.host, error or Probed(read.host, read.known.measured[-1], read.known)
+        for read in _kept(reads, output.path, force):
+            yield read.host, read.error or Probed(read.host, read.known.measured[-1], read.known)
 
     return show_results(
         "probe", output.shape, results(), lambda found: show_measured(found.host, found.measured, output.path)
