@@ -142,12 +142,7 @@ class Watch:
 
     def results(self, results: Iterable[T]) -> Iterator[T]:
         """Hand results on, and take live lines off the screen while the caller prints."""
-        iterator = iter(results)
-        while True:
-            try:
-                result = next(iterator)
-            except StopIteration:
-                return
+        for result in results:
             with self.paused():
                 yield result
 
