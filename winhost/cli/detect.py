@@ -156,7 +156,7 @@ def show_measured(host: str, measured: Measurement, folder: Path | None) -> None
 def _rows(found: ProbeAnswer) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for each in found.outcomes:
-        text = each.why
+        text = each.why or ""
         if not text and each.part in _FOUND:
             field, show = _FOUND[each.part]
             value = getattr(found, field) if field else found
