@@ -27,8 +27,7 @@ from winhost.connect.ssh_logon import not_there
 from winhost.connect.wire_errors import Failure
 from winhost.lab.hostfile import find
 from winhost.lab.running_lab import ALL, USER, Lab
-from winhost.model.fleet import Host, LinuxHost
-from winhost.model.fleetfile import load_fleet
+from winhost.model.fleet import Host, LinuxHost, load_fleet
 from winhost.model.secrets import Secret, TypedSecret
 from winhost.web.served import served
 
@@ -191,7 +190,7 @@ def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Pa
     with Lab([LINUX], tmp_path, scale=0.001) as lab:
         (host,) = load_fleet(lab.fleet_file).hosts
         assert isinstance(host, LinuxHost)
-        words = ("host", "add", f"root@{host.address}", "--linux", "--port", host.login.port, "--name", "llm")
+        words = ("host", "add", f"root@{host.address}", "--linux", "--port", host.port, "--name", "llm")
         words = (*words, "--key", f"{lab.folder}/ssh-key", "--fleet", "mine.yaml")
         said = line(*words)
         assert said.code == 2
@@ -201,7 +200,7 @@ def test_a_linux_is_known_by_the_key_that_was_confirmed(line: Line, tmp_path: Pa
         assert said.code == 0, said.err
         (added,) = load_fleet(Path("mine.yaml")).hosts
         assert isinstance(added, LinuxHost)
-        assert added.login.host_key == (host.login.host_key or "").strip()
+        assert added.host_key == host.host_key
         assert line("host", "test", "llm", "--fleet", "mine.yaml").code == 0
 
 

@@ -19,7 +19,7 @@ from winhost.model.documents import write_document
 from winhost.model.errors import UsageError, visible
 from winhost.model.facts import Facts
 from winhost.model.files import TooLarge
-from winhost.model.fleetfile import host_name
+from winhost.model.fleet import host_name
 from winhost.resources.factsfile import read_facts
 
 _NAMED = 6  # facts that are listed by name

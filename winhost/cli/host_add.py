@@ -18,17 +18,15 @@ from winhost.cli.errors import secret_reference
 from winhost.cli.host_check import PORT, TLS, HostCheck, check_host, show_check
 from winhost.cli.output import say
 from winhost.cli.shells import command_line
-from winhost.connect.guard import place
-from winhost.connect.host_keys import known_keys
+from winhost.connect.guard import shown_address
+from winhost.connect.host_keys import known_keys, shown_host_key
 from winhost.connect.own_key import fingerprint, public_data
-from winhost.connect.shown_key import shown_host_key
 from winhost.connect.ssh_logon import START_SSHD
 from winhost.connect.wire_errors import Failure, Unreachable
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, WinhostError, visible
-from winhost.model.fleet import AnyHost, Host, LinuxHost, Login, Sudo, Transport
+from winhost.model.fleet import AnyHost, Host, LinuxHost, Login, Transport, host_name, load_fleet
 from winhost.model.fleet_edit import Entry, fleet_to_change, write_added
-from winhost.model.fleetfile import host_name, load_fleet
 from winhost.model.secrets import Secret, SecretRef, TypedSecret
 
 _HTTPS, _HTTP, _SSH = 5986, 5985, 22
@@ -114,21 +112,23 @@ def _windows(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost,
     if new.port is not None:
         ways = tuple((new.port, tls) for tls in (True, False) if not (tls and new.port == _HTTP))
     for number, (port, tls) in enumerate(ways):
-        host = Host(name, address, Transport(port, tls=tls, user=user, password=password, verify=verify))
+        # Not validated: what does not fit is refused when the entry is written.
+        transport = Transport.model_construct(port=port, tls=tls, user=user, password=password, verify=verify)
+        host = Host.model_construct(name=name, address=address, transport=transport)
         tested = check_host(host, new=True)
         if number + 1 == len(ways) or not _goes_elsewhere(tested, new.port is None):
             break
         why = next(each.found for each in tested.checked.steps if each.works is False)
         say(f"{why}; trying port {ways[number + 1][0]} without TLS, where the logon seals the messages", err=True)
     _refuse_unready(tested)
-    transport: dict[str, Any] = {"user": user}
+    written: dict[str, Any] = {"user": user}
     if not tls:
-        transport["tls"] = False
+        written["tls"] = False
     if port not in (_HTTPS, _HTTP):
-        transport["port"] = port
+        written["port"] = port
     if new.ca:
-        transport["verify"] = str(verify)
-    return host, {"address": address, "transport": transport}
+        written["verify"] = str(verify)
+    return host, {"address": address, "transport": written}
 
 
 def _goes_elsewhere(tested: HostCheck, other_port: bool) -> bool:
@@ -161,16 +161,22 @@ def _refuse_unready(tested: HostCheck) -> None:
 
 def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, Entry]:
     port = new.port or _SSH
-    login = Login(address, user, port, known_hosts=Path("~/.ssh/known_hosts").expanduser())
-    host_key = _host_key(new, name, login)
-    login = replace(login, host_key=host_key, key_at="the command line", host_key_at="--host-key")
+    linux = LinuxHost.model_construct(
+        name=name,
+        address=address,
+        user=user,
+        port=port,
+        sudo=user != "root",
+        written_at={"key": "the command line", "host_key": "--host-key"},
+    )
+    host_key = _host_key(new, name, linux)
     tested, host = None, None
     for proof in _proofs(new, user, address):
-        host = LinuxHost(name, replace(login, **proof), sudo=None if user == "root" else Sudo())
+        host = linux.model_copy(update={"host_key": host_key, **proof})
         tested = check_host(host, new=True)
         if tested.error is not None and tested.error.code == "SudoNeedsPassword":
-            own = host.login.password or _typed(f"Password of {visible(user)} for sudo", new)
-            host = replace(host, sudo=Sudo(own))
+            own = host.password or _typed(f"Password of {visible(user)} for sudo", new)
+            host = host.model_copy(update={"sudo_password": own})
             tested = check_host(host, new=True)
         if tested.error is None or tested.error.code not in ("KeyRefused", "KeyUnusable"):
             break
@@ -182,9 +188,9 @@ def _linux(new: NewHost, name: str, user: str, address: str) -> tuple[AnyHost, E
         ssh["port"] = port
     if host_key:
         ssh["host_key"] = host_key
-    if host.login.key:
-        ssh["key"] = host.login.key.written
-    if host.login.agent:
+    if host.key:
+        ssh["key"] = host.key.written
+    if host.agent:
         ssh["agent"] = True
     return host, {"kind": "linux", "address": address, "ssh": ssh}
 
@@ -195,7 +201,7 @@ def _host_key(new: NewHost, name: str, login: Login) -> str | None:
         return None
     shown = shown_host_key(login.address, login.port)
     if shown is None:
-        why = f"no SSH server with an Ed25519 key answers at {place(login.address, login.port)}"
+        why = f"no SSH server with an Ed25519 key answers at {shown_address(login.address, login.port)}"
         meaning = "It is off, SSH does not run there, or a firewall is in the way. Nothing was changed."
         raise Unreachable(name, why, code="NoSshServer", meaning=meaning, hint=START_SSHD)
     seen = fingerprint(public_data(shown))
@@ -259,14 +265,13 @@ def _typed(question: str, new: NewHost) -> SecretRef:
 
 def _with_reference(entry: Entry, host: AnyHost, name: str) -> Entry:
     """The entry, with references to what was typed or named."""
-    login = host.login if isinstance(host, LinuxHost) else None
-    sudo = host.sudo.password if isinstance(host, LinuxHost) and host.sudo else None
-    password = login.password if login else host.transport.password if isinstance(host, Host) else None
+    sudo = host.sudo_password if isinstance(host, LinuxHost) else None
+    password = host.password if isinstance(host, LinuxHost) else host.transport.password
     secret = password or sudo
     if secret is None:
         return entry
     written = _kept(secret, name) if isinstance(secret, TypedSecret) else secret.written
-    part = "ssh" if login else "transport"
+    part = "ssh" if isinstance(host, LinuxHost) else "transport"
     options = dict(entry[part])
     if password:
         options["password"] = written

@@ -5,9 +5,9 @@ from contextlib import closing
 from typing import Any
 
 from winhost.cli.output import say, what_happened
-from winhost.connect.guard import Guard, connected, place
+from winhost.connect.guard import Guard, connected, shown_address
 from winhost.connect.host_keys import HostKeyRefused
-from winhost.connect.ssh import SshConnector, target_of
+from winhost.connect.ssh import SshConnector
 from winhost.connect.ssh_logon import START_SSHD, not_there
 from winhost.connect.windows import WindowsConnector
 from winhost.connect.wire_errors import AuthenticationFailed, Failure, Unreachable, one_line
@@ -133,7 +133,7 @@ _STEPS = {Failure.NAME: NAME, Failure.NO_TLS: TLS, **dict.fromkeys(_ON_THE_WAY, 
 def _reached(host: AnyHost, address: str, port: int, seconds: int) -> Iterator[TriedStep]:
     """Raises Unreachable, TimedOut."""
     linux = isinstance(host, LinuxHost)
-    guard = Guard(host.name, place(address, port), timeouts="ssh" if linux else "transport")
+    guard = Guard(host.name, shown_address(address, port), timeouts="ssh" if linux else "transport")
     guard.begin(seconds * 3, opening=True)
     with connected(guard, address, port, seconds, lost=not_there if linux else Unreachable) as line:
         found = line.getpeername()[0]
@@ -181,19 +181,18 @@ def rights(session: Mapping[str, Any], local: bool) -> Iterator[TriedStep]:
 
 
 def _of_linux(host: LinuxHost) -> Iterator[TriedStep]:
-    login = host.login
     if host.jump is None:
-        yield from _reached(host, login.address, login.port, login.connect_timeout)
+        yield from _reached(host, host.address, host.port, host.connect_timeout)
     else:
-        through = place(host.jump.address, host.jump.port)
+        through = shown_address(host.jump.address, host.jump.port)
         yield TriedStep(NAME, None, f"reached through {through}")
         yield TriedStep(PORT, None, f"reached through {through}")
-    connector = SshConnector(target_of(host), linux_scripts.session_text(), misfit)
+    connector = SshConnector(host, linux_scripts.session_text(), misfit)
     with closing(connector.open()) as agent:
         agent.read(("LinuxSystem",))
     yield TriedStep(HOST_KEY, True, "it is the known one")
-    proof = "key" if login.key else "key of the ssh-agent" if login.agent else "password"
-    yield TriedStep(LOGON, True, f"as {one_line(login.user)} with a {proof}")
+    proof = "key" if host.key else "key of the ssh-agent" if host.agent else "password"
+    yield TriedStep(LOGON, True, f"as {one_line(host.user)} with a {proof}")
     if host.sudo:
-        yield TriedStep(SUDO, True, f"sudo {'with' if host.sudo.password else 'without'} a password")
+        yield TriedStep(SUDO, True, f"sudo {'with' if host.sudo_password else 'without'} a password")
     yield TriedStep(SESSION, True, "the agent of winhost answers, in Python")

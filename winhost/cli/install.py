@@ -31,7 +31,6 @@ from winhost.autoinstall.install_plan import (
     settings_to_fetch,
     written_install_plan,
 )
-from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
 from winhost.autoinstall.medium_files import (
     SHIM,
     MediumFile,
@@ -43,7 +42,7 @@ from winhost.autoinstall.medium_files import (
     with_settings,
     without_settings,
 )
-from winhost.autoinstall.settings_server import heard_progress, offered_settings
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
 from winhost.autoinstall.shim_signers import check_starts
 from winhost.autoinstall.virtual_media import Bmc, bmc_session
 from winhost.cli.commands.install import BmcOptions, InstallOptions, MediaOptions
@@ -57,12 +56,12 @@ from winhost.cli.output import refuse_other_kind, say, show_command
 from winhost.cli.plan_options import FleetKeys
 from winhost.cli.watch import watching
 from winhost.compat.assess import judge
-from winhost.connect.shown_key import shown_host_key
+from winhost.connect.host_keys import shown_host_key
 from winhost.core.answers import MissingFact
 from winhost.core.dataclass import dataclass
 from winhost.engine.planning import format_reason
 from winhost.images.guest_disk import image_cache
-from winhost.images.installer_media import MEDIA_MIRROR, InstallerRelease
+from winhost.images.ubuntu_releases import MEDIA_MIRROR, InstallerRelease
 from winhost.model.documents import write_document
 from winhost.model.errors import Exit, RefusedError, UsageError, visible
 from winhost.model.facts import Facts

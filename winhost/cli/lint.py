@@ -82,8 +82,8 @@ def wslconfig(
     file: Path, facts: Path | None, version: str | None, facts_file: Path | None, strict: bool, output: Output
 ) -> int:
     from winhost.recipes.wslconfig_limits import wslconfig_limits  # with all that judges a host
-    from winhost.wslconfig import WSLCONFIG, lint  # other lints must not load it
-    from winhost.wslconfig.rules import NOTHING_KNOWN  # likewise
+    from winhost.wslconfig.format import WSLCONFIG  # other lints must not load it
+    from winhost.wslconfig.rules import NOTHING_KNOWN, lint  # likewise
 
     wsl, limits = _version(version, "2.7.14", "--wsl"), NOTHING_KNOWN
     if known := facts_named(facts, facts_file):
@@ -95,7 +95,8 @@ def wslconfig(
 
 
 def wslconf(file: Path, version: str | None, strict: bool, output: Output) -> int:
-    from winhost.wslconfig import WSLCONF, lint  # other lints must not load it
+    from winhost.wslconfig.format import WSLCONF  # other lints must not load it
+    from winhost.wslconfig.rules import lint  # likewise
 
     wsl = _version(version, "2.7.14", "--wsl")
     found = lint(_given_file(file, _MOST_SETTINGS).data, WSLCONF, version=wsl)

@@ -19,8 +19,19 @@ from winhost.cli.output import say
 from winhost.connect.this_computer import local_powershell
 from winhost.model.errors import UsageError
 from winhost.model.facts import Facts
-from winhost.model.fleet import AnyHost, Fleet, Host, LinuxHost, Login, Sudo, Transport, WireKind, find_fleet, in_url
-from winhost.model.fleetfile import UNVERIFIED, host_name, load_fleet
+from winhost.model.fleet import (
+    UNVERIFIED,
+    AnyHost,
+    Fleet,
+    Host,
+    LinuxHost,
+    Transport,
+    WireKind,
+    host_name,
+    in_url,
+    load_fleet,
+)
+from winhost.model.fleet_path import find_fleet
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +56,9 @@ def this_machine() -> AnyHost:
     """Return this machine as a host: its Windows, also from a distro of its WSL; else this Linux."""
     name = own_name()
     if local_powershell() is not None:
-        return Host(name, LOCALHOST, Transport(port=0, kind=WireKind.LOCAL))
+        return Host(name=name, address=LOCALHOST, transport=Transport(kind=WireKind.LOCAL))
     user = getuser()
-    return LinuxHost(name, Login(LOCALHOST, user), sudo=None if user == "root" else Sudo(), here=True)
+    return LinuxHost(name=name, address=LOCALHOST, user=user, sudo=user != "root", here=True)
 
 
 def known_fleet(fleet_file: Path | None) -> Fleet | None:
@@ -79,7 +90,7 @@ def check_rights(host: AnyHost) -> None:
     if not is_local(host):
         return
     if isinstance(host, LinuxHost):
-        if host.sudo is None or host.sudo.password is not None:
+        if not host.sudo or host.sudo_password is not None:
             return
         program = shutil.which("sudo")
         words, nothing = [str(program), "-n", "true"], subprocess.DEVNULL
@@ -160,13 +171,11 @@ def host_at(account: str, fleet_file: Path | None) -> AnyHost:
 
 def _accounts(host: AnyHost) -> Iterator[str]:
     """Yield the forms of USER@ADDRESS for a host; a usual port may be left out."""
-    user, port = (
-        (host.transport.user, host.transport.port) if isinstance(host, Host) else (host.login.user, host.login.port)
-    )
+    login = host.transport if isinstance(host, Host) else host
     for address in (in_url(host.address), host.name):
-        yield f"{user}@{address}:{port}".lower()
-        if port in _USUAL_PORTS:
-            yield f"{user}@{address}".lower()
+        yield f"{login.user}@{address}:{login.port}".lower()
+        if login.port in _USUAL_PORTS:
+            yield f"{login.user}@{address}".lower()
 
 
 def _told_hosts() -> dict[str, AnyHost]:
@@ -196,7 +205,7 @@ def _warn_of_unverified(hosts: Iterable[AnyHost]) -> None:
         transport = host.transport
         if transport.tls and transport.verify is False and host.name not in warned:
             warned.add(host.name)
-            where = f"{transport.verify_at} is {UNVERIFIED}"
+            where = f"{transport.at('verify')} is {UNVERIFIED}"
             say(f"warning: the certificate of {host.name} is not checked: {where}", err=True)
             say("  Anyone on the network path can read and change what is sent, the logon included.", err=True)
             say("  Name its CA there instead: the path of a PEM file.", err=True)

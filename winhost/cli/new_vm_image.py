@@ -8,8 +8,8 @@ import click
 
 from winhost.core.answers import Json
 from winhost.engine.disk_images import open_image, open_system
-from winhost.images.cloud_images import NAME, release_named
 from winhost.images.guest_disk import SourceImage, Tell, guest_disk
+from winhost.images.ubuntu_releases import NAME, release_named
 from winhost.model.errors import visible
 from winhost.model.files import sha256_of
 from winhost.paths.new_vm import Pinned, VmImage, is_file
@@ -32,7 +32,11 @@ def with_image(request: PathRequest, tell: Tell) -> PathRequest:
     name, source = _found(asked)
     made = guest_disk(source, tell)
     pinned = Pinned(
-        place=source.place, sha256=source.sha256, bytes=made.image_bytes, disk_sha256=made.sha256, disk_bytes=made.bytes
+        place=source.source,
+        sha256=source.sha256,
+        bytes=made.image_bytes,
+        disk_sha256=made.sha256,
+        disk_bytes=made.bytes,
     )
     image = asked.model_copy(update={"name": name, "pinned": pinned})
     return _with_part(request, "new_vm", "image", image.model_dump(mode="json", exclude_none=True))
@@ -49,7 +53,7 @@ def _found(asked: VmImage) -> tuple[str, SourceImage]:
     if NAME.fullmatch(asked.name):
         release = release_named(asked.name, asked.mirror)
         sha256 = asked.sha256 or release.signed_sha256()
-        return release.name, SourceImage(release.place(release.image), sha256)
+        return release.name, SourceImage(release.source(release.image), sha256)
     if not is_file(asked.name):
         if asked.sha256 is None:
             raise click.BadParameter("an image at an address of its own needs --image-sha256", param_hint="--image")

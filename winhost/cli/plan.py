@@ -201,7 +201,7 @@ class Into:
         """Raises WinhostError: OtherKind, UnusablePlace, SystemFault, NoFileName."""
         file = self.path
         if self.many or self.path.is_dir():
-            from winhost.model.fleetfile import host_name  # loads the models of fleet.yaml
+            from winhost.model.fleet import host_name  # loads the models of fleet.yaml
 
             try:
                 file = self.path / f"{host_name(made.host)}.json"

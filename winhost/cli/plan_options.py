@@ -17,7 +17,8 @@ from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
 from winhost.model.errors import UsageError, visible
 from winhost.model.files import sha256_of
-from winhost.model.fleet import AnyHost, Host, find_fleet
+from winhost.model.fleet import AnyHost, Host, load_fleet
+from winhost.model.fleet_path import find_fleet
 from winhost.model.path import check_path, path_of, variant_name
 from winhost.model.plan import PlanRequest
 from winhost.model.shipped import shipped
@@ -305,8 +306,6 @@ class FleetKeys:
             file = find_fleet(self._file)
         except UsageError:
             return {}
-        from winhost.model.fleetfile import load_fleet  # loads the models of that file
-
         return {host.name: host for host in load_fleet(file).hosts}
 
 

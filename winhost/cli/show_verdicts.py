@@ -24,7 +24,7 @@ from winhost.model.units import gib, gib_range
 from winhost.render import verdict_text
 from winhost.sizing.budget import Budget
 from winhost.sizing.fit import WhatWouldFit
-from winhost.sizing.memory_places import MemoryPlace
+from winhost.sizing.memories import MemoryUse
 
 COLOURS = {"supported": "green", "degraded": "yellow", "unverified": "magenta", "unsupported": "red"}
 
@@ -185,7 +185,7 @@ def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
     """Show the budget of the path that fits best."""
     click.secho(f"\nMemory of the workload with {budget.variant}:", bold=True)
     rows = []
-    for memory in budget.places:
+    for memory in budget.memories:
         given = "unknown" if memory.capacity is None else gib_range(memory.capacity, memory.most or 0)
         rows.append((memory.where, gib_range(memory.least, memory.used), given, _left(memory)))
     table(("memory", "used", "available", "free"), rows)
@@ -202,7 +202,7 @@ def show_budget(budget: Budget, short: WhatWouldFit | None) -> None:
             say(f"    - {fix.text}")
 
 
-def _left(memory: MemoryPlace) -> str:
+def _left(memory: MemoryUse) -> str:
     match memory.fits:
         case True:
             return gib(memory.margin or 0)

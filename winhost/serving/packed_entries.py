@@ -95,4 +95,4 @@ def _command(engine: ServedEngine, source: str, folder: str) -> Iterator[str]:
     mounts = (*loader, Mount(source, MODEL, read_only=True), Mount(folder, _PACKED))
     yield from docker_options(replace(spec.container.gpus_alone, mounts=mounts))
     yield from (f"--env={each}" for each in variables)
-    yield from ("--entrypoint=python3", str(engine.image), *words, MODEL, _PACKED)
+    yield from ("--entrypoint=python3", str(spec.image), *words, MODEL, _PACKED)
