@@ -19,6 +19,7 @@ from winhost.lab.physics.virtual_machine import (
     VirtualMachine,
     device,
     fitting,
+    known_or,
     virtual_machine,
 )
 from winhost.lab.physics.windows_errors import CmdletError, cmdlet_error, not_administrator
@@ -91,7 +92,8 @@ class HostState:
         self.initial = _initial(facts, self.lab)
         system = self.initial.get("OperatingSystem", ())
         self._system = typed(OperatingSystem, system[0]).state if system else None
-        self._role, self._tools = self._features()
+        # The Windows features Hyper-V and Hyper-V-PowerShell, in the words of resource HyperVRole.
+        self.role, self.tools = self._features()
         self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
         self.devices = self._make_devices()
         self.vms = self._make_vms()
@@ -169,16 +171,6 @@ class HostState:
         return self._system.hostname if self._system else self._facts.host
 
     @property
-    def role(self) -> str:
-        """The Windows feature Hyper-V, in the words of resource HyperVRole."""
-        return self._role
-
-    @property
-    def tools(self) -> str:
-        """The Windows feature Hyper-V-PowerShell, in the words of resource HyperVRole."""
-        return self._tools
-
-    @property
     def is_client(self) -> bool:
         """Tell whether it is a client Windows, where roles are optional features."""
         return self._system is not None and self._system.installation_type == "Client"
@@ -186,11 +178,11 @@ class HostState:
     @property
     def manages_vms(self) -> bool:
         """Tell whether the service that knows the VMs runs and its PowerShell module is installed."""
-        return self._service_runs and self._tools == "installed"
+        return self._service_runs and self.tools == "installed"
 
     @property
     def _service_runs(self) -> bool:
-        return self._role in ("installed", "uninstall-pending")
+        return self.role in ("installed", "uninstall-pending")
 
     def assignment(self, location: str) -> str | None:
         """The assignment of the device there, as AssignableDevice shows it: a VM that claims it counts first."""
@@ -276,7 +268,7 @@ class HostState:
 
     def has_module(self, module: str) -> bool:
         """Tell whether this Windows has a PowerShell module."""
-        some = {"Hyper-V": self._tools == "installed", "ServerManager": not self.is_client}
+        some = {"Hyper-V": self.tools == "installed", "ServerManager": not self.is_client}
         return some.get(module, module != "BitLocker" or bool(self.initial.get("BitLocker")))
 
     def denied(self, cmdlet: str) -> CmdletError:
@@ -335,7 +327,7 @@ class HostState:
     def _listers(self) -> Mapping[str, Callable[[], Iterable[Record]]]:
         # Not kept: in a copy of this host they would go on telling of this one.
         session = {"administrator": self.lab.administrator, "simulated": True}
-        role = {"role": self._role, "tools": self._tools, "vms": len(self.vms) if self.manages_vms else 0}
+        role = {"role": self.role, "tools": self.tools, "vms": len(self.vms) if self.manages_vms else 0}
         return {
             "Session": lambda: self._with("Session", session | {name: tell() for name, tell in self.session.items()}),
             "Boot": lambda: self._with("Boot", self._boot_state()),
@@ -471,12 +463,6 @@ def _initial(facts: Facts, lab: LabSection) -> dict[str, tuple[Record, ...]]:
         resource: tuple(Record(r["state"], r["key"]) for r in records) for resource, records in lab.hidden.items()
     }
     return usual | read | hidden
-
-
-def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
-    """A property, or `otherwise` where the recorded host could not tell it."""
-    value = state.get(name, otherwise)
-    return otherwise if isinstance(value, Mapping) else value
 
 
 def _frozen(key: Key) -> frozenset[tuple[str, str]]:

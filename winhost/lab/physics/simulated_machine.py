@@ -193,8 +193,8 @@ class Machine(VmMaking, FeatureCmdlets):
 
     def _come_up(self) -> bool:
         """Start Windows, and tell whether it has changes to finish."""
-        changed = any([self._role in PENDING, *(part.restarted() for part in self.parts)])
-        self._role = PENDING.get(self._role, self._role)
+        changed = any([self.role in PENDING, *(part.restarted() for part in self.parts)])
+        self.role = PENDING.get(self.role, self.role)
         if changed:
             self._hypervisor = self._hypervisor_anyway or (self._wants_hypervisor() and self._virtualization)
         self._reasons = []

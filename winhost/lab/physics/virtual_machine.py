@@ -19,6 +19,12 @@ _FRAME_BUFFER = 0x800_0000  # the most that the synthetic video of a generation 
 _CONFIG = 0x2000  # per device, in the low window
 
 
+def known_or(state: Mapping[str, Json], name: str, otherwise: Json) -> Json:
+    """Return a property, or `otherwise` where even the recorded host could not tell it."""
+    value = state.get(name, otherwise)
+    return otherwise if isinstance(value, Mapping) else value
+
+
 @dataclass(frozen=True)
 class GuestBars:
     """The BARs of one function as its registers say, in bytes."""
@@ -118,9 +124,7 @@ class Device:
         )
 
     def known_or(self, name: str, otherwise: Json) -> Json:
-        """A property, or `otherwise` where even the recorded host could not tell it."""
-        value = self.healthy.get(name, otherwise)
-        return otherwise if isinstance(value, Mapping) else value
+        return known_or(self.healthy, name, otherwise)
 
     def state(self) -> dict[str, Json]:
         """Its PciDevice state now."""
@@ -270,9 +274,7 @@ class VirtualMachine:
         return str(self.traits["name"])
 
     def known_or(self, name: str, otherwise: Json) -> Json:
-        """A trait, or `otherwise` where even the recorded host could not tell it."""
-        value = self.traits.get(name, otherwise)
-        return otherwise if isinstance(value, Mapping) else value
+        return known_or(self.traits, name, otherwise)
 
     @property
     def occupies_memory(self) -> bool:

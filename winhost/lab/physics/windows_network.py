@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from winhost.core.answers import Json, Record
-from winhost.lab.physics.host_state import HostDown, known_or
+from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import AdapterPhysics
 from winhost.lab.physics.own_switches import (
     ADDRESSING,
@@ -24,7 +24,7 @@ from winhost.lab.physics.own_switches import (
     switch_task,
 )
 from winhost.lab.physics.parts import Change, Host, as_cmdlet
-from winhost.lab.physics.virtual_machine import not_exposed
+from winhost.lab.physics.virtual_machine import known_or, not_exposed
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
 from winhost.lab.physics.windows_firewall import Firewalls, rule_name, within
 from winhost.resources.windows.read_only import VIRTUAL

@@ -12,8 +12,8 @@ from typing import Any
 
 from winhost.core.answers import Json, Record
 from winhost.core.dataclass import dataclass
-from winhost.lab.physics.host_state import HostState, known_or
-from winhost.lab.physics.virtual_machine import Device
+from winhost.lab.physics.host_state import HostState
+from winhost.lab.physics.virtual_machine import Device, known_or
 from winhost.lab.physics.windows_errors import FileTime, Properties, WindowsObject, of_type
 from winhost.lab.physics.windows_software import PRODUCT, drives
 from winhost.lab.powershell.standins import types
