@@ -403,7 +403,7 @@ class DistrosOfHost:
         return None
 
     def _sshd(self, answers: LinuxAnswers, distro: Distro) -> Sshd:
-        """The SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
+        """Return the SSH server of a distro. It accepts no key where a controller is outside the allowed networks."""
         machine = self._machine
         near = all(within(peer, distro.allowed) for peer in machine.network.peers())
         run = lambda: (machine.accepting(), machine.boot, distro.running, distro.starts)  # noqa: E731

@@ -197,9 +197,9 @@ class GpuDriver:
     def gpus(self) -> Iterator[Record]:
         """Yield the GPUs, with nvidia-smi's values only where the driver runs."""
         for record in self._machine.instances("LinuxGpu"):
-            yield Record({**record.state, **self._of(record)}, record.key)
+            yield Record({**record.state, **self._seen(record)}, record.key)
 
-    def _of(self, record: Record) -> Mapping[str, Json]:
+    def _seen(self, record: Record) -> Mapping[str, Json]:
         found, address = record.state, record.key["address"]
         if self.loaded is None:
             other = found["driver"] if found["driver"] != "nvidia" else "nouveau"

@@ -95,7 +95,11 @@ class HostState:
         # The Windows features Hyper-V and Hyper-V-PowerShell, in the words of resource HyperVRole.
         self.role, self.tools = self._features()
         self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
-        self.devices = self._make_devices()
+        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
+        self.devices = [
+            device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
+            for r in self.initial.get("PciDevice", ())
+        ]
         self.vms = self._make_vms()
         self._initially_used = self._used_memory()
         self.parts: list[Part] = []
@@ -135,13 +139,6 @@ class HostState:
         # Who may not ask for features may still see their effect.
         state = "available" if isinstance(self._facts.resources.get("Vm"), Unavailable) else "installed"
         return state, state
-
-    def _make_devices(self) -> list[Device]:
-        assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
-        return [
-            device(r, assignments.get(_frozen(r.key)), self.lab.devices.get(r.key["location"], DevicePhysics()))
-            for r in self.initial.get("PciDevice", ())
-        ]
 
     @property
     def other_devices(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""A simulated Windows host: the one place that knows how Windows behaves when it is asked to change.
+"""A simulated Windows host: the one module that knows how Windows behaves when it is asked to change.
 
 Its methods are cmdlets in snake case. They change its state or raise CmdletError, as Windows would; what is read back
 is in the form of the facts' resources. Here it is put together, and restarted.

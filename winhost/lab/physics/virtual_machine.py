@@ -109,9 +109,9 @@ class Device:
         whole = str(self.healthy["instance"])
         if whole.count("\\") < 2:  # as no Windows names it
             return whole
-        _, ids, place = whole.split("\\", 2)
+        _, ids, last = whole.split("\\", 2)
         bus = "PCIP" if self.dismounted else "PCI"
-        return f"{bus}\\{ids}\\{self.numbered}&{place}" if self.numbered else f"{bus}\\{ids}\\{place}"
+        return f"{bus}\\{ids}\\{self.numbered}&{last}" if self.numbered else f"{bus}\\{ids}\\{last}"
 
     @property
     def bars(self) -> GuestBars:
@@ -220,7 +220,7 @@ VM_RESOURCES = ("Vm", "VmPower", *FIELDS)
 
 @dataclass(frozen=True)
 class Assignment:
-    """An assigned device in a VM's configuration: its place, and the instance that was dismounted there when it was
+    """An assigned device in a VM's configuration: its location, and the instance that was dismounted there when it was
     assigned.
     """
 

@@ -300,7 +300,16 @@ class Network(Firewalls):
 
     def _new_switch(self, name: str, adapter: Adapter | None, seed: str) -> Switch:
         guid, bound = str(uuid.uuid5(uuid.NAMESPACE_OID, seed)), None if adapter is None else adapter.guid
-        port = self._new_port(name, adapter or Adapter(guid, 0, {**BLANK}))
+        under = adapter or Adapter(guid, 0, {**BLANK})
+        port = Adapter(
+            guid=str(uuid.uuid5(uuid.NAMESPACE_OID, f"port {under.guid} {name}")),
+            index=max(each.index for each in self.adapters.values()) + 1,
+            state={**under.state, "addresses": [], "gateway": None, "dns": [], "profile": None, "kind": VIRTUAL},
+            shows_at=self.now + APPEARS,
+        )
+        port.state |= {"name": port_name(name), "description": "Hyper-V Virtual Ethernet Adapter"}
+        port.state |= {"vlan": None, "filters": [], "management": False}
+        self.adapters[port.guid] = port
         state: dict[str, Any] = {"name": name, "kind": "external" if adapter else "internal", "management_os": True}
         state["adapter"] = None if adapter is None else adapter.state["description"]
         made = Switch(guid, state, bound, port.guid, dead=bound is not None and not self.physics(bound).comes_back)
@@ -344,15 +353,6 @@ class Network(Firewalls):
 
     def _by_index(self, index: int) -> Adapter:
         return next(each for each in self.adapters.values() if each.index == index)
-
-    def _new_port(self, switch: str, adapter: Adapter) -> Adapter:
-        guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"port {adapter.guid} {switch}"))
-        blank: dict[str, Any] = {"addresses": [], "gateway": None, "dns": [], "profile": None}
-        state = {**adapter.state, **blank, "kind": VIRTUAL, "vlan": None, "filters": [], "management": False}
-        state |= {"name": port_name(switch), "description": "Hyper-V Virtual Ethernet Adapter"}
-        made = Adapter(guid, max(each.index for each in self.adapters.values()) + 1, state, shows_at=self.now + APPEARS)
-        self.adapters[guid] = made
-        return made
 
     def _move(self, giver: Adapter, taker: Adapter) -> None:
         for name in ADDRESSING:

@@ -133,14 +133,18 @@ class Service:
         shell = self._find(user, request.shell_id)
         match request.action:
             case Action.RECEIVE:
-                return _receive(shell, request)
+                command_id = request.content("rsp:Receive/rsp:DesiredStream").get("CommandId", "")
+                parcel = shell.receive(command_id, request)
+                return wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done
             case Action.COMMAND:
                 return wsman.command_started(shell.command(request)), False
             case Action.SEND:
                 shell.send(request)
                 return [wsman.element("rsp:SendResponse")], False
             case Action.SIGNAL:
-                _signal(shell, request)
+                terminates = request.content("rsp:Signal/rsp:Code").text == SignalCode.TERMINATE
+                end = shell.terminate if terminates else shell.interrupt
+                end(request.content("rsp:Signal").get("CommandId", ""))
                 return [wsman.element("rsp:SignalResponse")], False
         assert request.action is Action.DELETE
         with self._lock:
@@ -170,20 +174,6 @@ class Service:
         if shell is None or shell.owner != user:
             raise wsman.shell_not_found(shell_id)
         return shell
-
-
-def _receive(shell: Shell, request: Request) -> tuple[list[Element], bool]:
-    command_id = request.content("rsp:Receive/rsp:DesiredStream").get("CommandId", "")
-    parcel = shell.receive(command_id, request)
-    return wsman.output_received(command_id, parcel.chunks, parcel.done, parcel.exit_code), parcel.done
-
-
-def _signal(shell: Shell, request: Request) -> None:
-    command_id = request.content("rsp:Signal").get("CommandId", "")
-    if request.content("rsp:Signal/rsp:Code").text == SignalCode.TERMINATE:
-        shell.terminate(command_id)
-    else:
-        shell.interrupt(command_id)
 
 
 _LOOPBACK = "127.0.0.1"
