@@ -170,7 +170,7 @@ _expanded_shipped = once(_expanded)
 
 
 def _shows(seen: Answer, written: Answer) -> bool:
-    """A property that the file does not name is no difference."""
+    """Tell whether a session sees what the file says; properties that the file leaves out do not count."""
     if not isinstance(seen, tuple) or not isinstance(written, tuple):
         return seen == written
     states = [{name: each.state.get(name) for name in other.state} for each, other in zip(seen, written, strict=False)]
@@ -342,7 +342,7 @@ def _state_mistakes(loc: Loc, resource: str, found: Any) -> Iterator[Mistake]:
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings are merged, everything else is replaced."""
+    """Merge mappings, and replace everything else."""
     result = dict(under)
     for name, value in over.items():
         both = isinstance(value, Mapping) and isinstance(result.get(name), Mapping)

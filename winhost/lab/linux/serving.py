@@ -279,7 +279,7 @@ class SimulatedServing:
         return "" if all(map(self._serves, self._served()["engines"])) else "engine-down"
 
     def _write_mode(self, mode: str) -> None:
-        """Models leave while somebody looks once."""
+        """Change the mode; models have left when somebody looks for the second time."""
         self._left, self.yields = mode == self.yields, mode
 
     def _metrics(self) -> Iterator[str]:
@@ -302,7 +302,7 @@ class SimulatedServing:
             yield f"winhost_gateway_{_METRICS[kind]}{{{labels}}} {value}\n"
 
     def _prepare(self, gateway: str) -> None:
-        """Engines that take turns: each is started once, one after the other, and then rests."""
+        """Start engines that take turns once, one after the other; each rests then."""
         for engine in (each for each in self._served()["engines"] if each.get("turns")):
             unit = engine["unit"]
             if gateway not in self.starts and self.linux.systemd.state(unit)["loaded"]:
@@ -339,7 +339,7 @@ class SimulatedServing:
         )
 
     def read_keys(self) -> None:
-        """The gateway that runs has read the changes, and says so; what keys used is made up."""
+        """Report changed keys as read, as a gateway that runs does; the use of keys is made up."""
         if not self.linux.systemd.is_active("winhost-gateway.service"):
             return
         changes = self.linux.disk.text(KEY_CHANGES) or ""
@@ -358,7 +358,7 @@ class SimulatedServing:
 
     @contextmanager
     def _unless(self, to: object, hopeless: Callable[[], bool] | None) -> Iterator[None]:
-        """hopeless: tells whether whoever waits for the answer gives up."""
+        """Keep, during a request, the function that tells whether its caller gives up."""
         self._hopeless = hopeless
         try:
             yield
@@ -428,7 +428,7 @@ class SimulatedServing:
                 self.wfile.write(reply.getvalue())
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as its base has it
-                """Nobody reads it."""
+                """Log nothing."""
 
         with connection:
             Gateway(connection, ("127.0.0.1", 0), None)  # type: ignore[arg-type]  # it asks no server

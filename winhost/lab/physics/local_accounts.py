@@ -106,7 +106,7 @@ TOLD = ("enabled", "password_expires", "administrator", "profile", "sessions")  
 
 @dataclass
 class Account:
-    """unread: properties that a recorded host could not tell."""
+    """A local account. unread: properties that a recorded host could not tell."""
 
     name: str
     sid: str

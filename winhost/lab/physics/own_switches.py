@@ -90,7 +90,9 @@ class Adapter:
 
 @dataclass
 class Switch:
-    """bound: the GUID of its adapter, port: that of the host's own interface on it; dead: nothing comes through."""
+    """A virtual switch. bound: the GUID of its adapter; port: that of the host's own interface on it; dead: nothing
+    comes through.
+    """
 
     guid: str
     state: dict[str, Any]

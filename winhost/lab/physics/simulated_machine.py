@@ -35,7 +35,7 @@ from winhost.model.facts import Facts
 
 @dataclass(frozen=True, repr=False)
 class InstalledLinux:
-    """private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
+    """The Linux that an installer left. private: its SSH host key, in OpenSSH's text; user, keys: who may log on."""
 
     hostname: str
     private: str
@@ -45,7 +45,9 @@ class InstalledLinux:
 
 @dataclass
 class LinuxTurn:
-    """installer: plays it, and gives what it installed, or None where it stops; starts: of the Linux so far."""
+    """The Linux that takes turns with Windows. installer: plays the installer, and returns what that installed, or None
+    where it stops; starts: the number of its starts.
+    """
 
     installer: Callable[[], InstalledLinux | None] = field(default=lambda: None)
     installed: InstalledLinux | None = None
@@ -177,7 +179,9 @@ class Machine(VmMaking, FeatureCmdlets):
             self._ready.set()
 
     def _starts_linux(self) -> bool:
-        """The firmware's choice; an installer restarts the machine at its end, and leaves the firmware another."""
+        """Start what the firmware chooses, and tell whether that is the Linux. An installer restarts the machine at its
+        end, and the firmware chooses again.
+        """
         firmware = self.part(FirmwarePart)
         entry = firmware.start()
         if entry is not None and entry["description"] == INSTALLER:

@@ -92,7 +92,7 @@ class Software(Part):
         }
 
     def restarted(self) -> bool:
-        """Windows finishes a feature that was waiting."""
+        """Finish a feature that waited for the restart."""
         waited = self.platform in PENDING
         self.platform = PENDING.get(self.platform, self.platform)
         for device in self.host.devices:
@@ -399,7 +399,7 @@ class Curl(Part):
             host.programs["curl.exe"] = self.curl
 
     def curl(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """Its exit code and what it prints; goes on where the file ends, as --continue-at says."""
+        """Run it: its exit code and what it prints. It goes on where the file ends, as --continue-at says."""
         path, url = arguments[arguments.index("--output") + 1], arguments[-1]
         if not self._physics.reaches:
             return _TIMED_OUT, ""

@@ -83,7 +83,7 @@ class Outbox:
         self._ended, self._exit_code = True, exit_code
 
     def receive(self, request: Request) -> Parcel:
-        """Waits for output as long as the request says.
+        """Wait for output as long as the request says.
 
         Raises the fault of WinRM when there is none by then; ConnectionDropped when the machine goes down or the same
         output is asked for again. A message that is sent again, as clients do after a read timeout, gets its answer
@@ -148,7 +148,7 @@ class Shell:
             self._outbox(command_id).stop.set()
 
     def terminate(self, command_id: str) -> None:
-        """Nobody wants the output any more. Unlike Ctrl-C, this comes after the end of a command, too."""
+        """Stop a command and drop its output. Unlike Ctrl-C, this comes after the end of a command, too."""
         with self._changed:
             self._outbox(command_id).stop.set()
             del self._outboxes[self._read_id(command_id)]
@@ -179,7 +179,7 @@ class PowerShellShell(Shell):
         self._outboxes[""] = Outbox(self._changed, alive)
 
     def command(self, request: Request) -> str:
-        """Begins a pipeline: the first fragment of its script comes with it, and more may be sent."""
+        """Begin a pipeline: the first fragment of its script comes with it, and more may be sent."""
         command_id = request.content("rsp:CommandLine").get("CommandId", "")
         identifier = self._read_id(command_id)
         with self._changed:
@@ -195,7 +195,7 @@ class PowerShellShell(Shell):
         self.feed(request.data("rsp:Send/rsp:Stream"))
 
     def feed(self, data: bytes) -> None:
-        """Takes in fragments of the client; pipelines start as soon as they are complete."""
+        """Take in fragments of the client; pipelines start as soon as they are complete."""
         with self._changed:
             self._pool.receive_data(PSRPPayload(data, StreamType.default, None))
             while (event := self._pool.next_event()) is not None:

@@ -321,7 +321,7 @@ class Endpoint(socketserver.ThreadingTCPServer):
         self._undo.enter_context(served(self))
 
     def stop(self) -> None:
-        """Cuts all connections and tells running pipelines to stop. Harmless when nothing runs."""
+        """Cut all connections and tell running pipelines to stop. Does nothing when nothing runs."""
         self._undo.close()
 
     def __enter__(self) -> Self:
@@ -374,6 +374,6 @@ class Endpoint(socketserver.ThreadingTCPServer):
                 log.debug("the client was faster")
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that break off are everyday life; anything else is a bug of ours."""
+        """Log a client that breaks off at DEBUG, and anything else as a bug of ours."""
         level = logging.DEBUG if isinstance(sys.exception(), OSError) else logging.ERROR
         log.log(level, "a connection broke", exc_info=True)
