@@ -92,8 +92,11 @@ class HostState:
         self.initial = _initial(facts, self.lab)
         system = self.initial.get("OperatingSystem", ())
         self._system = typed(OperatingSystem, system[0]).state if system else None
-        # The Windows features Hyper-V and Hyper-V-PowerShell, in the words of resource HyperVRole.
-        self.role, self.tools = self._features()
+        # The Windows features Hyper-V and Hyper-V-PowerShell, in the words of resource HyperVRole. Who may not ask for
+        # features may still see their effect.
+        seen = "available" if isinstance(facts.resources.get("Vm"), Unavailable) else "installed"
+        known = self._first("HyperVRole")
+        self.role, self.tools = str(known.get("role", seen)), str(known.get("tools", seen))
         self._reasons: list[str] = list(known_or(self._first("PendingReboot"), "reasons", []))
         assignments = {_frozen(r.key): str(r.state["assignment"]) for r in self.initial.get("AssignableDevice", ())}
         self.devices = [
@@ -131,14 +134,6 @@ class HostState:
     def _first(self, resource: str) -> Mapping[str, Json]:
         records = self.initial.get(resource, ())
         return records[0].state if records else {}
-
-    def _features(self) -> tuple[str, str]:
-        known = self._first("HyperVRole")
-        if known:
-            return str(known["role"]), str(known["tools"])
-        # Who may not ask for features may still see their effect.
-        state = "available" if isinstance(self._facts.resources.get("Vm"), Unavailable) else "installed"
-        return state, state
 
     @property
     def other_devices(self) -> set[str]:

@@ -324,7 +324,14 @@ class RemoteShell(Shell):
     def _run(self, process: _Process) -> None:
         message, complained, code = b"", "", 0
         try:
-            message = self._message(process)
+            if not process.line.startswith(_PROGRAM) or _OPTION not in process.line:
+                raise PipelineError("The lab runs nothing but powershell.exe with an encoded command.", "LabOneProgram")
+            sent = json.loads(process.input.decode("ascii"))
+            # The agent's text and its request, as one command of a pipeline.
+            command = RemoteCommand(sent["script"], is_script=True, arguments=(sent["request"],))
+            with closing(self._open_runspace()) as runspace:
+                outputs = list(runspace.invoke([command], process.outbox.stop))
+            message = b"".join(b64encode(str(output).encode()) + b"\r\n" for output in outputs)
         except PipelineError as error:
             complained, code = error.message, 1
         except Exception as error:  # a bug of the simulated host; the client must not wait for ever
@@ -339,13 +346,3 @@ class RemoteShell(Shell):
                 process.outbox.put(Stream.ERROR, f"{complained}\r\n".encode())
             process.outbox.end(code)
             self._changed.notify_all()
-
-    def _message(self, process: _Process) -> bytes:
-        if not process.line.startswith(_PROGRAM) or _OPTION not in process.line:
-            raise PipelineError("The lab runs nothing but powershell.exe with an encoded command.", "LabOneProgram")
-        sent = json.loads(process.input.decode("ascii"))
-        # The agent's text and its request, as one command of a pipeline.
-        command = RemoteCommand(sent["script"], is_script=True, arguments=(sent["request"],))
-        with closing(self._open_runspace()) as runspace:
-            outputs = list(runspace.invoke([command], process.outbox.stop))
-        return b"".join(b64encode(str(output).encode()) + b"\r\n" for output in outputs)

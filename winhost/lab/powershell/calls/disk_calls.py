@@ -179,11 +179,6 @@ def _write_variable(machine: Machine, bound: BoundParameters) -> None:
     machine.part(FirmwarePart).write(bound["Name"], base64.b64decode(bound["Bytes"]))
 
 
-def _secure_variable(machine: Machine, name: str) -> WindowsObject:
-    found = machine.part(FirmwarePart).secure_variable(name)
-    return of_type("UEFIEnvironmentVariable", Name=name, Bytes=list(found))
-
-
 def _variable(machine: Machine, bound: BoundParameters) -> str | None:
     found = machine.part(FirmwarePart).variable(bound["Name"], bound["Space"])
     return base64.b64encode(found).decode() if found else None
@@ -200,7 +195,9 @@ calls(
         "Receive-Job Job": lambda m, g: [_limits(m, given) for given in g["Job"]],
         "Format-Volume Partition FileSystem NewFileSystemLabel Confirm": _format,
         "Write-WinhostFirmwareVariable Name Space Bytes:byte[]": _write_variable,
-        "Get-SecureBootUEFI Name": lambda m, g: _secure_variable(m, g["Name"]),
+        "Get-SecureBootUEFI Name": lambda m, g: of_type(
+            "UEFIEnvironmentVariable", Name=g["Name"], Bytes=list(m.part(FirmwarePart).secure_variable(g["Name"]))
+        ),
         "Read-WinhostFirmwareVariable=bytes Name Space": _variable,
         "Remove-WinhostVolumeFile Path": lambda m, g: _disks(m).put_file(*_on_volume(g["Path"]), None),
         "Read-WinhostVolumeHash Path": lambda m, g: _hash_of(m, g["Path"]),
