@@ -351,6 +351,18 @@ def test_whoever_waits_for_the_mutex_can_be_stopped() -> None:
     assert len(outcome) == 1
 
 
+def test_a_set_that_was_stopped_before_its_turn_changes_nothing() -> None:
+    """Its controller is gone, and whoever rolls back may have read the host before the mutex was free for it."""
+    host = Host("server2025-role-installed")
+    stop = threading.Event()
+    stop.set()
+    key = {"vm": VM}
+    late = {"resource": "VmPower", "verb": "set", "key": key, "desired": {"state": "off"}, "expect": {}, "how": {}}
+    with pytest.raises(PipelineStopped):
+        host.agent.invoke(json.dumps({"exclusive": True, "calls": [late]}), stop)
+    assert host.get("VmPower", key)["state"] == {"state": "running"}
+
+
 def test_a_host_that_goes_down_meanwhile_gives_no_answer() -> None:
     host = Host("server2025-role-installed")
     host.machine.restart_computer()

@@ -117,6 +117,8 @@ class AgentAnswers:
             if self.machine.boot != boot:
                 raise HostDown
         try:
+            if stop.is_set():  # whoever asked has gone on by now, and counts on what is read
+                raise PipelineStopped
             yield
         finally:
             self.machine.mutex.release()
