@@ -170,10 +170,10 @@ class HostState:
     @property
     def manages_vms(self) -> bool:
         """Tell whether the service that knows the VMs runs and its PowerShell module is installed."""
-        return self._service_runs and self.tools == "installed"
+        return self.service_runs and self.tools == "installed"
 
     @property
-    def _service_runs(self) -> bool:
+    def service_runs(self) -> bool:
         return self.role in ("installed", "uninstall-pending")
 
     def assignment(self, location: str) -> str | None:
@@ -308,7 +308,7 @@ class HostState:
             records = {name: _as_json(each) for name, each in found.items() if each or name in self.initial}
             volatile = {("PciDevice", "instance"), ("Memory", "free")}
             volatile |= {("WslDistro", "file_size"), ("VmDisk", "file_size")}
-            if not self._service_runs:
+            if not self.service_runs:
                 volatile |= {("Vm", "state"), ("VmPower", "state")}
             for resource, name in volatile:
                 for record in records.get(resource, ()):

@@ -204,7 +204,7 @@ class Machine(VmMaking, FeatureCmdlets):
         self._reasons = []
         self._logon_ready, self._servicing = False, changed
         self.boot += 1
-        for vm in self.vms.values() if self._service_runs else ():
+        for vm in self.vms.values() if self.service_runs else ():
             desired = vm.start_action == "start" or (vm.start_action == "start-if-running" and vm.was_running)
             # A VM that cannot start says so in the event log, and to nobody else.
             with suppress(CmdletError):

@@ -123,7 +123,7 @@ class FeatureCmdlets(HostState):
         return self._hypervisor and self.software.has_platform
 
     def _wants_hypervisor(self) -> bool:
-        return self._service_runs or self.software.has_platform
+        return self.service_runs or self.software.has_platform
 
 
 _ASSIGNABLE_TYPES = (2, 3, 4)  # PCIe endpoint, legacy endpoint, root-complex endpoint

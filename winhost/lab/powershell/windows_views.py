@@ -348,7 +348,7 @@ def _pending(machine: HostState) -> Iterator[tuple[str, Properties]]:
 def services(machine: HostState) -> dict[str, str]:
     """Name to status of those that anybody asks for."""
     found = {"EventLog": "running"}
-    if machine.role in ("installed", "uninstall-pending"):
+    if machine.service_runs:
         found["vmms"] = str(state_of(machine, "HyperVHost").get("service", "running"))
     if (cluster := state_of(machine, "ClusterService").get("state", "absent")) != "absent":
         found["ClusSvc"] = cluster

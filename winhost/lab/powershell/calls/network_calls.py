@@ -7,7 +7,7 @@ from typing import Any
 from winhost.lab.physics.own_switches import Adapter, Switch
 from winhost.lab.physics.virtual_machine import VirtualMachine
 from winhost.lab.physics.windows_errors import WindowsObject, of_type
-from winhost.lab.physics.windows_firewall import ANY
+from winhost.lab.physics.windows_firewall import ANY, VM_RULE
 from winhost.lab.physics.windows_network import Network
 from winhost.lab.powershell.calls.cmdlet_process import BoundParameters, CmdletProcess, answers, calls
 from winhost.lab.powershell.windows_views import braced, shown, windows_word
@@ -184,7 +184,7 @@ def _vm_setting(process: CmdletProcess, _bound: BoundParameters) -> Iterable[Any
 
 @answers("Get-NetFirewallHyperVRule")
 def _vm_rules(process: CmdletProcess, _bound: BoundParameters) -> Iterator[Any]:
-    ours = {f"winhost-vm-port-{port}": remote for port, remote in process.machine.network.vm_rules.items()}
+    ours = {f"{VM_RULE}{port}": remote for port, remote in process.machine.network.vm_rules.items()}
     for name, remote in {"Mdns-In": [ANY], **ours}.items():
         addresses = [each if each == ANY else _as_windows_shows(each) for each in remote]
         yield of_type("MSFT_NetFirewallHyperVRule", DeviceID=name, Name=name, Enabled="True", RemoteAddresses=addresses)
