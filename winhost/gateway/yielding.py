@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .request_rules import ErrorAnswer
 from .settings_values import SOCKET, names_of, number, table, word
 
 _LOG = logging.getLogger("gateway")
@@ -28,10 +29,6 @@ _LATER_S = 60
 def loop_time() -> float:
     """The time of the event loop."""
     return asyncio.get_running_loop().time()
-
-
-class NotAsked(ValueError):
-    """The message says what is wrong with a request to ROUTE."""
 
 
 @dataclass(frozen=True)
@@ -131,17 +128,18 @@ class Yielding:
             await asyncio.sleep(_LOOK_S)
 
     def take(self, key: str, body: bytes) -> None:
-        """Do what a request of this key says. Raises NotAsked."""
+        """Do what a request of this key says. Raises ErrorAnswer."""
         try:
             given = json.loads(body)
         except (ValueError, RecursionError):
-            raise NotAsked("The body is not JSON.") from None
+            raise ErrorAnswer(400, "body", "The body is not JSON.") from None
         given = given if isinstance(given, dict) else {}
         state, seconds = given.get("state"), given.get("seconds", self.settings.longest)
         if state not in ("yield", "resume") or not given.keys() <= {"state", "seconds"}:
-            raise NotAsked('The body has to be {"state": "yield", "seconds": 60} or {"state": "resume"}.')
+            message = 'The body has to be {"state": "yield", "seconds": 60} or {"state": "resume"}.'
+            raise ErrorAnswer(400, "body", message)
         if type(seconds) is not int or seconds < 1:
-            raise NotAsked("`seconds` has to be a whole number from 1 on.")
+            raise ErrorAnswer(400, "body", "`seconds` has to be a whole number from 1 on.")
         if state == "yield":
             self.ask(key, seconds)
         else:
