@@ -15,19 +15,8 @@ from winhost.core.dataclass import dataclass
 from winhost.model.units import Bytes
 from winhost.model.versions import refuse_other_version
 from winhost.model.yamlfile import load_json
-from winhost.resources.windows.disks import (
-    BASIC_DATA,
-    DYNAMIC,
-    EFI,
-    LINUX,
-    RECOVERY,
-    RESERVED,
-    STORAGE_SPACES,
-)
 
 SCHEMA = "winhost.disk-manifest/1"
-ESP_TYPE, MSR_TYPE, BASIC_DATA_TYPE, RECOVERY_TYPE, LINUX_TYPE = EFI, RESERVED, BASIC_DATA, RECOVERY, LINUX
-LDM_TYPES, SPACES_TYPE = DYNAMIC, STORAGE_SPACES
 
 # What vendors leave in SMBIOS where an identity should be; SMBIOS itself reserves the first two.
 _NOBODYS_UUIDS = {
