@@ -245,7 +245,7 @@ class Request:
 
     @property
     def head(self) -> Head:
-        """Raises Refused where there is none."""
+        """Raises Refused if there is none."""
         if self._head is None:
             raise self.refused or Refused("request-line")
         return self._head
@@ -390,7 +390,7 @@ class ClientConnection(asyncio.Protocol):
         self._begin()
 
     def _understand(self, data: bytes) -> None:
-        """Raises Refused."""
+        """Hand heads and parts of bodies to their requests. Raises Refused."""
         framing, requests = self._framing, self._requests
         for found in framing.feed(data):
             if isinstance(found, Head):

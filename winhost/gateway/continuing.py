@@ -112,7 +112,7 @@ def why_not(found: "Mapping[str, Any]", route: str) -> str:
 
 def with_again(found: "Mapping[str, Any]", route: str, served_as: str) -> "tuple[bytes, Again]":
     """The body of a request that can be continued, written so that the text so far can be put into it. Raises
-    NotUnderstood.
+    ErrorAnswer.
     """
     chat = route == CHAT
     named = "messages" if chat else "prompt"

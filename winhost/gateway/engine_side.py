@@ -76,7 +76,7 @@ class Engines:
         until: float,
         begun: Begun = lambda connection: None,
     ) -> EngineConnection:
-        """Raises NotUp, EngineFault."""
+        """Send a request, on a kept connection if there is one. Raises NotUp, EngineFault."""
         while True:
             connection = self._kept_one(engine)
             reused = connection is not None

@@ -152,7 +152,7 @@ class FrontDoor:
             work.cancel()
 
     async def close(self) -> None:
-        """Call this after the last request."""
+        """End what was started for requests, after the last one."""
         await self._body_process.close()
 
     async def answer(self, request: Request) -> bool:

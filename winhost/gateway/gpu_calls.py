@@ -198,7 +198,7 @@ def resume(pid: int) -> None:
 
 
 def is_suspended(pid: int) -> bool:
-    """Raises NoDriver."""
+    """Tell whether a process is suspended. Raises NoDriver."""
     state = ctypes.c_int()
     return (
         _cuda().cuCheckpointProcessGetState(ctypes.c_int(pid), ctypes.byref(state)) == 0 and state.value == _SUSPENDED

@@ -43,7 +43,7 @@ class YieldSettings:
 
 
 def parse_yields(value: Any) -> YieldSettings:
-    """Raises WrongSettings."""
+    """Parse how models yield their GPUs. Raises WrongSettings."""
     given = table(value, "yields", (), names_of(YieldSettings))
     times = {name: number(given, "yields", name, _LONGEST_S) for name in given if name != "mode"}
     return YieldSettings(mode=word(given, "yields", "mode", SOCKET) if "mode" in given else None, **times)
@@ -86,7 +86,7 @@ class Yielding:
         return max(1, math.ceil(min(_LATER_S, self.left)))
 
     def ask(self, key: str, seconds: float) -> None:
-        """Ask for the GPUs for so long from now. Keys do so independently of each other."""
+        """Ask for the GPUs for this many seconds from now. Keys do so independently of each other."""
         self._change(lambda: self._until.update({key: loop_time() + min(seconds, self.settings.longest)}))
 
     def resume(self, key: str) -> None:
