@@ -128,7 +128,7 @@ def whole_disks_of(facts: HostFacts, names: Sequence[str]) -> list[WholeDisk]:
 
 
 def _refuse_unfit(disk: Instance[Disk]) -> None:
-    """Raises RefusedError (DiskUnfit)."""
+    """Refuse a disk that Ubuntu cannot get. Raises RefusedError (DiskUnfit)."""
     state = disk.state
     if (bus := _NEVER.get(state.bus.casefold().replace(" ", ""))) is not None:
         why = f"it is {bus}, and Ubuntu gets only disks of the machine itself that Linux sees as Windows does"

@@ -31,7 +31,7 @@ _RUN = re.compile(r"[0-9a-f]{8}")
 
 
 class PartitionRole(StrEnum):
-    """The part that a partition has in the install, which uses ESP and TARGET, and only lists and keeps all others."""
+    """The role of a partition. The installer uses ESP and TARGET; it only lists and keeps all others."""
 
     ESP = "esp"
     MSR = "msr"
@@ -163,5 +163,5 @@ def _check_layout(disk: DiskManifest) -> None:
 
 
 def read_manifest(path: Path) -> DiskManifest:
-    """Raises UsageError (FileFaults, OtherVersion)."""
+    """Read a disk manifest. Raises UsageError (FileFaults, OtherVersion)."""
     return load_json(path, DiskManifest, partial(refuse_other_version, str(path)))
