@@ -432,7 +432,7 @@ class FrontDoor:
             pair = self._pairs[model.name]
             return Relayed(pair, exchange.route, body.parts, exchange.id, exchange.again, until, turn)
         hold = 0 if self._turns.takes_turns(model.name) else None
-        return self._engines.answer(model, exchange.route, body.parts, exchange.id, hold)
+        return Answer(self._engines, model, exchange.route, body.parts, exchange.id, hold)
 
     async def _read(self, request: Request, body: Body, exchange: Exchange, until: float) -> None:
         await self._receive(request, body)

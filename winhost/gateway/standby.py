@@ -273,7 +273,7 @@ class Relayed:
         """Ask this engine once. Raises NotUp, EngineFault."""
         self._asked += 1  # an engine that lives after all may still have the id
         name = self._id if self._asked == 1 else f"{self._id}-{self._asked}"
-        answer = self._pair.engines.answer(side.model, self._path, body, name, hold=0, begun=self._begun)
+        answer = Answer(self._pair.engines, side.model, self._path, body, name, hold=0, begun=self._begun)
         self._side, self._connection = side, None
         side.enter()
         try:
