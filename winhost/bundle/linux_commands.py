@@ -184,8 +184,8 @@ def not_judged(each: State) -> str:
 
 
 def find_standing(run: Run) -> bool:
-    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Is there an
-    earlier one?
+    """Open the newest run of this plan that still stands, with nothing of another plan on top of it. Returns whether an
+    earlier one stands, too.
     """
     mine: list[tuple[str, ReadJournal]] = []
     later = never = ""

@@ -163,7 +163,7 @@ def _that_changed_it(touched: ChangedResource, id_: Id, later: Sequence[Changes]
 def _that_marked_it(
     touched: ChangedResource, names: Iterable[str], record: Changes, later: LaterRuns, host: HostAnswers
 ) -> Holders:
-    """The same by marks on the host and its present state."""
+    """The later runs that changed it, by marks on the host and its present state."""
     try:
         now = host.state_of(touched.resource, touched.key)
     except MissingFact:

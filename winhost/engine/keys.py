@@ -62,7 +62,11 @@ def ssh_key(host: str, named: Ssh | None, store: Store | None = None, pending: P
         if pending and not file.exists():
             file = pending / _SSH
         if not file.exists():
-            _keep(file, _new_private_key())
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # only for a new key
+            from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+            made = Ed25519PrivateKey.generate()
+            _keep(file, made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     reference = _at(file)
     return SshKey(f"{public_line(host, reference, str(file))} winhost", reference, ours=True)
 
@@ -74,13 +78,6 @@ def with_ssh_key(host: Host, store: Store | None = None) -> Host:
         return host
     file = (store or Store()).key(host.name, _SSH)
     return replace(host, ssh=replace(named, key=_at(file), key_at=visible(str(file)))) if file.exists() else host
-
-
-def _new_private_key() -> bytes:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
 
 # ---- API

@@ -1,5 +1,5 @@
-"""A run that is worked on: its journal, what that adds up to, the session with its host, and what it says where it ends
-before its end.
+"""The common part of going forward and back: a run's journal and state, the session with its host, and the errors with
+which it stops before its end.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -165,7 +165,10 @@ def make_plan(facts: HostFacts, request: PathRequest) -> Plan:
     try:
         planned = _planner(facts, request)
         verdict = planned.verdict
-        _refuse(facts, request, planned)
+        if verdict.verdict is Verdict.UNSUPPORTED:
+            raise _refused(facts, verdict, if_known(lambda: planned.choices))
+        if verdict.verdict is Verdict.UNVERIFIED and not request.document.allow_unverified:
+            raise _refused(facts, verdict, if_known(lambda: planned.choices), _still(facts, request))
         stage = _stage(facts, request, planned, number=1)
         told = ", ".join(facts.document.stated)
         stated = f"stated, and not read: {told}. apply reads the host itself, and judges and plans by that."
@@ -234,17 +237,16 @@ def _stage(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any], nu
         desired, deferred = _until_there(here, waiting, facts.document)
     except Refusal as refusal:
         raise undecided(facts, request, refusal) from refusal
-    if not facts.is_linux:
-        deferred = tuple(map(_without_restart, deferred))
+    if not facts.is_linux:  # a Linux inside of a Windows host restarts without it; one beside it is that machine
+        deferred = tuple(
+            replace(each, asks=tuple(risk for risk in each.asks if risk != RESTART))
+            if each.resource in LINUX and each.until != RUNNING
+            else each
+            for each in deferred
+        )
     check_stage(facts, request, desired)
     steps = steps_for(desired, host_answers(facts.document), prefix=f"{number}.", extra_risks=planned.risks())
     return Stage(number, desired, steps, deferred)
-
-
-def _without_restart(later: Deferred) -> Deferred:
-    """A Linux inside of a Windows host restarts without it; one beside it is that machine."""
-    inside = later.resource in LINUX and later.until != RUNNING
-    return replace(later, asks=tuple(risk for risk in later.asks if risk != RESTART)) if inside else later
 
 
 def _may_ask(desired: DesiredResource) -> Iterator[str]:
@@ -312,14 +314,6 @@ def _changes(desired: DesiredResource, host: HostAnswers) -> bool:
         return differences(desired, host) is not None
     except (MissingFact, NoInstance):
         return False
-
-
-def _refuse(facts: HostFacts, request: PathRequest, planned: PathPlanner[Any]) -> None:
-    verdict = planned.verdict
-    bad = {Verdict.UNSUPPORTED} if request.document.allow_unverified else {Verdict.UNSUPPORTED, Verdict.UNVERIFIED}
-    if verdict.verdict in bad:
-        still = _still(facts, request) if verdict.verdict is Verdict.UNVERIFIED else None
-        raise _refused(facts, verdict, if_known(lambda: planned.choices), still)
 
 
 def refuse_unsupported(facts: HostFacts, path: str) -> None:
