@@ -8,8 +8,8 @@ from winhost.core.answers import Id, MissingFact, Unavailable, identity
 from winhost.core.checks import drifted
 from winhost.core.order import steps_for
 from winhost.core.steps import DesiredResource, Step
-from winhost.engine import amending
-from winhost.engine.amending import Amendment
+from winhost.engine import amend
+from winhost.engine.amend import Amendment
 from winhost.engine.failures import ConsentNeeded, PlanRefused, halted, unfinished
 from winhost.engine.journal import read_journal
 from winhost.engine.planning import (
@@ -134,14 +134,14 @@ class Runner(WorkingRun):
         """Plan the remaining work with another request. Raises WinhostError (NothingAnew, AlreadyUsed), and as
         `next_stage` does.
         """
-        amending.refuse_pointless(self.record, request)
+        amend.refuse_pointless(self.record, request)
         number = 1 + max(self.record.finished_stages, default=0)
-        found = HostFacts(amending.as_found(self.record, facts))
+        found = HostFacts(amend.as_found(self.record, facts))
         try:
             stage = next_stage(found, request, number)
         except WinhostError as error:
             raise self._to_choose(error) from error
-        amending.refuse_used(self.record, request, stage)
+        amend.refuse_used(self.record, request, stage)
         steps = steps_for(
             stage.desired, host_answers(facts), prefix=f"{number}.", extra_risks=asked_risks(found, request)
         )
@@ -152,13 +152,13 @@ class Runner(WorkingRun):
         request, record = amendment.request, self.record
         stage = self.planned_again(facts, request)
         if amendment.shown not in (None, stage):
-            raise amending.not_as_shown(record.host)
+            raise amend.not_as_shown(record.host)
         needed = in_order(risk for step in stage.steps for risk in step.risks)
         if lacking := tuple(risk for risk in needed if risk not in accepted):
-            raise ConsentNeeded(record.host, self.name, lacking, changed=True, retry_options=amendment.words)
+            raise ConsentNeeded(record.host, self.name, lacking, changed=True, retry_options=amendment.options)
         self.write(
             "amend",
-            changes=[plain(change) for change in amending.changes(record.plan.request, request.document)],
+            changes=[plain(change) for change in amend.changes(record.plan.request, request.document)],
             request=plain(request.document),
             stage=plain(stage),
             accepted=sorted(accepted),
@@ -200,7 +200,7 @@ class Runner(WorkingRun):
         """Offer to replace a request value that a later stage finds wrong, if something was changed by then."""
         if self.journal is None:
             return error
-        retry_options = amending.words(self.record.plan.request.path, error)
+        retry_options = amend.options(self.record.plan.request.path, error)
         if isinstance(error, PlanRefused):
             return error.in_run(self.name, retry_options)
         if isinstance(error.__cause__, MissingFact):  # the logon to a Linux failed: no other request mends that

@@ -6,7 +6,7 @@ from winhost.connect.wire_errors import Drifted, NotAvailable, RemoteError
 from winhost.core.answers import HostAnswers, Id, Json
 from winhost.core.loop import Loop, NotSet
 from winhost.core.steps import Step
-from winhost.engine import amending
+from winhost.engine import amend
 from winhost.engine.failures import ConsentNeeded, EndOfRun, NextStep, in_words, next_steps_of
 from winhost.engine.host_session import HostSession
 from winhost.engine.installing import Installation, check_switched, installing, starts_other
@@ -70,7 +70,7 @@ class WorkingRun(OpenRun, Loop):
         for risk in (risk for risk in step.may_need if risk not in record.accepted):
             said.append(f"{_HELPS.get(risk, 'If the host asks for it')}, --accept {risk} allows: {RISKS[risk]}.")
         # Where only this step could tell that a value does not work, another one is chosen.
-        retry_options = None if back else amending.words_for(record.plan, step.resource)
+        retry_options = None if back else amend.options_for(record.plan, step.resource)
         steps = next_steps_of(self.name, back, retry_options=retry_options)
         return EndOfRun(
             "StepFailed",

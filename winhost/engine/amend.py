@@ -18,13 +18,13 @@ from winhost.paths.playbook import PathRequest
 
 @dataclass(frozen=True)
 class Amendment:
-    """Another ask for a run under way. shown: its stage as a person has seen it, None where nobody was asked; words:
+    """Another ask for a run under way. shown: its stage as a person has seen it, None where nobody was asked; options:
     those of `resume` that chose it.
     """
 
     request: PathRequest
     shown: Stage | None = None
-    words: str = ""
+    options: str = ""
 
 
 def not_as_shown(host: str) -> UsageError:
@@ -41,14 +41,14 @@ def _nothing_to_choose(run: str, why: str, hint: str) -> UsageError:
     return UsageError("NothingAnew", what=f"{run}: {visible(why)}", hint=hint)
 
 
-def words(path: str, error: WinhostError) -> str:
+def options(path: str, error: WinhostError) -> str:
     """The options of `resume` that replace the value which this error found wrong."""
     if path != "dda":
         return "--set NAME=VALUE"
     return "--gpu NAME" if isinstance(error, NotOnHost) and error.kind == "GPU" else "--vm NAME"
 
 
-def words_for(plan: Plan, resource: str) -> str | None:
+def options_for(plan: Plan, resource: str) -> str | None:
     """The options of `resume` that replace a value which only the host's refusal of this step could prove wrong."""
     names = [each.name for each in plan.unchecked if resource in each.resources]
     if not names:
