@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,23 +35,22 @@ class Count:
 
     kills: int = 0
     ways: int = 0
-    differences: int = 0
+    differences: tuple[str, ...] = ()
 
     def __add__(self, other: "Count") -> "Count":
         return Count(self.kills + other.kills, self.ways + other.ways, self.differences + other.differences)
 
     def __str__(self) -> str:
-        return f"{self.kills} kills, {self.ways} ways on or back, {self.differences} differences"
+        return f"{self.kills} kills, {self.ways} ways on or back, {len(self.differences)} differences"
 
     @contextmanager
     def way(self, where: str) -> Iterator[None]:
-        """Count this way on or back, and say what it ended with where it did not end as undisturbed."""
+        """Count this way on or back, and note what it ended with where it did not end as undisturbed."""
         self.ways += 1
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever a run or a check ends with
-            self.differences += 1
-            click.echo(f"{where}: {error!r}", err=True)
+            self.differences += (f"{where}: {error!r}",)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def of_scripts(_: str, folder: Path, kills: int, seed: int) -> Count:
 def killed(name: str, kills: int, seed: int) -> tuple[Count, float]:
     """Count in one world, and how many seconds that took."""
     began = time.monotonic()
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         count = (of_scripts if name == SCRIPTS else in_world)(name, Path(folder), kills, seed)
     return count, time.monotonic() - began
 
@@ -123,7 +123,7 @@ def main(kills: int, seed: int, only: str, jobs: int) -> None:
             share = -(-(kills - whole.kills) // len(worlds))
             found = pool.map(killed, worlds, repeat(share), repeat(seed))
             for name, (count, seconds) in zip(worlds, found, strict=True):
-                click.echo(f"{name}: {count}, {seconds:.0f} s")
+                click.echo("\n  ".join((f"{name}: {count}, {seconds:.0f} s", *count.differences)))
                 whole += count
             seed += 1
     click.echo(f"{whole}, {time.monotonic() - began:.0f} s")
