@@ -93,7 +93,7 @@ class Turn(Enum):
 
 
 def turn_of(goal: DesiredResource, rules: Mapping[str, ResourceRules], first: str = "") -> Turn:
-    """first: the resource that has the first turn."""
+    """Say when a goal goes back. first: the resource that has the first turn."""
     if goal.resource == first:
         return Turn.FIRST
     declared = rules[goal.resource]
@@ -115,7 +115,7 @@ def in_turns(
 def _holders(
     record: Changes, verdicts: Verdicts, later: LaterRuns, host: HostAnswers, put_back: Set[Id]
 ) -> Mapping[Id, Holders]:
-    """The later runs that each resource waits for. What waits for something without a run is not in it."""
+    """Find the later runs that each resource waits for. One that waits for something without a run is left out."""
     direct = {id_: _holders_of(touched, id_, record, later, host) for id_, touched in record.touched.items()}
     found = {}
     for id_, names in verdicts.waiting.items():

@@ -18,8 +18,8 @@ from winhost.paths.playbook import PathRequest
 
 @dataclass(frozen=True)
 class Amendment:
-    """Another ask for a run under way. shown: its stage as a person has seen it, None where nobody was asked; options:
-    those of `resume` that chose it.
+    """Another request for a run under way. shown: its stage as a person has seen it, None where nobody was asked;
+    options: those of `resume` that chose it.
     """
 
     request: PathRequest

@@ -178,7 +178,7 @@ def _at(file: Path) -> SecretRef:
 
 
 def _making(store: Store) -> FileLock:
-    """Two plans at once make one key."""
+    """Lock the keys, so that two plans at once make one key."""
     return FileLock(store.keys() / ".lock", mode=0o600)
 
 

@@ -68,8 +68,8 @@ def _planner(facts: HostFacts, request: PathRequest) -> PathPlanner[Any]:
 
 
 def _not_a_plan(host: str, why: str, named: str | None = None) -> UsageError:
-    """A plan that wants what no resource can be: edited, or of a winhost with other resources. named: as a command
-    names the host, where that is not its name.
+    """Make the error for a plan that wants what no resource can be: edited, or of a winhost with other resources.
+    named: as a command names the host, where that is not its name.
     """
     return UsageError(
         "NotAPlan",
@@ -136,7 +136,7 @@ def check_stage(facts: HostFacts, request: PathRequest, desired: tuple[DesiredRe
 
 
 def undecided(facts: HostFacts, request: PathRequest, refusal: Refusal) -> PlanRefused:
-    """The error for a value that no plan can have on this host."""
+    """Make the error for a value that no plan can have on this host."""
     because = (refusal.sentence, refusal.remedy)
     return PlanRefused(facts.host, RefusalGrounds(request.path, facts.named, "refused", because, (refusal.code,)))
 
@@ -358,7 +358,7 @@ def _still(facts: HostFacts, request: PathRequest) -> str | None:
 
 
 def _instead(facts: HostFacts, refused: PathVerdict) -> str | None:
-    """Another way with its verdict; of the same path only a better one."""
+    """Name another way with its verdict; of the same path only a better one."""
     best = recommended(facts, but=refused.path)
     if best is None:
         return None

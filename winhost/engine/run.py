@@ -50,7 +50,7 @@ def apply(checked: CheckedPlan, accepted: Iterable[str], context: RunContext) ->
 def resume(run: str, accepted: Iterable[str], context: RunContext, amendment: Amendment | None = None) -> Outcome:
     """Go on with a run where it stopped, in the direction in which it went.
 
-    amendment: another ask for what is left; then only these consents count.
+    amendment: another request for what is left, for which only these consents count.
     """
     with context.store.lock(context.connector.host, f"resume {run}"):
         runner = _forward(run, context)
@@ -106,7 +106,7 @@ class Runner(WorkingRun):
     """A run that goes forward."""
 
     def forward(self, amendment: Amendment | None = None, accepted: frozenset[str] = frozenset()) -> Outcome:
-        """All stages that are not finished, then the final verify. amendment: another request, with its consents."""
+        """Run all stages that are not finished, then verify. amendment: another request, with its consents."""
         self.session.awaits_guests = True
         with self.reaching():
             self.parse()
@@ -148,7 +148,7 @@ class Runner(WorkingRun):
         return replace(stage, steps=steps)
 
     def _amend(self, amendment: Amendment, accepted: frozenset[str], facts: Facts) -> None:
-        """Consents are given for what is changed: the old ones are not for this."""
+        """Replace the request. Consents that were given for the old one do not count."""
         request, record = amendment.request, self.record
         stage = self.planned_again(facts, request)
         if amendment.shown not in (None, stage):
@@ -166,7 +166,7 @@ class Runner(WorkingRun):
         self.request = request
 
     def accept(self, accepted: Iterable[str]) -> None:
-        """Consents given later."""
+        """Record consents that were given later."""
         new = in_order(set(accepted) - self.record.accepted)
         if new:
             self.write("accept", accepted=list(new))
