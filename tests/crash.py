@@ -112,12 +112,12 @@ def killed(name: str, kills: int, seed: int) -> tuple[str, Count, float]:
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes at once.")
 def main(kills: int, seed: int, only: str, jobs: int) -> None:
     root = hasattr(os, "geteuid") and os.geteuid() == 0
-    longest_first = [name for name in reversed(CASES) if root or not CASES[name].root]
+    longest_first = [name for name in reversed([*CASES]) if root or not CASES[name].root]
     worlds = [name for name in (*(() if why_not() else SCRIPTS), *longest_first) if only in name]
     whole, began = Count(), time.monotonic()
     with ProcessPoolExecutor(jobs) as pool:
         while worlds and whole.kills < kills:  # a short run has fewer moments than its share
-            share = -(-(kills - whole.kills) // len(worlds))
+            share = -(-(kills - whole.kills) // max(1, len(worlds) - len(SCRIPTS)))
             for done in as_completed([pool.submit(killed, name, share, seed) for name in worlds]):
                 name, count, seconds = done.result()
                 click.echo("\n  ".join((f"{name}: {count}, {seconds:.0f} s", *count.differences)))
