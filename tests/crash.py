@@ -117,7 +117,7 @@ def main(kills: int, seed: int, only: str, jobs: int) -> None:
     whole, began = Count(), time.monotonic()
     with ProcessPoolExecutor(jobs) as pool:
         while worlds and whole.kills < kills:  # a short run has fewer moments than its share
-            share = -(-(kills - whole.kills) // max(1, len(worlds) - len(SCRIPTS)))
+            share = -(-(kills - whole.kills) // (len({*worlds} - {*SCRIPTS}) or 1))
             for done in as_completed([pool.submit(killed, name, share, seed) for name in worlds]):
                 name, count, seconds = done.result()
                 click.echo("\n  ".join((f"{name}: {count}, {seconds:.0f} s", *count.differences)))
