@@ -50,7 +50,6 @@ ELSEWHERE = {
     "EfiVolume": {"file_system"},  # of dual-boot, as the next ones
     "KernelModule": {"loaded"},  # decides restart_due where it is read
     "Partition": {"hidden", "no_letter"},
-    "PowerSource": {"batteries"},
     "ResizeLimit": {"largest"},
     "SecureBoot": {"revoked"},
     "SystemdUnit": {"failed", "loaded"},  # in the error of a unit that does not start

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SUMS = "SHA256SUMS"
 PLAN = "plan.json"
 README = "README.md"
-LINUX_MODULES = ("commands", "host", "journal")  # beside run.py there
+LINUX_MODULES = ("bundle", "commands", "host", "journal")  # beside run.py there
 LINUX_FOLDER = "linux"  # the folder of what runs there
 _LONGEST = 80  # characters of a value in a table
 SHARED = "Winhost.ps1"  # what the scripts that people start have in common: nearly everything
@@ -148,8 +148,10 @@ def linux_sources() -> Mapping[str, bytes]:
             f"core/{each.name}": _plain(each).encode("ascii") for each in sorted(core_files, key=lambda each: each.name)
         },
         "resources.json": f"{json.dumps(declared, indent=1)}\n".encode("ascii"),
-        **{f"{name}.py": _text(f"linux_{name}.py").encode("ascii") for name in LINUX_MODULES},
-        "run.py": _text("linux_run.py").replace("@winhost@", __version__).encode("ascii"),
+        **{
+            f"{name}.py": _text(f"linux_{name}.py").replace("@winhost@", __version__).encode("ascii")
+            for name in (*LINUX_MODULES, "run")
+        },
     }
 
 

@@ -6,6 +6,14 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from winhost.bundle.linux_bundle import (
+    Bundle,
+    BundleRefusal,
+    Result,
+    bundle_of,
+    refuse_others,
+    result_of,
+)
 from winhost.bundle.linux_host import (
     GO_BACK,
     RestartNeeded,
@@ -22,16 +30,6 @@ from winhost.bundle.linux_host import (
     why_unread,
 )
 from winhost.bundle.linux_journal import ReadJournal, opened
-from winhost.bundle.linux_run import (
-    RESTART_NEEDED,
-    Bundle,
-    BundleRefusal,
-    Result,
-    bundle_of,
-    refuse_others,
-    result_of,
-    tell_facts,
-)
 from winhost.core.answers import MissingFact, identity
 from winhost.core.checks import Check
 from winhost.core.steps import DesiredResource, Step
@@ -39,9 +37,10 @@ from winhost.core.steps import DesiredResource, Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from winhost.bundle.linux_run import Files, State
+    from winhost.bundle.linux_bundle import Files, State
 
 PARTLY = "partly rolled back"
+RESTART_NEEDED = 75  # exit code, as EX_TEMPFAIL: it failed for now
 
 
 def as_run(bundle: Bundle, given: argparse.Namespace, action: Callable[[Run], Result]) -> Result:
@@ -247,7 +246,10 @@ def ended(run: Run, outcome: str, checks: list[Check], kept: list[str], followin
 
 
 def main(given: argparse.Namespace, files: Files) -> Result:
-    bundle = bundle_of(files)
-    if given.command in ("apply", "rollback"):
+    def answered() -> Result:
+        bundle = bundle_of(files)
+        if given.command == "verify":
+            return verify(bundle, given)
         return as_run(bundle, given, forward if given.command == "apply" else backward)
-    return (verify if given.command == "verify" else tell_facts)(bundle, given)
+
+    return result_of(answered)

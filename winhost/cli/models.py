@@ -23,7 +23,7 @@ from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
 from winhost.hub.draft import SEQUENCES, Draft, Planned, draft
-from winhost.hub.hub_repository import HubRepository, NotListed
+from winhost.hub.hub_repository import HubRepository
 from winhost.hub.model_folder import ModelFolder
 from winhost.hub.refreshed import Refreshed, refreshed
 from winhost.model.catalogue_file import load_catalogue
@@ -91,7 +91,8 @@ def show(hosts: HostsAndFacts, asked: ModelOptions, output: Output) -> int:
         known = replace(known, entries=_meant(asked.model, known, asked.hub, reference))
     if not hosts.words and not hosts.facts_files:
         listed = OfferedModels(None, None, known.read, file, tuple(map(_listed, known.entries)))
-        show_results("models", output.shape, [("catalogue", listed)], lambda found: _show_catalogue(found, output.wide))
+        shown = [("catalogue", listed)]
+        show_results("models", output.shape, shown, lambda found: _show_catalogue(found, output.wide), names=_names)
         return 0
     codes = [0]
 
@@ -108,16 +109,23 @@ def show(hosts: HostsAndFacts, asked: ModelOptions, output: Output) -> int:
 
     reads = watched(lambda watch: read_each(hosts, watch))
     results = ((read.host, offers(read)) for read in reads)
-    whole = asked.everything or output.wide
-    show_results("models", output.shape, results, lambda found: _show(found, whole, hosts.typed, hosts.fleet_file))
+
+    def human(found: OfferedModels) -> None:
+        _show(found, asked.everything or output.wide, hosts.typed, hosts.fleet_file)
+
+    show_results("models", output.shape, results, human, names=_names)
     return max(codes)
+
+
+def _names(found: OfferedModels) -> list[str]:
+    return [each.model for each in found.models]
 
 
 def _meant(model: str, known: Catalogue, hub: str, token: SecretRef | None) -> tuple[Entry, ...]:
     """Find the entries of the catalogue, else make one from the hub or a folder. Raises WinhostError (NotListed)."""
     if found := named(model, known.entries):
         return found
-    from winhost.hub.model_entry import entry_of  # likewise
+    from winhost.hub.draft import entry_of  # likewise
 
     return (entry_of(named_repository(model, hub, token)),)
 
@@ -297,13 +305,10 @@ def init(asked: DraftOptions, force: bool, output: Output) -> int:
 def named_repository(
     model: str, hub: str, token: SecretRef | None, revision: str = "main"
 ) -> HubRepository | ModelFolder:
-    """The model that a user named, before any request. Raises UsageError (NotListed, and as `at_path` does)."""
+    """The model that a user named, before any request. Raises NotListed, and as `at_path` does."""
     if is_folder(model):
         return ModelFolder.at_path(model)
-    try:
-        return HubRepository(model, revision, hub.rstrip("/"), token.resolve() if token else None)
-    except NotListed as wrong:
-        raise UsageError(wrong.code, wrong.what, wrong.meaning, wrong.hint) from None
+    return HubRepository(model, revision, hub.rstrip("/"), token.resolve() if token else None)
 
 
 def _show_draft(made: Draft, file: str | None) -> None:

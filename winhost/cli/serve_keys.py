@@ -280,12 +280,9 @@ def _answer(
     changed: str | None = None,
     saved: Path | None = None,
 ) -> None:
-    if at.output.shape == "name":
-        for each in found.keys:
-            click.echo(visible(each.name))
-        return
     keys = KeysOfHost(host, changed, None if saved is None else str(saved), found.in_force, found.problem, found.keys)
-    show_results("serving-keys", at.output.shape, [(host, keys)], human)
+    shown = [(host, keys)]
+    show_results("serving-keys", at.output.shape, shown, human, names=lambda _: [each.name for each in found.keys])
 
 
 def show_keys(found: KeysOfHost) -> None:

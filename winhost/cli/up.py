@@ -22,6 +22,7 @@ from winhost.cli.planned_stack import PlannedStack
 from winhost.cli.running import (
     EndedHost,
     asking_for,
+    begin,
     carried_through,
     consents,
     ended_run,
@@ -387,30 +388,35 @@ def _downloads(plan: Plan, joining: PlannedStack) -> Mapping[str, Bytes | None]:
 
 
 def _agreed(screen: Screen, asked: UpOptions) -> tuple[str, ...]:
-    """Ask one question for all approvals. Raises UsageError (NotAsked), Abort, ConsentNeeded."""
-    plan = screen.plan
-    likely = likely_risks(plan)
-    needed = tuple(risk for risk in likely if risk not in asked.options.accepted)
+    """Ask one question for all approvals. Raises UsageError (NotAsked), ConsentNeeded, and Abort as `begin` does."""
+    plan, given = screen.plan, asked.options.accepted
+    likely, asking = likely_risks(plan), asking_for(plan, plan.stages)
+    every = in_order((*likely, *given))
+    accept = ("--accept", ",".join(every)) if every else ()
+    by_words = f"To do it without questions: {asked.command('--yes', *accept)}"
     if asked.options.yes:
-        given = consents(asking_for(plan, plan.stages), asked.options.accepted, True)
+        given = consents(asking, given, True)
         lacking = tuple(risk for risk in asking_for(plan, plan.stages[:1]).needed if risk not in given)
         if lacking:
-            needs = ConsentNeeded(plan.host, None, lacking)
-            every = ",".join(in_order((*likely, *asked.options.accepted)))
-            needs.hint = f"To do it without questions: {asked.command('--yes', '--accept', every)}"
-            raise needs
+            raise _consent_needed(plan.host, lacking, by_words)
         return given
     if not asked.asks:
-        accept = ("--accept", ",".join(likely)) if likely else ()
-        raise not_asked(f"To do it without questions: {asked.command('--yes', *accept)}", host=plan.host)
-    given = asked.options.accepted
+        raise not_asked(by_words, host=plan.host)
+    needed = tuple(risk for risk in likely if risk not in given)
     if "data" in needed:  # is asked for by itself
-        asking = asking_for(plan, plan.stages)
         given = consents(replace(asking, needed={"data": asking.needed["data"]}, maybe={}), given, True)
-    covered = [risk for risk in needed if risk != "data"]
-    allows = f", which approves {', '.join(covered)}" if covered else ""
-    click.confirm(f"Begin{allows}?", abort=True, err=True)
+    covered = tuple(risk for risk in needed if risk != "data")
+    if not covered:
+        begin("Begin?", False)
+    elif not click.confirm(f"Begin, which approves {', '.join(covered)}?", err=True):
+        raise _consent_needed(plan.host, covered, by_words)
     return tuple(dict.fromkeys((*given, *covered)))
+
+
+def _consent_needed(host: str, risks: tuple[str, ...], hint: str) -> ConsentNeeded:
+    needs = ConsentNeeded(host, None, risks)
+    needs.hint = hint
+    return needs
 
 
 def _applied(host: AnyHost, file: Path, given: tuple[str, ...], asked: UpOptions) -> int:

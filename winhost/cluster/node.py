@@ -135,7 +135,14 @@ def cluster_stack(facts: HostFacts, request: NodeRequest) -> ClusterStack:
     _refuse_another(facts)
     wide = [model.name for model in request.cluster.workload.models if model.parallel.nodes > 1]
     if wide and request.join is None:
-        raise _spans(facts.host, wide)
+        here = visible(facts.host)
+        raise RefusedError(
+            "SpansNodes",
+            what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {here} has one",
+            meaning="It also needs LeaderWorkerSet, which winhost does not install.",
+            hint="Join a cluster that has both (--join), then: winhost render kubernetes WORKLOAD",
+            host=facts.host,
+        )
     entries = [*_node(request)]
     if request.join is None:
         manifests: list[Json] = [dict(each) for each in found.manifests]
@@ -173,11 +180,8 @@ def _node(request: NodeRequest) -> Iterator[Json]:
     if request.join is not None:
         token = {"secret": request.join.token}
         yield entry("SecretFile", "The cluster's token", {"path": TOKEN}, token, "Root alone reads it.")
-    for title, path, text in (
-        ("Configuration of k3s", CONFIG, config_file(request)),
-        ("Unit of k3s", UNIT_FILE, unit_file(request)),
-    ):
-        yield file_entry(title, path, text, "A node of a cluster.")
+    yield file_entry("Configuration of k3s", CONFIG, config_file(request), "A node of a cluster.")
+    yield file_entry("Unit of k3s", UNIT_FILE, unit_file(request), "A node of a cluster.")
     starts: dict[str, Json] = {"enabled": "enabled", "active": True}
     yield entry("SystemdUnit", "k3s", {"unit": UNIT}, starts, "It starts with the machine.")
     node, why = {"node": request.node}, "Pods can be placed on it."
@@ -195,13 +199,3 @@ def _notes(request: NodeRequest) -> Iterator[str]:
         yield "the workload is not put into that cluster: winhost render kubernetes WORKLOAD prints its manifests"
     if request.wsl is not None:
         yield "WSL: all GPUs are one device to Kubernetes, swap is off, and bridged networking is preferred"
-
-
-def _spans(host: str, wide: list[str]) -> RefusedError:
-    return RefusedError(
-        "SpansNodes",
-        what=f"{', '.join(map(visible, wide))} spans nodes, and the cluster that starts on {visible(host)} has one",
-        meaning="It also needs LeaderWorkerSet, which winhost does not install.",
-        hint="Join a cluster that has both (--join), then: winhost render kubernetes WORKLOAD",
-        host=host,
-    )

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from winhost.compat.common import forgetful_firmware
 from winhost.connect import reboot
 from winhost.connect.agent import Agent, Connector
-from winhost.connect.one_answer import one_answer
+from winhost.connect.checked_answers import one_answer
 from winhost.connect.patience import Patience
 from winhost.connect.ssh import SshWire
 from winhost.connect.wire_errors import WireError

@@ -6,9 +6,8 @@ from dataclasses import field
 from hashlib import sha256
 
 from winhost.autoinstall.install_plan import new_host_key, settings_to_fetch
-from winhost.autoinstall.install_progress import InstallEvent, InstallProgress
-from winhost.autoinstall.settings_server import heard_progress, offered_settings
-from winhost.connect.way_there import own_address
+from winhost.autoinstall.settings_server import InstallEvent, InstallProgress, heard_progress, offered_settings
+from winhost.connect.guard import own_address
 from winhost.connect.wire_errors import RemoteError, one_line
 from winhost.core.answers import Json, identity
 from winhost.core.dataclass import dataclass

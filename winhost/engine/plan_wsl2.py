@@ -27,7 +27,8 @@ from winhost.resources.host import Gpu, HostFacts
 from winhost.resources.windows.distros import Wsl, WslConfig
 from winhost.resources.windows.network import WSL
 from winhost.resources.windows.vms import DISMOUNTED
-from winhost.wslconfig import WSLCONF, changed
+from winhost.wslconfig.format import WSLCONF
+from winhost.wslconfig.keys import changed
 
 # ---- .wslconfig, and the files of the distro
 

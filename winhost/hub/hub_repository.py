@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from winhost.core.answers import Json
 from winhost.core.dataclass import dataclass
-from winhost.model.errors import WinhostError, visible
+from winhost.model.errors import Exit, WinhostError, visible
 from winhost.model.secrets import Secret, SecretRef
 from winhost.model.units import Bytes, MiB
 from winhost.web.asking import (
@@ -22,7 +22,7 @@ from winhost.web.asking import (
     is_this_machine,
     opened,
     parsed,
-    place_of,
+    url_parts,
 )
 
 HUB = "https://huggingface.co"
@@ -38,15 +38,19 @@ _OFFLINE = "Is it reachable from here, perhaps with HTTPS_PROXY? Or name another
 
 
 class NotListed(WinhostError):
-    """reached: whether the hub answered at all."""
+    """reached: whether the hub answered at all; exit_code: USAGE where the input is wrong and nothing was asked."""
 
-    def __init__(self, what: str, hint: str, *, reached: bool = True) -> None:
+    def __init__(self, what: str, hint: str, *, reached: bool = True, exit_code: Exit = Exit.FAILURE) -> None:
         super().__init__("NotListed", what=what, hint=hint)
-        self.reached = reached
+        self.reached, self.exit_code = reached, exit_code
 
 
 def not_listed(model: str, why: str, hint: str, *, reached: bool = True) -> NotListed:
     return NotListed(f"{visible(model[:200])}: {visible(why)}", hint, reached=reached)
+
+
+def _wrong(model: str, why: str, hint: str) -> NotListed:
+    return NotListed(f"{visible(model[:200])}: {visible(why)}", hint, exit_code=Exit.USAGE)
 
 
 def is_commit(text: str) -> bool:
@@ -70,21 +74,21 @@ class HubRepository:
     def __post_init__(self) -> None:
         """Raises WinhostError (NotListed)."""
         if _NAME.fullmatch(self.model) is None or ".." in self.model:
-            raise not_listed(self.model, "is not the name of a model", "Write it as ORG/NAME")
+            raise _wrong(self.model, "is not the name of a model", "Write it as ORG/NAME")
         if _REVISION.fullmatch(self.revision) is None or ".." in self.revision:
-            raise not_listed(self.model, f"{self.revision[:100]} is no revision", "Name a branch, a tag or a commit")
-        place = self._place
-        if self.token and place.scheme != "https" and not is_this_machine(place):
-            raise not_listed(self.model, "a token is sent over https alone", "Give the hub's address with https")
+            raise _wrong(self.model, f"{self.revision[:100]} is no revision", "Name a branch, a tag or a commit")
+        url = self._url
+        if self.token and url.scheme != "https" and not is_this_machine(url):
+            raise _wrong(self.model, "a token is sent over https alone", "Give the hub's address with https")
 
     @property
-    def _place(self) -> SplitResult:
+    def _url(self) -> SplitResult:
         try:
             if not self.hub.isprintable() or " " in self.hub:
                 raise NotAnswered(f"names {visible(self.hub[:200])}, which is no address")
-            return place_of(self.hub)
+            return url_parts(self.hub)
         except NotAnswered as error:
-            raise not_listed(self.model, f"the hub {error}", "Write --hub as https://HOST") from None
+            raise _wrong(self.model, f"the hub {error}", "Write --hub as https://HOST") from None
 
     @property
     def page(self) -> str:
@@ -106,7 +110,11 @@ class HubRepository:
         """The repository under its present name, at its present commit; and the hub's record of it."""
         about = self.about()
         name = about.get("id")
-        return replace(self, model=name if isinstance(name, str) else self.model, revision=about["sha"]), about
+        try:
+            return replace(self, model=name if isinstance(name, str) else self.model, revision=about["sha"]), about
+        except NotListed as wrong:  # by the hub, not by the user
+            wrong.exit_code = Exit.FAILURE
+            raise
 
     def sizes(self) -> dict[str, Bytes]:
         """Files by path, without weights that are there in another format as well."""
@@ -119,20 +127,18 @@ class HubRepository:
         pages = 0
         while url is not None and (pages := pages + 1) <= _MOST_PAGES:
             if urlsplit(url)[:2] != urlsplit(self.hub)[:2]:
-                raise not_listed(self.model, f"{self._place.netloc} sends elsewhere", "Only the hub itself is asked")
+                raise not_listed(self.model, f"{self._url.netloc} sends elsewhere", "Only the hub itself is asked")
             answer = self._asked(url, _MOST)
             page = self._parsed(answer.body)
             if not isinstance(page, list) or not all(isinstance(entry, dict) for entry in page):
                 raise not_listed(self.model, "the hub answers with no list", "Try again")
             yield from page
-            url = _next(answer.headers.get("link", ""))
-
-    def file(self, path: str, most: Bytes = _MOST) -> bytes:
-        return self._asked(self._address(path), most).body
+            after = re.search(r'<([^<>]{1,2000})>; rel="next"', answer.headers.get("link", ""))
+            url = after[1] if after else None
 
     def document(self, path: str, most: Bytes = _MOST) -> dict[str, Any]:
         """A file that is an object in JSON."""
-        found = self._parsed(self.file(path, most))
+        found = self._parsed(self._asked(self._address(path), most).body)
         if not isinstance(found, dict):
             raise not_listed(self.model, f"{path} is no object in JSON", "Do not use this model")
         return found
@@ -152,9 +158,6 @@ class HubRepository:
     def _credentials(self) -> Credentials | None:
         return ("Bearer", self.token) if self.token else None
 
-    def json(self, url: str) -> Json:
-        return self._parsed(self._asked(url, _MOST).body)
-
     def _address(self, path: str) -> str:
         return f"{self.hub}/{quote(self.model)}/resolve/{self.revision}/{quote(path)}"
 
@@ -173,7 +176,7 @@ class HubRepository:
         try:
             return ask(url, most, headers=headers, credentials=self._credentials)
         except NotAnswered as error:
-            why, away = f"{self._place.netloc} {error}", "reached" in str(error) or "in time" in str(error)
+            why, away = f"{self._url.netloc} {error}", "reached" in str(error) or "in time" in str(error)
             if away:
                 raise not_listed(self.model, why, _OFFLINE, reached=False) from None
             raise not_listed(self.model, why, "Use another hub, or try again later") from None
@@ -186,7 +189,9 @@ class HubRepository:
     def _refused(self, answer: WebAnswer) -> WinhostError:
         status, code = answer.status, answer.headers.get("x-error-code", "")
         if status == 429:
-            wait = _seconds(answer)
+            limited = re.search(r"(?:^|;)\s*t=(\d{1,6})(?:;|$)", answer.headers.get("ratelimit", ""))  # "api";r=0;t=55
+            after = answer.headers.get("retry-after", "")
+            wait = after if re.fullmatch(r"\d{1,6}", after) else limited and limited[1]
             when = f"in {wait} s" if wait else "later"
             hint = f"Run the command again {when}; with a token more is allowed: {_BY_REFERENCE}"
             return not_listed(self.model, "the hub allows no more requests for now (429)", hint)
@@ -215,19 +220,6 @@ class HubRepository:
         return f"Did you mean {' or '.join(near)}? " if near else ""
 
 
-def _seconds(answer: WebAnswer) -> str:
-    """The seconds to wait, from Retry-After or from RateLimit: `"api";r=0;t=55`."""
-    after = answer.headers.get("retry-after", "")
-    found = re.search(r"(?:^|;)\s*t=(\d{1,6})(?:;|$)", answer.headers.get("ratelimit", ""))
-    return after if re.fullmatch(r"\d{1,6}", after) else found[1] if found else ""
-
-
-def _next(link: str) -> str | None:
-    """The next page in a Link header: `<https://…>; rel="next"`."""
-    found = re.search(r'<([^<>]{1,2000})>; rel="next"', link)
-    return found[1] if found else None
-
-
 def model_files(model: str, revision: str, reference: str | None = None, hub: str = HUB) -> dict[str, Json]:
     """The desired state of `ModelFiles`. model: ORG/NAME; revision: a commit; reference: to the token.
 
@@ -235,7 +227,7 @@ def model_files(model: str, revision: str, reference: str | None = None, hub: st
     """
     if not is_commit(revision):
         hint = "Give all 40 digits: a branch may lead elsewhere tomorrow"
-        raise not_listed(model, f"{visible(revision)} is not a commit", hint)
+        raise _wrong(model, f"{revision[:100]} is not a commit", hint)
     token = SecretRef.parse(reference).resolve() if reference else None
     files = without_copies(listed_files(HubRepository(model, revision, hub, token)))
     if not files:

@@ -1,4 +1,4 @@
-"""Containers in the words of `docker run`, which are Podman's, and of Compose."""
+"""Render an engine's specification for `docker run` and `podman run`, and for Compose."""
 
 from typing import Any
 
@@ -7,6 +7,9 @@ import yaml
 from winhost.model.units import Bytes, GiB
 from winhost.serving.engine_names import MODEL
 from winhost.serving.engine_spec import Container, EngineSpec, Mount
+
+START = 'umask 0007; exec vllm serve "$0" "$@"'
+"""A shell that lets the socket's group connect: vLLM makes its socket as the umask says."""
 
 
 def hardened(image: str, restart: str) -> dict[str, Any]:
@@ -20,8 +23,14 @@ def hardened(image: str, restart: str) -> dict[str, Any]:
     }
 
 
+def docker_words(spec: EngineSpec) -> list[str]:
+    """The words of `docker run` and `podman run` for an engine, without its name."""
+    variables = [f"--env={name}={value}" for name, value in spec.environment.items()]
+    shell = ["--entrypoint=/bin/sh", str(spec.image), "-c", START]
+    return [*docker_options(spec.container), *variables, *shell, *spec.arguments(MODEL)]
+
+
 def docker_options(container: Container) -> list[str]:
-    """Options of `docker run` and `podman run`."""
     options = [
         ("network", _network(container)),
         *(("volume", _volume(each)) for each in container.mounts),
@@ -35,7 +44,7 @@ def docker_options(container: Container) -> list[str]:
 
 
 def compose_options(container: Container) -> dict[str, Any]:
-    """The same as keys of a service."""
+    """The keys of a service that say the same as `docker_options`."""
     devices: dict[str, Any] | None = None
     if container.cdi:
         # Compose before 2.30 takes such a name among `devices` for the path of a device.
@@ -76,7 +85,7 @@ def _size(bytes_: Bytes | None) -> str | None:
 
 
 def compose_word(text: str) -> str:
-    """Nothing of it is expanded."""
+    """Escape `$`, so that Compose expands nothing."""
     return text.replace("$", "$$")
 
 

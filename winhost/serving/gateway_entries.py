@@ -103,7 +103,10 @@ def gateway_entries(
 
     Raises ValueError.
     """
-    files = gateway_files({**_with_eyes(settings, keys), "key_changes": KEY_CHANGES}, keys, tls)
+    if any(line.endswith(" metrics") for line in keys):  # the keeper alone reads the GPUs
+        turns = settings.get("turns")
+        settings = {**settings, "turns": {"keeper": KEEPER_SOCKET, **(turns if isinstance(turns, dict) else {})}}
+    files = gateway_files({**settings, "key_changes": KEY_CHANGES}, keys, tls)
     keeper = parse_settings(files["settings.json"]).turns.keeper is not None
     digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode("ascii")).hexdigest()[:16]
     exposed = "-plain-http" if settings.get("plain_http_beyond_this_machine") else ""
@@ -116,14 +119,6 @@ def gateway_entries(
         )
         made += [file, {**unit, "desired": {"enabled": "enabled"}}]
     return made
-
-
-def _with_eyes(settings: Mapping[str, Json], keys: Sequence[str]) -> Mapping[str, Json]:
-    """Add the keeper, which alone reads the GPUs, if a key may read metrics."""
-    if not any(line.endswith(" metrics") for line in keys):
-        return settings
-    turns = settings.get("turns")
-    return {**settings, "turns": {"keeper": KEEPER_SOCKET, **(turns if isinstance(turns, dict) else {})}}
 
 
 def gateway_program() -> dict[str, str]:

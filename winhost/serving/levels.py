@@ -14,10 +14,10 @@ from winhost.model.reason import Finding
 from winhost.model.units import Bytes, GiB
 from winhost.model.workload import LoadFormat, Model, ModelState, Workload
 from winhost.serving.when import Case, causes_of
-from winhost.sizing.budget import Budget, budget
+from winhost.sizing.budget import budget
 from winhost.sizing.engines import MemoryPart, weights
 from winhost.sizing.host_memory import pins
-from winhost.sizing.memory_places import RAM
+from winhost.sizing.memories import RAM
 
 MEASURED = (
     "7.6B in bf16, 14.29 GiB of weights, one H200, vLLM 0.24.0, driver 580.159.04, Linux, mostly single runs; on disk: "
@@ -169,7 +169,9 @@ def rest_of(case: Case, granted: AvailableMemory) -> Rest | None:
     rung = {0: STOPPED, 1: level_1, 2: level_2}[model.level]
     size = _whole(model)
     files = size * PACKED_PERCENT // 100 if size is not None and rung is RELOADED_PACKED else size
-    if model.level == 2 and files is not None and not _cached(case.budget, files):
+    ram = case.budget.at(RAM)
+    cached = bool(ram and ram.margin is not None and files is not None and ram.margin >= files)
+    if model.level == 2 and files is not None and not cached:
         reading = files / (FROM_DISK * GB)
         return Rest(rung.name, reading, None if within is None else reading <= within)
     return chosen(rung, None if size is None else size / GiB, within)
@@ -189,12 +191,6 @@ def fit_together(workload: Workload, granted: AvailableMemory) -> bool:
     awake = tuple(replace(each, state=ModelState.RESIDENT) for each in workload.models)
     several = sum(each.sleeps for each in workload.models) > 1
     return several and budget(replace(workload, models=awake), granted).fits is True
-
-
-def _cached(taken: Budget, size: Bytes) -> bool:
-    """Tell whether the files of its weights fit into memory."""
-    ram = taken.at(RAM)
-    return bool(ram and ram.margin is not None and ram.margin >= size)
 
 
 def _whole(model: Model) -> Bytes | None:

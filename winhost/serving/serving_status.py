@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from winhost.core.dataclass import dataclass
 from winhost.gateway.gateway_settings import FIRST, SECOND
-from winhost.model.served import BootTest, EngineState, GatewayState, GpuState, Sample, ServingState, UnitState, Version
+from winhost.model.served import BootTest, EngineState, GatewayState, Sample, ServingState, UnitState, Version
 from winhost.model.units import Bytes
 from winhost.serving.deployed import Deployed, DeployedEngine, DeployedGateway
 
@@ -153,7 +153,10 @@ def serving_status(host: str, deployed: Deployed, found: ServingState, yields: s
     gateway = _gateway(deployed.gateway, last, found.gateway, yields if yields in YIELDS else None)
     all_serve = bool(models) and all(each.serves for each in models)
     serves = all_serve and gateway.state == "serving" and gateway.ready is not False and not gateway.yields
-    gpus = None if found.gpus is None else tuple(_gpu_row(each, deployed) for each in found.gpus)
+    gpus = None
+    if found.gpus is not None:
+        having = {g.index: tuple(each.model for each in deployed.engines if g.index in each.gpus) for g in found.gpus}
+        gpus = tuple(ServedGpu(g.index, g.name, g.total, g.used, g.busy, having[g.index]) for g in found.gpus)
     engines = (Version(f"vLLM of {each.model}", each.version) for each in models if each.version)
     return ServingStatus(host, serves, models, gateway, gpus, (*found.versions, *engines), found.boot_test)
 
@@ -231,8 +234,3 @@ def _gateway(
 
 
 _COUNTS = ("running", "waiting", "answered", "refused", "broken")
-
-
-def _gpu_row(found: GpuState, deployed: Deployed) -> ServedGpu:
-    models = tuple(each.model for each in deployed.engines if found.index in each.gpus)
-    return ServedGpu(found.index, found.name, found.total, found.used, found.busy, models)

@@ -15,7 +15,7 @@ from winhost.lab.physics.host_state import HostDown
 from winhost.lab.physics.lab_section import LabClock
 from winhost.lab.physics.simulated_machine import Machine
 from winhost.lab.physics.windows_errors import CmdletError
-from winhost.resources.base import ResourceType
+from winhost.resources.base import ResourceType, State
 from winhost.resources.registry import WINDOWS, WINDOWS_STATES
 from winhost.resources.values import FLAG
 from winhost.resources.windows.distros import WslAccess, WslConf, WslDistro, WslVm
@@ -211,6 +211,17 @@ def test_a_resource_that_declares_nothing_special_needs_nothing_here(
     denied = Host("not-administrator").set("Lamp", {"lamp": "a"}, {"on": True})
     assert denied["error"]["code"] == "Winhost.NotAdministrator"
     assert host.machine.settled_state() == {**before, "Lamp": []}
+
+
+def test_a_resource_that_a_host_has_once_needs_its_usual_state_and_nothing_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lamp = ResourceType("Lamp", "the lamp", sets={"on": FLAG}, usual={"on": False})
+    monkeypatch.setitem(vars(WINDOWS), "states", (*WINDOWS.states, type("Lamp", (State,), {"resource_type": lamp})))
+    monkeypatch.setitem(WINDOWS._known, "Lamp", lamp)
+    host = Host("server2025-3gpu")
+    assert host.get("Lamp")["instances"] == [{"key": {}, "state": {"on": False}}]
+    assert host.set("Lamp", {}, {"on": True})["after"] == {"on": True}
 
 
 def test_what_is_special_is_said_of_resources_that_can_be_set() -> None:
