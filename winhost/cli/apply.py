@@ -41,7 +41,7 @@ from winhost.cli.tables import format_two
 from winhost.core.dataclass import dataclass
 from winhost.core.steps import Step
 from winhost.engine import disk_images
-from winhost.engine.amending import Amendment, changes
+from winhost.engine.amend import Amendment, changes
 from winhost.engine.failures import EndOfRun
 from winhost.engine.many import each
 from winhost.engine.planfile import read_plan
