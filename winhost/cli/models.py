@@ -5,6 +5,7 @@ drafted from the files of one.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,7 +19,7 @@ from winhost.cli.output import say, show_next, write_file
 from winhost.cli.shells import command_line
 from winhost.cli.snapshots import Snapshot, read_each, watched, worst
 from winhost.cli.tables import table
-from winhost.cli.watch import watching
+from winhost.cli.watch import Watch, watching
 from winhost.core.dataclass import dataclass
 from winhost.engine.progress import ProgressEvent
 from winhost.hub.catalogue import SCHEMA, Catalogue, Entry, catalogue, named, refreshed_file
@@ -286,20 +287,19 @@ def init(asked: DraftOptions, force: bool, output: Output) -> int:
     repository = named_repository(model, asked.hub, reference, asked.revision)
     planned = Planned(asked.context, asked.sequences or SEQUENCES, asked.gpus or 1) if asked.context else None
     with watching() as watch, watch.at(model, "reading the folder" if is_folder(model) else "asking the hub"):
-        made = draft(
-            repository,
-            reference,
-            lambda done, of: watch(
-                ProgressEvent(model, "preparing", f"headers of its weights: {done} of {of}", percent=100 * done // of)
-            ),
-            planned,
-        )
+        made = draft(repository, reference, partial(tell_headers, watch, model), planned)
     if output.path:
         with os_errors():
             write_file(output.path, made.text, "workload", force)
     file = str(output.path) if output.path else None
     drafted = Drafted(made.name, made.model, made.revision, made.assumed, made.look, file, made.text)
     return show_results("draft", output.shape, [(made.model, drafted)], lambda shown: _show_draft(made, shown.file))
+
+
+def tell_headers(watch: Watch, model: str, done: int, of: int) -> None:
+    """Tell how many files of a model's weights are read."""
+    said = f"headers of its weights: {done} of {of}"
+    watch(ProgressEvent(model, "preparing", said, percent=100 * done // of))
 
 
 def named_repository(

@@ -176,7 +176,15 @@ def desktop_watchers(parts: StackParts, target: StackTarget) -> list[dict[str, J
             "availability.yield_to.accounts names people at the desktop of a Windows that shares its GPUs with WSL, "
             f"and path {target.request.path} has none: leave it out there"
         )
-    url = wanted.url or _own_address(parts, mode)
+    url = wanted.url
+    if url is None:  # the gateway's address on Windows's own loopback, if WSL makes it reachable there
+        address, port = parts.listen
+        if mode == "bridged" or parts.options.tls or address not in (*LOOPBACK, *_ANYWHERE):
+            raise click.UsageError(
+                "at which address does Windows reach the gateway? Add it to availability.yield_to of the workload: "
+                f"url: https://NAME:{port}, by the name in its certificate"
+            )
+        url = f"http://127.0.0.1:{port}"
     found: list[dict[str, Json]] = []
     for account in wanted.accounts:
         name, reference = yield_key_of(account, parts.options.yield_key)
@@ -193,17 +201,6 @@ def settings_text(wanted: YieldTo, url: str) -> str:
         unlocked=wanted.unlocked,
         gpu_memory=wanted.gpu_memory,
     )
-
-
-def _own_address(parts: StackParts, mode: str) -> str:
-    """The gateway's address on Windows's own loopback, if WSL makes it reachable there. Raises click's UsageError."""
-    address, port = parts.listen
-    if mode == "bridged" or parts.options.tls or address not in (*LOOPBACK, *_ANYWHERE):
-        raise click.UsageError(
-            "at which address does Windows reach the gateway? Add it to availability.yield_to of the workload: "
-            f"url: https://NAME:{port}, by the name in its certificate"
-        )
-    return f"http://127.0.0.1:{port}"
 
 
 # ---- in a cluster

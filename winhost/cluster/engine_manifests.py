@@ -47,9 +47,9 @@ _DEV_MODE = ("VLLM_SERVER_DEV_MODE", "--enable-sleep-mode")
 class EnginePod:
     """The pod of one model's engine. shared: in WSL all GPUs are one device, which the pod gets whole.
 
-    Of the profile's container the pod takes only the time to stop. It listens on a port instead of a socket, because
-    the gateway is another pod, and a NetworkPolicy closes that port to all others; the device plugin gives it GPUs; its
-    volumes and /dev/shm are its own.
+    The pod takes image, options, environment and the time to stop from the engine's specification. It listens on a port
+    instead of a socket, because the gateway is another pod, and a NetworkPolicy closes that port to all others; the
+    device plugin gives it GPUs; its volumes and /dev/shm are its own.
     """
 
     request: ClusterRequest
@@ -183,7 +183,7 @@ class EnginePod:
 
 
 def _whole(size: Bytes) -> Bytes:
-    """A multiple of 1 GiB."""
+    """Round up to a multiple of 1 GiB."""
     return -(-size // GiB) * GiB
 
 

@@ -34,13 +34,15 @@ def container_security(*, writes: bool = True) -> dict[str, Json]:
 
 
 def pod_basics() -> dict[str, Json]:
-    """Nothing of the API, and no variables of Services: one called vllm would set VLLM_PORT, which vLLM reads."""
+    """The keys of each pod: no access to the API, and no variables of Services, because one called vllm would set
+    VLLM_PORT, which vLLM reads.
+    """
     return {"automountServiceAccountToken": False, "enableServiceLinks": False, "securityContext": pod_security()}
 
 
 # Its files come from addresses that change, and all of them are public.
 _PUBLIC_HUB = "huggingface.co"
-# What a cloud tells its machines, and no pod: credentials among it (the last two are Azure's and Oracle's).
+# Metadata services of clouds, which hand out credentials: no pod reaches them (the last two are Azure's and Oracle's).
 _METADATA = ["169.254.0.0/16", "168.63.129.16/32", "192.0.0.0/24"]
 _PRIVATE = ["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", *_METADATA]
 _METADATA_6 = ["fe80::/10", "fd00:ec2::254/128"]
@@ -67,7 +69,7 @@ def policy(
 
 
 def dns() -> Json:
-    """The cluster's own, as a Service or as a cache on each node."""
+    """The rule that allows the cluster's DNS, as a Service or as a cache on each node."""
     pods: dict[str, Json] = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},

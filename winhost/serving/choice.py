@@ -228,7 +228,7 @@ def _serving(
 
 
 def base_profile(target: Target) -> str:
-    """One of BASES. Raises MissingFact."""
+    """The profile of a target, one of BASES. Raises MissingFact."""
     if target.path in (WSL, "dda"):
         return target.path
     return "dda" if target.path in PATHS_OF_LINUX and in_a_guest(target) else "bare-metal"

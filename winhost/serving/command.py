@@ -14,14 +14,14 @@ ASKED_FOR = '"${VLLM_IMAGE:?the version of vllm is not stated}"'  # the shell st
 
 
 def command(served: Served, vllm: str | None) -> list[str]:
-    """Its parts, each for a line of its own. vllm: its version, where it is known."""
+    """The parts of a model's `docker run`, each for a line of its own. vllm: its version, None if unknown."""
     spec = replace(_copied(served), image=f"{IMAGE}:v{vllm}" if vllm else ASKED_FOR)
     words = [word if word == ASKED_FOR else quoted(word) for word in docker_words(spec)]
     return [f"docker run --detach {quoted(f'--name={served.model}')}", *words]
 
 
 def program_command(served: Served) -> list[str]:
-    """The same with vLLM's own program, of a model whose process leaves its GPU, which no container's can."""
+    """The parts with vLLM's own program, for a model whose process leaves its GPU, which no container's process can."""
     spec = _copied(served)
     variables = (quoted(f"{name}={value}") for name, value in spec.environment.items())
     model, *options = map(quoted, spec.arguments(spec.folder))

@@ -1,6 +1,6 @@
-"""All that serves a workload as one compose project, for whoever has a deployment of his own: engines, models, gateway.
+"""One Compose project that serves a workload, for users who deploy it themselves: engines, models and gateway.
 
-Nothing of it is a port of an engine: each listens on a socket in a volume that it shares with the gateway alone.
+No engine has a port: each listens on a socket in a volume that it shares only with the gateway.
 """
 
 import re
@@ -132,7 +132,9 @@ def awake(facts: HostFacts, workload: Workload, path: str | None) -> Serving:
 
 
 def _engine(request: ComposeRequest, model: Model, served: Served, before: Mapping[int, str]) -> dict[str, Any]:
-    """Engines on one GPU start one after the other: two at once count each other's memory as their own."""
+    """The service of an engine. Engines on one GPU start one after the other, because two that start at once count each
+    other's memory as their own.
+    """
     name, spec = slug(model.name), replace(served.spec, image=request.image)
     volumes = {socket_folder(model.name): f"socket-{name}", model_folder(model.name): f"model-{name}"}
     volumes[kv_folder(model.name)] = f"kv-{name}"  # below Docker's own folder, which root alone enters

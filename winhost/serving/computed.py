@@ -201,7 +201,7 @@ def _media(case: Case) -> Computed:
 
 
 def _mirror_folder(case: Case) -> Computed:
-    """Both engines of a model have one, so that a standby reads what the first one computed."""
+    """The mirror's folder. Both engines of a model share it, so that a standby reads what the first one computed."""
     folder = kv_folder(case.model.served_name)
     return Computed(Mount(folder, folder), "by the model's name")
 

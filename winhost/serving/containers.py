@@ -13,7 +13,7 @@ START = 'umask 0007; exec vllm serve "$0" "$@"'
 
 
 def hardened(image: str, restart: str) -> dict[str, Any]:
-    """A service that gains no rights, and whose log fills no disk."""
+    """The keys of a Compose service that gains no rights and whose log stays small."""
     return {
         "image": image,
         "restart": restart,
@@ -63,7 +63,7 @@ def compose_options(container: Container) -> dict[str, Any]:
 
 
 def compose_engine(spec: EngineSpec, start: str) -> dict[str, Any]:
-    """Keys of a service that runs the engine by a shell. start: a command for that shell."""
+    """The keys of a Compose service that runs the engine by a shell. start: a command for that shell."""
     return {
         "entrypoint": ["/bin/sh", "-c", compose_word(start)],
         "command": [*map(compose_word, spec.arguments(MODEL))],
@@ -94,7 +94,7 @@ def compose_text(document: dict[str, Any], head: str = "# Written by winhost.\n"
 
 
 def readable_yaml(document: object) -> str:
-    """Texts of several lines stand as they are, and nothing is said by reference."""
+    """Write YAML with block scalars for texts of several lines and without aliases."""
     text: str = yaml.dump(document, Dumper=_Readable, sort_keys=False, width=1000)
     return text
 

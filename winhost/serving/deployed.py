@@ -58,7 +58,7 @@ class DeployedGateway:
 
     @property
     def address(self) -> str:
-        """Without the brackets of IPv6."""
+        """The address without the brackets of IPv6."""
         return self.listen.rpartition(":")[0].strip("[]")
 
     @property

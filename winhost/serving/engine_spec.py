@@ -23,7 +23,8 @@ class Mount:
 
 @dataclass(frozen=True)
 class Container:
-    """What a container gets of its machine. The rows of a profile name these fields, and `mount` for one of mounts.
+    """The resources that a container gets from its machine. The rows of a profile name these fields, and
+    `mount` for one of mounts.
 
     network_of: a container whose network it shares; gpus: all; cdi: the name of GPUs in a CDI specification; shm: the
     size of /dev/shm; stop: seconds until it is killed.

@@ -104,8 +104,8 @@ def choose(possible: Iterable[Rung], weights_gib: float | None, within: float | 
 
 
 def preferred(pinned: bool, reloads: bool, model: Model | None = None) -> tuple[Rung, ...]:
-    """Level 1 changes no answer, so it comes before level 2, which must be safe (reloads). pinned: whether backups are.
-    Suspended, and written to disk, only where that is asked for.
+    """The rungs in the order of preference: level 1 changes no answer, so it comes before level 2, which must be safe
+    (reloads). pinned: backups are pinned. A model is suspended or written to disk only if the workload asks for it.
     """
     level_1 = PINNED if pinned else UNPINNED
     if model is not None and model.suspend:
@@ -200,7 +200,7 @@ def _whole(model: Model) -> Bytes | None:
 
 @dataclass(frozen=True)
 class _Trial:
-    """One model, beside those whose levels are decided."""
+    """A model whose level is being chosen, beside those whose levels are decided."""
 
     target: Target
     workload: Workload
