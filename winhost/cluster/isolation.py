@@ -12,18 +12,6 @@ USER = 2000
 """`vllm` in vLLM's image; its files belong to the group 0."""
 
 
-def pod_security() -> dict[str, Json]:
-    """The security context that Kubernetes' standard `restricted` demands. The image user's group owns volumes."""
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": 0,
-        "fsGroup": 0,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
 def container_security(*, writes: bool = True) -> dict[str, Json]:
     """writes: into the file system of its image."""
     return {
@@ -37,7 +25,16 @@ def pod_basics() -> dict[str, Json]:
     """The keys of each pod: no access to the API, and no variables of Services, because one called vllm would set
     VLLM_PORT, which vLLM reads.
     """
-    return {"automountServiceAccountToken": False, "enableServiceLinks": False, "securityContext": pod_security()}
+    # As Kubernetes' standard `restricted` demands. The image user's group owns volumes.
+    security: dict[str, Json] = {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": 0,
+        "fsGroup": 0,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    return {"automountServiceAccountToken": False, "enableServiceLinks": False, "securityContext": security}
 
 
 # Its files come from addresses that change, and all of them are public.

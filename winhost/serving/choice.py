@@ -204,7 +204,9 @@ def _serving(
     models = (replace(model, chosen_level=0) if _sleepless(choice) else model for model, choice in pairs)
     awake = replace(workload, models=tuple(models))
     if path == WSL:
-        running, own = _running(facts), _own(judged)
+        running, verdicts = _running(facts), {each.path: each.verdict for each in judged.path(WSL).every_variant}
+        # The variant that a plan uses by default.
+        own = min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
         modes = running or frozenset(VARIANTS[WSL])
         offered = [each for each in judged.path(WSL).every_variant if variant_name(each.path) in modes]
         variant, verdict = _fit(judged, workload, awake, granted, offered, own)
@@ -282,12 +284,6 @@ def _running(facts: HostFacts) -> frozenset[str]:
     except MissingFact:
         return frozenset()
     return frozenset(modes & set(VARIANTS[WSL]))
-
-
-def _own(judged: Assessment) -> str:
-    """The variant that a plan uses by default."""
-    verdicts = {variant.path: variant.verdict for variant in judged.path(WSL).every_variant}
-    return min((f"{WSL}/{mode}" for mode in UNBRIDGED), key=lambda variant: verdicts[variant].rank)
 
 
 def _chosen(variant: str, own: str, running: frozenset[str]) -> str:

@@ -156,7 +156,7 @@ def levels_of(target: Target, workload: Workload, granted: AvailableMemory, fall
         rung = choose(tried.possible, tried.weights_gib, workload.availability.swap_within).rung
         found = with_levels(found, {name: _LEVELS[rung]})
         if rung == STOPPED.name:
-            stopped[name] = tried.against_level_1
+            stopped[name] = tuple(tried.against(1))
     return Levels(found, stopped)
 
 
@@ -221,13 +221,10 @@ class _Trial:
     def possible(self) -> list[Rung]:
         reloads = is_safe_to_reload(self._model)
         rungs = preferred(pins(self.workload, self.granted), reloads, self._model)
-        return [rung for rung in rungs if rung is STOPPED or not any(self._against(_LEVELS[rung.name]))]
+        return [rung for rung in rungs if rung is STOPPED or not any(self.against(_LEVELS[rung.name]))]
 
-    @property
-    def against_level_1(self) -> tuple[Finding, ...]:
-        return tuple(self._against(1))
-
-    def _against(self, level: int) -> Iterator[Finding]:
+    def against(self, level: int) -> Iterator[Finding]:
+        """Yield the reasons against sleep of this level."""
         workload = with_levels(self.workload, {self.name: level})
         (model,) = (each for each in workload.models if each.name == self.name)
         taken = budget(workload, replace(self.granted, variant=self.target.variant))
